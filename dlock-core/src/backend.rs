@@ -1,0 +1,225 @@
+//! The contract that a store fills.
+
+use std::{fmt::Debug, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+
+use crate::{
+    Answer, Claim, ClaimId, Clock, Error, FencingToken, Guarantees, Instant, LockName, Mode,
+};
+
+/// A store of locks. This is all that a backend author writes; guards, renewal, time-outs,
+/// cancellation, reentrancy, local hand-off and multi-locks are written once, in the core.
+///
+/// # Contract
+/// - **One store, one order.** The operations on a name take effect one after another. Claims
+///   are granted by the rule of [`Mode`]: the longest prefix of the queue that fits.
+/// - **Idempotent by claim id.** Any verb may be sent again with the same [`ClaimId`] after an
+///   error or a lost answer, and has its effect once.
+/// - **Leases end by the store's clock.** A claim that is not renewed for its `lease` is gone,
+///   waiting or held, and the next one is granted. No wall clock of a client takes part.
+/// - **Tokens grow.** Every grant of a name carries tokens larger than every earlier grant's,
+///   also after release, expiry, and removal of the name from the store.
+/// - **Nothing stays.** When nobody holds or waits, the store's records of a name vanish in
+///   bounded time.
+///
+/// # Errors
+/// An error means *unknown*, never *no*. Its [`Certainty`](crate::Certainty) says whether the
+/// operation may have taken effect. Transient faults that a resend cures are retried inside, by
+/// claim id, for a bounded time. Requests are valid when they arrive: the core has checked names,
+/// leases and permits.
+///
+/// # Cancel safety
+/// [`acquire`](Self::acquire), [`acquire_all`](Self::acquire_all) and [`release`](Self::release)
+/// are never dropped half-way. [`granted`](Self::granted), [`renew`](Self::renew) and
+/// [`inspect`](Self::inspect) may be dropped at any await and must leave the client usable; the
+/// core then releases, or asks again.
+#[async_trait]
+pub trait Backend: Send + Sync + Debug + 'static {
+    /// Which store this is: its kind and address, without secrets, such as `sqlite:/var/x.db`.
+    /// The same from every process. Stands in errors and traces, and orders the parts of a
+    /// multi-lock that share a name.
+    fn store(&self) -> &str;
+
+    /// What this store, as connected and configured, promises.
+    fn guarantees(&self) -> Guarantees;
+
+    /// The clock by which the holders of this backend's grants measure their leases.
+    fn clock(&self) -> Clock {
+        Clock::Boot
+    }
+
+    /// Takes the lock, or joins its queue, or (with [`Queue::FailIfBusy`]) finds it busy.
+    ///
+    /// Contract: one round trip. Sent again for a claim that is in the store, it answers where
+    /// that claim stands, and a waiting claim's lease starts anew. After `Queued` the core calls
+    /// [`granted`](Self::granted) or [`release`](Self::release).
+    fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired>;
+
+    /// Waits until a queued claim is granted, keeping its place in the queue alive.
+    ///
+    /// Contract: it must not depend on a message alone: with every notification lost it still
+    /// answers within a bounded time after the grant. If the claim has vanished from the store
+    /// (its waiting lease ended while this process was stopped), it joins the queue anew.
+    async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error>;
+
+    /// Starts the leases of these claims anew, in as few round trips as the store allows.
+    ///
+    /// Contract: one answer for each renewal, in order. A claim that is gone is [`Renewed::Lost`]
+    /// and is not taken again. A mode weaker than the held one is a downgrade: it takes effect
+    /// at once and lets in the waiters that now fit.
+    async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error>;
+
+    /// Gives a claim up, held or waiting, and grants the next.
+    ///
+    /// Contract: total; a claim that is not in the store is [`Released::AlreadyLost`].
+    fn release(&self, claim: &Claim) -> Answer<Released>;
+
+    /// Who holds the name and who waits, as the store sees it now. Changes nothing.
+    async fn inspect(&self, name: &LockName) -> Result<LockState, Error>;
+
+    /// [`acquire`](Self::acquire) for several names at one point of the store's order, so that
+    /// multi-locks can't deadlock and cost one round trip. The requests have distinct names.
+    ///
+    /// Contract: all claims reach the store or none does; one answer each, in order. `None`, the
+    /// default, says that the store can't: the core then takes the names one by one, sorted.
+    fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
+        let _ = requests;
+        None
+    }
+}
+
+/// A shared backend, as the core keeps it.
+pub type DynBackend = Arc<dyn Backend>;
+
+/// What a claim asks of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcquireRequest {
+    /// The lock.
+    pub name: LockName,
+    /// The acquisition.
+    pub claim: ClaimId,
+    /// What it wants.
+    pub mode: Mode,
+    /// How long the grant lasts without renewal, by the store's clock; also how long the place in
+    /// the queue lasts without a sign of life.
+    pub lease: Duration,
+    /// What to do when the lock is not free.
+    pub queue: Queue,
+    /// How many consecutive tokens to reserve, at least 1.
+    pub tokens: u32,
+}
+
+impl AcquireRequest {
+    /// The claim of this request, none of whose tokens has been handed out.
+    pub fn as_claim(&self) -> Claim {
+        Claim { name: self.name.clone(), id: self.claim, used: None }
+    }
+}
+
+/// What a claim does when the lock is not free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Queue {
+    /// Wait in line.
+    Enqueue,
+    /// Leave no trace.
+    FailIfBusy,
+}
+
+/// The answer to an acquire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Acquired {
+    /// The lock is the claim's.
+    Granted(Grant),
+    /// The claim waits in line.
+    Queued,
+    /// The lock is not free and the claim left no trace.
+    Busy,
+}
+
+/// A lock that is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The first token of the block.
+    pub token: FencingToken,
+    /// How many tokens the block has, at least 1.
+    pub tokens: u32,
+    /// An instant of the holder's clock at or before the start of the lease by the store's clock:
+    /// when the request was sent, or later by what the store's clock says to have passed between
+    /// an operation and the grant.
+    pub since: Instant,
+}
+
+/// A lease to start anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Renewal {
+    /// The claim.
+    pub claim: Claim,
+    /// The mode to hold it in: the same as before or weaker.
+    pub mode: Mode,
+    /// The new length of the lease from now on.
+    pub lease: Duration,
+}
+
+/// The answer to a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Renewed {
+    /// The claim is held for another lease, counted from no earlier than the call.
+    Kept,
+    /// The claim is not held.
+    Lost,
+}
+
+/// The answer to a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Released {
+    /// The claim was in the store and is not any more.
+    Released,
+    /// The claim was not in the store: its lease had ended before.
+    AlreadyLost,
+}
+
+/// What a store knows of one name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockState {
+    /// Who holds it, oldest first.
+    pub holders: Vec<ClaimState>,
+    /// Who waits, first in line first.
+    pub waiters: Vec<ClaimState>,
+    /// The last token that was given out, while the store remembers it.
+    pub last_token: Option<FencingToken>,
+}
+
+impl LockState {
+    /// Makes one.
+    pub fn new(
+        holders: Vec<ClaimState>,
+        waiters: Vec<ClaimState>,
+        last_token: Option<FencingToken>,
+    ) -> Self {
+        Self { holders, waiters, last_token }
+    }
+
+    /// Whether nobody holds it and nobody waits.
+    pub fn is_free(&self) -> bool {
+        self.holders.is_empty() && self.waiters.is_empty()
+    }
+}
+
+/// One claim as the store sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClaimState {
+    /// The claim.
+    pub claim: ClaimId,
+    /// What it holds or wants.
+    pub mode: Mode,
+    /// The first token of its grant; `None` while it waits.
+    pub token: Option<FencingToken>,
+    /// How long it stays without renewal, by the store's clock.
+    pub remaining: Duration,
+}

@@ -1,0 +1,266 @@
+//! The one error of the project: what went wrong, and whether the store may have done it anyway.
+
+use std::{borrow::Cow, error::Error as StdError, fmt, sync::Arc};
+
+use crate::LockName;
+
+/// What went wrong. Match on it to decide; print the [`Error`] to explain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The program or its configuration asked for something that can't be; nothing was sent, or
+    /// the store was found unfit at start-up. Trying again does not help.
+    Config(ConfigIssue),
+    /// The lock was held and is not any more. Work under it must stop.
+    Lost,
+    /// The claim holds nothing: it was never granted, or it was released.
+    NotHeld,
+    /// The wait ended before the lock was granted. The claim has been withdrawn.
+    Timeout,
+    /// The store can't be reached or refuses to work just now. Trying again may help.
+    Unavailable,
+    /// This backend can't do it, and says so rather than doing something weaker.
+    Unsupported,
+    /// The store holds or answered something that this version can't read.
+    Protocol,
+}
+
+/// Which part of the configuration is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ConfigIssue {
+    /// The lock name is empty, too long, or holds control characters.
+    Name,
+    /// The lease is outside the accepted range.
+    Lease,
+    /// The renewal policy is outside the accepted range.
+    Renewal,
+    /// The number of permits is zero or more than there are.
+    Permits,
+    /// Another live claim uses the same name with another capacity (a semaphore of another size,
+    /// or a mutex and a semaphore of one name).
+    Capacity,
+    /// The fencing token is zero or not below 2^63.
+    Token,
+    /// A multi-lock over no lock at all.
+    Empty,
+    /// The URL is not of the form `scheme:address?option=value`.
+    Url,
+    /// No backend is known for the URL's scheme.
+    UnknownScheme,
+    /// The backend for the URL's scheme exists but is not compiled in.
+    MissingFeature,
+    /// The URL has a `dlock.*` option that nobody knows.
+    UnknownOption,
+    /// The URL has one option twice.
+    RepeatedOption,
+    /// The value of an option can't be read.
+    OptionValue,
+    /// A guarantee that the application requires is not given by the backend.
+    Guarantee,
+    /// There is no tokio runtime, or the one that the locks were made on is gone.
+    Runtime,
+    /// `shutdown` was called on these locks.
+    ShutDown,
+    /// The store can't be opened: a path that can't be written, missing rights.
+    Access,
+    /// The database belongs to another program, or is no database at all.
+    ForeignStore,
+    /// The tables are missing and creating them was not asked for.
+    SchemaMissing,
+    /// The tables were made by a newer version.
+    SchemaNewer,
+}
+
+/// Whether a failed operation may have taken effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Certainty {
+    /// The store may have done it. Ask again with the same claim, or release it.
+    Unknown,
+    /// The store has not done it and will not.
+    NotApplied,
+}
+
+/// An error of any dlock operation.
+///
+/// It displays the operation, the lock, the backend, what happened, and what to do about it, and
+/// never a password. The driver's own error is the [`source`](StdError::source).
+#[derive(Clone)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    kind: ErrorKind,
+    certainty: Certainty,
+    message: Cow<'static, str>,
+    operation: Option<&'static str>,
+    store: Option<Arc<str>>,
+    lock: Option<LockName>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    /// An error of this kind. The message is lower case, without a full stop, and names the
+    /// remedy.
+    ///
+    /// [`Certainty`] starts as `Unknown` for `Unavailable` and `Protocol`, as `NotApplied`
+    /// otherwise; [`with_certainty`](Self::with_certainty) changes it.
+    pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
+        let certainty = match kind {
+            ErrorKind::Unavailable | ErrorKind::Protocol => Certainty::Unknown,
+            _ => Certainty::NotApplied,
+        };
+        Self(Box::new(Inner {
+            kind,
+            certainty,
+            message: message.into(),
+            operation: None,
+            store: None,
+            lock: None,
+            source: None,
+        }))
+    }
+
+    /// A configuration error; nothing was applied.
+    pub fn config(issue: ConfigIssue, message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Config(issue), message)
+    }
+
+    /// The lock was held and is not any more.
+    pub fn lost(name: &LockName, why: impl fmt::Display) -> Self {
+        Self::new(
+            ErrorKind::Lost,
+            format!("the lock was lost ({why}): stop the work it protects and take it again"),
+        )
+        .with_lock(name)
+    }
+
+    /// The kind.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// Whether the operation may have taken effect all the same.
+    pub fn certainty(&self) -> Certainty {
+        self.0.certainty
+    }
+
+    /// The lock that the operation was about.
+    pub fn lock(&self) -> Option<&LockName> {
+        self.0.lock.as_ref()
+    }
+
+    /// The contract verb or API call that failed.
+    pub fn operation(&self) -> Option<&'static str> {
+        self.0.operation
+    }
+
+    /// The store that it failed on, without secrets.
+    pub fn store(&self) -> Option<&str> {
+        self.0.store.as_deref()
+    }
+
+    /// Whether trying again later may succeed without a change to program or configuration.
+    pub fn is_transient(&self) -> bool {
+        matches!(self.0.kind, ErrorKind::Unavailable | ErrorKind::Timeout)
+    }
+
+    /// States whether the operation may have taken effect.
+    #[must_use]
+    pub fn with_certainty(mut self, certainty: Certainty) -> Self {
+        self.0.certainty = certainty;
+        self
+    }
+
+    /// Names the lock, unless it is named already.
+    #[must_use]
+    pub fn with_lock(mut self, name: &LockName) -> Self {
+        self.0.lock.get_or_insert_with(|| name.clone());
+        self
+    }
+
+    /// Names the store, unless it is named already. Never pass a secret.
+    #[must_use]
+    pub fn with_store(mut self, store: &str) -> Self {
+        self.0.store.get_or_insert_with(|| store.into());
+        self
+    }
+
+    /// Names the operation, unless it is named already.
+    #[must_use]
+    pub fn during(mut self, operation: &'static str) -> Self {
+        self.0.operation.get_or_insert(operation);
+        self
+    }
+
+    /// Keeps the driver's error as the source.
+    #[must_use]
+    pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
+        self.0.source = Some(Arc::new(source));
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inner = &self.0;
+        if let Some(operation) = inner.operation {
+            write!(f, "{operation}")?;
+        }
+        if let Some(lock) = &inner.lock {
+            write!(f, "{}lock {lock:?}", if inner.operation.is_some() { " of " } else { "" })?;
+        }
+        if let Some(store) = &inner.store {
+            let started = inner.operation.is_some() || inner.lock.is_some();
+            write!(f, "{}{store}", if started { " on " } else { "" })?;
+        }
+        if inner.operation.is_some() || inner.lock.is_some() || inner.store.is_some() {
+            f.write_str(": ")?;
+        }
+        f.write_str(&inner.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("kind", &self.0.kind)
+            .field("certainty", &self.0.certainty)
+            .field("message", &format_args!("{self}"))
+            .field("source", &self.0.source)
+            .finish()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|source| source as &(dyn StdError + 'static))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn display_names_operation_lock_store_and_remedy() {
+        let name = LockName::new("a/b").unwrap();
+        let error = Error::new(ErrorKind::Unavailable, "busy; try again")
+            .during("acquire")
+            .with_lock(&name)
+            .with_store("sqlite:/tmp/x.db");
+        assert_eq!(
+            error.to_string(),
+            r#"acquire of lock "a/b" on sqlite:/tmp/x.db: busy; try again"#
+        );
+        assert_eq!(error.certainty(), Certainty::Unknown);
+    }
+
+    #[test]
+    fn context_given_first_wins() {
+        let (a, b) = (LockName::new("a").unwrap(), LockName::new("b").unwrap());
+        let error = Error::new(ErrorKind::Lost, "gone").with_lock(&a).with_lock(&b);
+        assert_eq!(error.lock(), Some(&a));
+    }
+}

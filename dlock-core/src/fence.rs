@@ -1,0 +1,101 @@
+//! The resource's half of fencing.
+
+use std::{
+    fmt,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use crate::FencingToken;
+
+/// Remembers the largest token that a resource has seen and refuses smaller ones.
+///
+/// A lease can end while its holder is stopped; when the holder wakes up it may write before it
+/// notices. A resource that checks tokens refuses that write. Keep one `Fence` beside what it
+/// guards and ask it in the same critical section as the write; a resource with a memory of its
+/// own (a row, a file) keeps the mark there instead, written together with the data: see the
+/// `inventory` example.
+///
+/// Equal tokens are of one grant and pass, so a holder may write more than once.
+///
+/// ```
+/// use dlock_core::{Fence, FencingToken};
+/// # fn main() -> Result<(), dlock_core::Error> {
+/// let fence = Fence::new();
+/// let (old, new) = (FencingToken::new(7)?, FencingToken::new(8)?);
+/// assert!(fence.admit(old).is_ok());
+/// assert!(fence.admit(new).is_ok());
+/// assert!(fence.admit(old).is_err());
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Default)]
+pub struct Fence {
+    seen: AtomicU64,
+}
+
+impl Fence {
+    /// A fence that has seen no token.
+    pub const fn new() -> Self {
+        Self { seen: AtomicU64::new(0) }
+    }
+
+    /// A fence that has seen `token`: for a resource that is loaded from where it remembers it.
+    pub const fn starting_at(token: FencingToken) -> Self {
+        Self { seen: AtomicU64::new(token.get()) }
+    }
+
+    /// Lets the holder of `token` pass if no newer one has passed.
+    ///
+    /// # Errors
+    /// [`StaleToken`] when a larger token has been seen: the caller's lock was lost, and the
+    /// write must not happen.
+    pub fn admit(&self, token: FencingToken) -> Result<(), StaleToken> {
+        let seen = self.seen.fetch_max(token.get(), Ordering::AcqRel);
+        if token.get() < seen { Err(StaleToken { token, seen }) } else { Ok(()) }
+    }
+
+    /// The largest token that has passed.
+    pub fn high_water(&self) -> Option<FencingToken> {
+        FencingToken::new(self.seen.load(Ordering::Acquire)).ok()
+    }
+}
+
+/// A write was refused because a newer holder has written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StaleToken {
+    token: FencingToken,
+    seen: u64,
+}
+
+impl StaleToken {
+    /// The token that was refused.
+    pub fn token(&self) -> FencingToken {
+        self.token
+    }
+}
+
+impl fmt::Display for StaleToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "fencing token {} is stale, {} has been seen: the lock was lost, take it again",
+            self.token, self.seen
+        )
+    }
+}
+
+impl std::error::Error for StaleToken {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_restored_fence_refuses_what_came_before() {
+        let token = |v| FencingToken::new(v).unwrap();
+        let fence = Fence::starting_at(token(10));
+        assert!(fence.admit(token(9)).is_err());
+        assert!(fence.admit(token(10)).is_ok());
+        assert_eq!(fence.high_water(), Some(token(10)));
+        assert_eq!(Fence::new().high_water(), None);
+    }
+}

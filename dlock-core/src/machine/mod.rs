@@ -1,0 +1,290 @@
+//! The rules of a lock as one pure function: `(state, operation, store time) -> (state, grants)`.
+//!
+//! No I/O and no clock of its own. The memory backend runs it in place; the SQL backends run it
+//! over the text of a row ([`text`]), the same on every client; the property tests and the
+//! conformance kit check it.
+//!
+//! | kind | weight of a claim | capacity |
+//! |---|---|---|
+//! | mutex, writer | the whole capacity | 2^30 |
+//! | reader | 1 | 2^30 |
+//! | semaphore | its permits | the number of permits |
+//!
+//! Entries stand in the order in which they arrived. **Invariant**: the granted ones are a prefix
+//! of the queue, the longest whose weights together fit the capacity. So it is first come, first
+//! served, and neither readers nor writers nor heavy claims starve.
+
+pub mod text;
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use crate::{ClaimId, ClaimState, FencingToken, LockState, Mode, Queue};
+
+/// Microseconds on the store's clock.
+pub type Micros = u64;
+
+/// The state of one name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Machine {
+    /// The last token that was reserved.
+    last: u64,
+    /// Fixed by the first claim of a free lock.
+    capacity: u32,
+    entries: Vec<Entry>,
+}
+
+/// One claim, waiting (`token` is zero) or held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    claim: ClaimId,
+    weight: u32,
+    /// How many tokens a grant reserves.
+    block: u32,
+    /// The first token of the grant.
+    token: u64,
+    lease: Micros,
+    /// When the lease ends, of the grant or of the place in the queue.
+    expires: Micros,
+}
+
+/// What happens to a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Op {
+    /// Take it or wait for it.
+    Acquire {
+        /// Who.
+        claim: ClaimId,
+        /// What.
+        mode: Mode,
+        /// For how long.
+        lease: Micros,
+        /// How many tokens.
+        block: u32,
+        /// Whether to wait.
+        queue: Queue,
+    },
+    /// Start the lease anew, perhaps in a weaker mode.
+    Renew {
+        /// Who.
+        claim: ClaimId,
+        /// What, from now on.
+        mode: Mode,
+        /// For how long from now.
+        lease: Micros,
+    },
+    /// Give it up, held or waiting.
+    Release {
+        /// Who.
+        claim: ClaimId,
+        /// The last token that was handed out, or zero.
+        used: u64,
+    },
+}
+
+/// What an operation meant for its own claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// It is held.
+    Granted(Granted),
+    /// It waits behind so many entries.
+    Queued {
+        /// How many entries, held and waiting, stand before it.
+        ahead: usize,
+    },
+    /// It did not get the lock and is not in the queue.
+    Busy,
+    /// The lock has another capacity while others hold or wait for it.
+    Conflict {
+        /// The capacity that it has.
+        capacity: u32,
+    },
+    /// The lease began anew.
+    Kept,
+    /// The claim was there and is gone.
+    Released,
+    /// The claim was not there.
+    NotFound,
+}
+
+/// A claim that holds the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Granted {
+    /// Who.
+    pub claim: ClaimId,
+    /// The first token of its block.
+    pub token: u64,
+    /// How many tokens the block has.
+    pub block: u32,
+    /// When its lease began.
+    pub since: Micros,
+}
+
+impl Entry {
+    fn granted(&self) -> Option<Granted> {
+        (self.token > 0).then(|| Granted {
+            claim: self.claim,
+            token: self.token,
+            block: self.block,
+            since: self.expires.saturating_sub(self.lease),
+        })
+    }
+}
+
+impl Machine {
+    /// A free lock whose next token is above `last`.
+    pub const fn after_token(last: u64) -> Self {
+        Self { last, capacity: 0, entries: Vec::new() }
+    }
+
+    /// Applies `op` at the store's time `now`.
+    ///
+    /// Every claim that this grants, the operation's own and others', is appended to `grants`.
+    pub fn apply(&mut self, op: &Op, now: Micros, grants: &mut Vec<Granted>) -> Outcome {
+        self.entries.retain(|e| e.expires > now);
+        match *op {
+            Op::Acquire { claim, mode, lease, block, queue } => {
+                if let Some(entry) = self.entry_mut(claim) {
+                    if entry.token == 0 {
+                        entry.expires = entry.expires.max(now.saturating_add(lease));
+                    }
+                } else if !self.entries.is_empty() && self.capacity != mode.capacity() {
+                    self.grant(now, grants);
+                    return Outcome::Conflict { capacity: self.capacity };
+                } else {
+                    self.capacity = mode.capacity();
+                    self.entries.push(Entry {
+                        claim,
+                        weight: mode.weight(),
+                        block: block.max(1),
+                        token: 0,
+                        lease,
+                        expires: now.saturating_add(lease),
+                    });
+                }
+                self.grant(now, grants);
+                self.standing(claim, queue, now, grants)
+            }
+            Op::Renew { claim, mode, lease } => {
+                let kept = match self.entry_mut(claim) {
+                    Some(entry) if entry.token > 0 => {
+                        entry.weight = entry.weight.min(mode.weight());
+                        entry.lease = lease;
+                        entry.expires = now.saturating_add(lease);
+                        true
+                    }
+                    _ => false,
+                };
+                self.grant(now, grants);
+                if kept { Outcome::Kept } else { Outcome::NotFound }
+            }
+            Op::Release { claim, used } => {
+                let found = self.remove(claim, used);
+                self.grant(now, grants);
+                if found { Outcome::Released } else { Outcome::NotFound }
+            }
+        }
+    }
+
+    /// Whether nobody holds it and nobody waits, at `now`.
+    pub fn is_free(&self, now: Micros) -> bool {
+        self.entries.iter().all(|e| e.expires <= now)
+    }
+
+    /// The last token that was reserved; zero if there was none.
+    pub const fn last_token(&self) -> u64 {
+        self.last
+    }
+
+    /// When the first of the leases ends, which may grant the lock to somebody.
+    pub fn next_expiry(&self) -> Option<Micros> {
+        self.entries.iter().map(|e| e.expires).min()
+    }
+
+    /// The grant of `claim`, if it holds the lock.
+    pub fn grant_of(&self, claim: ClaimId) -> Option<Granted> {
+        self.entries.iter().find(|e| e.claim == claim).and_then(Entry::granted)
+    }
+
+    /// How many entries, held and waiting, stand before `claim`; `None` if it is not there.
+    pub fn ahead_of(&self, claim: ClaimId) -> Option<usize> {
+        self.entries.iter().position(|e| e.claim == claim)
+    }
+
+    /// All grants, oldest first.
+    pub fn grants(&self) -> impl Iterator<Item = Granted> + '_ {
+        self.entries.iter().filter_map(Entry::granted)
+    }
+
+    /// What an onlooker sees at `now`.
+    pub fn inspect(&self, now: Micros) -> LockState {
+        let (mut holders, mut waiters) = (Vec::new(), Vec::new());
+        for entry in self.entries.iter().filter(|e| e.expires > now) {
+            let token = FencingToken::new(entry.token).ok();
+            let state = ClaimState {
+                claim: entry.claim,
+                mode: Mode::from_weight(entry.weight, self.capacity),
+                token,
+                remaining: Duration::from_micros(entry.expires - now),
+            };
+            if token.is_some() { holders.push(state) } else { waiters.push(state) }
+        }
+        LockState::new(holders, waiters, FencingToken::new(self.last).ok())
+    }
+
+    /// Grants the longest prefix that fits.
+    fn grant(&mut self, now: Micros, grants: &mut Vec<Granted>) {
+        let mut used = 0u64;
+        for entry in &mut self.entries {
+            used += u64::from(entry.weight);
+            if used > u64::from(self.capacity) {
+                break;
+            }
+            if entry.token == 0 {
+                entry.token = self.last.saturating_add(1).max(now);
+                self.last = entry.token.saturating_add(u64::from(entry.block - 1));
+                entry.expires = now.saturating_add(entry.lease);
+                grants.extend(entry.granted());
+            }
+        }
+    }
+
+    /// Where `claim` stands after an acquire; one that does not want to wait leaves the queue.
+    fn standing(
+        &mut self,
+        claim: ClaimId,
+        queue: Queue,
+        now: Micros,
+        grants: &mut Vec<Granted>,
+    ) -> Outcome {
+        match (self.grant_of(claim), self.ahead_of(claim), queue) {
+            (Some(granted), _, _) => Outcome::Granted(granted),
+            (None, Some(ahead), Queue::Enqueue) => Outcome::Queued { ahead },
+            (None, _, _) => {
+                self.remove(claim, 0);
+                // A claim that tries after it queued may have stood before one that fits.
+                self.grant(now, grants);
+                Outcome::Busy
+            }
+        }
+    }
+
+    fn entry_mut(&mut self, claim: ClaimId) -> Option<&mut Entry> {
+        self.entries.iter_mut().find(|e| e.claim == claim)
+    }
+
+    /// Removes an entry; the tokens after `used` that nobody saw can be given out again.
+    fn remove(&mut self, claim: ClaimId, used: u64) -> bool {
+        let Some(at) = self.entries.iter().position(|e| e.claim == claim) else { return false };
+        let entry = self.entries.remove(at);
+        let end = entry.token.saturating_add(u64::from(entry.block - 1));
+        if entry.token > 0 && used >= entry.token && used < end && self.last == end {
+            self.last = used;
+        }
+        true
+    }
+}

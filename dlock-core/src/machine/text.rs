@@ -1,0 +1,184 @@
+//! The machine and its operations as text, for stores that keep a row.
+//!
+//! ```text
+//! snapshot  v1 LAST CAPACITY;CLAIM WEIGHT BLOCK TOKEN LEASE EXPIRES;...
+//! log       A CLAIM WEIGHT CAPACITY LEASE BLOCK Q|T NOW;     acquire: queue, or try
+//!           K CLAIM WEIGHT LEASE NOW;                        renew (keep)
+//!           R CLAIM USED NOW;                                release
+//! ```
+//! Numbers are decimal, times in microseconds on the store's clock, claims 32 hexadecimal digits.
+//! All of it is ASCII, so that bytes and characters are the same to every database. The store
+//! writes ` NOW;` behind each operation: [`op_text`] gives it without.
+
+use std::fmt::Write;
+
+use super::{Entry, Granted, Machine, Micros, Op, Outcome};
+use crate::{ClaimId, Error, ErrorKind, Mode, Queue};
+
+/// The version of the format, and of the rules: clients of one table must agree on both.
+pub const VERSION: &str = "v1";
+
+/// The snapshot of a machine.
+pub fn snapshot(machine: &Machine) -> String {
+    let mut text = String::with_capacity(24 + 96 * machine.entries.len());
+    // Writing to a String does not fail.
+    let _ = write!(text, "{VERSION} {} {};", machine.last, machine.capacity);
+    for e in &machine.entries {
+        let _ = write!(
+            text,
+            "{} {} {} {} {} {};",
+            e.claim, e.weight, e.block, e.token, e.lease, e.expires
+        );
+    }
+    text
+}
+
+/// The text of an operation, to which the store appends ` NOW;`.
+pub fn op_text(op: &Op) -> String {
+    match *op {
+        Op::Acquire { claim, mode, lease, block, queue } => {
+            let wait = if queue == Queue::FailIfBusy { 'T' } else { 'Q' };
+            format!("A {claim} {} {} {lease} {block} {wait}", mode.weight(), mode.capacity())
+        }
+        Op::Renew { claim, mode, lease } => format!("K {claim} {} {lease}", mode.weight()),
+        Op::Release { claim, used } => format!("R {claim} {used}"),
+    }
+}
+
+/// What replaying a row tells.
+#[derive(Clone, Debug)]
+pub struct Replayed {
+    /// The state after the last operation.
+    pub machine: Machine,
+    /// What the last operation of the log meant for its own claim; `None` for an empty log.
+    pub outcome: Option<Outcome>,
+    /// What the last operation granted, to its own claim and to others.
+    pub grants: Vec<Granted>,
+    /// The store's time of the last operation.
+    pub now: Micros,
+}
+
+/// Rebuilds the state from a snapshot (empty: a lock that never was) and the log behind it.
+///
+/// # Errors
+/// `Protocol` when the text is not of this version's format.
+pub fn replay(snapshot: &str, log: &str) -> Result<Replayed, Error> {
+    let mut machine = parse_snapshot(snapshot)?;
+    let (mut outcome, mut grants, mut now) = (None, Vec::new(), 0);
+    for line in log.split_terminator(';') {
+        grants.clear();
+        let (op, at) = parse_op(line)?;
+        now = at;
+        outcome = Some(machine.apply(&op, now, &mut grants));
+    }
+    Ok(Replayed { machine, outcome, grants, now })
+}
+
+fn parse_snapshot(text: &str) -> Result<Machine, Error> {
+    if text.is_empty() {
+        return Ok(Machine::default());
+    }
+    let mut lines = text.split_terminator(';');
+    let mut head = Fields::of(lines.next().unwrap_or_default());
+    let version = head.word()?;
+    if version != VERSION {
+        return Err(Error::new(
+            ErrorKind::Protocol,
+            format!(
+                "a lock was written in format {version:.16?}, this program reads {VERSION}: run the \
+                 same version of dlock everywhere"
+            ),
+        ));
+    }
+    let mut machine =
+        Machine { last: head.number()?, capacity: head.number()?, entries: Vec::new() };
+    head.end()?;
+    for line in lines {
+        let mut fields = Fields::of(line);
+        let entry = Entry {
+            claim: fields.claim()?,
+            weight: fields.number()?,
+            block: fields.number::<u32>()?.max(1),
+            token: fields.number()?,
+            lease: fields.number()?,
+            expires: fields.number()?,
+        };
+        fields.end()?;
+        machine.entries.push(entry);
+    }
+    Ok(machine)
+}
+
+fn parse_op(line: &str) -> Result<(Op, Micros), Error> {
+    let mut fields = Fields::of(line);
+    let verb = fields.word()?;
+    let claim = fields.claim()?;
+    let op = match verb {
+        "A" => {
+            let (weight, capacity) = (fields.number()?, fields.number()?);
+            Op::Acquire {
+                claim,
+                mode: Mode::from_weight(weight, capacity),
+                lease: fields.number()?,
+                block: fields.number()?,
+                queue: match fields.word()? {
+                    "Q" => Queue::Enqueue,
+                    "T" => Queue::FailIfBusy,
+                    _ => return Err(malformed(line)),
+                },
+            }
+        }
+        "K" => {
+            let weight = fields.number()?;
+            // A renewal never changes the capacity, so any mode of this weight will do.
+            Op::Renew {
+                claim,
+                mode: Mode::Permits { n: weight, of: weight },
+                lease: fields.number()?,
+            }
+        }
+        "R" => Op::Release { claim, used: fields.number()? },
+        _ => return Err(malformed(line)),
+    };
+    let now = fields.number()?;
+    fields.end()?;
+    Ok((op, now))
+}
+
+/// The space-separated fields of one line.
+struct Fields<'a> {
+    line: &'a str,
+    rest: std::str::Split<'a, char>,
+}
+
+impl<'a> Fields<'a> {
+    fn of(line: &'a str) -> Self {
+        Self { line, rest: line.split(' ') }
+    }
+
+    fn word(&mut self) -> Result<&'a str, Error> {
+        self.rest.next().ok_or_else(|| malformed(self.line))
+    }
+
+    fn number<T: std::str::FromStr>(&mut self) -> Result<T, Error> {
+        self.word()?.parse().map_err(|_| malformed(self.line))
+    }
+
+    fn claim(&mut self) -> Result<ClaimId, Error> {
+        self.word()?.parse().map_err(|_| malformed(self.line))
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        if self.rest.next().is_some() { Err(malformed(self.line)) } else { Ok(()) }
+    }
+}
+
+fn malformed(line: &str) -> Error {
+    Error::new(
+        ErrorKind::Protocol,
+        format!(
+            "the store holds a line that no version of dlock writes ({line:.80?}): somebody else \
+             writes to its table; remove the row when nobody uses the lock"
+        ),
+    )
+}

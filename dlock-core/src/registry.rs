@@ -1,0 +1,145 @@
+//! From a URL to a connected backend.
+
+use std::{fmt, future::Future, pin::Pin};
+
+use crate::{BackendUrl, ConfigIssue, DynBackend, Error};
+
+/// What connecting gives.
+pub type Connecting = Pin<Box<dyn Future<Output = Result<DynBackend, Error>> + Send>>;
+
+/// How a backend crate is found by URL. Each exports one as `FACTORY`.
+#[derive(Clone, Copy)]
+pub struct Factory {
+    /// The backend's name, for messages.
+    pub name: &'static str,
+    /// The schemes of its URLs, in lower case.
+    pub schemes: &'static [&'static str],
+    /// The `dlock.*` options that it takes out of the URL, without the prefix.
+    pub options: &'static [&'static str],
+    /// Connects. It must take each of its options with [`BackendUrl::take`] and has checked the
+    /// URL before any I/O.
+    pub connect: fn(BackendUrl) -> Connecting,
+}
+
+impl fmt::Debug for Factory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Factory")
+            .field("name", &self.name)
+            .field("schemes", &self.schemes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The backends that a program knows: a plain value, made where it is used.
+#[derive(Clone, Debug, Default)]
+pub struct Registry {
+    factories: Vec<Factory>,
+    missing: Vec<(&'static str, &'static str)>,
+}
+
+impl Registry {
+    /// One that knows no backend.
+    pub const fn new() -> Self {
+        Self { factories: Vec::new(), missing: Vec::new() }
+    }
+
+    /// Knows this backend too. A scheme that is known already goes to the newcomer.
+    #[must_use]
+    pub fn with(mut self, factory: Factory) -> Self {
+        self.factories.insert(0, factory);
+        self
+    }
+
+    /// Knows that this scheme exists but needs the Cargo feature `feature`, for the message.
+    #[must_use]
+    pub fn with_missing(mut self, scheme: &'static str, feature: &'static str) -> Self {
+        self.missing.push((scheme, feature));
+        self
+    }
+
+    /// The schemes that can be connected to.
+    pub fn schemes(&self) -> Vec<&'static str> {
+        let mut schemes: Vec<_> = self.factories.iter().flat_map(|f| f.schemes).copied().collect();
+        schemes.sort_unstable();
+        schemes.dedup();
+        schemes
+    }
+
+    /// The factory for this URL.
+    ///
+    /// # Errors
+    /// `Config(MissingFeature)` for a backend that is not compiled in, `Config(UnknownScheme)`
+    /// otherwise; each names the remedy.
+    pub fn factory(&self, url: &BackendUrl) -> Result<&Factory, Error> {
+        let scheme = url.scheme();
+        if let Some(factory) = self.factories.iter().find(|f| f.schemes.contains(&scheme)) {
+            return Ok(factory);
+        }
+        if let Some((_, feature)) = self.missing.iter().find(|(missing, _)| *missing == scheme) {
+            return Err(Error::config(
+                ConfigIssue::MissingFeature,
+                format!(
+                    "the backend for {scheme}: is not compiled in: add the feature \"{feature}\" to \
+                     dlock in Cargo.toml"
+                ),
+            ));
+        }
+        let known: Vec<String> = self.schemes().iter().map(|s| format!("{s}:")).collect();
+        Err(Error::config(
+            ConfigIssue::UnknownScheme,
+            format!("no backend is known for {scheme:.40}: ; known are {}", known.join(", ")),
+        ))
+    }
+
+    /// Connects to the backend of this URL. `shared` are the `dlock.*` options that the caller
+    /// takes itself, for the message about unknown ones.
+    ///
+    /// # Errors
+    /// As [`factory`](Self::factory), `Config(UnknownOption)`, and whatever connecting gives.
+    pub async fn connect(&self, url: BackendUrl, shared: &[&str]) -> Result<DynBackend, Error> {
+        let factory = self.factory(&url)?;
+        let mut rest = url.clone();
+        for option in factory.options {
+            rest.take(option);
+        }
+        let known: Vec<&str> = shared.iter().chain(factory.options).copied().collect();
+        rest.finish(&known)?;
+        (factory.connect)(url).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ErrorKind, Memory};
+
+    fn registry() -> Registry {
+        Registry::new().with(Memory::FACTORY).with_missing("redis", "redis")
+    }
+
+    async fn refused(text: &str) -> Error {
+        registry().connect(text.parse().unwrap(), &["lease"]).await.unwrap_err()
+    }
+
+    #[tokio::test]
+    async fn unknown_missing_and_bad_option_are_three_errors() {
+        let unknown = refused("etcd://x").await;
+        assert_eq!(unknown.kind(), ErrorKind::Config(ConfigIssue::UnknownScheme));
+        assert!(unknown.to_string().contains("memory:"), "{unknown}");
+
+        let missing = refused("redis://user:hunter2@x").await;
+        assert_eq!(missing.kind(), ErrorKind::Config(ConfigIssue::MissingFeature));
+        assert!(missing.to_string().contains("feature \"redis\""), "{missing}");
+        assert!(!missing.to_string().contains("hunter2"));
+
+        let option = refused("memory:?dlock.nope=1").await;
+        assert_eq!(option.kind(), ErrorKind::Config(ConfigIssue::UnknownOption));
+        assert!(option.to_string().contains("dlock.lease"), "{option}");
+    }
+
+    #[tokio::test]
+    async fn a_known_scheme_connects() {
+        let backend = registry().connect("memory:".parse().unwrap(), &[]).await.unwrap();
+        assert!(backend.store().starts_with("memory"));
+    }
+}

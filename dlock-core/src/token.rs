@@ -1,0 +1,93 @@
+//! Fencing tokens.
+
+use std::fmt;
+
+use crate::{ConfigIssue, Error};
+
+/// A number that grows with every grant of a name, for ever.
+///
+/// Hand it to the resource with each write; the resource remembers the largest it has seen and
+/// refuses smaller ones (see [`Fence`](crate::Fence)). So a holder that was stopped past its
+/// lease can't write over its successor. The idea is from Lamport's logical clocks, in the form
+/// that Burrows, *The Chubby lock service* (OSDI 2006) calls a sequencer.
+///
+/// Tokens are above zero and below 2^63, so that every database can store them. They are public:
+/// never use one as a secret.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FencingToken(u64);
+
+impl FencingToken {
+    /// The largest token.
+    pub const MAX: Self = Self((1 << 63) - 1);
+
+    /// A token of this value.
+    ///
+    /// # Errors
+    /// `Config(Token)` for zero and for 2^63 and above.
+    pub fn new(value: u64) -> Result<Self, Error> {
+        if value == 0 || value > Self::MAX.0 {
+            return Err(Error::config(
+                ConfigIssue::Token,
+                format!("fencing token {value} is out of range: tokens lie between 1 and 2^63 - 1"),
+            ));
+        }
+        Ok(Self(value))
+    }
+
+    /// The value.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The value as the signed number that databases store.
+    pub const fn as_i64(self) -> i64 {
+        self.0.cast_signed()
+    }
+
+    /// The token `n` further on in a block, at most [`MAX`](Self::MAX).
+    #[must_use]
+    pub const fn plus(self, n: u64) -> Self {
+        let sum = self.0.saturating_add(n);
+        if sum > Self::MAX.0 { Self::MAX } else { Self(sum) }
+    }
+}
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FencingToken({})", self.0)
+    }
+}
+
+impl From<FencingToken> for u64 {
+    fn from(token: FencingToken) -> Self {
+        token.0
+    }
+}
+
+impl TryFrom<u64> for FencingToken {
+    type Error = Error;
+
+    fn try_from(value: u64) -> Result<Self, Error> {
+        Self::new(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn range() {
+        assert!(FencingToken::new(0).is_err());
+        assert!(FencingToken::new(1 << 63).is_err());
+        assert_eq!(FencingToken::new((1 << 63) - 1).unwrap(), FencingToken::MAX);
+        assert_eq!(FencingToken::MAX.plus(1), FencingToken::MAX);
+        assert_eq!(FencingToken::MAX.as_i64(), i64::MAX);
+    }
+}
