@@ -59,8 +59,9 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// Waits until a queued claim is granted, keeping its place in the queue alive.
     ///
     /// Contract: it must not depend on a message alone: with every notification lost it still
-    /// answers within a bounded time after the grant. If the claim has vanished from the store
-    /// (its waiting lease ended while this process was stopped), it joins the queue anew.
+    /// answers within a bounded time after the grant. When the claim has vanished from the store
+    /// (its waiting lease ended while this process was stopped), it does not join the queue anew:
+    /// the error is `NotHeld`, and the core starts over.
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error>;
 
     /// Starts the leases of these claims anew, in as few round trips as the store allows.

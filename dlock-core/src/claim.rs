@@ -45,13 +45,11 @@ impl FromStr for ClaimId {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let canonical = text.len() == 32
-            && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-        canonical
-            .then(|| u128::from_str_radix(text, 16).ok())
-            .flatten()
-            .map(Self)
-            .ok_or_else(|| Error::new(ErrorKind::Protocol, "a claim id is not 32 hexadecimal digits"))
+        let canonical =
+            text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        canonical.then(|| u128::from_str_radix(text, 16).ok()).flatten().map(Self).ok_or_else(
+            || Error::new(ErrorKind::Protocol, "a claim id is not 32 hexadecimal digits"),
+        )
     }
 }
 
@@ -76,7 +74,8 @@ mod tests {
     fn text_form_round_trips() {
         let id = ClaimId::random();
         assert_eq!(id.to_string().parse::<ClaimId>().unwrap(), id);
-        for bad in ["", "0", "+0000000000000000000000000000000", "G0000000000000000000000000000000"] {
+        for bad in ["", "0", "+0000000000000000000000000000000", "G0000000000000000000000000000000"]
+        {
             assert!(bad.parse::<ClaimId>().is_err(), "{bad}");
         }
     }

@@ -1,13 +1,27 @@
 //! Traits, guards, fencing tokens and the backend contract of dlock.
+//!
+//! **Application authors** start at [`Locks`], [`Guard`] and the traits of locks ([`Lock`],
+//! [`FairLock`], [`ReentrantLock`], [`ReadWriteLock`], [`Semaphore`], [`MultiLock`]).
+//!
+//! **Backend authors** implement [`Backend`], export a [`Factory`], and run the conformance kit
+//! of `dlock-testkit`. The [`machine`] has the rules of a lock as one pure function, for stores
+//! that keep a record for each name.
 
 mod answer;
 mod backend;
 mod claim;
 mod clock;
+mod cohort;
+mod engine;
 mod error;
 mod fence;
 mod guarantees;
+mod guard;
+mod kinds;
+mod lock;
+mod locks;
 pub mod machine;
+mod memory;
 mod mode;
 mod name;
 mod options;
@@ -15,6 +29,7 @@ mod owner;
 mod registry;
 mod token;
 mod url;
+mod wrap;
 
 pub use answer::Answer;
 pub use backend::{
@@ -28,6 +43,13 @@ pub use fence::{Fence, StaleToken};
 pub use guarantees::{
     Exclusion, Fairness, Fencing, Guarantees, OrphanRelease, Permits, Scope, WakeUp,
 };
+pub use guard::{Ended, Guard, GuardState, Lost};
+pub use kinds::{Counting, Fair, Multi, Mutex, ReadWrite, Reentrant, Side};
+pub use lock::{
+    FairLock, Lock, LockExt, LockProvider, MultiLock, ReadWriteLock, ReentrantLock, Semaphore,
+};
+pub use locks::Locks;
+pub use memory::Memory;
 pub use mode::Mode;
 pub use name::LockName;
 pub use options::{LockOptions, Renew};
@@ -35,3 +57,4 @@ pub use owner::Owner;
 pub use registry::{Connecting, Factory, Registry};
 pub use token::FencingToken;
 pub use url::BackendUrl;
+pub use wrap::{Prefixed, Traced};

@@ -104,7 +104,8 @@ mod tests {
 
     #[test]
     fn good_names() {
-        for name in ["a", "/", "..", "{a}", "}{", "🔒", "caf\u{e9}", "cafe\u{301}", "'\"%; --", " "] {
+        for name in ["a", "/", "..", "{a}", "}{", "🔒", "caf\u{e9}", "cafe\u{301}", "'\"%; --", " "]
+        {
             assert_eq!(LockName::new(name).unwrap().as_str(), name);
         }
         assert!(LockName::new(&"x".repeat(512)).is_ok());

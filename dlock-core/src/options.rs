@@ -126,7 +126,8 @@ mod tests {
 
     #[test]
     fn leases_out_of_range_are_refused() {
-        for lease in [Duration::ZERO, Duration::from_nanos(1), Duration::from_secs(86_401), Duration::MAX]
+        for lease in
+            [Duration::ZERO, Duration::from_nanos(1), Duration::from_secs(86_401), Duration::MAX]
         {
             let error = LockOptions::new().with_lease(lease).check().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Lease));
@@ -137,9 +138,6 @@ mod tests {
     #[test]
     fn renewal_shorter_than_the_lease_is_refused() {
         let options = LockOptions::new().with_renew(Renew::For(Duration::from_secs(1)));
-        assert_eq!(
-            options.check().unwrap_err().kind(),
-            ErrorKind::Config(ConfigIssue::Renewal)
-        );
+        assert_eq!(options.check().unwrap_err().kind(), ErrorKind::Config(ConfigIssue::Renewal));
     }
 }

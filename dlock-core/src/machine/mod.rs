@@ -67,7 +67,7 @@ pub enum Op {
         /// Whether to wait.
         queue: Queue,
     },
-    /// Start the lease anew, perhaps in a weaker mode.
+    /// Start the lease anew: of a grant, perhaps in a weaker mode, or of a place in the queue.
     Renew {
         /// Who.
         claim: ClaimId,
@@ -103,8 +103,6 @@ pub enum Outcome {
         /// The capacity that it has.
         capacity: u32,
     },
-    /// The lease began anew.
-    Kept,
     /// The claim was there and is gone.
     Released,
     /// The claim was not there.
@@ -170,17 +168,19 @@ impl Machine {
                 self.standing(claim, queue, now, grants)
             }
             Op::Renew { claim, mode, lease } => {
-                let kept = match self.entry_mut(claim) {
-                    Some(entry) if entry.token > 0 => {
+                if let Some(entry) = self.entry_mut(claim) {
+                    entry.expires = now.saturating_add(lease);
+                    if entry.token > 0 {
                         entry.weight = entry.weight.min(mode.weight());
                         entry.lease = lease;
-                        entry.expires = now.saturating_add(lease);
-                        true
                     }
-                    _ => false,
-                };
+                }
                 self.grant(now, grants);
-                if kept { Outcome::Kept } else { Outcome::NotFound }
+                match (self.grant_of(claim), self.ahead_of(claim)) {
+                    (Some(granted), _) => Outcome::Granted(granted),
+                    (None, Some(ahead)) => Outcome::Queued { ahead },
+                    (None, None) => Outcome::NotFound,
+                }
             }
             Op::Release { claim, used } => {
                 let found = self.remove(claim, used);

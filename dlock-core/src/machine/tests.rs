@@ -1,1 +1,2 @@
-#[cfg(test)] mod t {}
+#[cfg(test)]
+mod t {}

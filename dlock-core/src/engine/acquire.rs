@@ -1,0 +1,324 @@
+//! One acquisition: sending the claim, waiting in the store's queue, and cleaning up wherever
+//! the caller's future is dropped.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant as Timer;
+
+use super::{Engine, hold::Hold, hold::valid_until};
+use crate::{
+    AcquireRequest, Acquired, Answer, Certainty, Claim, ClaimId, Error, ErrorKind, Grant, Instant,
+    LockName, LockOptions, Mode, Queue, Released, cohort::Cohort,
+};
+
+/// How long a caller is ready to wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wait {
+    /// Not at all: busy is an answer.
+    Try,
+    /// Until this time; `None` is for ever.
+    Until(Option<Timer>),
+}
+
+impl Wait {
+    /// At most this long from now. Zero still waits for the store's answer to one attempt.
+    pub(crate) fn for_at_most(wait: Duration) -> Self {
+        // For ever is the default and reads no clock.
+        if wait == Duration::MAX {
+            return Self::Until(None);
+        }
+        Self::Until(Timer::now().checked_add(wait))
+    }
+}
+
+/// The error of a wait that has ended.
+pub(crate) fn timed_out(name: &LockName) -> Error {
+    Error::new(
+        ErrorKind::Timeout,
+        "not granted within the wait: wait longer, or find out who holds it with inspect",
+    )
+    .during("lock")
+    .with_lock(name)
+}
+
+/// A claim on its way to a hold.
+pub(crate) struct Attempt {
+    engine: Arc<Engine>,
+    options: LockOptions,
+    request: AcquireRequest,
+    cohort: Option<Arc<Cohort>>,
+    /// Whether the claim may join its queue anew; one of a multi-lock may not.
+    alone: bool,
+    stage: Stage,
+}
+
+enum Stage {
+    /// The store does not know the claim, or it is settled.
+    Clear,
+    /// The claim is being sent.
+    Asking(Answer<Acquired>),
+    /// The store may know the claim.
+    Known,
+}
+
+impl Attempt {
+    pub(crate) fn new(
+        engine: &Arc<Engine>,
+        name: &LockName,
+        mode: Mode,
+        options: LockOptions,
+        tokens: u32,
+        cohort: Option<Arc<Cohort>>,
+    ) -> Self {
+        let request = AcquireRequest {
+            name: name.clone(),
+            claim: ClaimId::random(),
+            mode,
+            lease: options.lease(),
+            queue: Queue::Enqueue,
+            tokens,
+        };
+        let engine = Arc::clone(engine);
+        Self { engine, options, request, cohort, alone: true, stage: Stage::Clear }
+    }
+
+    /// One claim of several that entered their queues together.
+    pub(crate) fn queued(
+        engine: &Arc<Engine>,
+        request: AcquireRequest,
+        options: LockOptions,
+    ) -> Self {
+        let engine = Arc::clone(engine);
+        Self { engine, options, request, cohort: None, alone: false, stage: Stage::Known }
+    }
+
+    /// The store has granted the claim.
+    pub(crate) fn settle(mut self, grant: Grant) -> Arc<Hold> {
+        self.stage = Stage::Clear;
+        let request = self.request.clone();
+        Hold::new(&self.engine, request, grant, self.options, self.cohort.take())
+    }
+
+    /// The store does not have the claim.
+    pub(crate) fn forget(mut self) {
+        self.stage = Stage::Clear;
+    }
+
+    /// Takes the lock; `None` when it is busy and the caller does not wait.
+    ///
+    /// An unreachable store is asked again for as long as one lease, with the same claim.
+    pub(crate) async fn run(mut self, wait: Wait) -> Result<Option<Arc<Hold>>, Error> {
+        self.engine.check_open()?;
+        let deadline = match wait {
+            Wait::Try => {
+                self.request.queue = Queue::FailIfBusy;
+                None
+            }
+            Wait::Until(deadline) => deadline,
+        };
+        let mut trouble = Trouble::default();
+        let mut queued = !self.alone;
+        loop {
+            let answer = if queued {
+                let granted = self.engine.backend.granted(&self.request);
+                within(deadline, &self.request.name, granted).await.map(Acquired::Granted)
+            } else {
+                self.ask(deadline).await
+            };
+            match answer {
+                Ok(Acquired::Granted(grant)) => {
+                    // An answer that took no time can't be late.
+                    let at_once = matches!(self.stage, Stage::Clear);
+                    let until = valid_until(grant.since, self.request.lease);
+                    if at_once || !self.alone || self.engine.clock.now() < until {
+                        return Ok(Some(self.settle(grant)));
+                    }
+                    self.withdraw();
+                    self.request.claim = ClaimId::random();
+                    queued = false;
+                }
+                Ok(Acquired::Queued) => {
+                    self.stage = Stage::Known;
+                    trouble.over();
+                    queued = true;
+                }
+                Ok(_) => {
+                    self.stage = Stage::Clear;
+                    return Ok(None);
+                }
+                Err(error) if error.kind() == ErrorKind::NotHeld => {
+                    // The place in the queue has run out while this process was stopped.
+                    self.stage = Stage::Clear;
+                    if !self.alone {
+                        return Err(error);
+                    }
+                    self.request.claim = ClaimId::random();
+                    queued = false;
+                }
+                Err(error) => self.retry(error, wait, deadline, &mut trouble).await?,
+            }
+        }
+    }
+
+    /// Sends the claim. The stage says what to clean up when this is dropped.
+    async fn ask(&mut self, deadline: Option<Timer>) -> Result<Acquired, Error> {
+        let answer = match self.engine.backend.acquire(&self.request).try_ready() {
+            Ok(known) => known,
+            Err(later) => {
+                self.stage = Stage::Asking(later);
+                let Stage::Asking(answer) = &mut self.stage else { return Ok(Acquired::Queued) };
+                let answer = match deadline {
+                    None => answer.await,
+                    Some(deadline) => match tokio::time::timeout_at(deadline, answer).await {
+                        Ok(answer) => answer,
+                        // It is still under way; dropping the attempt sees it through.
+                        Err(_) => return Err(timed_out(&self.request.name)),
+                    },
+                };
+                self.stage = Stage::Known;
+                answer
+            }
+        };
+        if matches!(&answer, Err(error) if error.certainty() == Certainty::NotApplied) {
+            self.stage = Stage::Clear;
+        }
+        answer
+    }
+
+    /// Waits a little before the next try, or gives up with the error.
+    async fn retry(
+        &mut self,
+        error: Error,
+        wait: Wait,
+        deadline: Option<Timer>,
+        trouble: &mut Trouble,
+    ) -> Result<(), Error> {
+        let error = error
+            .during("lock")
+            .with_lock(&self.request.name)
+            .with_store(self.engine.backend.store());
+        let transient = error.kind() == ErrorKind::Unavailable;
+        let pause = trouble.pause(self.engine.clock.now(), self.options.lease());
+        match pause {
+            Some(pause) if transient && !matches!(wait, Wait::Try) => {
+                tracing::debug!(%error, ?pause, "lock will be asked for again");
+                within(deadline, &self.request.name, async {
+                    tokio::time::sleep(pause).await;
+                    Ok(())
+                })
+                .await
+            }
+            _ => Err(error),
+        }
+    }
+
+    /// Takes back what the store may know of the claim, in the background.
+    fn withdraw(&mut self) {
+        let (engine, lease) = (Arc::clone(&self.engine), self.request.lease);
+        let claim = self.request.as_claim();
+        let asking = match std::mem::replace(&mut self.stage, Stage::Clear) {
+            Stage::Clear => return,
+            Stage::Asking(answer) => Some(answer),
+            Stage::Known => None,
+        };
+        let released = match asking {
+            // An answer that is not awaited has done nothing yet.
+            None => match engine.backend.release(&claim).try_ready() {
+                Ok(Ok(_)) => return,
+                Ok(Err(error)) => Some(Answer::ready(Err(error))),
+                Err(answer) => Some(answer),
+            },
+            Some(_) => None,
+        };
+        engine.clone().tasks.run(Box::pin(async move {
+            if let Some(asking) = asking
+                && matches!(&asking.await, Ok(Acquired::Busy))
+            {
+                return;
+            }
+            let first = match released {
+                Some(answer) => answer.await,
+                None => engine.backend.release(&claim).await,
+            };
+            if let Err(error) = insist(&engine, claim, lease, first).await {
+                tracing::warn!(%error, "a withdrawn claim could not be released");
+            }
+        }));
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        self.withdraw();
+    }
+}
+
+/// How long the store has been out of reach.
+#[derive(Default)]
+struct Trouble {
+    since: Option<Instant>,
+    tries: u32,
+}
+
+impl Trouble {
+    fn over(&mut self) {
+        *self = Self::default();
+    }
+
+    /// How long to pause before the next try; `None` once it has lasted for one lease.
+    fn pause(&mut self, now: Instant, lease: Duration) -> Option<Duration> {
+        let since = *self.since.get_or_insert(now);
+        if now.since(since) >= lease {
+            return None;
+        }
+        self.tries += 1;
+        Some(backoff(self.tries))
+    }
+}
+
+/// 25 ms doubling to about a second, with jitter.
+fn backoff(tries: u32) -> Duration {
+    let base = Duration::from_millis(25 << tries.min(5));
+    base.mul_f64(rand::random_range(0.5..1.0))
+}
+
+async fn within<T>(
+    deadline: Option<Timer>,
+    name: &LockName,
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    match deadline {
+        None => work.await,
+        Some(deadline) => {
+            tokio::time::timeout_at(deadline, work).await.unwrap_or_else(|_| Err(timed_out(name)))
+        }
+    }
+}
+
+/// Asks again until a release is answered, or the lease has ended it anyway.
+pub(crate) async fn insist(
+    engine: &Engine,
+    claim: Claim,
+    lease: Duration,
+    first: Result<Released, Error>,
+) -> Result<Released, Error> {
+    let mut answer = first;
+    let mut trouble = Trouble::default();
+    let mut unsure = false;
+    loop {
+        let error = match answer {
+            // The first of two may have done it.
+            Ok(Released::AlreadyLost) if unsure => return Ok(Released::Released),
+            Ok(released) => return Ok(released),
+            Err(error) => error,
+        };
+        unsure |= error.certainty() == Certainty::Unknown;
+        match trouble.pause(engine.clock.now(), lease) {
+            Some(pause) if error.kind() == ErrorKind::Unavailable => {
+                tokio::time::sleep(pause).await;
+            }
+            _ => return Err(error.with_store(engine.backend.store())),
+        }
+        answer = engine.backend.release(&claim).await;
+    }
+}

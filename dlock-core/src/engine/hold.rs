@@ -1,0 +1,376 @@
+//! One held claim.
+
+use std::{
+    fmt,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+
+use super::{Engine, tasks::Job};
+use crate::{
+    AcquireRequest, Answer, Claim, Error, FencingToken, Grant, GuardState, Instant, LockName,
+    LockOptions, Mode, Released, Renew, Renewal,
+    cohort::{Cohort, Lead, Pass},
+    guard::Ended,
+};
+
+/// A claim that the store has granted, from the grant to its end.
+///
+/// | state | means | goes to |
+/// |---|---|---|
+/// | `HELD` | the last renewal was answered | `DOUBTFUL`, `RELEASED`, `EXPIRED`, `REVOKED` |
+/// | `DOUBTFUL` | the last renewal failed, the lease still runs | `HELD` and as above |
+/// | `RELEASED` | given back | |
+/// | `EXPIRED` | the lease ran out before a renewal came through | |
+/// | `REVOKED` | the store says that it is not held | |
+pub(crate) struct Hold {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) request: AcquireRequest,
+    first: FencingToken,
+    tokens: u32,
+    /// When the store granted it, or a little earlier.
+    pub(crate) granted_at: Instant,
+    /// The last token that was handed out.
+    used: AtomicU64,
+    /// When the holder stops believing; moved by renewals.
+    valid_until: AtomicU64,
+    /// Renewal stops here.
+    renew_until: Instant,
+    renew: Renew,
+    state: AtomicU8,
+    /// The claim counts as a reader from now on.
+    downgraded: AtomicBool,
+    ended: Notify,
+    cohort: Option<Arc<Cohort>>,
+    /// Where the keeper has it; touched under the keeper's lock only.
+    pub(super) place: Place,
+}
+
+/// A hold's place in the keeper's books.
+pub(super) struct Place {
+    /// Index among the young, or `usize::MAX`.
+    pub(super) young: AtomicUsize,
+    /// Key among the old.
+    pub(super) due: AtomicU64,
+    pub(super) id: AtomicU64,
+    pub(super) renewing: AtomicBool,
+}
+
+const HELD: u8 = 0;
+const DOUBTFUL: u8 = 1;
+const RELEASED: u8 = 2;
+const EXPIRED: u8 = 3;
+const REVOKED: u8 = 4;
+
+impl Hold {
+    /// Books a grant with the keeper.
+    pub(crate) fn new(
+        engine: &Arc<Engine>,
+        request: AcquireRequest,
+        grant: Grant,
+        options: LockOptions,
+        cohort: Option<Arc<Cohort>>,
+    ) -> Arc<Self> {
+        let renew_until = match options.renew() {
+            Renew::Auto => Instant::from_nanos(u64::MAX),
+            Renew::For(limit) => grant.since.saturating_add(limit),
+            Renew::Never => grant.since,
+        };
+        let hold = Arc::new(Self {
+            engine: Arc::clone(engine),
+            first: grant.token,
+            tokens: grant.tokens.max(1),
+            granted_at: grant.since,
+            used: AtomicU64::new(grant.token.get()),
+            valid_until: AtomicU64::new(valid_until(grant.since, request.lease).as_nanos()),
+            renew_until,
+            renew: options.renew(),
+            state: AtomicU8::new(HELD),
+            downgraded: AtomicBool::new(false),
+            ended: Notify::new(),
+            cohort,
+            place: Place {
+                young: AtomicUsize::new(usize::MAX),
+                due: AtomicU64::new(0),
+                id: AtomicU64::new(0),
+                renewing: AtomicBool::new(false),
+            },
+            request,
+        });
+        let due = hold.renewal_due(grant.since);
+        engine.keeper.add(&hold, due);
+        hold
+    }
+
+    pub(crate) fn name(&self) -> &LockName {
+        &self.request.name
+    }
+
+    pub(crate) fn first_token(&self) -> FencingToken {
+        self.first
+    }
+
+    /// Takes the next token of the block, if there is one.
+    pub(crate) fn next_token(&self) -> Option<FencingToken> {
+        let used = self.used.load(Ordering::Relaxed);
+        let next = self.first.plus(used - self.first.get() + 1);
+        if next.get() - self.first.get() >= u64::from(self.tokens) {
+            return None;
+        }
+        // One guard at a time has the hold, so nobody else moves this.
+        self.used.store(next.get(), Ordering::Relaxed);
+        Some(next)
+    }
+
+    pub(crate) fn claim(&self) -> Claim {
+        Claim {
+            name: self.request.name.clone(),
+            id: self.request.claim,
+            used: FencingToken::new(self.used.load(Ordering::Relaxed)).ok(),
+        }
+    }
+
+    pub(crate) fn valid_until(&self) -> Instant {
+        Instant::from_nanos(self.valid_until.load(Ordering::Acquire))
+    }
+
+    /// The state as of now: past its deadline a hold is lost, whoever notices first.
+    pub(crate) fn state(self: &Arc<Self>) -> GuardState {
+        if self.is_running() && self.engine.clock.now() >= self.valid_until() {
+            self.lose(Ended::Expired);
+        }
+        match self.state.load(Ordering::Acquire) {
+            HELD => GuardState::Held,
+            DOUBTFUL => GuardState::Doubtful,
+            _ => GuardState::Lost,
+        }
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn ended(&self) -> Option<Ended> {
+        match self.state.load(Ordering::Acquire) {
+            RELEASED => Some(Ended::Released),
+            EXPIRED => Some(Ended::Expired),
+            REVOKED => Some(Ended::Revoked),
+            _ => None,
+        }
+    }
+
+    fn is_running(&self) -> bool {
+        self.state.load(Ordering::Acquire) <= DOUBTFUL
+    }
+
+    /// Waits for the end, by the holder's own clock if need be.
+    pub(crate) async fn until_ended(self: Arc<Self>) -> Ended {
+        loop {
+            let mut told = std::pin::pin!(self.ended.notified());
+            told.as_mut().enable();
+            if let Some(ended) = self.ended() {
+                return ended;
+            }
+            let (clock, until) = (self.engine.clock, self.valid_until());
+            if clock.now() >= until {
+                self.lose(Ended::Expired);
+                continue;
+            }
+            tokio::select! {
+                () = &mut told => {}
+                () = clock.sleep_until(until) => {}
+            }
+        }
+    }
+
+    // --- what the keeper does with it ---
+
+    /// The renewal to send now: `None` when it must run out.
+    pub(super) fn renewal(&self, now: Instant) -> Option<Renewal> {
+        let left = self.renew_until.since(now);
+        let lease = self.request.lease.min(left);
+        (lease >= LockOptions::MIN_LEASE).then(|| Renewal {
+            claim: self.claim(),
+            mode: self.mode(),
+            lease,
+        })
+    }
+
+    /// When to renew a lease that began at `since`: after a third of it. When it is not renewed,
+    /// at its end.
+    pub(super) fn renewal_due(&self, since: Instant) -> Instant {
+        let end = self.valid_until();
+        if self.renew == Renew::Never {
+            return end;
+        }
+        let due = since.saturating_add(self.request.lease / 3);
+        if self.renew_until.since(due) < LockOptions::MIN_LEASE { end } else { due.min(end) }
+    }
+
+    /// Whether its renewal may join an earlier batch: retries and ends come at their own time.
+    pub(super) fn may_go_early(&self) -> bool {
+        self.state.load(Ordering::Acquire) == HELD
+            && self.place.due.load(Ordering::Relaxed) < self.valid_until().as_nanos()
+    }
+
+    /// When to try again after a renewal failed: some eight times before the end.
+    pub(super) fn retry_due(&self, now: Instant) -> Instant {
+        let jitter = rand::random_range(0.75..1.25);
+        now.saturating_add((self.request.lease / 12).mul_f64(jitter)).min(self.valid_until())
+    }
+
+    /// A renewal that was sent at `sent` has been answered.
+    pub(crate) fn renewed(&self, sent: Instant, lease: Duration) {
+        let until = valid_until(sent, lease).as_nanos();
+        self.valid_until.fetch_max(until, Ordering::AcqRel);
+        let _ = self.state.compare_exchange(DOUBTFUL, HELD, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// A renewal has failed.
+    pub(super) fn doubt(&self) {
+        let _ = self.state.compare_exchange(HELD, DOUBTFUL, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// Ends it as lost, once: tells who watches and lets the next of this process try.
+    pub(crate) fn lose(self: &Arc<Self>, how: Ended) {
+        let state = if how == Ended::Revoked { REVOKED } else { EXPIRED };
+        if !self.end(state) {
+            return;
+        }
+        tracing::warn!(
+            lock.name = %self.request.name,
+            token = self.used.load(Ordering::Relaxed),
+            reason = %how,
+            "lock lost"
+        );
+        self.engine.keeper.remove(self);
+        self.ended.notify_waiters();
+        if let Some(cohort) = &self.cohort {
+            cohort.lost(self);
+        }
+    }
+
+    /// Moves from running to `state`; false when it had ended before.
+    fn end(&self, state: u8) -> bool {
+        self.state
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
+                (now <= DOUBTFUL).then_some(state)
+            })
+            .is_ok()
+    }
+
+    /// The lease to ask for when the mode changes: another whole one, unless renewal has a limit.
+    pub(crate) fn next_lease(&self) -> Duration {
+        let now = self.engine.clock.now();
+        let whole = self.request.lease;
+        let allowed = whole.min(self.renew_until.since(now));
+        let left = self.valid_until().since(now) + margin(whole);
+        allowed.max(left)
+    }
+
+    // --- letting go ---
+
+    /// The mode that the store should have it in.
+    pub(crate) fn mode(&self) -> Mode {
+        if self.downgraded.load(Ordering::Acquire) { Mode::Shared } else { self.request.mode }
+    }
+
+    /// From now on every renewal asks for the reader's mode.
+    pub(crate) fn mark_downgraded(&self) {
+        self.downgraded.store(true, Ordering::Release);
+    }
+
+    /// Gives the hold up: to the next task of this process, or back to the store.
+    pub(crate) fn let_go(self: &Arc<Self>) -> LettingGo {
+        let lead = match &self.cohort {
+            Some(cohort) => match cohort.pass(self) {
+                Pass::Handed => return LettingGo::Done(Ok(Released::Released)),
+                Pass::LetGo(lead) => Some(lead),
+                Pass::NotOurs => None,
+            },
+            None => None,
+        };
+        let held = self.end(RELEASED);
+        if held {
+            self.engine.keeper.remove(self);
+            self.ended.notify_waiters();
+        }
+        match self.engine.backend.release(&self.claim()).try_ready() {
+            Ok(Ok(released)) => {
+                drop(lead);
+                LettingGo::Done(Ok(if held { released } else { Released::AlreadyLost }))
+            }
+            Ok(Err(error)) => LettingGo::Later(Box::pin(Arc::clone(self).released(
+                Answer::ready(Err(error)),
+                lead,
+                held,
+            ))),
+            Err(answer) => {
+                LettingGo::Later(Box::pin(Arc::clone(self).released(answer, lead, held)))
+            }
+        }
+    }
+
+    async fn released(
+        self: Arc<Self>,
+        first: Answer<Released>,
+        lead: Option<Lead>,
+        held: bool,
+    ) -> Result<Released, Error> {
+        let first = first.await;
+        // The next task of this process need not wait for the retries.
+        drop(lead);
+        let released =
+            super::acquire::insist(&self.engine, self.claim(), self.request.lease, first)
+                .await
+                .map_err(|error| error.during("release").with_lock(self.name()))?;
+        Ok(if held { released } else { Released::AlreadyLost })
+    }
+
+    /// Lets go without waiting for the outcome.
+    pub(crate) fn let_go_in_background(self: &Arc<Self>) {
+        if let LettingGo::Later(release) = self.let_go() {
+            let job: Job = Box::pin(async move {
+                if let Err(error) = release.await {
+                    tracing::warn!(%error, "a dropped guard could not be released");
+                }
+            });
+            self.engine.tasks.run(job);
+        }
+    }
+}
+
+/// What letting go comes to.
+pub(crate) enum LettingGo {
+    /// It is done.
+    Done(Result<Released, Error>),
+    /// It takes a round trip.
+    Later(Releasing),
+}
+
+/// A release under way.
+pub(crate) type Releasing = Pin<Box<dyn Future<Output = Result<Released, Error>> + Send>>;
+
+/// The end of belief in a lease that began at `since` or later: less 1 % for clocks that run at
+/// different rates and 10 ms for the store's tick and the holder's own delays.
+pub(crate) fn valid_until(since: Instant, lease: Duration) -> Instant {
+    since.saturating_add(lease.saturating_sub(margin(lease)))
+}
+
+fn margin(lease: Duration) -> Duration {
+    lease / 100 + Duration::from_millis(10)
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold")
+            .field("name", &self.request.name)
+            .field("mode", &self.mode())
+            .field("token", &self.used.load(Ordering::Relaxed))
+            .field("ended", &self.ended())
+            .finish_non_exhaustive()
+    }
+}

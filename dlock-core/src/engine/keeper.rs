@@ -1,0 +1,315 @@
+//! Renewal: one task for each backend and process.
+//!
+//! Most locks are held for less than a third of their lease and never need a renewal, so a new
+//! hold is only put on a list (*young*), where adding and removing costs a few nanoseconds. What
+//! is still on the list when the first of it falls due moves to a map ordered by due time
+//! (*old*). So 100,000 held locks are one task, one timer and ordered memory, and a lock that
+//! is taken a million times a second does not churn the map.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::hold::Hold;
+use crate::{Clock, DynBackend, Error, ErrorKind, Instant, Renewal, Renewed, guard::Ended};
+
+/// How many claims a batch has at the most.
+const BATCH: usize = 500;
+/// Claims that fall due this much later, but no more than a 16th of their lease, join a batch.
+const LOOK_AHEAD: Duration = Duration::from_millis(500);
+/// The longest sleep: timers stand still while the machine is suspended, leases do not.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+const NEVER: u64 = u64::MAX;
+
+/// The books of the renewal task.
+pub(crate) struct Keeper {
+    clock: Clock,
+    books: Mutex<Books>,
+    /// When the task will look next, in nanoseconds.
+    next_look: AtomicU64,
+    wake: Notify,
+    held: AtomicUsize,
+    emptied: Notify,
+    closed: AtomicBool,
+    stopped: AtomicBool,
+}
+
+#[derive(Default)]
+struct Books {
+    young: Vec<Option<Arc<Hold>>>,
+    vacant: Vec<usize>,
+    old: BTreeMap<(u64, u64), Arc<Hold>>,
+    ids: u64,
+}
+
+impl Keeper {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            books: Mutex::default(),
+            next_look: AtomicU64::new(NEVER),
+            wake: Notify::new(),
+            held: AtomicUsize::new(0),
+            emptied: Notify::new(),
+            closed: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+        }
+    }
+
+    /// Books a new hold.
+    pub(super) fn add(&self, hold: &Arc<Hold>, due: Instant) {
+        self.held.fetch_add(1, Ordering::AcqRel);
+        let place = &hold.place;
+        place.due.store(due.as_nanos(), Ordering::Relaxed);
+        let mut books = self.books.lock();
+        let index = match books.vacant.pop() {
+            Some(index) => {
+                books.young[index] = Some(Arc::clone(hold));
+                index
+            }
+            None => {
+                books.young.push(Some(Arc::clone(hold)));
+                books.young.len() - 1
+            }
+        };
+        place.young.store(index, Ordering::Relaxed);
+        // Under the lock, so that the task can't set a later look after it missed this one.
+        if due.as_nanos() < self.next_look.load(Ordering::Relaxed) {
+            self.next_look.store(due.as_nanos(), Ordering::Relaxed);
+            drop(books);
+            self.wake.notify_one();
+        }
+    }
+
+    /// Takes a hold that has ended out of the books. Called once for each hold.
+    pub(super) fn remove(&self, hold: &Hold) {
+        let mut books = self.books.lock();
+        let place = &hold.place;
+        let index = place.young.swap(usize::MAX, Ordering::Relaxed);
+        let removed = if index == usize::MAX {
+            books.old.remove(&key(hold))
+        } else {
+            books.vacant.push(index);
+            books.young[index].take()
+        };
+        drop(books);
+        drop(removed);
+        if self.held.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.emptied.notify_waiters();
+        }
+    }
+
+    /// How many locks are held.
+    pub(crate) fn len(&self) -> usize {
+        self.held.load(Ordering::Acquire)
+    }
+
+    /// Waits until no lock is held.
+    pub(crate) async fn until_empty(&self) {
+        loop {
+            let emptied = self.emptied.notified();
+            if self.len() == 0 {
+                return;
+            }
+            emptied.await;
+        }
+    }
+
+    /// Ends the task.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.wake.notify_one();
+    }
+
+    /// Whether the task has ended, because of `close` or with its runtime.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// Takes what is due out of the books, in batches, and sets the time of the next look.
+    fn collect(&self) -> Due {
+        let now = self.clock.now();
+        let mut due = Due::default();
+        let mut books = self.books.lock();
+        books.promote();
+        let horizon = now.saturating_add(LOOK_AHEAD).as_nanos();
+        let ready: Vec<Arc<Hold>> = books
+            .old
+            .range(..=(horizon, NEVER))
+            .filter(|((at, _), hold)| {
+                let early = Instant::from_nanos(*at).since(now);
+                early.is_zero() || (hold.may_go_early() && early <= hold.request.lease / 16)
+            })
+            .map(|(_, hold)| Arc::clone(hold))
+            .collect();
+        for hold in ready {
+            let renewing = hold.place.renewing.load(Ordering::Relaxed);
+            let renewal = if renewing { None } else { hold.renewal(now) };
+            match renewal {
+                _ if now >= hold.valid_until() => due.lost.push(hold),
+                Some(renewal) => {
+                    hold.place.renewing.store(true, Ordering::Relaxed);
+                    books.move_to(&hold, hold.valid_until());
+                    due.add(hold, renewal);
+                }
+                None => books.move_to(&hold, hold.valid_until()),
+            }
+        }
+        let next = books.old.first_key_value().map_or(NEVER, |((at, _), _)| *at);
+        self.next_look.store(next, Ordering::Relaxed);
+        due
+    }
+
+    /// Books the answer to a batch.
+    fn settle(&self, batch: Batch, answers: Result<Vec<Renewed>, Error>) {
+        let now = self.clock.now();
+        let mut lost = Vec::new();
+        {
+            let mut books = self.books.lock();
+            for (i, (hold, renewal)) in batch.holds.iter().zip(&batch.renewals).enumerate() {
+                hold.place.renewing.store(false, Ordering::Relaxed);
+                match answers.as_ref().map(|answers| answers.get(i)) {
+                    Ok(Some(Renewed::Kept)) => {
+                        hold.renewed(batch.sent, renewal.lease);
+                        books.move_to(hold, hold.renewal_due(batch.sent));
+                    }
+                    Ok(Some(Renewed::Lost)) => lost.push(Arc::clone(hold)),
+                    Ok(None) | Err(_) => {
+                        hold.doubt();
+                        books.move_to(hold, hold.retry_due(now));
+                    }
+                }
+            }
+            let next = books.old.first_key_value().map_or(NEVER, |((at, _), _)| *at);
+            self.next_look.fetch_min(next, Ordering::Relaxed);
+        }
+        for hold in lost {
+            hold.lose(Ended::Revoked);
+        }
+        if let Err(error) = answers {
+            tracing::warn!(%error, claims = batch.holds.len(), "renewal failed, will be retried");
+        }
+    }
+}
+
+impl Books {
+    /// Moves the young ones into the order.
+    fn promote(&mut self) {
+        for hold in std::mem::take(&mut self.young).into_iter().flatten() {
+            hold.place.young.store(usize::MAX, Ordering::Relaxed);
+            self.ids += 1;
+            hold.place.id.store(self.ids, Ordering::Relaxed);
+            self.old.insert(key(&hold), hold);
+        }
+        self.vacant.clear();
+    }
+
+    /// Changes when a hold is due, if it still is in the books.
+    fn move_to(&mut self, hold: &Hold, due: Instant) {
+        if let Some(hold) = self.old.remove(&key(hold)) {
+            hold.place.due.store(due.as_nanos(), Ordering::Relaxed);
+            self.old.insert(key(&hold), hold);
+        }
+    }
+}
+
+fn key(hold: &Hold) -> (u64, u64) {
+    (hold.place.due.load(Ordering::Relaxed), hold.place.id.load(Ordering::Relaxed))
+}
+
+/// What one look finds to do.
+#[derive(Default)]
+struct Due {
+    batches: Vec<Batch>,
+    lost: Vec<Arc<Hold>>,
+}
+
+struct Batch {
+    holds: Vec<Arc<Hold>>,
+    renewals: Vec<Renewal>,
+    sent: Instant,
+    /// When to give an answer up: the shortest lease has then time for another try.
+    limit: Duration,
+}
+
+impl Due {
+    fn add(&mut self, hold: Arc<Hold>, renewal: Renewal) {
+        if self.batches.last().is_none_or(|batch| batch.holds.len() == BATCH) {
+            self.batches.push(Batch {
+                holds: Vec::new(),
+                renewals: Vec::new(),
+                sent: Instant::from_nanos(0),
+                limit: Duration::MAX,
+            });
+        }
+        if let Some(batch) = self.batches.last_mut() {
+            batch.limit = batch.limit.min(hold.request.lease / 3);
+            batch.holds.push(hold);
+            batch.renewals.push(renewal);
+        }
+    }
+}
+
+/// The renewal task.
+pub(crate) fn run(keeper: Arc<Keeper>, backend: DynBackend) -> impl Future<Output = ()> + Send {
+    /// Tells the locks when the runtime drops the task, even one that never ran.
+    struct Stopped(Arc<Keeper>);
+    impl Drop for Stopped {
+        fn drop(&mut self) {
+            self.0.stopped.store(true, Ordering::Relaxed);
+        }
+    }
+    let stopped = Stopped(Arc::clone(&keeper));
+    async move {
+        let _stopped = stopped;
+        renew_until_closed(&keeper, &backend).await;
+    }
+}
+
+async fn renew_until_closed(keeper: &Keeper, backend: &DynBackend) {
+    let clock = keeper.clock;
+    let mut running = FuturesUnordered::new();
+    while !keeper.closed.load(Ordering::Acquire) {
+        let due = keeper.collect();
+        for hold in due.lost {
+            hold.lose(Ended::Expired);
+        }
+        for mut batch in due.batches {
+            running.push(async move {
+                batch.sent = clock.now();
+                let answers = renew(backend, &batch).await;
+                (batch, answers)
+            });
+        }
+        let look = Instant::from_nanos(keeper.next_look.load(Ordering::Relaxed));
+        let idle = look.as_nanos() == NEVER;
+        let look = look.min(clock.now().saturating_add(LONGEST_SLEEP));
+        tokio::select! {
+            () = keeper.wake.notified() => {}
+            () = clock.sleep_until(look), if !idle => {}
+            Some((batch, answers)) = running.next(), if !running.is_empty() => {
+                keeper.settle(batch, answers);
+            }
+        }
+    }
+}
+
+async fn renew(backend: &DynBackend, batch: &Batch) -> Result<Vec<Renewed>, Error> {
+    tokio::time::timeout(batch.limit, backend.renew(&batch.renewals)).await.unwrap_or_else(|_| {
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            format!("no answer to a renewal within {:?}", batch.limit),
+        )
+        .during("renew")
+        .with_store(backend.store()))
+    })
+}

@@ -1,0 +1,158 @@
+//! What is written once for every backend: acquiring, keeping, losing and letting go.
+//!
+//! One [`Engine`] stands behind all clones and views of a [`Locks`](crate::Locks):
+//!
+//! - [`acquire`] sends claims and cleans up after futures that are dropped;
+//! - [`hold`] is one held claim: its deadline, its state, its end;
+//! - [`keeper`] renews holds in batches and tells the lost ones;
+//! - [`tasks`] runs what nobody waits for to its end.
+
+pub(crate) mod acquire;
+pub(crate) mod hold;
+pub(crate) mod keeper;
+pub(crate) mod tasks;
+
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+
+use self::{keeper::Keeper, tasks::Tasks};
+use crate::{
+    Clock, ConfigIssue, DynBackend, Error, ErrorKind, LockName, LockOptions, cohort::Cohort,
+    kinds::reentrant::Entries,
+};
+
+/// The machinery over one backend.
+pub(crate) struct Engine {
+    pub(crate) backend: DynBackend,
+    pub(crate) clock: Clock,
+    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) tasks: Tasks,
+    pub(crate) cohorts: Shared<Cohort>,
+    pub(crate) reentrants: Shared<Entries>,
+    closed: AtomicBool,
+}
+
+impl Engine {
+    /// Starts the machinery on the current tokio runtime.
+    pub(crate) fn start(backend: DynBackend) -> Result<Arc<Self>, Error> {
+        let clock = backend.clock();
+        let keeper = Arc::new(Keeper::new(clock));
+        let tasks = Tasks::start()?;
+        tasks.spawn(keeper::run(Arc::clone(&keeper), Arc::clone(&backend)));
+        Ok(Arc::new(Self {
+            backend,
+            clock,
+            keeper,
+            tasks,
+            cohorts: Shared::default(),
+            reentrants: Shared::default(),
+            closed: AtomicBool::new(false),
+        }))
+    }
+
+    /// Whether new claims can be made.
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(Error::config(
+                ConfigIssue::ShutDown,
+                "these locks were shut down: make new ones with Locks::new or connect",
+            ));
+        }
+        if self.keeper.is_stopped() {
+            return Err(Error::config(
+                ConfigIssue::Runtime,
+                "the tokio runtime that these locks were made on is gone, so nothing would renew \
+                 them: make Locks on a runtime that lives as long as they do",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Refuses new claims and waits until no lock is held and nothing is left to do.
+    pub(crate) async fn shutdown(&self, wait: Duration) -> Result<(), Error> {
+        self.closed.store(true, Ordering::Relaxed);
+        let all = async {
+            self.keeper.until_empty().await;
+            self.tasks.until_idle().await;
+        };
+        if tokio::time::timeout(wait, all).await.is_ok() {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Timeout,
+            format!(
+                "{} locks are still held and {} releases are under way: drop the guards and wait \
+                 longer, or let the leases end",
+                self.keeper.len(),
+                self.tasks.pending()
+            ),
+        )
+        .during("shutdown")
+        .with_store(self.backend.store()))
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.keeper.close();
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine")
+            .field("store", &self.backend.store())
+            .field("held", &self.keeper.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the handles of one name and one set of options share within the process. An entry lives
+/// as long as one of its handles or guards.
+pub(crate) struct Shared<T>(Mutex<Table<(LockName, LockOptions), Weak<T>>>);
+
+struct Table<K, V> {
+    map: HashMap<K, V>,
+    /// At this size dead entries are looked for.
+    sweep_at: usize,
+}
+
+impl<T> Default for Shared<T> {
+    fn default() -> Self {
+        Self(Mutex::new(Table { map: HashMap::new(), sweep_at: 64 }))
+    }
+}
+
+impl<T> Shared<T>
+where
+    (LockName, LockOptions): Hash + Eq,
+{
+    pub(crate) fn get(
+        &self,
+        name: &LockName,
+        options: LockOptions,
+        make: impl FnOnce() -> T,
+    ) -> Arc<T> {
+        let mut table = self.0.lock();
+        let key = (name.clone(), options);
+        if let Some(found) = table.map.get(&key).and_then(Weak::upgrade) {
+            return found;
+        }
+        if table.map.len() >= table.sweep_at {
+            table.map.retain(|_, weak| weak.strong_count() > 0);
+            table.sweep_at = 64.max(2 * table.map.len());
+        }
+        let made = Arc::new(make());
+        table.map.insert(key, Arc::downgrade(&made));
+        made
+    }
+}

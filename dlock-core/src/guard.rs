@@ -1,0 +1,355 @@
+//! What a holder holds.
+
+use std::{
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+
+use crate::{
+    Error, ErrorKind, FencingToken, LockName, Mode, Released, Renewal, Renewed,
+    engine::hold::{Hold, LettingGo, Releasing},
+    kinds::reentrant::Entry,
+};
+
+/// A held lock. It is owned and can be moved between tasks and kept in structs.
+///
+/// The lock is kept by renewal in the background until the guard is released or dropped. It can
+/// be lost all the same: the store was out of reach for a whole lease, somebody broke the lock,
+/// the process was stopped. So work under a guard either runs in [`run`](Self::run), or watches
+/// [`lost`](Self::lost), or calls [`check`](Self::check) before each step; and what it writes
+/// carries the [`token`](Self::token), because no check can rule out a pause between it and the
+/// write.
+///
+/// Dropping a guard releases the lock in the background: it does not block and does not panic,
+/// inside a runtime or outside. [`release`](Self::release) does the same and tells how it went.
+#[must_use = "the lock is released as soon as its guard is dropped"]
+pub struct Guard {
+    name: LockName,
+    kind: Kind,
+}
+
+enum Kind {
+    Single {
+        hold: Arc<Hold>,
+        token: FencingToken,
+    },
+    /// The write side of a read-write lock.
+    Writer(Arc<Hold>),
+    Entered(Entry),
+    /// Of a multi-lock: sorted by name, never empty.
+    Many(Vec<Guard>),
+    Gone,
+}
+
+/// Whether a guard still protects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum GuardState {
+    /// The lock is lost. Work under it must stop.
+    Lost,
+    /// The last renewal failed; the lease still runs and renewal is tried again.
+    Doubtful,
+    /// The lock is held.
+    Held,
+}
+
+/// How a hold ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Ended {
+    /// The guard was released or dropped.
+    Released,
+    /// The lease ran out before a renewal came through.
+    Expired,
+    /// The store says that the claim is not held any more.
+    Revoked,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Released => "it was released",
+            Self::Expired => "its lease ended before it could be renewed",
+            Self::Revoked => "the store does not know the claim any more",
+        })
+    }
+}
+
+impl Guard {
+    pub(crate) fn single(hold: Arc<Hold>, token: FencingToken) -> Self {
+        Self { name: hold.name().clone(), kind: Kind::Single { hold, token } }
+    }
+
+    pub(crate) fn of_hold(hold: Arc<Hold>) -> Self {
+        let token = hold.first_token();
+        Self::single(hold, token)
+    }
+
+    pub(crate) fn writer(hold: Arc<Hold>) -> Self {
+        Self { name: hold.name().clone(), kind: Kind::Writer(hold) }
+    }
+
+    pub(crate) fn entered(entry: Entry) -> Self {
+        Self { name: entry.guard().name().clone(), kind: Kind::Entered(entry) }
+    }
+
+    /// Of a multi-lock; the guards are sorted by name.
+    pub(crate) fn many(name: &LockName, guards: Vec<Self>) -> Self {
+        Self { name: name.clone(), kind: Kind::Many(guards) }
+    }
+
+    /// The name of the lock; of a multi-lock, the first of its names.
+    pub fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    /// The fencing token of this grant; of a multi-lock, the largest of [`tokens`](Self::tokens).
+    pub fn token(&self) -> FencingToken {
+        let mut largest = None;
+        self.each(&mut |_, token| largest = largest.max(Some(token)));
+        // A guard has at least one hold for as long as anybody can ask it.
+        largest.unwrap_or(FencingToken::MAX)
+    }
+
+    /// The token of each name. A resource that is guarded by one of the names takes that one's.
+    pub fn tokens(&self) -> Vec<(LockName, FencingToken)> {
+        let mut tokens = Vec::new();
+        self.each(&mut |hold, token| tokens.push((hold.name().clone(), token)));
+        tokens
+    }
+
+    /// Whether it still protects, as far as this process can know.
+    pub fn state(&self) -> GuardState {
+        let mut state = GuardState::Held;
+        self.each(&mut |hold, _| state = state.min(hold.state()));
+        state
+    }
+
+    /// How long it protects if no further renewal comes through; zero once it is lost.
+    pub fn remaining(&self) -> Duration {
+        let mut least = Duration::MAX;
+        self.each(&mut |hold, _| {
+            least = least.min(match hold.state() {
+                GuardState::Lost => Duration::ZERO,
+                _ => hold.valid_until().since(hold.engine.clock.now()),
+            });
+        });
+        least
+    }
+
+    /// The token, if the lock is still held.
+    ///
+    /// # Errors
+    /// `Lost`.
+    pub fn check(&self) -> Result<FencingToken, Error> {
+        let mut lost = None;
+        self.each(&mut |hold, _| {
+            if lost.is_none() && hold.state() == GuardState::Lost {
+                let how = hold.ended().unwrap_or(Ended::Expired);
+                lost = Some(Error::lost(hold.name(), how).during("check"));
+            }
+        });
+        match lost {
+            Some(error) => Err(error),
+            None => Ok(self.token()),
+        }
+    }
+
+    /// Resolves when the lock is lost, no later than the end of the lease by this process's clock
+    /// and so before the store lets somebody else in; also when the guard is released. It borrows
+    /// nothing: wait for it in any task.
+    ///
+    /// Timers are as exact as the runtime is idle: a task that blocks its thread delays it.
+    pub fn lost(&self) -> Lost {
+        let mut any = FuturesUnordered::new();
+        self.each(&mut |hold, _| any.push(Arc::clone(hold).until_ended()));
+        Lost(Box::pin(async move { any.next().await.unwrap_or(Ended::Released) }))
+    }
+
+    /// Runs `work` while the lock is held, and drops it where it stands when the lock is lost.
+    ///
+    /// # Errors
+    /// `Lost`, also when `work` had not begun.
+    ///
+    /// # Cancel safety
+    /// As `work`. The guard stays.
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Error> {
+        self.check()?;
+        tokio::select! {
+            biased;
+            ended = self.lost() => Err(Error::lost(self.name(), ended)),
+            output = work => Ok(output),
+        }
+    }
+
+    /// Releases the lock and tells whether it was held to the end. The guard of a reentrant lock
+    /// leaves; the last one to leave releases.
+    ///
+    /// # Errors
+    /// `Unavailable` when the store could not be asked for one lease, after which the lease has
+    /// freed the lock.
+    ///
+    /// # Cancel safety
+    /// When the future is dropped the release goes on in the background.
+    pub async fn release(mut self) -> Result<Released, Error> {
+        match std::mem::replace(&mut self.kind, Kind::Gone) {
+            Kind::Single { hold, .. } | Kind::Writer(hold) => match hold.let_go() {
+                LettingGo::Done(released) => released,
+                LettingGo::Later(release) => Background { hold, release: Some(release) }.await,
+            },
+            Kind::Entered(entry) => match entry.leave() {
+                Ok(guard) => Box::pin(guard.release()).await,
+                Err(still_held) => Ok(still_held),
+            },
+            Kind::Many(guards) => {
+                let mut all: FuturesUnordered<_> =
+                    guards.into_iter().map(|guard| Box::pin(guard.release())).collect();
+                let mut result = Ok(Released::Released);
+                while let Some(one) = all.next().await {
+                    result = match (result, one) {
+                        (Ok(Released::Released), one) => one,
+                        (Ok(_), Err(error)) => Err(error),
+                        (result, _) => result,
+                    };
+                }
+                result
+            }
+            Kind::Gone => Ok(Released::AlreadyLost),
+        }
+    }
+
+    /// Turns a held write into a read without letting a writer in between; readers that wait may
+    /// join at once. The token stays.
+    ///
+    /// # Errors
+    /// `Unsupported` for every guard but a read-write lock's write guard; `Lost`; `Unavailable`.
+    /// From the call on the guard counts as a read, whatever the outcome: after an error the next
+    /// renewal completes it.
+    ///
+    /// # Cancel safety
+    /// As after an error.
+    pub async fn downgrade(&mut self) -> Result<(), Error> {
+        let Kind::Writer(hold) = &self.kind else {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "only the write guard of a read-write lock can be downgraded",
+            )
+            .during("downgrade")
+            .with_lock(self.name()));
+        };
+        let hold = Arc::clone(hold);
+        self.check()?;
+        hold.mark_downgraded();
+        let token = hold.first_token();
+        self.kind = Kind::Single { hold: Arc::clone(&hold), token };
+        let renewal = Renewal { claim: hold.claim(), mode: Mode::Shared, lease: hold.next_lease() };
+        let sent = hold.engine.clock.now();
+        let answers = hold.engine.backend.renew(std::slice::from_ref(&renewal)).await;
+        match answers.map_err(|error| error.during("downgrade").with_lock(hold.name()))?.first() {
+            Some(Renewed::Kept) => {
+                hold.renewed(sent, renewal.lease);
+                Ok(())
+            }
+            _ => {
+                hold.lose(Ended::Revoked);
+                Err(Error::lost(hold.name(), Ended::Revoked))
+            }
+        }
+    }
+
+    /// Always refused: a reader can't become a writer.
+    ///
+    /// # Errors
+    /// `Unsupported`.
+    pub async fn upgrade(&mut self) -> Result<(), Error> {
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            "a read can't be upgraded, since two readers that upgrade wait for each other for \
+             ever: release the read and take the write",
+        )
+        .during("upgrade")
+        .with_lock(self.name()))
+    }
+
+    /// Visits the holds behind it with their tokens.
+    fn each(&self, visit: &mut dyn FnMut(&Arc<Hold>, FencingToken)) {
+        match &self.kind {
+            Kind::Single { hold, token } => visit(hold, *token),
+            Kind::Writer(hold) => visit(hold, hold.first_token()),
+            Kind::Entered(entry) => entry.guard().each(visit),
+            Kind::Many(guards) => guards.iter().for_each(|guard| guard.each(visit)),
+            Kind::Gone => {}
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        match std::mem::replace(&mut self.kind, Kind::Gone) {
+            Kind::Single { hold, .. } | Kind::Writer(hold) => hold.let_go_in_background(),
+            // The last entry and the parts of a multi-lock are guards that drop in turn.
+            Kind::Entered(_) | Kind::Many(_) | Kind::Gone => {}
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("tokens", &self.tokens())
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Resolves when a guard's hold ends: see [`Guard::lost`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct Lost(Pin<Box<dyn Future<Output = Ended> + Send>>);
+
+impl Future for Lost {
+    type Output = Ended;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
+impl fmt::Debug for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Lost")
+    }
+}
+
+/// A release that goes on in the background when its caller goes away.
+struct Background {
+    hold: Arc<Hold>,
+    release: Option<Releasing>,
+}
+
+impl Future for Background {
+    type Output = Result<Released, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(release) = &mut self.release else { return Poll::Pending };
+        let result = std::task::ready!(release.as_mut().poll(cx));
+        self.release = None;
+        Poll::Ready(result)
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        if let Some(release) = self.release.take() {
+            self.hold.engine.tasks.run(Box::pin(async move {
+                if let Err(error) = release.await {
+                    tracing::warn!(%error, "a release that nobody waited for has failed");
+                }
+            }));
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The plain mutex.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{Base, Takes};
+use crate::{Error, Guard, LockName, Mode, cohort::Cohort, engine::acquire::Wait};
+
+/// A lock for one holder at a time: what [`Locks::mutex`](crate::Locks::mutex) makes.
+///
+/// Tasks of one process that share a [`Locks`](crate::Locks) pass it on without asking the store,
+/// at most 1024 times or for 10 ms, each with a token of its own; then every process that waits in
+/// the store's queue has its turn first. Use [`Fair`](super::Fair) where the order counts.
+#[derive(Clone, Debug)]
+pub struct Mutex {
+    pub(super) base: Base,
+    cohort: Option<Arc<Cohort>>,
+}
+
+impl Mutex {
+    pub(crate) fn new(base: Base, hand_off: bool) -> Self {
+        let cohort = hand_off.then(|| {
+            base.engine.cohorts.get(&base.name, base.options, || Cohort::new(base.options))
+        });
+        Self { base, cohort }
+    }
+
+    /// The name.
+    pub fn name(&self) -> &LockName {
+        &self.base.name
+    }
+
+    /// See [`Lock::try_lock`](crate::Lock::try_lock).
+    pub async fn try_lock(&self) -> Result<Option<Guard>, Error> {
+        self.take(Wait::Try).await
+    }
+
+    /// See [`Lock::lock`](crate::Lock::lock).
+    pub async fn lock(&self) -> Result<Guard, Error> {
+        super::lock(self).await
+    }
+
+    /// See [`Lock::lock_timeout`](crate::Lock::lock_timeout).
+    pub async fn lock_timeout(&self, wait: Duration) -> Result<Guard, Error> {
+        super::lock_timeout(self, wait).await
+    }
+}
+
+impl Takes for Mutex {
+    fn base(&self) -> &Base {
+        &self.base
+    }
+
+    async fn take(&self, wait: Wait) -> Result<Option<Guard>, Error> {
+        match &self.cohort {
+            Some(cohort) => cohort.lock(&self.base.engine, &self.base.name, wait).await,
+            None => Ok(self.base.take(Mode::Exclusive, wait).await?.map(Guard::of_hold)),
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The reentrant lock.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+
+use super::{Mutex, Takes};
+use crate::{
+    Error, Guard, GuardState, LockName, Owner, ReentrantLock, Released,
+    engine::acquire::{Wait, timed_out},
+};
+
+/// A lock that its owner can enter again: what [`Locks::reentrant`](crate::Locks::reentrant)
+/// makes.
+///
+/// The handles of one name and one set of options that come from one [`Locks`](crate::Locks) know
+/// each other's holds; other processes and other options meet in the store, as another owner.
+#[derive(Clone)]
+pub struct Reentrant {
+    lock: Mutex,
+    entries: Arc<Entries>,
+}
+
+/// The owners of this process, each with what it holds.
+#[derive(Default)]
+pub(crate) struct Entries(parking_lot::Mutex<Owners>);
+
+#[derive(Default)]
+struct Owners {
+    cells: HashMap<Owner, Arc<Cell>>,
+    /// At this size cells of owners that hold nothing are looked for.
+    sweep_at: usize,
+}
+
+#[derive(Default)]
+struct Cell {
+    /// One task of an owner at a time goes to the store; the others then find the hold.
+    gate: tokio::sync::Mutex<()>,
+    held: parking_lot::Mutex<Weak<Guard>>,
+}
+
+/// One entry of an owner. The last one to go drops the guard.
+pub(crate) struct Entry(Arc<Guard>);
+
+impl Entry {
+    pub(crate) fn guard(&self) -> &Guard {
+        &self.0
+    }
+
+    /// Leaves: gives the guard to the last one, and to others whether the lock is still held.
+    pub(crate) fn leave(self) -> Result<Guard, Released> {
+        let lost = self.0.state() == GuardState::Lost;
+        Arc::into_inner(self.0).ok_or(if lost { Released::AlreadyLost } else { Released::Released })
+    }
+}
+
+impl Entries {
+    fn cell(&self, owner: &Owner) -> Arc<Cell> {
+        let mut owners = self.0.lock();
+        if let Some(cell) = owners.cells.get(owner) {
+            return Arc::clone(cell);
+        }
+        if owners.cells.len() >= owners.sweep_at {
+            owners.cells.retain(|_, cell| Arc::strong_count(cell) > 1 || cell.count() > 0);
+            owners.sweep_at = 64.max(2 * owners.cells.len());
+        }
+        let cell = Arc::<Cell>::default();
+        owners.cells.insert(*owner, Arc::clone(&cell));
+        cell
+    }
+}
+
+impl Cell {
+    fn count(&self) -> usize {
+        self.held.lock().strong_count()
+    }
+}
+
+impl Reentrant {
+    pub(crate) fn new(lock: Mutex) -> Self {
+        let base = &lock.base;
+        let entries = base.engine.reentrants.get(&base.name, base.options, Entries::default);
+        Self { lock, entries }
+    }
+
+    /// The name.
+    pub fn name(&self) -> &LockName {
+        self.lock.name()
+    }
+
+    /// See [`ReentrantLock::try_lock_as`].
+    pub async fn try_lock_as(&self, owner: &Owner) -> Result<Option<Guard>, Error> {
+        self.take(owner, Wait::Try).await
+    }
+
+    /// See [`ReentrantLock::lock_as`].
+    pub async fn lock_as(&self, owner: &Owner) -> Result<Guard, Error> {
+        self.lock_timeout_as(owner, self.lock.base.options.wait()).await
+    }
+
+    /// See [`ReentrantLock::lock_timeout_as`].
+    pub async fn lock_timeout_as(&self, owner: &Owner, wait: Duration) -> Result<Guard, Error> {
+        let waiting = if wait.is_zero() { Wait::Try } else { Wait::for_at_most(wait) };
+        self.take(owner, waiting).await?.ok_or_else(|| timed_out(self.name()))
+    }
+
+    /// See [`ReentrantLock::hold_count`].
+    pub fn hold_count(&self, owner: &Owner) -> usize {
+        self.entries.0.lock().cells.get(owner).map_or(0, |cell| cell.count())
+    }
+
+    async fn take(&self, owner: &Owner, wait: Wait) -> Result<Option<Guard>, Error> {
+        let cell = self.entries.cell(owner);
+        let _turn = match wait {
+            Wait::Try => match cell.gate.try_lock() {
+                Ok(turn) => turn,
+                Err(_) => return Ok(None),
+            },
+            Wait::Until(None) => cell.gate.lock().await,
+            Wait::Until(Some(deadline)) => tokio::time::timeout_at(deadline, cell.gate.lock())
+                .await
+                .map_err(|_| timed_out(self.name()))?,
+        };
+        let held = cell.held.lock().upgrade();
+        if let Some(guard) = held {
+            guard.check().map_err(|error| error.during("re-entry"))?;
+            return Ok(Some(Guard::entered(Entry(guard))));
+        }
+        let Some(guard) = self.lock.take(wait).await? else { return Ok(None) };
+        let guard = Arc::new(guard);
+        *cell.held.lock() = Arc::downgrade(&guard);
+        Ok(Some(Guard::entered(Entry(guard))))
+    }
+}
+
+#[async_trait]
+impl ReentrantLock for Reentrant {
+    fn name(&self) -> &LockName {
+        self.name()
+    }
+
+    async fn try_lock_as(&self, owner: &Owner) -> Result<Option<Guard>, Error> {
+        self.try_lock_as(owner).await
+    }
+
+    async fn lock_as(&self, owner: &Owner) -> Result<Guard, Error> {
+        self.lock_as(owner).await
+    }
+
+    async fn lock_timeout_as(&self, owner: &Owner, wait: Duration) -> Result<Guard, Error> {
+        self.lock_timeout_as(owner, wait).await
+    }
+
+    fn hold_count(&self, owner: &Owner) -> usize {
+        self.hold_count(owner)
+    }
+}
+
+impl fmt::Debug for Reentrant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reentrant").field("lock", &self.lock).finish_non_exhaustive()
+    }
+}

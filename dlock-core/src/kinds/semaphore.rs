@@ -1,0 +1,86 @@
+//! The counting semaphore.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::Base;
+use crate::{
+    Error, Guard, LockName, Mode, Semaphore,
+    engine::acquire::{Wait, timed_out},
+};
+
+/// A number of permits, first come, first served: what
+/// [`Locks::semaphore`](crate::Locks::semaphore) makes.
+#[derive(Clone, Debug)]
+pub struct Counting {
+    pub(crate) base: Base,
+    pub(crate) permits: u32,
+}
+
+impl Counting {
+    /// The name.
+    pub fn name(&self) -> &LockName {
+        &self.base.name
+    }
+
+    /// How many permits there are.
+    pub fn permits(&self) -> u32 {
+        self.permits
+    }
+
+    /// See [`Semaphore::try_acquire`].
+    pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
+        self.take(1, Wait::Try).await
+    }
+
+    /// See [`Semaphore::acquire`].
+    pub async fn acquire(&self) -> Result<Guard, Error> {
+        self.acquire_many(1).await
+    }
+
+    /// See [`Semaphore::try_acquire_many`].
+    pub async fn try_acquire_many(&self, n: u32) -> Result<Option<Guard>, Error> {
+        self.take(n, Wait::Try).await
+    }
+
+    /// See [`Semaphore::acquire_many`].
+    pub async fn acquire_many(&self, n: u32) -> Result<Guard, Error> {
+        self.acquire_many_timeout(n, self.base.options.wait()).await
+    }
+
+    /// See [`Semaphore::acquire_many_timeout`].
+    pub async fn acquire_many_timeout(&self, n: u32, wait: Duration) -> Result<Guard, Error> {
+        let waiting = if wait.is_zero() { Wait::Try } else { Wait::for_at_most(wait) };
+        self.take(n, waiting).await?.ok_or_else(|| timed_out(&self.base.name))
+    }
+
+    async fn take(&self, n: u32, wait: Wait) -> Result<Option<Guard>, Error> {
+        let mode =
+            Mode::permits(n, self.permits).map_err(|error| error.with_lock(&self.base.name))?;
+        Ok(self.base.take(mode, wait).await?.map(Guard::of_hold))
+    }
+}
+
+#[async_trait]
+impl Semaphore for Counting {
+    fn name(&self) -> &LockName {
+        self.name()
+    }
+
+    fn permits(&self) -> u32 {
+        self.permits
+    }
+
+    async fn try_acquire_many(&self, n: u32) -> Result<Option<Guard>, Error> {
+        self.try_acquire_many(n).await
+    }
+
+    async fn acquire_many(&self, n: u32) -> Result<Guard, Error> {
+        self.acquire_many(n).await
+    }
+
+    async fn acquire_many_timeout(&self, n: u32, wait: Duration) -> Result<Guard, Error> {
+        self.acquire_many_timeout(n, wait).await
+    }
+}

@@ -1,0 +1,325 @@
+//! The memory backend: the [lock machine](crate::machine) in place.
+//!
+//! It is the reference that the other stores are compared with, the store of unit tests, and a
+//! real store for programs of one process. Names are spread over shards; a name's record is its
+//! machine and the tasks that wait for it. Records of free names are removed when a shard has
+//! grown to twice what was in use, and leave behind only the largest of their tokens, so that
+//! tokens grow across removal.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    hash::{BuildHasher, RandomState},
+    sync::Arc,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use crate::{
+    AcquireRequest, Acquired, Answer, Backend, BackendUrl, Certainty, Claim, ClaimId, Clock,
+    ConfigIssue, Connecting, DynBackend, Error, ErrorKind, Exclusion, Factory, Fairness, Fencing,
+    FencingToken, Grant, Guarantees, Instant, LockName, LockState, OrphanRelease, Permits,
+    Released, Renewal, Renewed, Scope, WakeUp,
+    machine::{Granted, Machine, Micros, Op, Outcome},
+};
+
+const SHARDS: usize = 16;
+const SWEEP_AT_LEAST: usize = 64;
+
+/// A store of locks in this process's memory.
+///
+/// Every [`Locks`](crate::Locks) over one `Memory` is a client of its own, as if in another
+/// process.
+pub struct Memory {
+    store: String,
+    clock: Clock,
+    hasher: RandomState,
+    shards: [Mutex<Shard>; SHARDS],
+}
+
+#[derive(Default)]
+struct Shard {
+    records: HashMap<LockName, Record>,
+    /// No token up to this one may be given out again for a name without a record.
+    floor: u64,
+    sweep_at: usize,
+    grants: Vec<Granted>,
+}
+
+#[derive(Default)]
+struct Record {
+    machine: Machine,
+    waiting: Vec<(ClaimId, oneshot::Sender<()>)>,
+}
+
+impl Memory {
+    /// `memory:`, without options. Each connection is a store of its own.
+    pub const FACTORY: Factory =
+        Factory { name: "memory", schemes: &["memory"], options: &[], connect };
+
+    /// An empty store.
+    pub fn new() -> Arc<Self> {
+        Self::with_clock(Clock::Boot)
+    }
+
+    /// An empty store whose leases run by this clock; [`Clock::tokio`] makes tests under
+    /// `tokio::time::pause` deterministic.
+    pub fn with_clock(clock: Clock) -> Arc<Self> {
+        Arc::new(Self {
+            store: format!("memory:{:08x}", rand::random::<u32>()),
+            clock,
+            hasher: RandomState::new(),
+            shards: Default::default(),
+        })
+    }
+
+    fn index(&self, name: &LockName) -> usize {
+        // The map inside hashes with a state of its own, so the low bits may serve here.
+        usize::try_from(self.hasher.hash_one(name) % 16).unwrap_or_default()
+    }
+
+    fn micros(&self) -> Micros {
+        self.clock.now().as_nanos() / 1000
+    }
+
+    /// Applies an operation to a name and wakes whom it grants.
+    fn apply<T>(
+        &self,
+        name: &LockName,
+        op: &Op,
+        then: impl FnOnce(&mut Record, Outcome) -> T,
+    ) -> T {
+        let mut shard = self.shards[self.index(name)].lock();
+        let now = self.micros();
+        apply_in(&mut shard, name, op, now, then)
+    }
+
+    fn acquire_now(&self, request: &AcquireRequest) -> Result<Acquired, Error> {
+        self.apply(&request.name, &acquire_op(request), |_, outcome| {
+            acquired(&request.name, &self.store, outcome)
+        })
+    }
+}
+
+fn apply_in<T>(
+    shard: &mut Shard,
+    name: &LockName,
+    op: &Op,
+    now: Micros,
+    then: impl FnOnce(&mut Record, Outcome) -> T,
+) -> T {
+    // Lent out of the shard, so that the quiet path does not allocate.
+    let mut grants = std::mem::take(&mut shard.grants);
+    let record = shard.record(name, now);
+    let outcome = record.machine.apply(op, now, &mut grants);
+    for granted in grants.drain(..) {
+        record.wake(granted.claim);
+    }
+    let result = then(record, outcome);
+    shard.grants = grants;
+    result
+}
+
+impl Shard {
+    fn record(&mut self, name: &LockName, now: Micros) -> &mut Record {
+        if self.records.len() >= self.sweep_at {
+            self.sweep(now);
+        }
+        let floor = self.floor;
+        self.records
+            .entry(name.clone())
+            .or_insert_with(|| Record { machine: Machine::after_token(floor), waiting: Vec::new() })
+    }
+
+    /// Removes the records of free names.
+    fn sweep(&mut self, now: Micros) {
+        let floor = &mut self.floor;
+        self.records.retain(|_, record| {
+            let free = record.machine.is_free(now);
+            if free {
+                *floor = (*floor).max(record.machine.last_token());
+            }
+            !free
+        });
+        self.sweep_at = SWEEP_AT_LEAST.max(2 * self.records.len());
+    }
+}
+
+impl Record {
+    fn wake(&mut self, claim: ClaimId) {
+        self.waiting.retain_mut(|(waiter, _)| *waiter != claim);
+    }
+}
+
+fn micros(duration: Duration) -> Micros {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn acquire_op(request: &AcquireRequest) -> Op {
+    Op::Acquire {
+        claim: request.claim,
+        mode: request.mode,
+        lease: micros(request.lease),
+        block: request.tokens,
+        queue: request.queue,
+    }
+}
+
+fn grant(granted: &Granted) -> Result<Grant, Error> {
+    Ok(Grant {
+        token: FencingToken::new(granted.token)?,
+        tokens: granted.block,
+        since: Instant::from_nanos(granted.since.saturating_mul(1000)),
+    })
+}
+
+fn acquired(name: &LockName, store: &str, outcome: Outcome) -> Result<Acquired, Error> {
+    match outcome {
+        Outcome::Granted(granted) => grant(&granted).map(Acquired::Granted),
+        Outcome::Queued { .. } => Ok(Acquired::Queued),
+        Outcome::Conflict { capacity } => Err(capacity_conflict(name, capacity).with_store(store)),
+        _ => Ok(Acquired::Busy),
+    }
+}
+
+/// The error for a claim that takes a name for another kind of lock than others do just now.
+fn capacity_conflict(name: &LockName, capacity: u32) -> Error {
+    let kind = match crate::Mode::from_weight(1, capacity) {
+        crate::Mode::Permits { of, .. } => format!("a semaphore of {of} permits"),
+        _ => "a mutex or read-write lock".to_owned(),
+    };
+    Error::config(
+        ConfigIssue::Capacity,
+        format!(
+            "others hold or wait for this name as {kind}: use one kind and one number of permits \
+             for a name"
+        ),
+    )
+    .with_lock(name)
+}
+
+#[async_trait]
+impl Backend for Memory {
+    fn store(&self) -> &str {
+        &self.store
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        Guarantees::WEAKEST
+            .with_exclusion(Exclusion::Nothing)
+            .with_fencing(Fencing::Volatile)
+            .with_orphan_release(OrphanRelease::LeaseEnd)
+            .with_fairness(Fairness::Fifo)
+            .with_wake_up(WakeUp::Push)
+            .with_scope(Scope::Process)
+            .with_permits(Permits::Counted)
+    }
+
+    fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
+        Answer::ready(self.acquire_now(request))
+    }
+
+    async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
+        let keep =
+            Op::Renew { claim: request.claim, mode: request.mode, lease: micros(request.lease) };
+        loop {
+            let waiting = self.apply(&request.name, &keep, |record, outcome| match outcome {
+                Outcome::Granted(granted) => Ok(Err(granted)),
+                Outcome::Queued { .. } => {
+                    record.wake(request.claim);
+                    let (sender, turn) = oneshot::channel();
+                    record.waiting.push((request.claim, sender));
+                    Ok(Ok((turn, record.machine.next_expiry())))
+                }
+                _ => Err(Error::new(
+                    ErrorKind::NotHeld,
+                    "the place in the queue ended with its lease: ask for the lock again",
+                )
+                .with_lock(&request.name)
+                .with_store(&self.store)),
+            })?;
+            let (turn, next_expiry) = match waiting {
+                Err(granted) => return grant(&granted),
+                Ok(waiting) => waiting,
+            };
+            let keep_alive = self.clock.now().saturating_add(request.lease / 3);
+            let look = next_expiry
+                .map_or(keep_alive, |at| Instant::from_nanos(at.saturating_mul(1000)))
+                .min(keep_alive);
+            tokio::select! {
+                _ = turn => {}
+                () = self.clock.sleep_until(look) => {}
+            }
+        }
+    }
+
+    async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+        let renew = |renewal: &Renewal| {
+            let op = Op::Renew {
+                claim: renewal.claim.id,
+                mode: renewal.mode,
+                lease: micros(renewal.lease),
+            };
+            self.apply(&renewal.claim.name, &op, |_, outcome| match outcome {
+                Outcome::NotFound => Renewed::Lost,
+                _ => Renewed::Kept,
+            })
+        };
+        Ok(renewals.iter().map(renew).collect())
+    }
+
+    fn release(&self, claim: &Claim) -> Answer<Released> {
+        let op = Op::Release { claim: claim.id, used: claim.used.map_or(0, FencingToken::get) };
+        Answer::ready(Ok(self.apply(&claim.name, &op, |record, outcome| {
+            record.wake(claim.id);
+            match outcome {
+                Outcome::Released => Released::Released,
+                _ => Released::AlreadyLost,
+            }
+        })))
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
+        let shard = self.shards[self.index(name)].lock();
+        let record = shard.records.get(name);
+        Ok(record.map_or_else(LockState::default, |record| record.machine.inspect(self.micros())))
+    }
+
+    fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
+        // All shards in question are locked at once, in one order, so that it is one point in time.
+        let mut shards: Vec<Option<_>> = Vec::with_capacity(SHARDS);
+        let wanted: Vec<usize> = requests.iter().map(|r| self.index(&r.name)).collect();
+        for (i, shard) in self.shards.iter().enumerate() {
+            shards.push(wanted.contains(&i).then(|| shard.lock()));
+        }
+        let now = self.micros();
+        let mut answers = Vec::with_capacity(requests.len());
+        for (request, at) in requests.iter().zip(wanted) {
+            let Some(shard) = &mut shards[at] else { continue };
+            let op = acquire_op(request);
+            answers.push(apply_in(shard, &request.name, &op, now, |_, outcome| {
+                acquired(&request.name, &self.store, outcome)
+            }));
+        }
+        // After a conflict on one name the others are in their queues: the core gives them back.
+        let answers: Result<Vec<_>, Error> = answers.into_iter().collect();
+        Some(Answer::ready(answers.map_err(|error| error.with_certainty(Certainty::Unknown))))
+    }
+}
+
+fn connect(_url: BackendUrl) -> Connecting {
+    Box::pin(async { Ok(Memory::new() as DynBackend) })
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("store", &self.store).finish_non_exhaustive()
+    }
+}

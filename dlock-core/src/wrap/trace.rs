@@ -1,0 +1,211 @@
+//! Spans around the verbs.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tracing::{Instrument, Span, field::Empty};
+
+use crate::{
+    AcquireRequest, Acquired, Answer, Backend, Claim, Clock, DynBackend, Error, Grant, Guarantees,
+    LockName, LockState, Released, Renewal, Renewed,
+};
+
+/// Puts a `tracing` span of level debug around every verb, with target `dlock`.
+///
+/// | span | fields |
+/// |---|---|
+/// | `dlock.acquire`, `dlock.granted` | `backend`, `lock.name`, `claim`, `outcome`, `token` |
+/// | `dlock.release` | `backend`, `lock.name`, `claim`, `outcome` |
+/// | `dlock.renew` | `backend`, `claims`, `outcome` |
+/// | `dlock.inspect` | `backend`, `lock.name`, `outcome` |
+///
+/// `outcome` is `granted`, `queued`, `busy`, `released`, `lost`, `ok` or `error`; errors are in
+/// field `error`. Claims are shown by their first eight digits, which do not suffice to release
+/// a lock.
+#[derive(Debug)]
+pub struct Traced {
+    inner: DynBackend,
+}
+
+impl Traced {
+    /// Wraps a backend.
+    pub fn new(inner: DynBackend) -> Arc<Self> {
+        Arc::new(Self { inner })
+    }
+
+    fn answer<T: Outcome + Send + 'static>(span: Span, answer: Answer<T>) -> Answer<T> {
+        match answer.try_ready() {
+            Ok(result) => {
+                record(&span, &result);
+                Answer::ready(result)
+            }
+            Err(later) => {
+                let seen = span.clone();
+                Answer::later(
+                    async move {
+                        let result = later.await;
+                        record(&seen, &result);
+                        result
+                    }
+                    .instrument(span),
+                )
+            }
+        }
+    }
+}
+
+/// How an answer is shown.
+trait Outcome {
+    fn outcome(&self) -> &'static str;
+
+    fn token(&self) -> Option<u64> {
+        None
+    }
+}
+
+impl Outcome for Acquired {
+    fn outcome(&self) -> &'static str {
+        match self {
+            Self::Granted(_) => "granted",
+            Self::Queued => "queued",
+            Self::Busy => "busy",
+        }
+    }
+
+    fn token(&self) -> Option<u64> {
+        match self {
+            Self::Granted(grant) => Some(grant.token.get()),
+            _ => None,
+        }
+    }
+}
+
+impl Outcome for Grant {
+    fn outcome(&self) -> &'static str {
+        "granted"
+    }
+
+    fn token(&self) -> Option<u64> {
+        Some(self.token.get())
+    }
+}
+
+impl Outcome for Released {
+    fn outcome(&self) -> &'static str {
+        match self {
+            Self::Released => "released",
+            Self::AlreadyLost => "lost",
+        }
+    }
+}
+
+impl Outcome for Vec<Acquired> {
+    fn outcome(&self) -> &'static str {
+        let rank = |answer: &Acquired| match answer {
+            Acquired::Busy => 0,
+            Acquired::Queued => 1,
+            Acquired::Granted(_) => 2,
+        };
+        self.iter().min_by_key(|answer| rank(answer)).map_or("ok", Outcome::outcome)
+    }
+}
+
+impl Outcome for Vec<Renewed> {
+    fn outcome(&self) -> &'static str {
+        if self.contains(&Renewed::Lost) { "lost" } else { "ok" }
+    }
+}
+
+impl Outcome for LockState {
+    fn outcome(&self) -> &'static str {
+        "ok"
+    }
+}
+
+fn record<T: Outcome>(span: &Span, result: &Result<T, Error>) {
+    match result {
+        Ok(answer) => {
+            span.record("outcome", answer.outcome());
+            if let Some(token) = answer.token() {
+                span.record("token", token);
+            }
+        }
+        Err(error) => {
+            span.record("outcome", "error");
+            span.record("error", tracing::field::display(error));
+        }
+    }
+}
+
+/// The part of a claim's id that may be shown.
+fn short(id: crate::ClaimId) -> String {
+    let mut text = id.to_string();
+    text.truncate(8);
+    text
+}
+
+macro_rules! verb {
+    ($name:literal, $self:ident, $($fields:tt)*) => {
+        tracing::debug_span!(
+            target: "dlock", $name, backend = $self.inner.store(),
+            outcome = Empty, token = Empty, error = Empty, $($fields)*
+        )
+    };
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl Backend for Traced {
+    fn store(&self) -> &str {
+        self.inner.store()
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.inner.guarantees()
+    }
+
+    fn clock(&self) -> Clock {
+        self.inner.clock()
+    }
+
+    fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
+        let span =
+            verb!("dlock.acquire", self, lock.name = %request.name, claim = short(request.claim));
+        let answer = span.in_scope(|| self.inner.acquire(request));
+        Self::answer(span, answer)
+    }
+
+    async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
+        let span =
+            verb!("dlock.granted", self, lock.name = %request.name, claim = short(request.claim));
+        let result = self.inner.granted(request).instrument(span.clone()).await;
+        record(&span, &result);
+        result
+    }
+
+    async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+        let span = verb!("dlock.renew", self, claims = renewals.len());
+        let result = self.inner.renew(renewals).instrument(span.clone()).await;
+        record(&span, &result);
+        result
+    }
+
+    fn release(&self, claim: &Claim) -> Answer<Released> {
+        let span = verb!("dlock.release", self, lock.name = %claim.name, claim = short(claim.id));
+        let answer = span.in_scope(|| self.inner.release(claim));
+        Self::answer(span, answer)
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
+        let span = verb!("dlock.inspect", self, lock.name = %name);
+        let result = self.inner.inspect(name).instrument(span.clone()).await;
+        record(&span, &result);
+        result
+    }
+
+    fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
+        let span = verb!("dlock.acquire_all", self, claims = requests.len());
+        let answer = span.in_scope(|| self.inner.acquire_all(requests))?;
+        Some(Self::answer(span, answer))
+    }
+}

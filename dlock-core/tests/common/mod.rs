@@ -1,0 +1,118 @@
+//! A backend whose faults can be switched on, and what the tests share.
+#![allow(dead_code, reason = "each test program uses its part of it")]
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use dlock_core::*;
+
+/// Memory under tokio's clock, with counters and switchable faults.
+#[derive(Debug)]
+pub(crate) struct Faulty {
+    pub(crate) inner: Arc<Memory>,
+    pub(crate) renew_calls: AtomicUsize,
+    pub(crate) acquires: AtomicUsize,
+    pub(crate) largest_batch: AtomicUsize,
+    pub(crate) renew_fails: AtomicBool,
+    pub(crate) renew_hangs: AtomicBool,
+    pub(crate) acquire_fails: AtomicUsize,
+    pub(crate) slow: AtomicBool,
+}
+
+impl Faulty {
+    pub(crate) fn new() -> Arc<Self> {
+        Self::over(Memory::with_clock(Clock::tokio()))
+    }
+
+    pub(crate) fn over(inner: Arc<Memory>) -> Arc<Self> {
+        Arc::new(Self {
+            inner,
+            renew_calls: AtomicUsize::new(0),
+            acquires: AtomicUsize::new(0),
+            largest_batch: AtomicUsize::new(0),
+            renew_fails: AtomicBool::new(false),
+            renew_hangs: AtomicBool::new(false),
+            acquire_fails: AtomicUsize::new(0),
+            slow: AtomicBool::new(false),
+        })
+    }
+
+    fn unavailable() -> Error {
+        Error::new(ErrorKind::Unavailable, "switched off by the test")
+    }
+}
+
+#[async_trait]
+impl Backend for Faulty {
+    fn store(&self) -> &str {
+        self.inner.store()
+    }
+    fn guarantees(&self) -> Guarantees {
+        self.inner.guarantees()
+    }
+    fn clock(&self) -> Clock {
+        self.inner.clock()
+    }
+    fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
+        self.acquires.fetch_add(1, Ordering::SeqCst);
+        let fails = self.acquire_fails.load(Ordering::SeqCst);
+        if fails > 0 {
+            self.acquire_fails.store(fails - 1, Ordering::SeqCst);
+            return Answer::ready(Err(Self::unavailable()));
+        }
+        if !self.slow.load(Ordering::SeqCst) {
+            return self.inner.acquire(request);
+        }
+        let (inner, request) = (Arc::clone(&self.inner), request.clone());
+        Answer::later(async move {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let answer = inner.acquire(&request).await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            answer
+        })
+    }
+    async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
+        self.inner.granted(request).await
+    }
+    async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+        self.renew_calls.fetch_add(1, Ordering::SeqCst);
+        self.largest_batch.fetch_max(renewals.len(), Ordering::SeqCst);
+        if self.renew_hangs.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        if self.renew_fails.load(Ordering::SeqCst) {
+            return Err(Self::unavailable());
+        }
+        self.inner.renew(renewals).await
+    }
+    fn release(&self, claim: &Claim) -> Answer<Released> {
+        if !self.slow.load(Ordering::SeqCst) {
+            return self.inner.release(claim);
+        }
+        let (inner, claim) = (Arc::clone(&self.inner), claim.clone());
+        Answer::later(async move {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            inner.release(&claim).await
+        })
+    }
+    async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
+        self.inner.inspect(name).await
+    }
+    fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
+        self.inner.acquire_all(requests)
+    }
+}
+
+pub(crate) fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+pub(crate) fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}

@@ -1,0 +1,164 @@
+//! Local hand-off: fast inside the process, fair to the others, safe whoever goes away.
+
+#![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
+
+mod common;
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use common::{Faulty, millis, secs};
+use dlock_core::*;
+use parking_lot::Mutex;
+
+#[tokio::test(start_paused = true)]
+async fn a_hot_lock_goes_round_the_process_with_a_larger_token_each_time() {
+    let store = Faulty::new();
+    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let tokens = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for _ in 0..50 {
+        let (lock, tokens) = (locks.mutex("n").unwrap(), Arc::clone(&tokens));
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..40 {
+                let guard = lock.lock().await.unwrap();
+                tokens.lock().push(guard.token());
+                tokio::task::yield_now().await;
+                guard.release().await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let tokens = std::mem::take(&mut *tokens.lock());
+    assert_eq!(tokens.len(), 2000);
+    assert!(tokens.is_sorted());
+    assert_eq!(tokens.iter().collect::<BTreeSet<_>>().len(), 2000);
+    let acquires = store.acquires.load(Ordering::SeqCst);
+    assert!(acquires <= 20, "{acquires} acquires of the store for 2000 holds");
+    assert!(locks.inspect("n").await.unwrap().is_free());
+}
+
+#[tokio::test]
+async fn another_process_gets_its_turn() {
+    let store = Memory::new();
+    let (hot, other) =
+        (Locks::new(Arc::clone(&store)).unwrap(), Locks::new(Arc::clone(&store)).unwrap());
+    let passes = Arc::new(AtomicUsize::new(0));
+    let mut tasks = Vec::new();
+    for _ in 0..16 {
+        let (lock, passes) = (hot.mutex("n").unwrap(), Arc::clone(&passes));
+        tasks.push(tokio::spawn(async move {
+            loop {
+                let _guard = lock.lock().await.unwrap();
+                passes.fetch_add(1, Ordering::SeqCst);
+                tokio::task::yield_now().await;
+            }
+        }));
+    }
+    let lock = other.mutex("n").unwrap();
+    for _ in 0..20 {
+        while !store.inspect(lock.name()).await.unwrap().waiters.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let before = passes.load(Ordering::SeqCst);
+        let guard = lock.lock_timeout(secs(20)).await.unwrap();
+        let bypass = passes.load(Ordering::SeqCst) - before;
+        // The claim that it waited behind, and one that may have been granted as it came.
+        assert!(bypass <= 2 * 1024 + 2, "bypassed {bypass} times");
+        guard.release().await.unwrap();
+    }
+    tasks.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropped_waiters_are_skipped_and_dropped_leaders_are_replaced() {
+    let store = Faulty::new();
+    store.slow.store(true, Ordering::SeqCst);
+    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let lock = locks.mutex("n").unwrap();
+    // The leader is dropped while its claim is on the way.
+    let leader = tokio::time::timeout(millis(3), lock.lock()).await;
+    assert!(leader.is_err());
+    let guard = lock.lock_timeout(secs(1)).await.unwrap();
+    // Waiters are dropped in the process's queue.
+    for _ in 0..3 {
+        assert!(tokio::time::timeout(millis(3), lock.lock()).await.is_err());
+    }
+    let next = {
+        let lock = lock.clone();
+        tokio::spawn(async move { lock.lock().await.unwrap() })
+    };
+    tokio::task::yield_now().await;
+    drop(guard);
+    let guard = next.await.unwrap();
+    guard.release().await.unwrap();
+    tokio::time::sleep(secs(1)).await;
+    assert!(locks.inspect("n").await.unwrap().is_free());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_holder_does_not_keep_its_own_process_waiting() {
+    let store = Faulty::new();
+    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let lock = locks.mutex("n").unwrap();
+    let stale = lock.lock().await.unwrap();
+    store.renew_fails.store(true, Ordering::SeqCst);
+    let waiter = lock.lock_timeout(secs(60)).await.unwrap();
+    assert!(stale.check().is_err());
+    assert!(waiter.token() > stale.token());
+    drop(stale);
+    assert!(waiter.check().is_ok());
+    assert_eq!(waiter.release().await.unwrap(), Released::Released);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_of_the_leader_reaches_it_alone() {
+    let store = Faulty::new();
+    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let lock = locks.mutex("n").unwrap();
+    store.acquire_fails.store(1, Ordering::SeqCst);
+    assert_eq!(lock.try_lock().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    store.acquire_fails.store(3, Ordering::SeqCst);
+    let guard = lock.lock().await.unwrap();
+    guard.release().await.unwrap();
+    store.acquire_fails.store(usize::MAX, Ordering::SeqCst);
+    let start = tokio::time::Instant::now();
+    let error = lock.lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(start.elapsed() >= secs(30) && start.elapsed() < secs(33), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_lock_gives_its_unused_tokens_back() {
+    let store = Faulty::new();
+    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let lock = locks.mutex("n").unwrap();
+    let first = lock.lock().await.unwrap().token();
+    let second = lock.lock().await.unwrap().token();
+    assert!(second > first);
+    assert!(second.get() - first.get() < 10, "{first} {second}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_of_zero_and_for_ever() {
+    let locks = Locks::new(Faulty::new()).unwrap();
+    let lock = locks.mutex("n").unwrap();
+    let guard = lock.lock_timeout(std::time::Duration::ZERO).await.unwrap();
+    for lock in [locks.mutex("n").unwrap(), locks.without_handoff().mutex("n").unwrap()] {
+        let error = lock.lock_timeout(std::time::Duration::ZERO).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout);
+        let error = lock.lock_timeout(millis(1)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout);
+    }
+    let waiting = tokio::spawn(async move { lock.lock_timeout(std::time::Duration::MAX).await });
+    tokio::time::sleep(secs(100_000)).await;
+    drop(guard);
+    drop(waiting.await.unwrap().unwrap());
+}

@@ -1,0 +1,190 @@
+//! Leases: kept by renewal in batches, lost in time.
+
+#![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
+
+mod common;
+
+use std::sync::{Arc, atomic::Ordering};
+
+use common::{Faulty, millis, secs};
+use dlock_core::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_held_lock_outlives_its_lease() {
+    let store = Faulty::new();
+    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let guard = locks.mutex("n").unwrap().lock().await.unwrap();
+    for _ in 0..20 {
+        tokio::time::sleep(secs(17)).await;
+        assert_eq!(guard.state(), GuardState::Held);
+        assert!(guard.remaining() > secs(10), "{:?}", guard.remaining());
+    }
+    let other = Locks::new(store).unwrap();
+    assert!(other.mutex("n").unwrap().try_lock().await.unwrap().is_none());
+    assert_eq!(guard.release().await.unwrap(), Released::Released);
+    assert!(other.mutex("n").unwrap().try_lock().await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewals_travel_in_batches() {
+    let store = Faulty::new();
+    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let mut guards = Vec::new();
+    for i in 0..1200 {
+        guards.push(locks.fair(format!("n{i}")).unwrap().lock().await.unwrap());
+    }
+    tokio::time::sleep(secs(60)).await;
+    assert!(guards.iter().all(|guard| guard.check().is_ok()));
+    assert_eq!(store.largest_batch.load(Ordering::SeqCst), 500);
+    let calls = store.renew_calls.load(Ordering::SeqCst);
+    assert!((15..=24).contains(&calls), "{calls} calls for six rounds of 1200 renewals");
+}
+
+#[tokio::test(start_paused = true)]
+async fn locks_of_different_leases_are_each_renewed_in_time() {
+    let locks = Locks::new(Faulty::new()).unwrap();
+    let mut guards = Vec::new();
+    for (i, lease) in [secs(3600), millis(100), secs(30), millis(350)].into_iter().enumerate() {
+        let locks = locks.with_options(LockOptions::new().with_lease(lease)).unwrap();
+        guards.push(locks.mutex(format!("n{i}")).unwrap().lock().await.unwrap());
+        tokio::time::sleep(millis(130)).await;
+    }
+    tokio::time::sleep(secs(100)).await;
+    assert!(guards.iter().all(|guard| guard.state() == GuardState::Held));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_renewal_leaves_doubt_and_a_later_one_removes_it() {
+    let store = Faulty::new();
+    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let guard = locks.mutex("n").unwrap().lock().await.unwrap();
+    store.renew_fails.store(true, Ordering::SeqCst);
+    tokio::time::sleep(secs(15)).await;
+    assert_eq!(guard.state(), GuardState::Doubtful);
+    store.renew_fails.store(false, Ordering::SeqCst);
+    tokio::time::sleep(secs(5)).await;
+    assert_eq!(guard.state(), GuardState::Held);
+    tokio::time::sleep(secs(60)).await;
+    assert!(guard.check().is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn loss_is_told_before_the_store_lets_another_in() {
+    for hang in [false, true] {
+        let store = Faulty::new();
+        let locks = Locks::new(Arc::clone(&store)).unwrap();
+        let other = Locks::over(Arc::clone(&store.inner) as DynBackend).unwrap();
+        let guard = locks.mutex("n").unwrap().lock().await.unwrap();
+        let (first, lost) = (guard.token(), guard.lost());
+        store.renew_fails.store(!hang, Ordering::SeqCst);
+        store.renew_hangs.store(hang, Ordering::SeqCst);
+        let next = tokio::spawn(async move {
+            let guard = other.mutex("n").unwrap().lock().await.unwrap();
+            (tokio::time::Instant::now(), guard)
+        });
+        let ended = lost.await;
+        let told = tokio::time::Instant::now();
+        assert_eq!(ended, Ended::Expired);
+        assert_eq!(guard.check().unwrap_err().kind(), ErrorKind::Lost);
+        assert_eq!(guard.remaining(), std::time::Duration::ZERO);
+        let (taken, next) = next.await.unwrap();
+        assert!(told < taken, "told {:?} after the next holder", told - taken);
+        assert!(next.token() > first);
+        assert_eq!(guard.release().await.unwrap(), Released::AlreadyLost);
+        assert!(next.check().is_ok());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_was_taken_away_is_lost_with_the_next_renewal() {
+    let store = Faulty::new();
+    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let guard = locks.mutex("n").unwrap().lock().await.unwrap();
+    let state = locks.inspect("n").await.unwrap();
+    let claim = Claim { name: LockName::new("n").unwrap(), id: state.holders[0].claim, used: None };
+    store.release(&claim).await.unwrap();
+    assert_eq!(guard.lost().await, Ended::Revoked);
+    assert_eq!(guard.release().await.unwrap(), Released::AlreadyLost);
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewal_ends_where_the_options_say() {
+    let store = Faulty::new();
+    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let start = tokio::time::Instant::now();
+    for (renew, at_least, at_most) in
+        [(Renew::Never, secs(29), secs(30)), (Renew::For(secs(100)), secs(95), secs(100))]
+    {
+        let locks = locks.with_options(LockOptions::new().with_renew(renew)).unwrap();
+        let guard = locks.mutex(format!("{renew:?}")).unwrap().lock().await.unwrap();
+        let before = start.elapsed();
+        assert_eq!(guard.lost().await, Ended::Expired);
+        let held = start.elapsed() - before;
+        assert!(held >= at_least && held <= at_most, "{renew:?} held {held:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn run_drops_the_work_when_the_lock_is_lost() {
+    struct Dropped(Arc<std::sync::atomic::AtomicBool>);
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+    let store = Faulty::new();
+    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let lock = locks.mutex("n").unwrap();
+    let dropped = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    store.renew_fails.store(true, Ordering::SeqCst);
+    let mark = Dropped(Arc::clone(&dropped));
+    let error = lock
+        .with(|_token| async move {
+            let _mark = mark;
+            tokio::time::sleep(secs(1000)).await;
+        })
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert!(dropped.load(Ordering::SeqCst));
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_waits_for_guards_and_refuses_new_ones() {
+    let store = Faulty::new();
+    store.slow.store(true, Ordering::SeqCst);
+    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let guard = locks.mutex("n").unwrap().lock().await.unwrap();
+    let error = locks.shutdown(millis(100)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    assert!(error.to_string().contains("1 locks are still held"), "{error}");
+    drop(guard);
+    locks.shutdown(secs(1)).await.unwrap();
+    assert!(store.inspect(&LockName::new("n").unwrap()).await.unwrap().is_free());
+    let error = locks.mutex("n").unwrap().lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::ShutDown));
+}
+
+#[test]
+fn guards_and_locks_survive_their_runtime_without_a_panic() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let error = Locks::new(Memory::new()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Runtime));
+
+    let store = Memory::new();
+    let first = runtime();
+    let (locks, guard) = first.block_on(async {
+        let locks = Locks::new(Arc::clone(&store)).unwrap();
+        let guard = locks.mutex("n").unwrap().lock().await.unwrap();
+        (locks, guard)
+    });
+    drop(first);
+    assert!(guard.check().is_ok());
+    drop(guard);
+    runtime().block_on(async {
+        let error = locks.mutex("n").unwrap().lock().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Runtime));
+        let locks = Locks::new(store).unwrap();
+        assert!(locks.mutex("n").unwrap().try_lock().await.unwrap().is_some());
+    });
+}
