@@ -9,16 +9,24 @@
 //! first, the claim goes back to the store, and the process joins the store's queue anew, behind
 //! everybody who waits there.
 
-use std::{collections::VecDeque, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use tokio::{sync::oneshot, time::Instant as Timer};
 
 use crate::{
-    ClaimId, Error, FencingToken, Guard, LockName, LockOptions, Mode,
+    Error, FencingToken, Guard, LockName, LockOptions, Mode,
     engine::{
         Engine,
-        acquire::{Attempt, Wait, timed_out},
+        acquire::{Wait, take, timed_out},
         hold::Hold,
     },
 };
@@ -29,23 +37,30 @@ pub(crate) const MOST: u32 = 1024;
 pub(crate) const LONGEST: Duration = Duration::from_millis(10);
 
 /// The tasks of this process that want one mutex with one set of options.
+///
+/// | `flags` | means |
+/// |---|---|
+/// | 0 | nobody of this process holds the lock or is on the way to it |
+/// | `BUSY` | somebody is, and nobody else waits |
+/// | `BUSY + QUEUED` | somebody is, and the queue may have others |
+///
+/// A quiet lock goes from 0 to `BUSY` and back without the queue's mutex. `QUEUED` is set and
+/// cleared under that mutex only.
 pub(crate) struct Cohort {
     options: LockOptions,
-    local: Mutex<Local>,
+    flags: AtomicU8,
+    queue: Mutex<VecDeque<oneshot::Sender<Turn>>>,
+    /// The last hold, for the next grant; the lead alone looks here.
+    resting: Mutex<Option<Arc<Hold>>>,
 }
 
-struct Local {
-    /// Somebody holds the lock or is on the way to it; all others queue.
-    busy: bool,
-    /// The claim of the hold that is being passed on.
-    holder: Option<ClaimId>,
-    queue: VecDeque<oneshot::Sender<Turn>>,
-}
+const BUSY: u8 = 1;
+const QUEUED: u8 = 2;
 
 /// What a waiting task gets.
 enum Turn {
     Handed(Handed),
-    Lead(Lead),
+    Lead(OwnedLead),
 }
 
 /// A hold on its way to the next task. Dropped, it passes on.
@@ -55,23 +70,21 @@ struct Handed {
     taken: bool,
 }
 
-/// The right to ask the store for the lock in the name of the process. Dropped, it passes on.
-pub(crate) struct Lead(Option<Arc<Cohort>>);
+/// The right to ask the store for the lock in the name of the process, and then to hold it.
+/// Dropped, it passes on to the next task.
+pub(crate) struct Lead<'a>(Option<&'a Arc<Cohort>>);
 
-/// What becomes of a hold that is let go.
-pub(crate) enum Pass {
-    /// Another task of this process has it.
-    Handed,
-    /// It goes back to the store; the lead passes on when it is dropped.
-    LetGo(Lead),
-    /// It was lost before, and the cohort has gone on without it.
-    NotOurs,
-}
+/// A [`Lead`] on its way.
+pub(crate) struct OwnedLead(Option<Arc<Cohort>>);
 
 impl Cohort {
     pub(crate) fn new(options: LockOptions) -> Self {
-        let local = Local { busy: false, holder: None, queue: VecDeque::new() };
-        Self { options, local: Mutex::new(local) }
+        Self {
+            options,
+            flags: AtomicU8::new(0),
+            queue: Mutex::default(),
+            resting: Mutex::default(),
+        }
     }
 
     /// Takes the lock: from a task of this process, or else from the store.
@@ -86,7 +99,7 @@ impl Cohort {
                 Entered::Lead(lead) => lead,
                 Entered::Busy => return Ok(None),
                 Entered::Queued(turn) => match await_turn(turn, wait, name).await? {
-                    Some(Turn::Lead(lead)) => lead,
+                    Some(Turn::Lead(lead)) => lead.with(self),
                     // A hold that was lost on the way here is dropped, and the wait goes on.
                     Some(Turn::Handed(handed)) => match handed.into_guard() {
                         Some(guard) => return Ok(Some(guard)),
@@ -95,93 +108,139 @@ impl Cohort {
                     None => continue,
                 },
             };
-            let cohort = Some(Arc::clone(self));
-            let attempt = Attempt::new(engine, name, Mode::Exclusive, self.options, MOST, cohort);
-            let Some(hold) = attempt.run(wait).await? else { return Ok(None) };
-            lead.settle(&hold);
-            let token = hold.first_token();
-            return Ok(Some(Guard::single(hold, token)));
+            let hold = match self.revive(engine, wait) {
+                Some(hold) => hold,
+                None => {
+                    let cohort = Some(self);
+                    let mode = Mode::Exclusive;
+                    let taken = take(engine, name, mode, self.options, MOST, cohort, wait).await?;
+                    let Some(hold) = taken else { return Ok(None) };
+                    hold
+                }
+            };
+            lead.goes_with_the_hold();
+            return Ok(Some(Guard::of_hold(hold)));
         }
     }
 
-    fn enter(self: &Arc<Self>, wait: Wait) -> Entered {
-        let mut local = self.local.lock();
-        if !local.busy {
-            local.busy = true;
+    fn enter<'a>(self: &'a Arc<Self>, wait: Wait) -> Entered<'a> {
+        if self.try_begin() {
             return Entered::Lead(Lead::of(self));
         }
         if matches!(wait, Wait::Try) {
             return Entered::Busy;
         }
-        let (sender, turn) = oneshot::channel();
-        local.queue.push_back(sender);
-        Entered::Queued(turn)
-    }
-
-    /// Passes a hold on to the next task, unless it has been passed on enough.
-    pub(crate) fn pass(self: &Arc<Self>, hold: &Arc<Hold>) -> Pass {
-        let mut turn = None;
+        let mut queue = self.queue.lock();
         loop {
-            let mut local = self.local.lock();
-            if !local.is_holder(hold) {
-                return Pass::NotOurs;
+            if self.try_begin() {
+                return Entered::Lead(Lead::of(self));
             }
-            let next = local.next();
-            if next.is_some() && turn.is_none() {
-                turn = Handed::next_of(hold).map(Turn::Handed);
-            }
-            let (next, handed) = match (next, turn.take()) {
-                (Some(next), Some(handed)) => (next, handed),
-                (next, handed) => {
-                    if let Some(mut handed) = handed {
-                        handed.disarm();
-                    }
-                    if let Some(next) = next {
-                        local.queue.push_front(next);
-                    }
-                    local.holder = None;
-                    return Pass::LetGo(Lead::of(self));
-                }
-            };
-            // Sending wakes a task, which must not find the lock taken.
-            drop(local);
-            match next.send(handed) {
-                Ok(()) => return Pass::Handed,
-                Err(back) => turn = Some(back),
+            // Only a busy lock may have a queue: whoever ends being busy looks at it.
+            let queued = self.flags.fetch_update(Ordering::AcqRel, Ordering::Acquire, |flags| {
+                (flags & BUSY != 0).then_some(BUSY | QUEUED)
+            });
+            if queued.is_ok() {
+                let (sender, turn) = oneshot::channel();
+                queue.push_back(sender);
+                return Entered::Queued(turn);
             }
         }
     }
 
-    /// A hold was lost: the next task need not wait until its guard is dropped.
-    pub(crate) fn lost(self: &Arc<Self>, hold: &Arc<Hold>) {
-        let mut local = self.local.lock();
-        if !local.is_holder(hold) {
-            return;
+    /// Holds the lock again with the hold that rests here, if it is free.
+    fn revive(&self, engine: &Engine, wait: Wait) -> Option<Arc<Hold>> {
+        if matches!(wait, Wait::Try) || engine.check_open().is_err() {
+            return None;
         }
-        local.holder = None;
-        drop(local);
-        drop(Lead::of(self));
+        let hold = self.resting.lock().take()?;
+        hold.revive().then_some(hold)
     }
-}
 
-impl Local {
-    fn is_holder(&self, hold: &Hold) -> bool {
-        self.holder == Some(hold.request.claim)
+    /// Keeps a released hold for the next grant.
+    pub(crate) fn rest(&self, hold: &Arc<Hold>) {
+        *self.resting.lock() = Some(Arc::clone(hold));
+    }
+
+    /// Forgets a hold that has rested for long.
+    pub(crate) fn forget(&self, hold: &Arc<Hold>) {
+        let mut resting = self.resting.lock();
+        if resting.as_ref().is_some_and(|resting| Arc::ptr_eq(resting, hold)) {
+            let gone = resting.take();
+            drop(resting);
+            drop(gone);
+        }
+    }
+
+    fn try_begin(&self) -> bool {
+        self.flags.compare_exchange(0, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// The first that still waits.
-    fn next(&mut self) -> Option<oneshot::Sender<Turn>> {
-        while let Some(next) = self.queue.pop_front() {
-            if !next.is_closed() {
-                return Some(next);
+    fn next(&self) -> Option<oneshot::Sender<Turn>> {
+        if self.flags.load(Ordering::Acquire) & QUEUED == 0 {
+            return None;
+        }
+        let mut queue = self.queue.lock();
+        let next = loop {
+            match queue.pop_front() {
+                Some(gone) if gone.is_closed() => {}
+                next => break next,
+            }
+        };
+        if queue.is_empty() {
+            self.flags.fetch_and(!QUEUED, Ordering::AcqRel);
+        }
+        next
+    }
+
+    /// Puts back who has been taken out in vain.
+    fn put_back(&self, first: oneshot::Sender<Turn>) {
+        let mut queue = self.queue.lock();
+        queue.push_front(first);
+        self.flags.fetch_or(QUEUED, Ordering::AcqRel);
+    }
+
+    /// Lets the next task ask the store, or ends being busy.
+    fn pass_lead(self: &Arc<Self>) {
+        loop {
+            let idle = self.flags.compare_exchange(BUSY, 0, Ordering::AcqRel, Ordering::Relaxed);
+            if idle.is_ok() {
+                return;
+            }
+            let Some(next) = self.next() else { continue };
+            match next.send(Turn::Lead(OwnedLead(Some(Arc::clone(self))))) {
+                Ok(()) => return,
+                Err(mut back) => back.disarm(),
             }
         }
-        None
+    }
+
+    /// Passes a hold on to the next task, unless it was lost or has been passed on enough.
+    pub(crate) fn pass(&self, hold: &Arc<Hold>) -> bool {
+        let mut turn = None;
+        while hold.is_running() {
+            let Some(next) = self.next() else { break };
+            if turn.is_none() {
+                turn = Handed::next_of(hold).map(Turn::Handed);
+            }
+            let Some(handed) = turn.take() else {
+                self.put_back(next);
+                break;
+            };
+            match next.send(handed) {
+                Ok(()) => return true,
+                Err(back) => turn = Some(back),
+            }
+        }
+        if let Some(mut handed) = turn {
+            handed.disarm();
+        }
+        false
     }
 }
 
-enum Entered {
-    Lead(Lead),
+enum Entered<'a> {
+    Lead(Lead<'a>),
     Queued(oneshot::Receiver<Turn>),
     Busy,
 }
@@ -209,38 +268,40 @@ async fn within(
     }
 }
 
-impl Lead {
-    fn of(cohort: &Arc<Cohort>) -> Self {
-        Self(Some(Arc::clone(cohort)))
+impl<'a> Lead<'a> {
+    pub(crate) fn of(cohort: &'a Arc<Cohort>) -> Self {
+        Self(Some(cohort))
     }
 
-    /// The store has granted the lock: from now on the hold is passed on, and its end passes on
-    /// the lead.
-    fn settle(mut self, hold: &Arc<Hold>) {
-        let Some(cohort) = self.0.take() else { return };
-        cohort.local.lock().holder = Some(hold.request.claim);
-        if hold.ended().is_some() {
-            // It was lost before the cohort knew it: nobody else will tell.
-            cohort.lost(hold);
+    /// The store has granted the lock: from now on the end of the hold passes on the lead.
+    fn goes_with_the_hold(mut self) {
+        self.0 = None;
+    }
+
+    pub(crate) fn into_owned(mut self) -> OwnedLead {
+        OwnedLead(self.0.take().map(Arc::clone))
+    }
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        if let Some(cohort) = self.0.take() {
+            cohort.pass_lead();
         }
     }
 }
 
-impl Drop for Lead {
+impl OwnedLead {
+    fn with(mut self, cohort: &Arc<Cohort>) -> Lead<'_> {
+        self.0 = None;
+        Lead::of(cohort)
+    }
+}
+
+impl Drop for OwnedLead {
     fn drop(&mut self) {
-        let Some(cohort) = self.0.take() else { return };
-        loop {
-            let mut local = cohort.local.lock();
-            let Some(next) = local.next() else {
-                local.busy = false;
-                return;
-            };
-            // Sending wakes a task, which must not find the lock taken.
-            drop(local);
-            match next.send(Turn::Lead(Self::of(&cohort))) {
-                Ok(()) => return,
-                Err(mut back) => back.disarm(),
-            }
+        if let Some(cohort) = self.0.take() {
+            cohort.pass_lead();
         }
     }
 }
@@ -259,7 +320,7 @@ impl Handed {
     /// The hold with its next token, if it may be passed on once more.
     fn next_of(hold: &Arc<Hold>) -> Option<Self> {
         let now = hold.engine.clock.now();
-        if now.since(hold.granted_at) >= LONGEST || now >= hold.valid_until() {
+        if now.since(hold.granted_at()) >= LONGEST || now >= hold.valid_until() {
             return None;
         }
         let token = hold.next_token()?;
@@ -284,10 +345,9 @@ impl Drop for Handed {
 
 impl fmt::Debug for Cohort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let local = self.local.lock();
         f.debug_struct("Cohort")
-            .field("busy", &local.busy)
-            .field("waiting", &local.queue.len())
+            .field("busy", &(self.flags.load(Ordering::Relaxed) & BUSY != 0))
+            .field("waiting", &self.queue.lock().len())
             .finish_non_exhaustive()
     }
 }

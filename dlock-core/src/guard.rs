@@ -28,22 +28,22 @@ use crate::{
 /// Dropping a guard releases the lock in the background: it does not block and does not panic,
 /// inside a runtime or outside. [`release`](Self::release) does the same and tells how it went.
 #[must_use = "the lock is released as soon as its guard is dropped"]
-pub struct Guard {
-    name: LockName,
-    kind: Kind,
-}
+pub struct Guard(Kind);
 
 enum Kind {
-    Single {
-        hold: Arc<Hold>,
-        token: FencingToken,
-    },
-    /// The write side of a read-write lock.
-    Writer(Arc<Hold>),
+    Single(Held),
     Entered(Entry),
     /// Of a multi-lock: sorted by name, never empty.
-    Many(Vec<Guard>),
-    Gone,
+    Many(LockName, Vec<Guard>),
+}
+
+/// The right to let a hold go, used up by dropping it.
+struct Held {
+    hold: Arc<Hold>,
+    token: FencingToken,
+    /// The write side of a read-write lock.
+    writer: bool,
+    armed: bool,
 }
 
 /// Whether a guard still protects.
@@ -82,7 +82,7 @@ impl fmt::Display for Ended {
 
 impl Guard {
     pub(crate) fn single(hold: Arc<Hold>, token: FencingToken) -> Self {
-        Self { name: hold.name().clone(), kind: Kind::Single { hold, token } }
+        Self(Kind::Single(Held { hold, token, writer: false, armed: true }))
     }
 
     pub(crate) fn of_hold(hold: Arc<Hold>) -> Self {
@@ -91,21 +91,26 @@ impl Guard {
     }
 
     pub(crate) fn writer(hold: Arc<Hold>) -> Self {
-        Self { name: hold.name().clone(), kind: Kind::Writer(hold) }
+        let token = hold.first_token();
+        Self(Kind::Single(Held { hold, token, writer: true, armed: true }))
     }
 
     pub(crate) fn entered(entry: Entry) -> Self {
-        Self { name: entry.guard().name().clone(), kind: Kind::Entered(entry) }
+        Self(Kind::Entered(entry))
     }
 
     /// Of a multi-lock; the guards are sorted by name.
     pub(crate) fn many(name: &LockName, guards: Vec<Self>) -> Self {
-        Self { name: name.clone(), kind: Kind::Many(guards) }
+        Self(Kind::Many(name.clone(), guards))
     }
 
     /// The name of the lock; of a multi-lock, the first of its names.
     pub fn name(&self) -> &LockName {
-        &self.name
+        match &self.0 {
+            Kind::Single(held) => held.hold.name(),
+            Kind::Entered(entry) => entry.guard().name(),
+            Kind::Many(name, _) => name,
+        }
     }
 
     /// The fencing token of this grant; of a multi-lock, the largest of [`tokens`](Self::tokens).
@@ -196,17 +201,23 @@ impl Guard {
     ///
     /// # Cancel safety
     /// When the future is dropped the release goes on in the background.
-    pub async fn release(mut self) -> Result<Released, Error> {
-        match std::mem::replace(&mut self.kind, Kind::Gone) {
-            Kind::Single { hold, .. } | Kind::Writer(hold) => match hold.let_go() {
-                LettingGo::Done(released) => released,
-                LettingGo::Later(release) => Background { hold, release: Some(release) }.await,
-            },
+    pub async fn release(self) -> Result<Released, Error> {
+        match self.0 {
+            Kind::Single(mut held) => {
+                held.armed = false;
+                match held.hold.let_go() {
+                    LettingGo::Done(released) => released,
+                    LettingGo::Later(release) => {
+                        let hold = Arc::clone(&held.hold);
+                        Background { hold, release: Some(release) }.await
+                    }
+                }
+            }
             Kind::Entered(entry) => match entry.leave() {
                 Ok(guard) => Box::pin(guard.release()).await,
                 Err(still_held) => Ok(still_held),
             },
-            Kind::Many(guards) => {
+            Kind::Many(_, guards) => {
                 let mut all: FuturesUnordered<_> =
                     guards.into_iter().map(|guard| Box::pin(guard.release())).collect();
                 let mut result = Ok(Released::Released);
@@ -219,7 +230,6 @@ impl Guard {
                 }
                 result
             }
-            Kind::Gone => Ok(Released::AlreadyLost),
         }
     }
 
@@ -234,19 +244,22 @@ impl Guard {
     /// # Cancel safety
     /// As after an error.
     pub async fn downgrade(&mut self) -> Result<(), Error> {
-        let Kind::Writer(hold) = &self.kind else {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                "only the write guard of a read-write lock can be downgraded",
-            )
-            .during("downgrade")
-            .with_lock(self.name()));
+        let hold = match &self.0 {
+            Kind::Single(held) if held.writer => Arc::clone(&held.hold),
+            _ => {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    "only the write guard of a read-write lock can be downgraded",
+                )
+                .during("downgrade")
+                .with_lock(self.name()));
+            }
         };
-        let hold = Arc::clone(hold);
         self.check()?;
         hold.mark_downgraded();
-        let token = hold.first_token();
-        self.kind = Kind::Single { hold: Arc::clone(&hold), token };
+        if let Kind::Single(held) = &mut self.0 {
+            held.writer = false;
+        }
         let renewal = Renewal { claim: hold.claim(), mode: Mode::Shared, lease: hold.next_lease() };
         let sent = hold.engine.clock.now();
         let answers = hold.engine.backend.renew(std::slice::from_ref(&renewal)).await;
@@ -278,22 +291,19 @@ impl Guard {
 
     /// Visits the holds behind it with their tokens.
     fn each(&self, visit: &mut dyn FnMut(&Arc<Hold>, FencingToken)) {
-        match &self.kind {
-            Kind::Single { hold, token } => visit(hold, *token),
-            Kind::Writer(hold) => visit(hold, hold.first_token()),
+        match &self.0 {
+            Kind::Single(held) => visit(&held.hold, held.token),
             Kind::Entered(entry) => entry.guard().each(visit),
-            Kind::Many(guards) => guards.iter().for_each(|guard| guard.each(visit)),
-            Kind::Gone => {}
+            Kind::Many(_, guards) => guards.iter().for_each(|guard| guard.each(visit)),
         }
     }
 }
 
-impl Drop for Guard {
+// The last entry of a reentrant lock and the parts of a multi-lock drop in turn.
+impl Drop for Held {
     fn drop(&mut self) {
-        match std::mem::replace(&mut self.kind, Kind::Gone) {
-            Kind::Single { hold, .. } | Kind::Writer(hold) => hold.let_go_in_background(),
-            // The last entry and the parts of a multi-lock are guards that drop in turn.
-            Kind::Entered(_) | Kind::Many(_) | Kind::Gone => {}
+        if self.armed {
+            self.hold.let_go_in_background();
         }
     }
 }

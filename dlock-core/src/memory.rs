@@ -6,15 +6,10 @@
 //! grown to twice what was in use, and leave behind only the largest of their tokens, so that
 //! tokens grow across removal.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    hash::{BuildHasher, RandomState},
-    sync::Arc,
-    time::Duration,
-};
+use std::{fmt, hash::BuildHasher, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use hashbrown::{DefaultHashBuilder, HashTable, hash_table::Entry};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -36,21 +31,22 @@ const SWEEP_AT_LEAST: usize = 64;
 pub struct Memory {
     store: String,
     clock: Clock,
-    hasher: RandomState,
+    hasher: DefaultHashBuilder,
     shards: [Mutex<Shard>; SHARDS],
 }
 
 #[derive(Default)]
 struct Shard {
-    records: HashMap<LockName, Record>,
+    records: HashTable<Record>,
     /// No token up to this one may be given out again for a name without a record.
     floor: u64,
     sweep_at: usize,
     grants: Vec<Granted>,
 }
 
-#[derive(Default)]
 struct Record {
+    name: LockName,
+    hash: u64,
     machine: Machine,
     waiting: Vec<(ClaimId, oneshot::Sender<()>)>,
 }
@@ -71,14 +67,16 @@ impl Memory {
         Arc::new(Self {
             store: format!("memory:{:08x}", rand::random::<u32>()),
             clock,
-            hasher: RandomState::new(),
+            hasher: DefaultHashBuilder::default(),
             shards: Default::default(),
         })
     }
 
-    fn index(&self, name: &LockName) -> usize {
-        // The map inside hashes with a state of its own, so the low bits may serve here.
-        usize::try_from(self.hasher.hash_one(name) % 16).unwrap_or_default()
+    /// A name's hash, which chooses its shard and its place there.
+    fn place(&self, name: &LockName) -> (u64, &Mutex<Shard>) {
+        let hash = self.hasher.hash_one(name.as_str());
+        // The table uses the lowest and the highest bits.
+        (hash, &self.shards[usize::try_from(hash >> 32).unwrap_or_default() % SHARDS])
     }
 
     fn micros(&self) -> Micros {
@@ -92,9 +90,10 @@ impl Memory {
         op: &Op,
         then: impl FnOnce(&mut Record, Outcome) -> T,
     ) -> T {
-        let mut shard = self.shards[self.index(name)].lock();
+        let (hash, shard) = self.place(name);
+        let mut shard = shard.lock();
         let now = self.micros();
-        apply_in(&mut shard, name, op, now, then)
+        apply_in(&mut shard, name, hash, op, now, then)
     }
 
     fn acquire_now(&self, request: &AcquireRequest) -> Result<Acquired, Error> {
@@ -107,13 +106,14 @@ impl Memory {
 fn apply_in<T>(
     shard: &mut Shard,
     name: &LockName,
+    hash: u64,
     op: &Op,
     now: Micros,
     then: impl FnOnce(&mut Record, Outcome) -> T,
 ) -> T {
     // Lent out of the shard, so that the quiet path does not allocate.
     let mut grants = std::mem::take(&mut shard.grants);
-    let record = shard.record(name, now);
+    let record = shard.record(name, hash, now);
     let outcome = record.machine.apply(op, now, &mut grants);
     for granted in grants.drain(..) {
         record.wake(granted.claim);
@@ -124,20 +124,26 @@ fn apply_in<T>(
 }
 
 impl Shard {
-    fn record(&mut self, name: &LockName, now: Micros) -> &mut Record {
+    fn record(&mut self, name: &LockName, hash: u64, now: Micros) -> &mut Record {
         if self.records.len() >= self.sweep_at {
             self.sweep(now);
         }
-        let floor = self.floor;
-        self.records
-            .entry(name.clone())
-            .or_insert_with(|| Record { machine: Machine::after_token(floor), waiting: Vec::new() })
+        let entry =
+            self.records.entry(hash, |record| record.name == *name, |record| record.hash);
+        match entry {
+            Entry::Occupied(found) => found.into_mut(),
+            Entry::Vacant(vacant) => {
+                let machine = Machine::after_token(self.floor);
+                let record = Record { name: name.clone(), hash, machine, waiting: Vec::new() };
+                vacant.insert(record).into_mut()
+            }
+        }
     }
 
     /// Removes the records of free names.
     fn sweep(&mut self, now: Micros) {
         let floor = &mut self.floor;
-        self.records.retain(|_, record| {
+        self.records.retain(|record| {
             let free = record.machine.is_free(now);
             if free {
                 *floor = (*floor).max(record.machine.last_token());
@@ -287,24 +293,29 @@ impl Backend for Memory {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
-        let shard = self.shards[self.index(name)].lock();
-        let record = shard.records.get(name);
+        let (hash, shard) = self.place(name);
+        let shard = shard.lock();
+        let record = shard.records.find(hash, |record| record.name == *name);
         Ok(record.map_or_else(LockState::default, |record| record.machine.inspect(self.micros())))
     }
 
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
         // All shards in question are locked at once, in one order, so that it is one point in time.
-        let mut shards: Vec<Option<_>> = Vec::with_capacity(SHARDS);
-        let wanted: Vec<usize> = requests.iter().map(|r| self.index(&r.name)).collect();
-        for (i, shard) in self.shards.iter().enumerate() {
-            shards.push(wanted.contains(&i).then(|| shard.lock()));
-        }
+        let places: Vec<_> = requests.iter().map(|request| self.place(&request.name)).collect();
+        let mut shards: Vec<_> = self
+            .shards
+            .iter()
+            .map(|shard| {
+                places.iter().any(|(_, wanted)| std::ptr::eq(*wanted, shard)).then(|| shard.lock())
+            })
+            .collect();
         let now = self.micros();
         let mut answers = Vec::with_capacity(requests.len());
-        for (request, at) in requests.iter().zip(wanted) {
-            let Some(shard) = &mut shards[at] else { continue };
+        for (request, (hash, wanted)) in requests.iter().zip(places) {
+            let at = self.shards.iter().position(|shard| std::ptr::eq(shard, wanted));
+            let Some(shard) = at.and_then(|at| shards[at].as_mut()) else { continue };
             let op = acquire_op(request);
-            answers.push(apply_in(shard, &request.name, &op, now, |_, outcome| {
+            answers.push(apply_in(shard, &request.name, hash, &op, now, |_, outcome| {
                 acquired(&request.name, &self.store, outcome)
             }));
         }

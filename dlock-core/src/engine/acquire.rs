@@ -21,6 +21,14 @@ pub(crate) enum Wait {
 }
 
 impl Wait {
+    /// What the claim is to do when the lock is not free.
+    pub(crate) const fn queue(self) -> Queue {
+        match self {
+            Self::Try => Queue::FailIfBusy,
+            Self::Until(_) => Queue::Enqueue,
+        }
+    }
+
     /// At most this long from now. Zero still waits for the store's answer to one attempt.
     pub(crate) fn for_at_most(wait: Duration) -> Self {
         // For ever is the default and reads no clock.
@@ -41,9 +49,42 @@ pub(crate) fn timed_out(name: &LockName) -> Error {
     .with_lock(name)
 }
 
+/// Takes the lock; `None` when it is busy and the caller does not wait.
+///
+/// An unreachable store is asked again for as long as one lease, with the same claim.
+pub(crate) async fn take(
+    engine: &Arc<Engine>,
+    name: &LockName,
+    mode: Mode,
+    options: LockOptions,
+    tokens: u32,
+    cohort: Option<&Arc<Cohort>>,
+    wait: Wait,
+) -> Result<Option<Arc<Hold>>, Error> {
+    engine.check_open()?;
+    let request = AcquireRequest {
+        name: name.clone(),
+        claim: ClaimId::random(),
+        mode,
+        lease: options.lease(),
+        queue: wait.queue(),
+        tokens,
+    };
+    let stage = match engine.backend.acquire(&request).try_ready() {
+        // The quiet path of a store in this process: nothing to wait for, nothing to clean up.
+        Ok(Ok(Acquired::Granted(grant))) => {
+            return Ok(Some(Hold::new(engine, request, grant, options, cohort.cloned())));
+        }
+        Ok(answer) => Stage::Asking(Answer::ready(answer)),
+        Err(later) => Stage::Asking(later),
+    };
+    let cohort = cohort.cloned();
+    Attempt { engine, options, request, cohort, alone: true, stage }.run(wait).await
+}
+
 /// A claim on its way to a hold.
-pub(crate) struct Attempt {
-    engine: Arc<Engine>,
+pub(crate) struct Attempt<'a> {
+    engine: &'a Arc<Engine>,
     options: LockOptions,
     request: AcquireRequest,
     cohort: Option<Arc<Cohort>>,
@@ -61,34 +102,13 @@ enum Stage {
     Known,
 }
 
-impl Attempt {
-    pub(crate) fn new(
-        engine: &Arc<Engine>,
-        name: &LockName,
-        mode: Mode,
-        options: LockOptions,
-        tokens: u32,
-        cohort: Option<Arc<Cohort>>,
-    ) -> Self {
-        let request = AcquireRequest {
-            name: name.clone(),
-            claim: ClaimId::random(),
-            mode,
-            lease: options.lease(),
-            queue: Queue::Enqueue,
-            tokens,
-        };
-        let engine = Arc::clone(engine);
-        Self { engine, options, request, cohort, alone: true, stage: Stage::Clear }
-    }
-
+impl<'a> Attempt<'a> {
     /// One claim of several that entered their queues together.
     pub(crate) fn queued(
-        engine: &Arc<Engine>,
+        engine: &'a Arc<Engine>,
         request: AcquireRequest,
         options: LockOptions,
     ) -> Self {
-        let engine = Arc::clone(engine);
         Self { engine, options, request, cohort: None, alone: false, stage: Stage::Known }
     }
 
@@ -96,7 +116,7 @@ impl Attempt {
     pub(crate) fn settle(mut self, grant: Grant) -> Arc<Hold> {
         self.stage = Stage::Clear;
         let request = self.request.clone();
-        Hold::new(&self.engine, request, grant, self.options, self.cohort.take())
+        Hold::new(self.engine, request, grant, self.options, self.cohort.take())
     }
 
     /// The store does not have the claim.
@@ -104,16 +124,10 @@ impl Attempt {
         self.stage = Stage::Clear;
     }
 
-    /// Takes the lock; `None` when it is busy and the caller does not wait.
-    ///
-    /// An unreachable store is asked again for as long as one lease, with the same claim.
+    /// Sees the claim through to a hold, an answer, or an error.
     pub(crate) async fn run(mut self, wait: Wait) -> Result<Option<Arc<Hold>>, Error> {
-        self.engine.check_open()?;
         let deadline = match wait {
-            Wait::Try => {
-                self.request.queue = Queue::FailIfBusy;
-                None
-            }
+            Wait::Try => None,
             Wait::Until(deadline) => deadline,
         };
         let mut trouble = Trouble::default();
@@ -127,18 +141,16 @@ impl Attempt {
             };
             match answer {
                 Ok(Acquired::Granted(grant)) => {
-                    // An answer that took no time can't be late.
-                    let at_once = matches!(self.stage, Stage::Clear);
                     let until = valid_until(grant.since, self.request.lease);
-                    if at_once || !self.alone || self.engine.clock.now() < until {
+                    if !self.alone || self.engine.clock.now() < until {
                         return Ok(Some(self.settle(grant)));
                     }
+                    // Its lease went by on the way here.
                     self.withdraw();
                     self.request.claim = ClaimId::random();
                     queued = false;
                 }
                 Ok(Acquired::Queued) => {
-                    self.stage = Stage::Known;
                     trouble.over();
                     queued = true;
                 }
@@ -160,28 +172,25 @@ impl Attempt {
         }
     }
 
-    /// Sends the claim. The stage says what to clean up when this is dropped.
+    /// Sends the claim, unless it is on its way. The stage says what to clean up when this is
+    /// dropped.
     async fn ask(&mut self, deadline: Option<Timer>) -> Result<Acquired, Error> {
-        let answer = match self.engine.backend.acquire(&self.request).try_ready() {
-            Ok(known) => known,
-            Err(later) => {
-                self.stage = Stage::Asking(later);
-                let Stage::Asking(answer) = &mut self.stage else { return Ok(Acquired::Queued) };
-                let answer = match deadline {
-                    None => answer.await,
-                    Some(deadline) => match tokio::time::timeout_at(deadline, answer).await {
-                        Ok(answer) => answer,
-                        // It is still under way; dropping the attempt sees it through.
-                        Err(_) => return Err(timed_out(&self.request.name)),
-                    },
-                };
-                self.stage = Stage::Known;
-                answer
-            }
-        };
-        if matches!(&answer, Err(error) if error.certainty() == Certainty::NotApplied) {
-            self.stage = Stage::Clear;
+        if !matches!(self.stage, Stage::Asking(_)) {
+            self.stage = Stage::Asking(self.engine.backend.acquire(&self.request));
         }
+        let Stage::Asking(answer) = &mut self.stage else { return Ok(Acquired::Queued) };
+        let answer = match deadline {
+            None => answer.await,
+            Some(deadline) => match tokio::time::timeout_at(deadline, answer).await {
+                Ok(answer) => answer,
+                // It is still under way; dropping the attempt sees it through.
+                Err(_) => return Err(timed_out(&self.request.name)),
+            },
+        };
+        self.stage = match &answer {
+            Err(error) if error.certainty() == Certainty::NotApplied => Stage::Clear,
+            _ => Stage::Known,
+        };
         answer
     }
 
@@ -214,40 +223,55 @@ impl Attempt {
 
     /// Takes back what the store may know of the claim, in the background.
     fn withdraw(&mut self) {
-        let (engine, lease) = (Arc::clone(&self.engine), self.request.lease);
-        let claim = self.request.as_claim();
         let asking = match std::mem::replace(&mut self.stage, Stage::Clear) {
             Stage::Clear => return,
             Stage::Asking(answer) => Some(answer),
             Stage::Known => None,
         };
-        let released = match asking {
-            // An answer that is not awaited has done nothing yet.
-            None => match engine.backend.release(&claim).try_ready() {
-                Ok(Ok(_)) => return,
-                Ok(Err(error)) => Some(Answer::ready(Err(error))),
-                Err(answer) => Some(answer),
-            },
-            Some(_) => None,
-        };
-        engine.clone().tasks.run(Box::pin(async move {
-            if let Some(asking) = asking
-                && matches!(&asking.await, Ok(Acquired::Busy))
-            {
-                return;
-            }
-            let first = match released {
-                Some(answer) => answer.await,
-                None => engine.backend.release(&claim).await,
-            };
-            if let Err(error) = insist(&engine, claim, lease, first).await {
-                tracing::warn!(%error, "a withdrawn claim could not be released");
-            }
-        }));
+        withdraw(self.engine, self.request.as_claim(), self.request.lease, asking);
     }
 }
 
-impl Drop for Attempt {
+/// Takes back what the store may know of a claim, in the background: at once where the store can,
+/// and only after an acquire that is still under way.
+pub(super) fn withdraw(
+    engine: &Arc<Engine>,
+    claim: Claim,
+    lease: Duration,
+    asking: Option<Answer<Acquired>>,
+) {
+    let asking = match asking.map(Answer::try_ready) {
+        Some(Ok(Ok(Acquired::Busy))) => return,
+        Some(Err(under_way)) => Some(under_way),
+        Some(Ok(_)) | None => None,
+    };
+    let released = match asking {
+        Some(_) => None,
+        None => match engine.backend.release(&claim).try_ready() {
+            Ok(Ok(_)) => return,
+            Ok(Err(error)) => Some(Answer::ready(Err(error))),
+            Err(answer) => Some(answer),
+        },
+    };
+    let job_engine = Arc::clone(engine);
+    engine.tasks.run(Box::pin(async move {
+        let engine = job_engine;
+        if let Some(asking) = asking
+            && matches!(&asking.await, Ok(Acquired::Busy))
+        {
+            return;
+        }
+        let first = match released {
+            Some(answer) => answer.await,
+            None => engine.backend.release(&claim).await,
+        };
+        if let Err(error) = insist(&engine, claim, lease, first).await {
+            tracing::warn!(%error, "a withdrawn claim could not be released");
+        }
+    }));
+}
+
+impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         self.withdraw();
     }

@@ -14,9 +14,9 @@ use tokio::sync::Notify;
 
 use super::{Engine, tasks::Job};
 use crate::{
-    AcquireRequest, Answer, Claim, Error, FencingToken, Grant, GuardState, Instant, LockName,
+    AcquireRequest, Acquired, Answer, Claim, Error, FencingToken, Grant, GuardState, Instant, LockName,
     LockOptions, Mode, Released, Renew, Renewal,
-    cohort::{Cohort, Lead, Pass},
+    cohort::{Cohort, Lead, OwnedLead},
     guard::Ended,
 };
 
@@ -26,27 +26,36 @@ use crate::{
 /// |---|---|---|
 /// | `HELD` | the last renewal was answered | `DOUBTFUL`, `RELEASED`, `EXPIRED`, `REVOKED` |
 /// | `DOUBTFUL` | the last renewal failed, the lease still runs | `HELD` and as above |
-/// | `RELEASED` | given back | |
 /// | `EXPIRED` | the lease ran out before a renewal came through | |
 /// | `REVOKED` | the store says that it is not held | |
+/// | `RELEASED` | given back | `RESTING` |
+/// | `RESTING` | kept by its cohort for the next grant, still in the keeper's books | `REVIVING`, `RETIRED` |
+/// | `REVIVING` | its cohort asks for the next grant | `HELD`, `RELEASED` |
+/// | `RETIRED` | the keeper found it resting and took it out of its books | |
+///
+/// Only a hold of a store in this process rests: one that answers both verbs at once. Nothing of
+/// it can be on its way then, so its claim can be used again. A quiet lock in memory is as fast
+/// as it is because it makes no new hold for each grant.
 pub(crate) struct Hold {
     pub(crate) engine: Arc<Engine>,
     pub(crate) request: AcquireRequest,
-    first: FencingToken,
+    /// The first token of the grant.
+    first: AtomicU64,
     tokens: u32,
     /// When the store granted it, or a little earlier.
-    pub(crate) granted_at: Instant,
+    granted_at: AtomicU64,
     /// The last token that was handed out.
     used: AtomicU64,
     /// When the holder stops believing; moved by renewals.
     valid_until: AtomicU64,
-    /// Renewal stops here.
-    renew_until: Instant,
     renew: Renew,
     state: AtomicU8,
     /// The claim counts as a reader from now on.
     downgraded: AtomicBool,
     ended: Notify,
+    /// Somebody waits for the end.
+    watched: AtomicBool,
+    /// The end of a hold, whoever brings it about, passes on the lead of its cohort.
     cohort: Option<Arc<Cohort>>,
     /// Where the keeper has it; touched under the keeper's lock only.
     pub(super) place: Place,
@@ -67,6 +76,9 @@ const DOUBTFUL: u8 = 1;
 const RELEASED: u8 = 2;
 const EXPIRED: u8 = 3;
 const REVOKED: u8 = 4;
+const RESTING: u8 = 5;
+const REVIVING: u8 = 6;
+const RETIRED: u8 = 7;
 
 impl Hold {
     /// Books a grant with the keeper.
@@ -77,23 +89,18 @@ impl Hold {
         options: LockOptions,
         cohort: Option<Arc<Cohort>>,
     ) -> Arc<Self> {
-        let renew_until = match options.renew() {
-            Renew::Auto => Instant::from_nanos(u64::MAX),
-            Renew::For(limit) => grant.since.saturating_add(limit),
-            Renew::Never => grant.since,
-        };
         let hold = Arc::new(Self {
             engine: Arc::clone(engine),
-            first: grant.token,
+            first: AtomicU64::new(grant.token.get()),
             tokens: grant.tokens.max(1),
-            granted_at: grant.since,
+            granted_at: AtomicU64::new(grant.since.as_nanos()),
             used: AtomicU64::new(grant.token.get()),
             valid_until: AtomicU64::new(valid_until(grant.since, request.lease).as_nanos()),
-            renew_until,
             renew: options.renew(),
             state: AtomicU8::new(HELD),
             downgraded: AtomicBool::new(false),
             ended: Notify::new(),
+            watched: AtomicBool::new(false),
             cohort,
             place: Place {
                 young: AtomicUsize::new(usize::MAX),
@@ -113,14 +120,27 @@ impl Hold {
     }
 
     pub(crate) fn first_token(&self) -> FencingToken {
-        self.first
+        FencingToken::new(self.first.load(Ordering::Acquire)).unwrap_or(FencingToken::MAX)
+    }
+
+    pub(crate) fn granted_at(&self) -> Instant {
+        Instant::from_nanos(self.granted_at.load(Ordering::Acquire))
+    }
+
+    /// Renewal stops here.
+    fn renew_until(&self) -> Instant {
+        match self.renew {
+            Renew::Auto => Instant::from_nanos(u64::MAX),
+            Renew::For(limit) => self.granted_at().saturating_add(limit),
+            Renew::Never => self.granted_at(),
+        }
     }
 
     /// Takes the next token of the block, if there is one.
     pub(crate) fn next_token(&self) -> Option<FencingToken> {
-        let used = self.used.load(Ordering::Relaxed);
-        let next = self.first.plus(used - self.first.get() + 1);
-        if next.get() - self.first.get() >= u64::from(self.tokens) {
+        let (first, used) = (self.first_token(), self.used.load(Ordering::Relaxed));
+        let next = first.plus(used - first.get() + 1);
+        if next.get() - first.get() >= u64::from(self.tokens) {
             return None;
         }
         // One guard at a time has the hold, so nobody else moves this.
@@ -154,20 +174,21 @@ impl Hold {
 
     /// How it ended, if it has.
     pub(crate) fn ended(&self) -> Option<Ended> {
-        match self.state.load(Ordering::Acquire) {
-            RELEASED => Some(Ended::Released),
+        match self.state.load(Ordering::SeqCst) {
+            RELEASED | RESTING | REVIVING | RETIRED => Some(Ended::Released),
             EXPIRED => Some(Ended::Expired),
             REVOKED => Some(Ended::Revoked),
             _ => None,
         }
     }
 
-    fn is_running(&self) -> bool {
-        self.state.load(Ordering::Acquire) <= DOUBTFUL
+    /// Waits for the end, by the holder's own clock if need be.
+    pub(crate) fn until_ended(self: Arc<Self>) -> impl Future<Output = Ended> + Send + 'static {
+        self.watched.store(true, Ordering::SeqCst);
+        self.watch()
     }
 
-    /// Waits for the end, by the holder's own clock if need be.
-    pub(crate) async fn until_ended(self: Arc<Self>) -> Ended {
+    async fn watch(self: Arc<Self>) -> Ended {
         loop {
             let mut told = std::pin::pin!(self.ended.notified());
             told.as_mut().enable();
@@ -190,7 +211,7 @@ impl Hold {
 
     /// The renewal to send now: `None` when it must run out.
     pub(super) fn renewal(&self, now: Instant) -> Option<Renewal> {
-        let left = self.renew_until.since(now);
+        let left = self.renew_until().since(now);
         let lease = self.request.lease.min(left);
         (lease >= LockOptions::MIN_LEASE).then(|| Renewal {
             claim: self.claim(),
@@ -207,7 +228,7 @@ impl Hold {
             return end;
         }
         let due = since.saturating_add(self.request.lease / 3);
-        if self.renew_until.since(due) < LockOptions::MIN_LEASE { end } else { due.min(end) }
+        if self.renew_until().since(due) < LockOptions::MIN_LEASE { end } else { due.min(end) }
     }
 
     /// Whether its renewal may join an earlier batch: retries and ends come at their own time.
@@ -247,26 +268,36 @@ impl Hold {
             "lock lost"
         );
         self.engine.keeper.remove(self);
-        self.ended.notify_waiters();
         if let Some(cohort) = &self.cohort {
-            cohort.lost(self);
+            // The next task need not wait until the guard is dropped.
+            drop(Lead::of(cohort));
         }
+    }
+
+    /// Whether it still runs, as far as anybody has noticed.
+    pub(crate) fn is_running(&self) -> bool {
+        self.state.load(Ordering::Acquire) <= DOUBTFUL
     }
 
     /// Moves from running to `state`; false when it had ended before.
     fn end(&self, state: u8) -> bool {
-        self.state
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
+        let ended = self
+            .state
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |now| {
                 (now <= DOUBTFUL).then_some(state)
             })
-            .is_ok()
+            .is_ok();
+        if ended && self.watched.load(Ordering::SeqCst) {
+            self.ended.notify_waiters();
+        }
+        ended
     }
 
     /// The lease to ask for when the mode changes: another whole one, unless renewal has a limit.
     pub(crate) fn next_lease(&self) -> Duration {
         let now = self.engine.clock.now();
         let whole = self.request.lease;
-        let allowed = whole.min(self.renew_until.since(now));
+        let allowed = whole.min(self.renew_until().since(now));
         let left = self.valid_until().since(now) + margin(whole);
         allowed.max(left)
     }
@@ -285,48 +316,96 @@ impl Hold {
 
     /// Gives the hold up: to the next task of this process, or back to the store.
     pub(crate) fn let_go(self: &Arc<Self>) -> LettingGo {
-        let lead = match &self.cohort {
-            Some(cohort) => match cohort.pass(self) {
-                Pass::Handed => return LettingGo::Done(Ok(Released::Released)),
-                Pass::LetGo(lead) => Some(lead),
-                Pass::NotOurs => None,
-            },
-            None => None,
-        };
+        if let Some(cohort) = &self.cohort
+            && cohort.pass(self)
+        {
+            return LettingGo::Done(Ok(Released::Released));
+        }
         let held = self.end(RELEASED);
+        // Whoever ends a hold has the lead of its cohort.
+        let lead = self.cohort.as_ref().filter(|_| held).map(Lead::of);
+        let first = match self.engine.backend.release(&self.claim()).try_ready() {
+            Ok(Ok(released)) => {
+                match &self.cohort {
+                    Some(cohort) if held && released == Released::Released && self.may_rest() => {
+                        self.state.store(RESTING, Ordering::Release);
+                        cohort.rest(self);
+                    }
+                    _ if held => self.engine.keeper.remove(self),
+                    _ => {}
+                }
+                drop(lead);
+                return LettingGo::Done(Ok(if held { released } else { Released::AlreadyLost }));
+            }
+            Ok(Err(error)) => Answer::ready(Err(error)),
+            Err(answer) => answer,
+        };
         if held {
             self.engine.keeper.remove(self);
-            self.ended.notify_waiters();
         }
-        match self.engine.backend.release(&self.claim()).try_ready() {
-            Ok(Ok(released)) => {
-                drop(lead);
-                LettingGo::Done(Ok(if held { released } else { Released::AlreadyLost }))
+        let lead = lead.map(Lead::into_owned);
+        LettingGo::Later(Box::pin(Arc::clone(self).released(first, lead, held)))
+    }
+
+    // --- resting ---
+
+    /// Somebody who watches for the end must not see it begin again.
+    fn may_rest(&self) -> bool {
+        !self.watched.load(Ordering::SeqCst)
+    }
+
+    /// Asks for the next grant with a hold that rested; false, and of no more use, if it is not
+    /// granted at once.
+    pub(crate) fn revive(self: &Arc<Self>) -> bool {
+        let woken =
+            self.state.compare_exchange(RESTING, REVIVING, Ordering::AcqRel, Ordering::Relaxed);
+        if woken.is_err() {
+            return false;
+        }
+        let answer = match self.engine.backend.acquire(&self.request).try_ready() {
+            Ok(Ok(Acquired::Granted(grant))) if grant.tokens >= self.tokens => {
+                self.first.store(grant.token.get(), Ordering::Release);
+                self.used.store(grant.token.get(), Ordering::Release);
+                self.granted_at.store(grant.since.as_nanos(), Ordering::Release);
+                let until = valid_until(grant.since, self.request.lease).as_nanos();
+                self.valid_until.store(until, Ordering::Release);
+                self.state.store(HELD, Ordering::Release);
+                return true;
             }
-            Ok(Err(error)) => LettingGo::Later(Box::pin(Arc::clone(self).released(
-                Answer::ready(Err(error)),
-                lead,
-                held,
-            ))),
-            Err(answer) => {
-                LettingGo::Later(Box::pin(Arc::clone(self).released(answer, lead, held)))
-            }
+            Ok(answer) => Answer::ready(answer),
+            Err(later) => later,
+        };
+        self.state.store(RELEASED, Ordering::Release);
+        self.engine.keeper.remove(self);
+        let claim = self.request.as_claim();
+        super::acquire::withdraw(&self.engine, claim, self.request.lease, Some(answer));
+        false
+    }
+
+    /// Ends its rest, if it rests; the keeper then forgets it.
+    pub(super) fn retire(&self) -> bool {
+        self.state.compare_exchange(RESTING, RETIRED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Lets its cohort forget it too.
+    pub(super) fn leave_cohort(self: &Arc<Self>) {
+        if let Some(cohort) = &self.cohort {
+            cohort.forget(self);
         }
     }
 
     async fn released(
         self: Arc<Self>,
         first: Answer<Released>,
-        lead: Option<Lead>,
+        lead: Option<OwnedLead>,
         held: bool,
     ) -> Result<Released, Error> {
         let first = first.await;
         // The next task of this process need not wait for the retries.
         drop(lead);
-        let released =
-            super::acquire::insist(&self.engine, self.claim(), self.request.lease, first)
-                .await
-                .map_err(|error| error.during("release").with_lock(self.name()))?;
+        let released = super::acquire::insist(&self.engine, self.claim(), self.request.lease, first)
+            .await
+            .map_err(|error| error.during("release").with_lock(self.name()))?;
         Ok(if held { released } else { Released::AlreadyLost })
     }
 
@@ -357,7 +436,7 @@ pub(crate) type Releasing = Pin<Box<dyn Future<Output = Result<Released, Error>>
 /// The end of belief in a lease that began at `since` or later: less 1 % for clocks that run at
 /// different rates and 10 ms for the store's tick and the holder's own delays.
 pub(crate) fn valid_until(since: Instant, lease: Duration) -> Instant {
-    since.saturating_add(lease.saturating_sub(margin(lease)))
+    since.saturating_add(lease).saturating_sub(margin(lease))
 }
 
 fn margin(lease: Duration) -> Duration {

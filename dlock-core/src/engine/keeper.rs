@@ -10,7 +10,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -37,8 +37,9 @@ pub(crate) struct Keeper {
     /// When the task will look next, in nanoseconds.
     next_look: AtomicU64,
     wake: Notify,
-    held: AtomicUsize,
-    emptied: Notify,
+    removed: Notify,
+    /// Somebody waits until no lock is held.
+    watched: AtomicBool,
     closed: AtomicBool,
     stopped: AtomicBool,
 }
@@ -58,8 +59,8 @@ impl Keeper {
             books: Mutex::default(),
             next_look: AtomicU64::new(NEVER),
             wake: Notify::new(),
-            held: AtomicUsize::new(0),
-            emptied: Notify::new(),
+            removed: Notify::new(),
+            watched: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
         }
@@ -67,7 +68,6 @@ impl Keeper {
 
     /// Books a new hold.
     pub(super) fn add(&self, hold: &Arc<Hold>, due: Instant) {
-        self.held.fetch_add(1, Ordering::AcqRel);
         let place = &hold.place;
         place.due.store(due.as_nanos(), Ordering::Relaxed);
         let mut books = self.books.lock();
@@ -94,7 +94,8 @@ impl Keeper {
     pub(super) fn remove(&self, hold: &Hold) {
         let mut books = self.books.lock();
         let place = &hold.place;
-        let index = place.young.swap(usize::MAX, Ordering::Relaxed);
+        let index = place.young.load(Ordering::Relaxed);
+        place.young.store(usize::MAX, Ordering::Relaxed);
         let removed = if index == usize::MAX {
             books.old.remove(&key(hold))
         } else {
@@ -103,24 +104,29 @@ impl Keeper {
         };
         drop(books);
         drop(removed);
-        if self.held.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.emptied.notify_waiters();
+        if self.watched.load(Ordering::SeqCst) {
+            self.removed.notify_waiters();
         }
     }
 
-    /// How many locks are held.
+    /// How many locks are held. It looks at each: for people and shutdown only.
     pub(crate) fn len(&self) -> usize {
-        self.held.load(Ordering::Acquire)
+        let books = self.books.lock();
+        let young = books.young.iter().flatten();
+        young.chain(books.old.values()).filter(|hold| hold.is_running()).count()
     }
 
     /// Waits until no lock is held.
     pub(crate) async fn until_empty(&self) {
         loop {
-            let emptied = self.emptied.notified();
+            let mut removed = std::pin::pin!(self.removed.notified());
+            removed.as_mut().enable();
+            self.watched.store(true, Ordering::SeqCst);
             if self.len() == 0 {
                 return;
             }
-            emptied.await;
+            // A hold that goes to rest is not removed.
+            let _ = tokio::time::timeout(Duration::from_millis(20), removed).await;
         }
     }
 
@@ -152,6 +158,20 @@ impl Keeper {
             .map(|(_, hold)| Arc::clone(hold))
             .collect();
         for hold in ready {
+            if !hold.is_running() {
+                // Released ones are about to be removed by whoever released them.
+                if hold.retire() {
+                    books.old.remove(&key(&hold));
+                    due.retired.push(hold);
+                }
+                continue;
+            }
+            let revived = hold.renewal_due(hold.granted_at());
+            if revived > now && revived.as_nanos() > hold.place.due.load(Ordering::Relaxed) {
+                // It was granted anew since it was booked.
+                books.move_to(&hold, revived);
+                continue;
+            }
             let renewing = hold.place.renewing.load(Ordering::Relaxed);
             let renewal = if renewing { None } else { hold.renewal(now) };
             match renewal {
@@ -175,8 +195,14 @@ impl Keeper {
         let mut lost = Vec::new();
         {
             let mut books = self.books.lock();
-            for (i, (hold, renewal)) in batch.holds.iter().zip(&batch.renewals).enumerate() {
+            for (i, ((hold, granted_at), renewal)) in
+                batch.holds.iter().zip(&batch.renewals).enumerate()
+            {
                 hold.place.renewing.store(false, Ordering::Relaxed);
+                if hold.granted_at() != *granted_at {
+                    books.move_to(hold, hold.renewal_due(hold.granted_at()));
+                    continue;
+                }
                 match answers.as_ref().map(|answers| answers.get(i)) {
                     Ok(Some(Renewed::Kept)) => {
                         hold.renewed(batch.sent, renewal.lease);
@@ -231,10 +257,12 @@ fn key(hold: &Hold) -> (u64, u64) {
 struct Due {
     batches: Vec<Batch>,
     lost: Vec<Arc<Hold>>,
+    retired: Vec<Arc<Hold>>,
 }
 
 struct Batch {
-    holds: Vec<Arc<Hold>>,
+    /// The holds and when they were granted: one that was granted anew since is left alone.
+    holds: Vec<(Arc<Hold>, Instant)>,
     renewals: Vec<Renewal>,
     sent: Instant,
     /// When to give an answer up: the shortest lease has then time for another try.
@@ -253,7 +281,8 @@ impl Due {
         }
         if let Some(batch) = self.batches.last_mut() {
             batch.limit = batch.limit.min(hold.request.lease / 3);
-            batch.holds.push(hold);
+            let granted_at = hold.granted_at();
+            batch.holds.push((hold, granted_at));
             batch.renewals.push(renewal);
         }
     }
@@ -282,6 +311,9 @@ async fn renew_until_closed(keeper: &Keeper, backend: &DynBackend) {
         let due = keeper.collect();
         for hold in due.lost {
             hold.lose(Ended::Expired);
+        }
+        for hold in due.retired {
+            hold.leave_cohort();
         }
         for mut batch in due.batches {
             running.push(async move {

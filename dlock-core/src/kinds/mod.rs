@@ -22,7 +22,7 @@ use crate::{
     Error, Guard, Lock, LockName, LockOptions, Mode,
     engine::{
         Engine,
-        acquire::{Attempt, Wait, timed_out},
+        acquire::{Wait, take, timed_out},
         hold::Hold,
     },
 };
@@ -38,7 +38,7 @@ pub(crate) struct Base {
 impl Base {
     /// Takes the lock from the store.
     pub(crate) async fn take(&self, mode: Mode, wait: Wait) -> Result<Option<Arc<Hold>>, Error> {
-        Attempt::new(&self.engine, &self.name, mode, self.options, 1, None).run(wait).await
+        take(&self.engine, &self.name, mode, self.options, 1, None, wait).await
     }
 }
 

@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 use super::{Base, Mutex, Takes};
 use crate::{
     AcquireRequest, Acquired, Certainty, ClaimId, ConfigIssue, Error, ErrorKind, Guard, LockName,
-    Mode, MultiLock, Queue,
+    Mode, MultiLock,
     engine::{
         Engine,
         acquire::{Attempt, Wait},
@@ -99,10 +99,6 @@ impl Multi {
         engine: &Arc<Engine>,
         wait: Wait,
     ) -> Option<Result<Option<Guard>, Error>> {
-        let queue = match wait {
-            Wait::Try => Queue::FailIfBusy,
-            Wait::Until(_) => Queue::Enqueue,
-        };
         let mut claims = Vec::with_capacity(self.parts.len());
         for base in &self.parts {
             let request = AcquireRequest {
@@ -110,7 +106,7 @@ impl Multi {
                 claim: ClaimId::random(),
                 mode: Mode::Exclusive,
                 lease: base.options.lease(),
-                queue,
+                queue: wait.queue(),
                 tokens: 1,
             };
             claims.push((request, base.options));
