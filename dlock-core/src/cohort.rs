@@ -13,7 +13,7 @@ use std::{
     collections::VecDeque,
     fmt,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicU8, Ordering},
     },
     time::Duration,
@@ -50,8 +50,8 @@ pub(crate) struct Cohort {
     options: LockOptions,
     flags: AtomicU8,
     queue: Mutex<VecDeque<oneshot::Sender<Turn>>>,
-    /// The last hold, for the next grant; the lead alone looks here.
-    resting: Mutex<Option<Arc<Hold>>>,
+    /// The last hold, which may rest in the keeper's books until the next grant.
+    last: Mutex<Weak<Hold>>,
 }
 
 const BUSY: u8 = 1;
@@ -79,12 +79,7 @@ pub(crate) struct OwnedLead(Option<Arc<Cohort>>);
 
 impl Cohort {
     pub(crate) fn new(options: LockOptions) -> Self {
-        Self {
-            options,
-            flags: AtomicU8::new(0),
-            queue: Mutex::default(),
-            resting: Mutex::default(),
-        }
+        Self { options, flags: AtomicU8::new(0), queue: Mutex::default(), last: Mutex::default() }
     }
 
     /// Takes the lock: from a task of this process, or else from the store.
@@ -115,6 +110,7 @@ impl Cohort {
                     let mode = Mode::Exclusive;
                     let taken = take(engine, name, mode, self.options, MOST, cohort, wait).await?;
                     let Some(hold) = taken else { return Ok(None) };
+                    *self.last.lock() = Arc::downgrade(&hold);
                     hold
                 }
             };
@@ -152,23 +148,8 @@ impl Cohort {
         if matches!(wait, Wait::Try) || engine.check_open().is_err() {
             return None;
         }
-        let hold = self.resting.lock().take()?;
+        let hold = self.last.lock().upgrade()?;
         hold.revive().then_some(hold)
-    }
-
-    /// Keeps a released hold for the next grant.
-    pub(crate) fn rest(&self, hold: &Arc<Hold>) {
-        *self.resting.lock() = Some(Arc::clone(hold));
-    }
-
-    /// Forgets a hold that has rested for long.
-    pub(crate) fn forget(&self, hold: &Arc<Hold>) {
-        let mut resting = self.resting.lock();
-        if resting.as_ref().is_some_and(|resting| Arc::ptr_eq(resting, hold)) {
-            let gone = resting.take();
-            drop(resting);
-            drop(gone);
-        }
     }
 
     fn try_begin(&self) -> bool {

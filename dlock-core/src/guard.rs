@@ -33,17 +33,15 @@ pub struct Guard(Kind);
 enum Kind {
     Single(Held),
     Entered(Entry),
-    /// Of a multi-lock: sorted by name, never empty.
-    Many(LockName, Vec<Guard>),
+    /// Of a multi-lock: sorted by name, never empty. Boxed, so that all guards are small.
+    Many(Box<(LockName, Vec<Guard>)>),
 }
 
 /// The right to let a hold go, used up by dropping it.
 struct Held {
     hold: Arc<Hold>,
-    token: FencingToken,
-    /// The write side of a read-write lock.
-    writer: bool,
-    armed: bool,
+    /// Taken by whoever lets go before the drop.
+    token: Option<FencingToken>,
 }
 
 /// Whether a guard still protects.
@@ -82,17 +80,12 @@ impl fmt::Display for Ended {
 
 impl Guard {
     pub(crate) fn single(hold: Arc<Hold>, token: FencingToken) -> Self {
-        Self(Kind::Single(Held { hold, token, writer: false, armed: true }))
+        Self(Kind::Single(Held { hold, token: Some(token) }))
     }
 
     pub(crate) fn of_hold(hold: Arc<Hold>) -> Self {
         let token = hold.first_token();
         Self::single(hold, token)
-    }
-
-    pub(crate) fn writer(hold: Arc<Hold>) -> Self {
-        let token = hold.first_token();
-        Self(Kind::Single(Held { hold, token, writer: true, armed: true }))
     }
 
     pub(crate) fn entered(entry: Entry) -> Self {
@@ -101,7 +94,7 @@ impl Guard {
 
     /// Of a multi-lock; the guards are sorted by name.
     pub(crate) fn many(name: &LockName, guards: Vec<Self>) -> Self {
-        Self(Kind::Many(name.clone(), guards))
+        Self(Kind::Many(Box::new((name.clone(), guards))))
     }
 
     /// The name of the lock; of a multi-lock, the first of its names.
@@ -109,7 +102,7 @@ impl Guard {
         match &self.0 {
             Kind::Single(held) => held.hold.name(),
             Kind::Entered(entry) => entry.guard().name(),
-            Kind::Many(name, _) => name,
+            Kind::Many(parts) => &parts.0,
         }
     }
 
@@ -204,7 +197,7 @@ impl Guard {
     pub async fn release(self) -> Result<Released, Error> {
         match self.0 {
             Kind::Single(mut held) => {
-                held.armed = false;
+                held.token = None;
                 match held.hold.let_go() {
                     LettingGo::Done(released) => released,
                     LettingGo::Later(release) => {
@@ -217,9 +210,9 @@ impl Guard {
                 Ok(guard) => Box::pin(guard.release()).await,
                 Err(still_held) => Ok(still_held),
             },
-            Kind::Many(_, guards) => {
+            Kind::Many(parts) => {
                 let mut all: FuturesUnordered<_> =
-                    guards.into_iter().map(|guard| Box::pin(guard.release())).collect();
+                    parts.1.into_iter().map(|guard| Box::pin(guard.release())).collect();
                 let mut result = Ok(Released::Released);
                 while let Some(one) = all.next().await {
                     result = match (result, one) {
@@ -245,7 +238,7 @@ impl Guard {
     /// As after an error.
     pub async fn downgrade(&mut self) -> Result<(), Error> {
         let hold = match &self.0 {
-            Kind::Single(held) if held.writer => Arc::clone(&held.hold),
+            Kind::Single(held) if held.hold.is_writer() => Arc::clone(&held.hold),
             _ => {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
@@ -257,9 +250,6 @@ impl Guard {
         };
         self.check()?;
         hold.mark_downgraded();
-        if let Kind::Single(held) = &mut self.0 {
-            held.writer = false;
-        }
         let renewal = Renewal { claim: hold.claim(), mode: Mode::Shared, lease: hold.next_lease() };
         let sent = hold.engine.clock.now();
         let answers = hold.engine.backend.renew(std::slice::from_ref(&renewal)).await;
@@ -292,9 +282,11 @@ impl Guard {
     /// Visits the holds behind it with their tokens.
     fn each(&self, visit: &mut dyn FnMut(&Arc<Hold>, FencingToken)) {
         match &self.0 {
-            Kind::Single(held) => visit(&held.hold, held.token),
+            Kind::Single(held) => {
+                visit(&held.hold, held.token.unwrap_or_else(|| held.hold.first_token()));
+            }
             Kind::Entered(entry) => entry.guard().each(visit),
-            Kind::Many(_, guards) => guards.iter().for_each(|guard| guard.each(visit)),
+            Kind::Many(parts) => parts.1.iter().for_each(|guard| guard.each(visit)),
         }
     }
 }
@@ -302,7 +294,7 @@ impl Guard {
 // The last entry of a reentrant lock and the parts of a multi-lock drop in turn.
 impl Drop for Held {
     fn drop(&mut self) {
-        if self.armed {
+        if self.token.is_some() {
             self.hold.let_go_in_background();
         }
     }

@@ -128,8 +128,7 @@ impl Shard {
         if self.records.len() >= self.sweep_at {
             self.sweep(now);
         }
-        let entry =
-            self.records.entry(hash, |record| record.name == *name, |record| record.hash);
+        let entry = self.records.entry(hash, |record| record.name == *name, |record| record.hash);
         match entry {
             Entry::Occupied(found) => found.into_mut(),
             Entry::Vacant(vacant) => {

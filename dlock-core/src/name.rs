@@ -1,6 +1,10 @@
 //! Lock names.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
 
 use crate::{ConfigIssue, Error};
 
@@ -9,8 +13,21 @@ use crate::{ConfigIssue, Error};
 ///
 /// Every backend maps names one to one to what its store accepts, so no two names meet in one
 /// lock. Cloning is cheap.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Eq, PartialOrd, Ord)]
 pub struct LockName(Arc<str>);
+
+impl PartialEq for LockName {
+    fn eq(&self, other: &Self) -> bool {
+        // Most comparisons are of a name with its own clone.
+        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+    }
+}
+
+impl Hash for LockName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
 
 impl LockName {
     /// The longest name, in bytes.

@@ -1,6 +1,6 @@
 //! Fencing tokens.
 
-use std::fmt;
+use std::{fmt, num::NonZeroU64};
 
 use crate::{ConfigIssue, Error};
 
@@ -14,41 +14,41 @@ use crate::{ConfigIssue, Error};
 /// Tokens are above zero and below 2^63, so that every database can store them. They are public:
 /// never use one as a secret.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FencingToken(u64);
+pub struct FencingToken(NonZeroU64);
 
 impl FencingToken {
     /// The largest token.
-    pub const MAX: Self = Self((1 << 63) - 1);
+    pub const MAX: Self = Self(NonZeroU64::MIN.saturating_add((1 << 63) - 2));
 
     /// A token of this value.
     ///
     /// # Errors
     /// `Config(Token)` for zero and for 2^63 and above.
     pub fn new(value: u64) -> Result<Self, Error> {
-        if value == 0 || value > Self::MAX.0 {
-            return Err(Error::config(
+        match NonZeroU64::new(value) {
+            Some(value) if value <= Self::MAX.0 => Ok(Self(value)),
+            _ => Err(Error::config(
                 ConfigIssue::Token,
                 format!("fencing token {value} is out of range: tokens lie between 1 and 2^63 - 1"),
-            ));
+            )),
         }
-        Ok(Self(value))
     }
 
     /// The value.
     pub const fn get(self) -> u64 {
-        self.0
+        self.0.get()
     }
 
     /// The value as the signed number that databases store.
     pub const fn as_i64(self) -> i64 {
-        self.0.cast_signed()
+        self.0.get().cast_signed()
     }
 
     /// The token `n` further on in a block, at most [`MAX`](Self::MAX).
     #[must_use]
     pub const fn plus(self, n: u64) -> Self {
         let sum = self.0.saturating_add(n);
-        if sum > Self::MAX.0 { Self::MAX } else { Self(sum) }
+        if sum.get() > Self::MAX.get() { Self::MAX } else { Self(sum) }
     }
 }
 
@@ -66,7 +66,7 @@ impl fmt::Debug for FencingToken {
 
 impl From<FencingToken> for u64 {
     fn from(token: FencingToken) -> Self {
-        token.0
+        token.get()
     }
 }
 

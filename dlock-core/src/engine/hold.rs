@@ -14,8 +14,8 @@ use tokio::sync::Notify;
 
 use super::{Engine, tasks::Job};
 use crate::{
-    AcquireRequest, Acquired, Answer, Claim, Error, FencingToken, Grant, GuardState, Instant, LockName,
-    LockOptions, Mode, Released, Renew, Renewal,
+    AcquireRequest, Acquired, Answer, Claim, Error, FencingToken, Grant, GuardState, Instant,
+    LockName, LockOptions, Mode, Released, Renew, Renewal,
     cohort::{Cohort, Lead, OwnedLead},
     guard::Ended,
 };
@@ -29,7 +29,7 @@ use crate::{
 /// | `EXPIRED` | the lease ran out before a renewal came through | |
 /// | `REVOKED` | the store says that it is not held | |
 /// | `RELEASED` | given back | `RESTING` |
-/// | `RESTING` | kept by its cohort for the next grant, still in the keeper's books | `REVIVING`, `RETIRED` |
+/// | `RESTING` | kept in the keeper's books for its cohort's next grant | `REVIVING`, `RETIRED` |
 /// | `REVIVING` | its cohort asks for the next grant | `HELD`, `RELEASED` |
 /// | `RETIRED` | the keeper found it resting and took it out of its books | |
 ///
@@ -49,7 +49,11 @@ pub(crate) struct Hold {
     /// When the holder stops believing; moved by renewals.
     valid_until: AtomicU64,
     renew: Renew,
+    /// How long to believe in a lease of the usual length.
+    belief: Duration,
     state: AtomicU8,
+    /// It is the write side of a read-write lock.
+    writer: AtomicBool,
     /// The claim counts as a reader from now on.
     downgraded: AtomicBool,
     ended: Notify,
@@ -89,15 +93,18 @@ impl Hold {
         options: LockOptions,
         cohort: Option<Arc<Cohort>>,
     ) -> Arc<Self> {
+        let belief = request.lease.saturating_sub(margin(request.lease));
         let hold = Arc::new(Self {
             engine: Arc::clone(engine),
             first: AtomicU64::new(grant.token.get()),
             tokens: grant.tokens.max(1),
             granted_at: AtomicU64::new(grant.since.as_nanos()),
             used: AtomicU64::new(grant.token.get()),
-            valid_until: AtomicU64::new(valid_until(grant.since, request.lease).as_nanos()),
+            valid_until: AtomicU64::new(grant.since.saturating_add(belief).as_nanos()),
+            belief,
             renew: options.renew(),
             state: AtomicU8::new(HELD),
+            writer: AtomicBool::new(false),
             downgraded: AtomicBool::new(false),
             ended: Notify::new(),
             watched: AtomicBool::new(false),
@@ -309,6 +316,15 @@ impl Hold {
         if self.downgraded.load(Ordering::Acquire) { Mode::Shared } else { self.request.mode }
     }
 
+    /// It may be downgraded.
+    pub(crate) fn mark_writer(&self) {
+        self.writer.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_writer(&self) -> bool {
+        self.writer.load(Ordering::Acquire) && !self.downgraded.load(Ordering::Acquire)
+    }
+
     /// From now on every renewal asks for the reader's mode.
     pub(crate) fn mark_downgraded(&self) {
         self.downgraded.store(true, Ordering::Release);
@@ -326,13 +342,10 @@ impl Hold {
         let lead = self.cohort.as_ref().filter(|_| held).map(Lead::of);
         let first = match self.engine.backend.release(&self.claim()).try_ready() {
             Ok(Ok(released)) => {
-                match &self.cohort {
-                    Some(cohort) if held && released == Released::Released && self.may_rest() => {
-                        self.state.store(RESTING, Ordering::Release);
-                        cohort.rest(self);
-                    }
-                    _ if held => self.engine.keeper.remove(self),
-                    _ => {}
+                if held && released == Released::Released && self.may_rest() {
+                    self.state.store(RESTING, Ordering::Release);
+                } else if held {
+                    self.engine.keeper.remove(self);
                 }
                 drop(lead);
                 return LettingGo::Done(Ok(if held { released } else { Released::AlreadyLost }));
@@ -349,9 +362,10 @@ impl Hold {
 
     // --- resting ---
 
-    /// Somebody who watches for the end must not see it begin again.
+    /// Only a hold with a cohort is looked for again, and somebody who watches for the end must not
+    /// see it begin anew.
     fn may_rest(&self) -> bool {
-        !self.watched.load(Ordering::SeqCst)
+        self.cohort.is_some() && !self.watched.load(Ordering::SeqCst)
     }
 
     /// Asks for the next grant with a hold that rested; false, and of no more use, if it is not
@@ -367,8 +381,8 @@ impl Hold {
                 self.first.store(grant.token.get(), Ordering::Release);
                 self.used.store(grant.token.get(), Ordering::Release);
                 self.granted_at.store(grant.since.as_nanos(), Ordering::Release);
-                let until = valid_until(grant.since, self.request.lease).as_nanos();
-                self.valid_until.store(until, Ordering::Release);
+                let until = grant.since.saturating_add(self.belief);
+                self.valid_until.store(until.as_nanos(), Ordering::Release);
                 self.state.store(HELD, Ordering::Release);
                 return true;
             }
@@ -387,13 +401,6 @@ impl Hold {
         self.state.compare_exchange(RESTING, RETIRED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Lets its cohort forget it too.
-    pub(super) fn leave_cohort(self: &Arc<Self>) {
-        if let Some(cohort) = &self.cohort {
-            cohort.forget(self);
-        }
-    }
-
     async fn released(
         self: Arc<Self>,
         first: Answer<Released>,
@@ -403,9 +410,10 @@ impl Hold {
         let first = first.await;
         // The next task of this process need not wait for the retries.
         drop(lead);
-        let released = super::acquire::insist(&self.engine, self.claim(), self.request.lease, first)
-            .await
-            .map_err(|error| error.during("release").with_lock(self.name()))?;
+        let released =
+            super::acquire::insist(&self.engine, self.claim(), self.request.lease, first)
+                .await
+                .map_err(|error| error.during("release").with_lock(self.name()))?;
         Ok(if held { released } else { Released::AlreadyLost })
     }
 

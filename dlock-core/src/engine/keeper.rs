@@ -257,6 +257,7 @@ fn key(hold: &Hold) -> (u64, u64) {
 struct Due {
     batches: Vec<Batch>,
     lost: Vec<Arc<Hold>>,
+    /// To be dropped outside the lock.
     retired: Vec<Arc<Hold>>,
 }
 
@@ -312,9 +313,7 @@ async fn renew_until_closed(keeper: &Keeper, backend: &DynBackend) {
         for hold in due.lost {
             hold.lose(Ended::Expired);
         }
-        for hold in due.retired {
-            hold.leave_cohort();
-        }
+        drop(due.retired);
         for mut batch in due.batches {
             running.push(async move {
                 batch.sent = clock.now();

@@ -87,6 +87,11 @@ impl Takes for Side {
 
     async fn take(&self, wait: Wait) -> Result<Option<Guard>, Error> {
         let hold = self.base.take(self.mode, wait).await?;
-        Ok(hold.map(if self.mode == Mode::Exclusive { Guard::writer } else { Guard::of_hold }))
+        Ok(hold.map(|hold| {
+            if self.mode == Mode::Exclusive {
+                hold.mark_writer();
+            }
+            Guard::of_hold(hold)
+        }))
     }
 }
