@@ -1,1 +1,19 @@
-//! x
+#![doc = include_str!("../README.md")]
+
+mod connect;
+
+pub use connect::{connect, connect_with, registry};
+pub use dlock_core::{
+    BackendUrl, Certainty, ClaimId, ClaimState, Clock, ConfigIssue, Counting, DynBackend, Ended,
+    Error, ErrorKind, Exclusion, Factory, Fair, FairLock, Fairness, Fence, Fencing, FencingToken,
+    Guarantees, Guard, GuardState, Lock, LockExt, LockName, LockOptions, LockProvider, LockState,
+    Locks, Lost, Memory, Mode, Multi, MultiLock, Mutex, OrphanRelease, Owner, Permits, Prefixed,
+    ReadWrite, ReadWriteLock, Reentrant, ReentrantLock, Registry, Released, Renew, Scope,
+    Semaphore, Side, StaleToken, Traced, WakeUp,
+};
+
+/// Locks in an SQLite file, for the processes of one machine.
+#[cfg(feature = "sqlite")]
+pub mod sqlite {
+    pub use dlock_sql::{SQLITE as FACTORY, Sqlite, SqliteConfig};
+}

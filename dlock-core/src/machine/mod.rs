@@ -122,6 +122,17 @@ pub struct Granted {
     pub since: Micros,
 }
 
+impl Op {
+    /// Whose operation it is.
+    pub const fn claim(&self) -> ClaimId {
+        match *self {
+            Self::Acquire { claim, .. }
+            | Self::Renew { claim, .. }
+            | Self::Release { claim, .. } => claim,
+        }
+    }
+}
+
 impl Entry {
     fn granted(&self) -> Option<Granted> {
         (self.token > 0).then(|| Granted {

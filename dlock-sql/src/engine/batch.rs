@@ -1,0 +1,95 @@
+//! Which of the waiting jobs go into one statement.
+
+use std::collections::{HashSet, VecDeque};
+
+use super::job::Job;
+
+/// The most operations that jobs share a statement for. A job that has more goes alone.
+pub(crate) const SHARED: usize = 64;
+
+/// Takes the jobs that can go next: the first one, and those behind it that fit and touch other
+/// names. The jobs of a name keep their order.
+pub(crate) fn take(waiting: &mut VecDeque<Job>) -> Vec<Job> {
+    waiting.retain(|job| !job.is_moot());
+    let Some(first) = waiting.pop_front() else { return Vec::new() };
+    if waiting.is_empty() {
+        return vec![first];
+    }
+    let mut names: HashSet<_> = first.asks.iter().map(|ask| ask.name.clone()).collect();
+    let mut room = SHARED.saturating_sub(first.asks.len());
+    let mut batch = vec![first];
+    let mut left = VecDeque::new();
+    while room > 0 {
+        let Some(job) = waiting.pop_front() else { break };
+        let fits = job.asks.len() <= room && job.asks.iter().all(|ask| !names.contains(&ask.name));
+        // Whether it goes or stays: nobody behind it may overtake it.
+        names.extend(job.asks.iter().map(|ask| ask.name.clone()));
+        if fits {
+            room -= job.asks.len();
+            batch.push(job);
+        } else {
+            left.push_back(job);
+        }
+    }
+    left.append(waiting);
+    *waiting = left;
+    batch
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_core::{ClaimId, LockName, machine::Op};
+
+    use super::*;
+    use crate::engine::job::Ask;
+
+    type Kept = Vec<
+        tokio::sync::oneshot::Receiver<Result<Vec<crate::engine::told::Told>, dlock_core::Error>>,
+    >;
+
+    fn jobs(names: &[&str]) -> (VecDeque<Job>, Kept) {
+        let ask = |name: &str| {
+            let renew =
+                Op::Renew { claim: ClaimId::random(), mode: dlock_core::Mode::Exclusive, lease: 1 };
+            Ask::new(LockName::new(name).unwrap(), renew)
+        };
+        names.iter().map(|names| Job::new(names.split(' ').map(ask).collect())).unzip()
+    }
+
+    fn names(batch: &[Job]) -> Vec<String> {
+        let of = |job: &Job| {
+            job.asks.iter().map(|ask| ask.name.to_string()).collect::<Vec<_>>().join(" ")
+        };
+        batch.iter().map(of).collect()
+    }
+
+    #[test]
+    fn distinct_names_go_together_and_each_name_keeps_its_order() {
+        let (mut waiting, _kept) = jobs(&["a", "b", "a", "c a", "c", "d"]);
+        assert_eq!(names(&take(&mut waiting)), ["a", "b", "d"]);
+        assert_eq!(names(&take(&mut waiting)), ["a", "c"][..1]);
+        assert_eq!(names(&take(&mut waiting)), ["c a"]);
+        assert_eq!(names(&take(&mut waiting)), ["c"]);
+        assert!(take(&mut waiting).is_empty());
+    }
+
+    #[test]
+    fn a_large_job_goes_alone_and_a_batch_is_bounded() {
+        let large = (0..100).map(|n| format!("l{n}")).collect::<Vec<_>>().join(" ");
+        let small: Vec<_> = (0..100).map(|n| format!("s{n}")).collect();
+        let mut all = vec![&*large];
+        all.extend(small.iter().map(|name| &**name));
+        let (mut waiting, _kept) = jobs(&all);
+        assert_eq!(take(&mut waiting).len(), 1);
+        assert_eq!(take(&mut waiting).len(), SHARED);
+        assert_eq!(take(&mut waiting).len(), 100 - SHARED);
+    }
+
+    #[test]
+    fn who_has_gone_is_left_out_unless_he_releases() {
+        let (mut waiting, kept) = jobs(&["a", "b"]);
+        waiting[1].asks[0].op = Op::Release { claim: ClaimId::random(), used: 0 };
+        drop(kept);
+        assert_eq!(names(&take(&mut waiting)), ["b"]);
+    }
+}

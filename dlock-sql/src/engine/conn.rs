@@ -1,0 +1,76 @@
+//! What the engine asks of a database: five statements, each one round trip.
+
+use dlock_core::{Error, LockName, machine::Micros};
+
+use super::row::{Mark, Row, Write};
+
+/// A connection, owned by one task, which never drops a call half-way.
+///
+/// A call that finds the connection broken opens a new one, or says that trying again will.
+pub(crate) trait Conn: Send + 'static {
+    /// Appends the operations to their rows at one point of the database's order, all or none.
+    /// The writes have distinct names and stand by name. Gives their rows in the same order.
+    fn apply(&mut self, writes: &[Write]) -> impl Future<Output = Result<Vec<Row>, Fault>> + Send;
+
+    /// Reads the rows of these names, in their order.
+    fn read(&mut self, names: &[LockName]) -> impl Future<Output = Result<Sighting, Fault>> + Send;
+
+    /// A number that changes when somebody else has written; `None` if the database has none.
+    fn version(&mut self) -> impl Future<Output = Result<Option<i64>, Fault>> + Send;
+
+    /// Reads up to `most` rows behind the name `after`, in order.
+    fn page(
+        &mut self,
+        after: &str,
+        old: Micros,
+        most: u32,
+    ) -> impl Future<Output = Result<Vec<Paged>, Fault>> + Send;
+
+    /// Deletes the rows that are still as they were read.
+    fn delete(&mut self, rows: &[(String, Mark)])
+    -> impl Future<Output = Result<(), Fault>> + Send;
+
+    /// Closes the connection.
+    fn close(self) -> impl Future<Output = ()> + Send;
+}
+
+/// What a read saw.
+#[derive(Debug)]
+pub(crate) struct Sighting {
+    /// The database's time. Zero if no name was asked for.
+    pub(crate) now: Micros,
+    /// The rows, `None` for a lock that has none.
+    pub(crate) rows: Vec<Option<Row>>,
+}
+
+/// A row of a page.
+#[derive(Debug)]
+pub(crate) struct Paged {
+    pub(crate) name: String,
+    /// The database's time.
+    pub(crate) now: Micros,
+    /// `None` for a row whose snapshot is too young for the row to be of interest.
+    pub(crate) row: Option<Row>,
+}
+
+/// A call that failed.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub(crate) error: Error,
+    pub(crate) cure: Cure,
+}
+
+/// What helps against a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cure {
+    /// Sending the same again, soon.
+    Retry,
+    /// Nothing that this program can do.
+    None,
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self { error, cure: Cure::None }
+    }
+}

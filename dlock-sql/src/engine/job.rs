@@ -1,0 +1,101 @@
+//! What callers hand to the worker: operations that must reach the database together.
+//!
+//! A caller holds nothing but the other end of a oneshot, so it may go away at any time.
+
+use dlock_core::{Certainty, Clock, ConfigIssue, Error, ErrorKind, Instant, LockName, machine::Op};
+use tokio::sync::{mpsc, oneshot};
+
+use super::told::Told;
+
+/// How many jobs may wait for the worker before callers wait with them.
+const QUEUE: usize = 1024;
+
+/// An operation and, once the database has spoken, its answer.
+#[derive(Debug)]
+pub(crate) struct Ask {
+    pub(crate) name: LockName,
+    pub(crate) op: Op,
+    pub(crate) told: Option<Result<Told, Error>>,
+}
+
+impl Ask {
+    pub(crate) fn new(name: LockName, op: Op) -> Self {
+        Self { name, op, told: None }
+    }
+}
+
+/// Operations on distinct names that take effect together or not at all.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) asks: Vec<Ask>,
+    /// When it was handed over.
+    pub(crate) asked: Instant,
+    reply: oneshot::Sender<Result<Vec<Told>, Error>>,
+}
+
+impl Job {
+    pub(crate) fn new(asks: Vec<Ask>) -> (Self, oneshot::Receiver<Result<Vec<Told>, Error>>) {
+        let (reply, answer) = oneshot::channel();
+        (Self { asks, asked: Clock::Boot.now(), reply }, answer)
+    }
+
+    /// Whether nobody needs it done any more. A release is always needed.
+    pub(crate) fn is_moot(&self) -> bool {
+        self.reply.is_closed() && !self.asks.iter().any(|ask| matches!(ask.op, Op::Release { .. }))
+    }
+
+    /// Answers with what each of the asks was told.
+    pub(crate) fn finish(self) {
+        let answer = self
+            .asks
+            .into_iter()
+            .map(|ask| ask.told.unwrap_or_else(|| Err(unanswered(Certainty::Unknown))))
+            .collect();
+        // The caller may have gone; that is its right.
+        let _ = self.reply.send(answer);
+    }
+
+    /// Answers that it failed as a whole.
+    pub(crate) fn fail(self, error: Error) {
+        let _ = self.reply.send(Err(error));
+    }
+}
+
+/// The callers' end of the worker's queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Jobs(mpsc::Sender<Job>);
+
+impl Jobs {
+    /// A queue, and the worker's end of it.
+    pub(crate) fn channel() -> (Self, mpsc::Receiver<Job>) {
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        (Self(sender), receiver)
+    }
+
+    /// Has these operations done together. Dropped, they may be done or not.
+    pub(crate) async fn ask(&self, asks: Vec<Ask>) -> Result<Vec<Told>, Error> {
+        let (job, answer) = Job::new(asks);
+        self.0.send(job).await.map_err(|_| gone())?;
+        answer.await.unwrap_or_else(|_| Err(unanswered(Certainty::Unknown)))
+    }
+
+    /// Has one operation done.
+    pub(crate) async fn ask_one(&self, name: LockName, op: Op) -> Result<Told, Error> {
+        let told = self.ask(vec![Ask::new(name, op)]).await?;
+        told.first().copied().ok_or_else(|| unanswered(Certainty::Unknown))
+    }
+}
+
+/// The task that would have answered does not run any more.
+pub(crate) fn gone() -> Error {
+    Error::config(
+        ConfigIssue::Runtime,
+        "the tokio runtime that this backend was opened on is gone: open it on the runtime that \
+         uses it, and keep that alive",
+    )
+}
+
+fn unanswered(certainty: Certainty) -> Error {
+    Error::new(ErrorKind::Unavailable, "the worker ended before it answered: ask again")
+        .with_certainty(certainty)
+}

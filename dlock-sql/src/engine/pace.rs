@@ -1,0 +1,80 @@
+//! How soon it is worth looking again at a lock that somebody here waits for.
+
+use std::time::Duration;
+
+use dlock_core::Instant;
+
+pub(crate) const SHORTEST: Duration = Duration::from_micros(500);
+pub(crate) const LONGEST: Duration = Duration::from_millis(20);
+
+/// Looking costs a part of this of the time that has been waited, so a hand-over is noticed late
+/// by no more than that part.
+const PART: u32 = 16;
+
+/// The movement of one queue, seen from the first of our waiters in it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// How many stand before it, the holders included.
+    ahead: usize,
+    /// How long one of them took, lately.
+    each: Duration,
+    /// When the queue last moved.
+    moved: Instant,
+}
+
+impl Pace {
+    pub(crate) const fn new(now: Instant) -> Self {
+        Self { ahead: 1, each: Duration::ZERO, moved: now }
+    }
+
+    /// The queue was seen with so many before our first waiter.
+    pub(crate) fn observe(&mut self, ahead: usize, now: Instant) {
+        if let Some(left) = self.ahead.checked_sub(ahead).filter(|left| *left > 0) {
+            let took = now.since(self.moved) / u32::try_from(left).unwrap_or(u32::MAX);
+            self.each = (self.each * 7 + took * 3) / 10;
+        }
+        if ahead != self.ahead {
+            self.moved = now;
+        }
+        self.ahead = ahead;
+    }
+
+    /// When to look again: soon after the last change, ever more rarely in a long wait, and not
+    /// before those in the middle of the queue can have passed.
+    pub(crate) fn delay(&self, now: Instant) -> Duration {
+        let between = u32::try_from(self.ahead.saturating_sub(1)).unwrap_or(u32::MAX);
+        let passing = self.each.saturating_mul(between).saturating_mul(3) / 5;
+        (now.since(self.moved) / PART).saturating_add(passing).clamp(SHORTEST, LONGEST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn a_wait_is_looked_at_often_at_first_and_rarely_later() {
+        let mut pace = Pace::new(at(0));
+        pace.observe(1, at(0));
+        assert_eq!(pace.delay(at(1)), SHORTEST);
+        assert_eq!(pace.delay(at(160)), Duration::from_millis(10));
+        assert_eq!(pace.delay(at(60_000)), LONGEST);
+    }
+
+    #[test]
+    fn the_middle_of_a_queue_is_given_time_to_pass() {
+        let mut pace = Pace::new(at(0));
+        pace.observe(10, at(0));
+        for ahead in (5..10).rev() {
+            pace.observe(ahead, at(u64::try_from(10 - ahead).unwrap() * 5));
+        }
+        let far = pace.delay(at(25));
+        assert!(far > Duration::from_millis(5), "{far:?}");
+        pace.observe(1, at(30));
+        assert_eq!(pace.delay(at(30)), SHORTEST);
+    }
+}

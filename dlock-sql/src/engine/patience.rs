@@ -1,0 +1,101 @@
+//! How long, and in which steps, a fault that may pass is tried again.
+
+use std::time::Duration;
+
+use dlock_core::{Certainty, Clock, Error, Instant};
+
+use super::{
+    conn::{Cure, Fault},
+    tasks::Napper,
+};
+
+/// The first pause. A statement takes some tens of microseconds, so that is what another
+/// process needs to finish.
+const SHORTEST: Duration = Duration::from_micros(100);
+const LONGEST: Duration = Duration::from_millis(10);
+
+/// One operation's patience.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    until: Instant,
+    pause: Duration,
+    certainty: Certainty,
+    napper: Napper,
+}
+
+impl Patience {
+    /// Patience until the clock shows `until`.
+    pub(crate) fn until(until: Instant) -> Self {
+        Self { until, pause: SHORTEST, certainty: Certainty::NotApplied, napper: Napper::default() }
+    }
+
+    /// Whether an earlier try may have taken effect.
+    pub(crate) fn in_doubt(&self) -> bool {
+        self.certainty == Certainty::Unknown
+    }
+
+    /// Waits until it is time for another try.
+    ///
+    /// # Errors
+    /// The fault's, when another try does not help or the time is up.
+    pub(crate) async fn after(&mut self, fault: Fault) -> Result<(), Error> {
+        self.certainty = self.certainty.min(fault.error.certainty());
+        let now = Clock::Boot.now();
+        if fault.cure == Cure::None || now >= self.until {
+            return Err(fault.error.with_certainty(self.certainty));
+        }
+        self.napper.nap(jittered(self.pause, now).min(self.until.since(now))).await;
+        self.pause = (self.pause * 2).min(LONGEST);
+        Ok(())
+    }
+}
+
+/// Between half of it and one and a half. Two processes do not read the same nanosecond.
+fn jittered(pause: Duration, now: Instant) -> Duration {
+    let span = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX).max(1);
+    pause / 2 + Duration::from_nanos(now.as_nanos() % span)
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_core::ErrorKind;
+
+    use super::*;
+
+    fn fault(certainty: Certainty, cure: Cure) -> Fault {
+        Fault { error: Error::new(ErrorKind::Unavailable, "busy").with_certainty(certainty), cure }
+    }
+
+    #[tokio::test]
+    async fn ends_at_its_time_with_the_least_certainty_seen() {
+        let mut patience =
+            Patience::until(Clock::Boot.now().saturating_add(Duration::from_millis(20)));
+        assert!(!patience.in_doubt());
+        patience.after(fault(Certainty::Unknown, Cure::Retry)).await.unwrap();
+        assert!(patience.in_doubt());
+        let mut tries = 0;
+        let error = loop {
+            match patience.after(fault(Certainty::NotApplied, Cure::Retry)).await {
+                Ok(()) => tries += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(tries > 1, "{tries}");
+        assert_eq!(error.certainty(), Certainty::Unknown);
+    }
+
+    #[tokio::test]
+    async fn what_does_not_pass_is_not_tried_again() {
+        let mut patience =
+            Patience::until(Clock::Boot.now().saturating_add(Duration::from_secs(60)));
+        assert!(patience.after(fault(Certainty::NotApplied, Cure::None)).await.is_err());
+    }
+
+    #[test]
+    fn jitter_stays_around_the_pause() {
+        for nanos in [0, 1, 12_345, u64::MAX] {
+            let pause = jittered(LONGEST, Instant::from_nanos(nanos));
+            assert!(pause >= LONGEST / 2 && pause <= LONGEST * 3 / 2, "{pause:?}");
+        }
+    }
+}

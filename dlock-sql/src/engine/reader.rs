@@ -1,0 +1,178 @@
+//! The task that reads: it looks at the rows that somebody here waits for, and for onlookers.
+//!
+//! It has a connection of its own, so it never waits behind a write. While nobody waits it does
+//! not look at all; while somebody does, it first asks the database whether anything was written.
+
+use std::{sync::Arc, time::Duration};
+
+use dlock_core::{
+    Clock, Error, LockName, LockState,
+    machine::{Machine, Micros},
+};
+use tokio::{
+    select,
+    sync::{mpsc, oneshot},
+};
+
+use super::{
+    Settings,
+    conn::{Conn, Fault},
+    pace,
+    patience::Patience,
+    row::Mark,
+    tasks::Napper,
+    told::Sight,
+    waiters::Waiters,
+};
+
+/// How many onlookers may queue.
+const QUEUE: usize = 64;
+
+/// Looking takes no more than this part of the time.
+const PART: u32 = 5;
+
+/// Somebody wants to see a lock.
+#[derive(Debug)]
+pub(crate) struct Look {
+    name: LockName,
+    reply: oneshot::Sender<Result<LockState, Error>>,
+}
+
+impl Look {
+    pub(crate) fn new(name: LockName) -> (Self, oneshot::Receiver<Result<LockState, Error>>) {
+        let (reply, answer) = oneshot::channel();
+        (Self { name, reply }, answer)
+    }
+
+    pub(crate) fn channel() -> (mpsc::Sender<Self>, mpsc::Receiver<Self>) {
+        mpsc::channel(QUEUE)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Reader<C> {
+    conn: C,
+    looks: mpsc::Receiver<Look>,
+    waiters: Arc<Waiters>,
+    settings: Settings,
+    /// The names that are waited for, as of `changes`.
+    names: Vec<LockName>,
+    changes: u64,
+    version: Option<i64>,
+    /// At least so long until the next look.
+    rest: Duration,
+    napper: Napper,
+}
+
+impl<C: Conn> Reader<C> {
+    pub(crate) fn new(
+        conn: C,
+        looks: mpsc::Receiver<Look>,
+        waiters: Arc<Waiters>,
+        settings: Settings,
+    ) -> Self {
+        Self {
+            conn,
+            looks,
+            waiters,
+            settings,
+            names: Vec::new(),
+            changes: 0,
+            version: None,
+            rest: Duration::ZERO,
+            napper: Napper::default(),
+        }
+    }
+
+    /// Reads until the backend is dropped.
+    pub(crate) async fn run(mut self) {
+        loop {
+            let delay = self.waiters.delay().map(|delay| delay.max(self.rest));
+            select! {
+                look = self.looks.recv() => match look {
+                    Some(look) => self.show(look).await,
+                    None => break,
+                },
+                () = self.waiters.arrived(), if delay.is_none() => {}
+                () = self.napper.nap(delay.unwrap_or_default()), if delay.is_some() => self.poll().await,
+            }
+        }
+        self.conn.close().await;
+    }
+
+    async fn poll(&mut self) {
+        let started = Clock::Boot.now();
+        self.rest = match self.look_at_rows().await {
+            Ok(()) => Clock::Boot.now().since(started) * PART,
+            Err(fault) => {
+                // The waiters renew their places by writing, and so learn of a grant all the same.
+                tracing::debug!(error = %fault.error, "could not look for grants");
+                pace::LONGEST
+            }
+        };
+    }
+
+    async fn look_at_rows(&mut self) -> Result<(), Fault> {
+        let joined = self.waiters.names(self.changes);
+        let version = self.conn.version().await?;
+        if joined.is_none() && version.is_some() && version == self.version {
+            return Ok(());
+        }
+        if let Some((changes, names)) = joined {
+            (self.changes, self.names) = (changes, names);
+        }
+        let sent = Clock::Boot.now();
+        let seen = self.conn.read(&self.names).await?;
+        // Only now: had the read failed, it must be done again.
+        self.version = version;
+        let sight = Sight { sent, now: seen.now };
+        for (name, row) in self.names.iter().zip(seen.rows) {
+            let mark = row.as_ref().map_or(Mark::default(), |row| row.mark());
+            if !self.waiters.is_news(name, mark) {
+                continue;
+            }
+            let machine = match row.map(|row| row.replay()).transpose() {
+                Ok(replayed) => replayed.map(|replayed| replayed.machine).unwrap_or_default(),
+                // The waiters find it out, and tell, when they renew their places.
+                Err(_) => continue,
+            };
+            self.waiters.observe(name, mark, &machine, sight);
+        }
+        Ok(())
+    }
+
+    async fn show(&mut self, look: Look) {
+        let until = Clock::Boot.now().saturating_add(self.settings.patience);
+        let mut patience = Patience::until(until);
+        let names = [look.name];
+        let answer = loop {
+            match self.conn.read(&names).await {
+                Ok(seen) => {
+                    let row = seen.rows.into_iter().flatten().next();
+                    let machine = row.map(|row| row.replay()).transpose();
+                    break machine.map(|replayed| {
+                        let machine = replayed.map(|replayed| replayed.machine);
+                        state(&machine.unwrap_or_default(), seen.now, self.settings.tick)
+                    });
+                }
+                Err(fault) => {
+                    if let Err(error) = patience.after(fault).await {
+                        break Err(error);
+                    }
+                }
+            }
+        };
+        // The onlooker may have gone.
+        let _ = look.reply.send(answer);
+    }
+}
+
+/// What an onlooker sees: leases as they were asked for, without the tick that the store adds.
+fn state(machine: &Machine, now: Micros, tick: Micros) -> LockState {
+    let mut state = machine.inspect(now);
+    let tick = Duration::from_micros(tick);
+    for claim in state.holders.iter_mut().chain(&mut state.waiters) {
+        claim.remaining = claim.remaining.saturating_sub(tick);
+    }
+    state
+}

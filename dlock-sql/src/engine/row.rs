@@ -1,0 +1,71 @@
+//! The row of a lock: what a statement is given and what it returns.
+//!
+//! A row is a snapshot of the lock's machine and the log of the operations since. Everybody who
+//! reads it replays the same text and so reaches the same state, the time of each operation
+//! included. `base` names the snapshot, and grows with each one.
+
+use std::sync::Arc;
+
+use dlock_core::{
+    Error, LockName,
+    machine::text::{self, Replayed},
+};
+
+/// A row as the database holds it.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) base: i64,
+    pub(crate) snap: String,
+    pub(crate) log: String,
+}
+
+impl Row {
+    /// The state that the row tells.
+    pub(crate) fn replay(&self) -> Result<Replayed, Error> {
+        text::replay(&self.snap, &self.log)
+    }
+
+    /// What tells this state of the row from every other: the log of a base only grows.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { base: self.base, len: self.len() }
+    }
+
+    /// The length of the log. It is ASCII, so bytes and characters are the same.
+    pub(crate) fn len(&self) -> i64 {
+        i64::try_from(self.log.len()).unwrap_or(i64::MAX)
+    }
+}
+
+/// A state of a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) base: i64,
+    pub(crate) len: i64,
+}
+
+/// An operation for a row.
+#[derive(Debug)]
+pub(crate) struct Write {
+    pub(crate) name: LockName,
+    /// Its text, to which the statement appends the time.
+    pub(crate) op: String,
+    /// A shorter form of what the row holds.
+    pub(crate) fold: Option<Fold>,
+}
+
+impl Write {
+    /// The arguments `seen`, `cut` and `snap` of the statement. No row has base 0, so without a
+    /// fold nothing is folded.
+    pub(crate) fn fold_args(&self) -> (i64, i64, &str) {
+        self.fold.as_ref().map_or((0, 0, ""), |fold| (fold.mark.base, fold.mark.len, &*fold.snap))
+    }
+}
+
+/// The snapshot of a row at a mark. The statement takes it, and cuts off the log up to the mark,
+/// only while the row still has that base: who comes late can't undo what others appended or
+/// folded.
+#[derive(Clone, Debug)]
+pub(crate) struct Fold {
+    pub(crate) mark: Mark,
+    pub(crate) snap: Arc<str>,
+}

@@ -1,0 +1,106 @@
+//! Removes the rows of locks that nobody has used for long.
+//!
+//! Every process does it: a page now and then, between the jobs. A row is deleted only if it is
+//! still as it was read, so no operation is lost. Tokens stay in order without the row: the next
+//! ones start at the database's clock, which must have passed the last of the old ones.
+
+use std::{pin::Pin, time::Duration};
+
+use dlock_core::{Clock, Error, Instant, LockName, machine::Micros};
+use tokio::time::Sleep;
+
+use super::{
+    conn::{Conn, Paged},
+    row::Mark,
+};
+
+/// How many rows are looked at at a time.
+const PAGE: u32 = 256;
+/// The pause between two pages.
+const PAUSE: Duration = Duration::from_millis(20);
+/// The pause between two rounds.
+const ROUND: Duration = Duration::from_secs(3600);
+
+#[derive(Debug)]
+pub(crate) struct Sweep {
+    retention: Micros,
+    round: Duration,
+    /// The name after which the next page begins.
+    after: String,
+    next: Pin<Box<Sleep>>,
+}
+
+impl Sweep {
+    /// One that begins at once and deletes what has been idle for `retention`.
+    pub(crate) fn new(retention: Duration) -> Self {
+        Self {
+            retention: micros(retention),
+            round: ROUND.min(retention).max(PAUSE),
+            after: String::new(),
+            next: Box::pin(tokio::time::sleep(Duration::ZERO)),
+        }
+    }
+
+    /// Whether a page is due.
+    pub(crate) fn is_due(&self) -> bool {
+        tokio::time::Instant::now() >= self.next.deadline()
+    }
+
+    /// Ends when a page is due.
+    pub(crate) async fn due(&mut self) {
+        self.next.as_mut().await;
+    }
+
+    /// Does a page; gives the names whose rows it deleted, or tried to.
+    pub(crate) async fn step<C: Conn>(&mut self, conn: &mut C) -> Vec<LockName> {
+        let (pause, gone) = match self.page(conn).await {
+            Ok(gone) if self.after.is_empty() => (self.spread_round(), gone),
+            Ok(gone) => (PAUSE, gone),
+            Err(error) => {
+                tracing::debug!(%error, "could not look for unused locks; trying again later");
+                (self.spread_round(), Vec::new())
+            }
+        };
+        self.next = Box::pin(tokio::time::sleep(pause));
+        gone
+    }
+
+    async fn page<C: Conn>(&mut self, conn: &mut C) -> Result<Vec<LockName>, Error> {
+        let page =
+            conn.page(&self.after, self.retention, PAGE).await.map_err(|fault| fault.error)?;
+        let is_last = page.len() < usize::try_from(PAGE).unwrap_or(usize::MAX);
+        let last = page.last().filter(|_| !is_last).map(|row| row.name.clone());
+        self.after = last.unwrap_or_default();
+        let idle: Vec<(String, Mark)> = page.into_iter().filter_map(|row| self.idle(row)).collect();
+        if idle.is_empty() {
+            return Ok(Vec::new());
+        }
+        conn.delete(&idle).await.map_err(|fault| fault.error)?;
+        tracing::debug!(rows = idle.len(), "deleted the rows of unused locks");
+        Ok(idle.iter().filter_map(|(name, _)| LockName::new(name).ok()).collect())
+    }
+
+    /// The row, if its lock is free and has been for long enough.
+    fn idle(&self, paged: Paged) -> Option<(String, Mark)> {
+        let row = paged.row?;
+        // A row that can't be read is not ours to delete.
+        let replayed = row.replay().ok()?;
+        let is_free = replayed.machine.is_free(paged.now);
+        let is_idle = replayed.now.saturating_add(self.retention) <= paged.now;
+        let is_passed = replayed.machine.last_token() < paged.now;
+        (is_free && is_idle && is_passed).then(|| (paged.name, row.mark()))
+    }
+
+    /// The pause until the next round, a little different each time, so that the processes of a
+    /// machine do not all go at once.
+    fn spread_round(&self) -> Duration {
+        let spread = self.round / 4;
+        let nanos = u64::try_from(spread.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let now: Instant = Clock::Boot.now();
+        self.round + Duration::from_nanos(now.as_nanos() % nanos)
+    }
+}
+
+fn micros(duration: Duration) -> Micros {
+    Micros::try_from(duration.as_micros()).unwrap_or(Micros::MAX)
+}

@@ -1,0 +1,55 @@
+//! Where this crate's tasks start and sleep.
+
+use std::time::Duration;
+
+use dlock_core::{ConfigIssue, Error};
+use tokio::{runtime::Handle, select, task::JoinHandle};
+
+/// tokio's timer counts whole milliseconds.
+const TIMER_STEP: Duration = Duration::from_millis(2);
+
+/// The runtime that we are called on.
+///
+/// # Errors
+/// `Config(Runtime)`.
+pub(crate) fn runtime() -> Result<Handle, Error> {
+    Handle::try_current().map_err(|error| {
+        Error::config(
+            ConfigIssue::Runtime,
+            "a SQL backend needs a tokio runtime for its tasks: open it inside one",
+        )
+        .with_source(error)
+    })
+}
+
+/// Starts a task of a backend. It ends by itself when the backend is dropped, and only
+/// [`Engine::start`](super::Engine::start) calls this, so no task is unaccounted for.
+pub(crate) fn spawn(runtime: &Handle, task: impl Future<Output = ()> + Send + 'static) {
+    // Nobody joins it: it ends when its queue is closed.
+    drop(runtime.spawn(task));
+}
+
+/// Sleeps, to the tenth of a millisecond.
+#[derive(Debug, Default)]
+pub(crate) struct Napper {
+    /// A thread that sleeps for us, or will.
+    sleeper: Option<JoinHandle<()>>,
+}
+
+impl Napper {
+    pub(crate) async fn nap(&mut self, duration: Duration) {
+        if duration >= TIMER_STEP {
+            return tokio::time::sleep(duration).await;
+        }
+        // Not more than one: where the runtime's blocking threads are all busy, they would pile up.
+        let sleeper = match self.sleeper.take() {
+            Some(sleeper) if !sleeper.is_finished() => sleeper,
+            _ => tokio::task::spawn_blocking(move || std::thread::sleep(duration)),
+        };
+        select! {
+            // It only fails when the runtime shuts down.
+            _ = self.sleeper.insert(sleeper) => {}
+            () = tokio::time::sleep(TIMER_STEP) => {}
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! What the database told about an operation, and what it means to the caller.
+
+use std::time::Duration;
+
+use dlock_core::{
+    Acquired, Certainty, ConfigIssue, Error, ErrorKind, FencingToken, Grant, Instant, Mode,
+    Released, Renewed,
+    machine::{Granted, Micros, Outcome},
+};
+
+/// One moment on two clocks: `sent`, on the holder's, is before `now`, on the database's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sight {
+    /// Just before the statement was sent.
+    pub(crate) sent: Instant,
+    /// The time that the statement read.
+    pub(crate) now: Micros,
+}
+
+impl Sight {
+    /// The instant of the holder's clock that is at or before the database's time `at`.
+    pub(crate) fn instant_of(self, at: Micros) -> Instant {
+        match at.checked_sub(self.now) {
+            Some(later) => self.sent.saturating_add(Duration::from_micros(later)),
+            None => self.sent.saturating_sub(Duration::from_micros(self.now - at)),
+        }
+    }
+
+    /// The grant as the core knows it.
+    ///
+    /// # Errors
+    /// `Protocol` when the database holds a token that can't be.
+    pub(crate) fn grant(self, granted: Granted) -> Result<Grant, Error> {
+        let token = FencingToken::new(granted.token).map_err(|error| {
+            Error::new(
+                ErrorKind::Protocol,
+                "the store holds a fencing token that dlock never gives out: somebody else writes \
+                 to its table",
+            )
+            .with_source(error)
+        })?;
+        Ok(Grant { token, tokens: granted.block, since: self.instant_of(granted.since) })
+    }
+}
+
+/// The answer to an operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    pub(crate) outcome: Outcome,
+    pub(crate) sight: Sight,
+    /// Whether an earlier try of the same operation may have taken effect.
+    pub(crate) in_doubt: bool,
+}
+
+impl Told {
+    /// As the answer to an acquire of this mode.
+    ///
+    /// # Errors
+    /// `Config(Capacity)`.
+    pub(crate) fn acquired(self, mode: Mode) -> Result<Acquired, Error> {
+        match self.outcome {
+            Outcome::Granted(granted) => Ok(Acquired::Granted(self.sight.grant(granted)?)),
+            Outcome::Queued { .. } => Ok(Acquired::Queued),
+            Outcome::Busy => Ok(Acquired::Busy),
+            Outcome::Conflict { capacity } => Err(conflict(mode.capacity(), capacity)),
+            other => Err(nonsense(other)),
+        }
+    }
+
+    /// As the answer to a renewal.
+    pub(crate) fn renewed(self) -> Result<Renewed, Error> {
+        match self.outcome {
+            Outcome::Granted(_) | Outcome::Queued { .. } => Ok(Renewed::Kept),
+            Outcome::NotFound => Ok(Renewed::Lost),
+            other => Err(nonsense(other)),
+        }
+    }
+
+    /// As the answer to a waiting claim's sign of life; `None` while it waits on.
+    ///
+    /// # Errors
+    /// `NotHeld` when its place in the queue has ended with its lease.
+    pub(crate) fn granted(self) -> Result<Option<Grant>, Error> {
+        match self.outcome {
+            Outcome::Granted(granted) => self.sight.grant(granted).map(Some),
+            Outcome::Queued { .. } => Ok(None),
+            Outcome::NotFound => Err(Error::new(
+                ErrorKind::NotHeld,
+                "the place in the queue ended with its lease: ask for the lock again",
+            )),
+            other => Err(nonsense(other)),
+        }
+    }
+
+    /// As the answer to a release.
+    pub(crate) fn released(self) -> Result<Released, Error> {
+        match self.outcome {
+            Outcome::Released => Ok(Released::Released),
+            // The try whose answer was lost has released it.
+            Outcome::NotFound if self.in_doubt => Ok(Released::Released),
+            Outcome::NotFound => Ok(Released::AlreadyLost),
+            other => Err(nonsense(other)),
+        }
+    }
+}
+
+fn conflict(asked: u32, has: u32) -> Error {
+    let kind = |capacity| {
+        if capacity > Mode::MAX_PERMITS {
+            format!("a mutex or read-write lock (capacity {capacity})")
+        } else {
+            format!("a semaphore of {capacity} permits")
+        }
+    };
+    Error::config(
+        ConfigIssue::Capacity,
+        format!(
+            "the name is in use as {}, and was asked for as {}: use one size everywhere, or \
+             another name",
+            kind(has),
+            kind(asked)
+        ),
+    )
+}
+
+fn nonsense(outcome: Outcome) -> Error {
+    Error::new(
+        ErrorKind::Protocol,
+        format!("the store answered {outcome:?}, which does not fit what was asked"),
+    )
+    .with_certainty(Certainty::Unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_core::ClaimId;
+
+    use super::*;
+
+    fn told(outcome: Outcome, in_doubt: bool) -> Told {
+        let sight = Sight { sent: Instant::from_nanos(5_000_000), now: 1_000 };
+        Told { outcome, sight, in_doubt }
+    }
+
+    #[test]
+    fn a_grant_begins_as_long_before_or_after_the_sending_as_the_database_says() {
+        let sight = told(Outcome::Busy, false).sight;
+        let since = |since| {
+            let granted = Granted { claim: ClaimId::from_bits(1), token: 7, block: 2, since };
+            sight.grant(granted).unwrap().since.as_nanos()
+        };
+        assert_eq!(since(1_000), 5_000_000);
+        assert_eq!(since(400), 4_400_000);
+        assert_eq!(since(1_500), 5_500_000);
+    }
+
+    #[test]
+    fn a_conflict_names_both_sizes() {
+        let mode = Mode::permits(1, 5).unwrap();
+        let error = told(Outcome::Conflict { capacity: 3 }, false).acquired(mode).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Capacity));
+        let text = error.to_string();
+        assert!(text.contains("of 5 permits") && text.contains("of 3 permits"), "{text}");
+    }
+
+    #[test]
+    fn a_release_sent_twice_is_not_a_loss() {
+        assert_eq!(told(Outcome::NotFound, true).released().unwrap(), Released::Released);
+        assert_eq!(told(Outcome::NotFound, false).released().unwrap(), Released::AlreadyLost);
+    }
+
+    #[test]
+    fn answers_to_something_else_are_errors() {
+        assert!(told(Outcome::Released, false).acquired(Mode::Exclusive).is_err());
+        assert!(told(Outcome::Busy, false).renewed().is_err());
+        assert!(told(Outcome::Busy, false).released().is_err());
+    }
+}

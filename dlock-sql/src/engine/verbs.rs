@@ -1,0 +1,226 @@
+//! The verbs of the contract, as operations on rows.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use dlock_core::{
+    AcquireRequest, Acquired, Answer, Certainty, Claim, Clock, Error, Grant, Instant, LockName,
+    LockState, Queue, Released, Renewal, Renewed,
+    machine::{Micros, Op},
+};
+use tokio::{runtime::Handle, select, sync::mpsc};
+
+use super::{
+    Settings,
+    conn::Conn,
+    job::{Ask, Jobs, gone},
+    reader::{Look, Reader},
+    tasks::spawn,
+    told::Told,
+    waiters::{Standing, Waiters},
+    worker::Worker,
+};
+
+/// How many claims are renewed in one statement.
+const RENEWALS: usize = 500;
+
+/// A waiting claim gives a sign of life after this part of its lease.
+const SIGN_OF_LIFE: u32 = 3;
+
+/// A backend over rows. Its tasks end when it and the answers that it gave are dropped.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    store: Arc<str>,
+    jobs: Jobs,
+    looks: mpsc::Sender<Look>,
+    waiters: Arc<Waiters>,
+    tick: Micros,
+}
+
+impl Engine {
+    /// Starts the tasks. `store` names the database, without secrets.
+    pub(crate) fn start<C: Conn>(
+        runtime: &Handle,
+        store: Arc<str>,
+        writer: C,
+        reader: C,
+        settings: Settings,
+    ) -> Self {
+        let waiters = Arc::new(Waiters::default());
+        let (jobs, queue) = Jobs::channel();
+        let (looks, asked) = Look::channel();
+        spawn(runtime, Worker::new(writer, queue, waiters.clone(), settings).run());
+        spawn(runtime, Reader::new(reader, asked, waiters.clone(), settings).run());
+        Self { store, jobs, looks, waiters, tick: settings.tick }
+    }
+
+    /// [`Backend::store`](dlock_core::Backend::store)
+    pub(crate) fn store(&self) -> &str {
+        &self.store
+    }
+
+    /// [`Backend::acquire`](dlock_core::Backend::acquire)
+    pub(crate) fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
+        let (jobs, store) = (self.jobs.clone(), self.store.clone());
+        let (name, mode) = (request.name.clone(), request.mode);
+        let op = self.acquire_op(request, request.queue);
+        Answer::later(async move {
+            let told = jobs.ask_one(name.clone(), op).await;
+            told.and_then(|told| told.acquired(mode))
+                .map_err(|error| error.during("acquire").with_lock(&name).with_store(&store))
+        })
+    }
+
+    /// [`Backend::acquire_all`](dlock_core::Backend::acquire_all)
+    pub(crate) fn acquire_all(&self, requests: &[AcquireRequest]) -> Answer<Vec<Acquired>> {
+        let (jobs, store) = (self.jobs.clone(), self.store.clone());
+        let requests: Vec<_> = requests
+            .iter()
+            .map(|request| (request.clone(), self.acquire_op(request, request.queue)))
+            .collect();
+        Answer::later(async move {
+            acquire_all(&jobs, &requests)
+                .await
+                .map_err(|error| error.during("acquire").with_store(&store))
+        })
+    }
+
+    /// [`Backend::granted`](dlock_core::Backend::granted)
+    pub(crate) async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
+        let place =
+            |error: Error| error.during("granted").with_lock(&request.name).with_store(&self.store);
+        // A sign of life, which does not join the queue anew.
+        let op = Op::Renew {
+            claim: request.claim,
+            mode: request.mode,
+            lease: self.lease(request.lease),
+        };
+        loop {
+            match self.waiters.standing(&request.name, request.claim) {
+                Standing::Granted(grant) if !has_ended(&grant, request.lease) => return Ok(grant),
+                Standing::Waiting { bell, renewed, expiry } => {
+                    let due = renewed.saturating_add(request.lease / SIGN_OF_LIFE);
+                    let until = expiry.map_or(due, |expiry| expiry.min(due));
+                    select! {
+                        () = bell.notified() => continue,
+                        () = Clock::Boot.sleep_until(until) => {}
+                    }
+                }
+                // Nobody here knows it, or nobody looked while it was granted: the store knows.
+                Standing::Granted(_) | Standing::Unknown => {}
+            }
+            let told = self.jobs.ask_one(request.name.clone(), op).await.map_err(place)?;
+            if let Some(grant) = told.granted().map_err(place)? {
+                return Ok(grant);
+            }
+        }
+    }
+
+    /// [`Backend::renew`](dlock_core::Backend::renew)
+    pub(crate) async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+        let place = |error: Error| error.during("renew").with_store(&self.store);
+        let mut renewed = vec![Renewed::Lost; renewals.len()];
+        for part in distinct(renewals) {
+            let asks = part.iter().map(|&at| self.renew_ask(&renewals[at])).collect();
+            let told = self.jobs.ask(asks).await.map_err(place)?;
+            for (at, told) in part.into_iter().zip(told) {
+                let name = &renewals[at].claim.name;
+                renewed[at] = told.renewed().map_err(|error| place(error.with_lock(name)))?;
+            }
+        }
+        Ok(renewed)
+    }
+
+    /// [`Backend::release`](dlock_core::Backend::release)
+    pub(crate) fn release(&self, claim: &Claim) -> Answer<Released> {
+        let (jobs, store) = (self.jobs.clone(), self.store.clone());
+        let name = claim.name.clone();
+        let op = Op::Release { claim: claim.id, used: claim.used.map_or(0, |token| token.get()) };
+        Answer::later(async move {
+            let told = jobs.ask_one(name.clone(), op).await;
+            told.and_then(Told::released)
+                .map_err(|error| error.during("release").with_lock(&name).with_store(&store))
+        })
+    }
+
+    /// [`Backend::inspect`](dlock_core::Backend::inspect)
+    pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
+        let place = |error: Error| error.during("inspect").with_lock(name).with_store(&self.store);
+        let (look, answer) = Look::new(name.clone());
+        self.looks.send(look).await.map_err(|_| place(gone()))?;
+        answer.await.unwrap_or_else(|_| Err(gone())).map_err(place)
+    }
+
+    fn acquire_op(&self, request: &AcquireRequest, queue: Queue) -> Op {
+        Op::Acquire {
+            claim: request.claim,
+            mode: request.mode,
+            lease: self.lease(request.lease),
+            block: request.tokens,
+            queue,
+        }
+    }
+
+    fn renew_ask(&self, renewal: &Renewal) -> Ask {
+        let op = Op::Renew {
+            claim: renewal.claim.id,
+            mode: renewal.mode,
+            lease: self.lease(renewal.lease),
+        };
+        Ask::new(renewal.claim.name.clone(), op)
+    }
+
+    /// A lease by the database's clock that does not end before one of this length: either end
+    /// may be read from a clock that stands still for a tick.
+    fn lease(&self, lease: Duration) -> Micros {
+        let micros = lease.as_nanos().div_ceil(1000);
+        Micros::try_from(micros).unwrap_or(Micros::MAX).saturating_add(self.tick)
+    }
+}
+
+/// Takes all claims in one statement, or none.
+async fn acquire_all(
+    jobs: &Jobs,
+    requests: &[(AcquireRequest, Op)],
+) -> Result<Vec<Acquired>, Error> {
+    let asks = requests.iter().map(|(request, op)| Ask::new(request.name.clone(), *op)).collect();
+    let told = jobs.ask(asks).await?;
+    let acquired = requests
+        .iter()
+        .zip(told)
+        .map(|((request, _), told)| {
+            told.acquired(request.mode).map_err(|error| error.with_lock(&request.name))
+        })
+        .collect();
+    let Err(error) = acquired else { return acquired };
+    // One of the names is used otherwise, and the others are ours by now: they must go back.
+    let back = requests
+        .iter()
+        .map(|(request, _)| {
+            Ask::new(request.name.clone(), Op::Release { claim: request.claim, used: 0 })
+        })
+        .collect();
+    match jobs.ask(back).await {
+        Ok(_) => Err(error),
+        Err(_) => Err(error.with_certainty(Certainty::Unknown)),
+    }
+}
+
+/// The renewals in parts that go into one statement each: of distinct names and not too large.
+fn distinct(renewals: &[Renewal]) -> Vec<Vec<usize>> {
+    let mut seen = HashMap::new();
+    let mut rounds: Vec<Vec<usize>> = Vec::new();
+    for (at, renewal) in renewals.iter().enumerate() {
+        let round = seen.entry(&renewal.claim.name).or_insert(0usize);
+        if *round == rounds.len() {
+            rounds.push(Vec::new());
+        }
+        rounds[*round].push(at);
+        *round += 1;
+    }
+    rounds.iter().flat_map(|round| round.chunks(RENEWALS).map(<[usize]>::to_vec)).collect()
+}
+
+fn has_ended(grant: &Grant, lease: Duration) -> bool {
+    let now: Instant = Clock::Boot.now();
+    now >= grant.since.saturating_add(lease)
+}

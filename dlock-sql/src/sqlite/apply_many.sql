@@ -1,0 +1,22 @@
+-- Appends one operation to each of several rows, all or none, at one time of the clock.
+-- ?1: JSON array of [name, seen, cut, snap, op], as in apply_one.sql, with distinct names.
+-- Returns the rows in no order: name, base, snap, log.
+INSERT INTO dlock_lock AS d (name, base, seen, cut, snap, log)
+SELECT
+  w.value ->> 0, clock.now, w.value ->> 1, w.value ->> 2,
+  CASE
+    WHEN w.value ->> 1 = 0 THEN ''
+    WHEN EXISTS (SELECT 1 FROM dlock_lock AS e WHERE e.name = w.value ->> 0) THEN w.value ->> 3
+    ELSE ''
+  END,
+  (w.value ->> 4) || ' ' || clock.now || ';'
+FROM
+  (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000 AS now) AS clock,
+  json_each(?1) AS w
+WHERE true
+ON CONFLICT (name) DO UPDATE SET
+  base = CASE WHEN d.base = excluded.seen THEN max(d.base + 1, excluded.base) ELSE d.base END,
+  snap = CASE WHEN d.base = excluded.seen THEN excluded.snap ELSE d.snap END,
+  log  = CASE WHEN d.base = excluded.seen THEN substr(d.log, excluded.cut + 1) ELSE d.log END
+         || excluded.log
+RETURNING name, base, snap, log

@@ -1,0 +1,110 @@
+//! The backend and how it is found by URL.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use dlock_core::{
+    AcquireRequest, Acquired, Answer, Backend, Claim, DynBackend, Error, Exclusion, Factory,
+    Fairness, Fencing, Grant, Guarantees, LockName, LockState, OrphanRelease, Permits, Released,
+    Renewal, Renewed, Scope, WakeUp,
+};
+
+use super::{SqliteConfig, open::open, queries};
+use crate::engine::{Engine, Settings, runtime};
+
+/// The shortest time for which an unused row is kept: some steps of the clock.
+const MIN_RETENTION: Duration = Duration::from_millis(20);
+
+/// The SQLite backend, for [`Registry`](dlock_core::Registry).
+pub const SQLITE: Factory = Factory {
+    name: "SQLite",
+    schemes: &["sqlite"],
+    options: SqliteConfig::OPTIONS,
+    connect: |url| {
+        Box::pin(async move {
+            let config = SqliteConfig::from_url(&url)?;
+            Ok(Sqlite::open(config).await? as DynBackend)
+        })
+    },
+};
+
+/// Locks in a SQLite file, for the processes of one machine.
+///
+/// Two statements take and release a free lock. A process that waits for another one's lock looks
+/// at the file every 0.5 to 20 ms, the longer the wait the more rarely; one that nobody waits in
+/// never does. The file is in WAL mode with `synchronous = NORMAL`: a power cut may undo the last
+/// operations, which is no loss, since everybody who could hold a lock runs on this machine and
+/// has died with it, and tokens go on from the clock.
+///
+/// Leases end by this machine's real-time clock. When that is set forward, leases end early: then
+/// only [fencing tokens](dlock_core::FencingToken) protect what the lock protects.
+#[derive(Debug)]
+pub struct Sqlite {
+    engine: Engine,
+}
+
+impl Sqlite {
+    /// Opens the file and starts the tasks that work on it, which end when this is dropped.
+    ///
+    /// # Errors
+    /// `Config`: `Runtime` outside a tokio runtime; `SchemaMissing`, `SchemaNewer`, `ForeignStore`
+    /// or `Access` when the file can't be used; each names its remedy. `Unavailable` when another
+    /// program locks it for too long.
+    pub async fn open(config: SqliteConfig) -> Result<Arc<Self>, Error> {
+        let place = |error: Error| {
+            error.during("open").with_store(&format!("sqlite:{}", config.path.display()))
+        };
+        let runtime = runtime().map_err(place)?;
+        let opened = open(&config).await.map_err(place)?;
+        let store: Arc<str> = format!("sqlite:{}", opened.path.display()).into();
+        let settings = Settings {
+            patience: config.patience,
+            retention: config.retention.max(MIN_RETENTION),
+            tick: queries::TICK,
+        };
+        let engine = Engine::start(&runtime, store, opened.writer, opened.reader, settings);
+        Ok(Arc::new(Self { engine }))
+    }
+}
+
+#[async_trait]
+impl Backend for Sqlite {
+    fn store(&self) -> &str {
+        self.engine.store()
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        Guarantees::WEAKEST
+            .with_exclusion(Exclusion::Restart)
+            .with_fencing(Fencing::Clock)
+            .with_orphan_release(OrphanRelease::LeaseEnd)
+            .with_fairness(Fairness::Fifo)
+            .with_wake_up(WakeUp::Poll)
+            .with_scope(Scope::Machine)
+            .with_permits(Permits::Counted)
+    }
+
+    fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
+        self.engine.acquire(request)
+    }
+
+    async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
+        self.engine.granted(request).await
+    }
+
+    async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+        self.engine.renew(renewals).await
+    }
+
+    fn release(&self, claim: &Claim) -> Answer<Released> {
+        self.engine.release(claim)
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
+        self.engine.inspect(name).await
+    }
+
+    fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
+        Some(self.engine.acquire_all(requests))
+    }
+}

@@ -1,0 +1,158 @@
+//! Where the file is and how it is opened.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use dlock_core::{BackendUrl, ConfigIssue, Error};
+use percent_encoding::percent_decode_str;
+
+/// How to open a [`Sqlite`](super::Sqlite).
+///
+/// ```
+/// use dlock_sql::SqliteConfig;
+/// let config = SqliteConfig::new("/var/lib/app/locks.db").with_create_schema(true);
+/// ```
+#[derive(Clone, Debug)]
+pub struct SqliteConfig {
+    pub(super) path: PathBuf,
+    pub(super) create_schema: bool,
+    pub(super) patience: Duration,
+    pub(super) retention: Duration,
+}
+
+impl SqliteConfig {
+    /// The `dlock.*` options of a URL.
+    pub(super) const OPTIONS: &'static [&'static str] = &["create_schema"];
+
+    /// The file at `path`, which must have dlock's tables.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            create_schema: false,
+            patience: Duration::from_secs(5),
+            retention: Duration::from_secs(24 * 60 * 60),
+        }
+    }
+
+    /// Whether to create the file and the tables where they are missing. Off by default.
+    ///
+    /// A file that holds the tables of another program is refused all the same; who wants the
+    /// locks in there applies `schema.sql` by hand.
+    #[must_use]
+    pub const fn with_create_schema(mut self, create_schema: bool) -> Self {
+        self.create_schema = create_schema;
+        self
+    }
+
+    /// How long an operation tries again while another program locks the file. 5 s by default.
+    #[must_use]
+    pub const fn with_busy_timeout(mut self, busy_timeout: Duration) -> Self {
+        self.patience = busy_timeout;
+        self
+    }
+
+    /// How long the row of an unused lock is kept. A day by default: as long as it is there, the
+    /// fencing tokens of the lock stay in order even if this machine's clock is set back.
+    #[must_use]
+    pub const fn with_retention(mut self, retention: Duration) -> Self {
+        self.retention = retention;
+        self
+    }
+
+    /// Reads `sqlite:locks.db`, `sqlite://locks.db`, `sqlite:/dir/locks.db` or
+    /// `sqlite:///dir/locks.db`, with the option `dlock.create_schema`. A `%` in the path begins
+    /// a percent-encoded byte, as in every URL.
+    ///
+    /// # Errors
+    /// `Config(Url)`, `Config(OptionValue)`, or `Config(UnknownOption)` for an option of another
+    /// SQLite driver.
+    pub fn from_url(url: &BackendUrl) -> Result<Self, Error> {
+        let mut url = url.clone();
+        let create_schema = url.take_bool("create_schema")?.unwrap_or(false);
+        let address = url.address();
+        let (path, query) = address.split_once('?').unwrap_or((address, ""));
+        if let Some(option) = query.split('&').find(|option| !option.is_empty()) {
+            let key = option.split('=').next().unwrap_or_default();
+            return Err(Error::config(
+                ConfigIssue::UnknownOption,
+                format!(
+                    "sqlite: has no option {key:.80}; known are dlock.create_schema and dlock's \
+                     common ones, and how the file is opened is not for the URL to say"
+                ),
+            ));
+        }
+        let path = percent_decode_str(path.strip_prefix("//").unwrap_or(path));
+        let path = path.decode_utf8().map_err(|error| {
+            Error::config(ConfigIssue::Url, "the path in a sqlite: URL is not UTF-8: encode it so")
+                .with_source(error)
+        })?;
+        check_path(Path::new(&*path))?;
+        Ok(Self::new(&*path).with_create_schema(create_schema))
+    }
+}
+
+/// Refuses what is no file.
+pub(super) fn check_path(path: &Path) -> Result<(), Error> {
+    if path.as_os_str().is_empty() {
+        return Err(Error::config(
+            ConfigIssue::Url,
+            "sqlite: names no file: write sqlite:/dir/locks.db",
+        ));
+    }
+    if path == Path::new(":memory:") {
+        return Err(Error::config(
+            ConfigIssue::Url,
+            "a SQLite database in memory is seen by nobody else: use memory: for locks within a \
+             process, or a file",
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_core::ErrorKind;
+
+    use super::*;
+
+    fn read(url: &str) -> Result<SqliteConfig, Error> {
+        SqliteConfig::from_url(&url.parse().unwrap())
+    }
+
+    #[test]
+    fn every_form_of_the_url_names_the_file() {
+        for (url, path) in [
+            ("sqlite:locks.db", "locks.db"),
+            ("sqlite://locks.db", "locks.db"),
+            ("sqlite:/a/locks.db", "/a/locks.db"),
+            ("sqlite:///a/locks.db", "/a/locks.db"),
+            ("sqlite:a%20b%3f.db", "a b?.db"),
+            ("sqlite:file:x", "file:x"),
+        ] {
+            let config = read(url).unwrap();
+            assert_eq!(config.path, Path::new(path), "{url}");
+            assert!(!config.create_schema);
+        }
+        assert!(read("sqlite:x?dlock.create_schema=true").unwrap().create_schema);
+    }
+
+    #[test]
+    fn what_is_no_file_or_no_option_is_refused_with_a_remedy() {
+        for (url, issue, says) in [
+            ("sqlite::memory:", ConfigIssue::Url, "use memory:"),
+            ("sqlite://:memory:", ConfigIssue::Url, "use memory:"),
+            ("sqlite:", ConfigIssue::Url, "sqlite:/dir/locks.db"),
+            ("sqlite://", ConfigIssue::Url, "sqlite:/dir/locks.db"),
+            ("sqlite:%ff", ConfigIssue::Url, "UTF-8"),
+            ("sqlite:x?mode=memory", ConfigIssue::UnknownOption, "mode"),
+            ("sqlite:x?cache=shared", ConfigIssue::UnknownOption, "dlock.create_schema"),
+            ("sqlite:x?dlock.create_schema=yes", ConfigIssue::OptionValue, "true or false"),
+        ] {
+            let error = read(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config(issue), "{url}");
+            assert!(error.to_string().contains(says), "{url}: {error}");
+        }
+    }
+}

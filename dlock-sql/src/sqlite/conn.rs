@@ -1,0 +1,144 @@
+//! A connection to a SQLite file, and the engine's statements on it.
+
+use dlock_core::{Error, ErrorKind, LockName};
+use sqlx::{
+    ConnectOptions as _, Connection as _, Row as _, Sqlite, SqliteConnection,
+    query::Query,
+    sqlite::{SqliteArguments, SqliteConnectOptions, SqliteRow},
+};
+
+use super::{error::classify, json::Array, queries};
+use crate::engine::{Conn, Fault, Mark, Micros, Paged, Row, Sighting, Write};
+
+/// A connection that is made again when its thread has died.
+#[derive(Debug)]
+pub(super) struct SqliteConn {
+    options: SqliteConnectOptions,
+    conn: Option<SqliteConnection>,
+}
+
+impl SqliteConn {
+    pub(super) const fn new(options: SqliteConnectOptions, conn: SqliteConnection) -> Self {
+        Self { options, conn: Some(conn) }
+    }
+
+    /// Runs a statement to its end: a commit that fails is only seen there.
+    async fn fetch(
+        &mut self,
+        query: Query<'_, Sqlite, SqliteArguments>,
+    ) -> Result<Vec<SqliteRow>, Fault> {
+        let mut conn = match self.conn.take() {
+            Some(conn) => conn,
+            None => self.options.connect().await.map_err(classify)?,
+        };
+        let result = query.fetch_all(&mut conn).await;
+        if !matches!(result, Err(sqlx::Error::WorkerCrashed)) {
+            self.conn = Some(conn);
+        }
+        result.map_err(classify)
+    }
+}
+
+impl Conn for SqliteConn {
+    async fn apply(&mut self, writes: &[Write]) -> Result<Vec<Row>, Fault> {
+        if let [write] = writes {
+            let (seen, cut, snap) = write.fold_args();
+            let query = sqlx::query(queries::APPLY_ONE)
+                .bind(write.name.as_str())
+                .bind(seen)
+                .bind(cut)
+                .bind(snap)
+                .bind(&*write.op);
+            let rows = self.fetch(query).await?;
+            return rows.iter().map(|found| row(found, 0)).collect();
+        }
+        let array = writes.iter().fold(Array::new(), |all, write| {
+            let (seen, cut, snap) = write.fold_args();
+            let one = Array::new().text(write.name.as_str()).number(seen).number(cut);
+            all.array(one.text(snap).text(&write.op))
+        });
+        let rows = self.fetch(sqlx::query(queries::APPLY_MANY).bind(array.finish())).await?;
+        let mut rows = rows
+            .iter()
+            .map(|found| Ok((get::<String>(found, 0)?, row(found, 1)?)))
+            .collect::<Result<Vec<_>, Fault>>()?;
+        rows.sort_by(|a, b| a.0.cmp(&b.0));
+        let names = writes.iter().map(|write| write.name.as_str());
+        if !names.eq(rows.iter().map(|(name, _)| name.as_str())) {
+            return Err(
+                Error::new(ErrorKind::Protocol, "SQLite returned other rows than written").into()
+            );
+        }
+        Ok(rows.into_iter().map(|(_, row)| row).collect())
+    }
+
+    async fn read(&mut self, names: &[LockName]) -> Result<Sighting, Fault> {
+        let array = names.iter().fold(Array::new(), |all, name| all.text(name.as_str()));
+        let found = self.fetch(sqlx::query(queries::READ).bind(array.finish())).await?;
+        let mut seen = Sighting { now: 0, rows: vec![None; names.len()] };
+        for found in &found {
+            seen.now = micros(found, 1)?;
+            let at = usize::try_from(get::<i64>(found, 0)?).unwrap_or(usize::MAX);
+            if let Some(slot) = seen.rows.get_mut(at)
+                && get::<Option<i64>>(found, 2)?.is_some()
+            {
+                *slot = Some(row(found, 2)?);
+            }
+        }
+        Ok(seen)
+    }
+
+    async fn version(&mut self) -> Result<Option<i64>, Fault> {
+        let found = self.fetch(sqlx::query(queries::DATA_VERSION)).await?;
+        found.first().map(|found| get(found, 0)).transpose()
+    }
+
+    async fn page(&mut self, after: &str, old: Micros, most: u32) -> Result<Vec<Paged>, Fault> {
+        let old = i64::try_from(old).unwrap_or(i64::MAX);
+        let query = sqlx::query(queries::PAGE).bind(after).bind(old).bind(most);
+        let found = self.fetch(query).await?;
+        found
+            .iter()
+            .map(|found| {
+                let is_old = get::<Option<String>>(found, 3)?.is_some();
+                Ok(Paged {
+                    name: get(found, 0)?,
+                    now: micros(found, 1)?,
+                    row: is_old.then(|| row(found, 2)).transpose()?,
+                })
+            })
+            .collect()
+    }
+
+    async fn delete(&mut self, rows: &[(String, Mark)]) -> Result<(), Fault> {
+        let array = rows.iter().fold(Array::new(), |all, (name, mark)| {
+            all.array(Array::new().text(name).number(mark.base).number(mark.len))
+        });
+        self.fetch(sqlx::query(queries::DELETE).bind(array.finish())).await?;
+        Ok(())
+    }
+
+    async fn close(self) {
+        if let Some(conn) = self.conn
+            && let Err(error) = conn.close().await
+        {
+            tracing::debug!(%error, "a connection did not close");
+        }
+    }
+}
+
+/// The columns base, snap and log, from `at` on.
+fn row(found: &SqliteRow, at: usize) -> Result<Row, Fault> {
+    Ok(Row { base: get(found, at)?, snap: get(found, at + 1)?, log: get(found, at + 2)? })
+}
+
+fn micros(found: &SqliteRow, at: usize) -> Result<Micros, Fault> {
+    Ok(Micros::try_from(get::<i64>(found, at)?).unwrap_or(0))
+}
+
+fn get<'r, T: sqlx::Decode<'r, Sqlite> + sqlx::Type<Sqlite>>(
+    found: &'r SqliteRow,
+    at: usize,
+) -> Result<T, Fault> {
+    found.try_get(at).map_err(classify)
+}

@@ -1,0 +1,189 @@
+//! From the driver's errors to dlock's, each with its remedy.
+
+use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind};
+
+use crate::engine::{Cure, Fault};
+
+// Primary result codes: https://www.sqlite.org/rescode.html
+const ERROR: i32 = 1;
+const PERM: i32 = 3;
+const BUSY: i32 = 5;
+const LOCKED: i32 = 6;
+const NOMEM: i32 = 7;
+const READONLY: i32 = 8;
+const INTERRUPT: i32 = 9;
+const IOERR: i32 = 10;
+const CORRUPT: i32 = 11;
+const FULL: i32 = 13;
+const CANTOPEN: i32 = 14;
+const PROTOCOL: i32 = 15;
+const SCHEMA: i32 = 17;
+const CONSTRAINT: i32 = 19;
+const MISMATCH: i32 = 20;
+const AUTH: i32 = 23;
+const NOTADB: i32 = 26;
+
+/// Tells what an error of the driver means.
+pub(super) fn classify(error: sqlx::Error) -> Fault {
+    let (kind, certainty, cure, message) = match &error {
+        sqlx::Error::Database(database) => {
+            let code = database.code().and_then(|code| code.parse().ok()).unwrap_or(0);
+            by_code(code, database.message())
+        }
+        sqlx::Error::WorkerCrashed => (
+            ErrorKind::Unavailable,
+            Certainty::Unknown,
+            Cure::Retry,
+            "the connection's thread ended: try again",
+        ),
+        sqlx::Error::Io(_) | sqlx::Error::Configuration(_) => (
+            ErrorKind::Config(ConfigIssue::Access),
+            Certainty::NotApplied,
+            Cure::None,
+            "the file can't be opened: check its path, which must be UTF-8, and its rights",
+        ),
+        sqlx::Error::ColumnDecode { .. } | sqlx::Error::ColumnIndexOutOfBounds { .. } => {
+            (ErrorKind::Config(ConfigIssue::ForeignStore), Certainty::Unknown, Cure::None, NOT_OURS)
+        }
+        _ => (
+            ErrorKind::Protocol,
+            Certainty::Unknown,
+            Cure::None,
+            "the driver failed in a way that dlock does not know: see the source of this error",
+        ),
+    };
+    Fault { error: Error::new(kind, message).with_certainty(certainty).with_source(error), cure }
+}
+
+const NOT_OURS: &str = "the tables of this file are not as dlock makes them: give the locks a file \
+                        of their own";
+
+type Meaning = (ErrorKind, Certainty, Cure, &'static str);
+
+/// What an (extended) result code means. A statement that fails is rolled back, so it has not
+/// been applied, unless the failure was in writing to the disk.
+fn by_code(code: i32, message: &str) -> Meaning {
+    use Certainty::{NotApplied, Unknown};
+    use ConfigIssue::{Access, ForeignStore, SchemaMissing};
+    use ErrorKind::{Config, Protocol, Unavailable};
+
+    match code & 0xff {
+        BUSY | LOCKED | PROTOCOL => (
+            Unavailable,
+            NotApplied,
+            Cure::Retry,
+            "the database is locked by somebody else for too long: keep other programs' \
+             transactions on it short, or give the locks a file of their own",
+        ),
+        INTERRUPT | SCHEMA => (
+            Unavailable,
+            NotApplied,
+            Cure::Retry,
+            "the statement was interrupted, or the tables changed under it: try again",
+        ),
+        NOMEM => (Unavailable, NotApplied, Cure::None, "SQLite is out of memory: free some"),
+        FULL => (Unavailable, NotApplied, Cure::None, "the disk is full: free some space"),
+        IOERR => (
+            Unavailable,
+            Unknown,
+            Cure::None,
+            "the disk failed to read or write: check it, and that the file is on a local disk",
+        ),
+        PERM | READONLY | AUTH => (
+            Config(Access),
+            NotApplied,
+            Cure::None,
+            "the file can't be written: check its rights and its directory's, that its disk is not \
+             mounted read-only, and that the file was not moved",
+        ),
+        CANTOPEN => (
+            Config(Access),
+            NotApplied,
+            Cure::None,
+            "the file can't be opened: check that its directory exists, and the rights of both",
+        ),
+        NOTADB => (
+            Config(ForeignStore),
+            NotApplied,
+            Cure::None,
+            "the file is not a SQLite database: give the locks a file of their own",
+        ),
+        ERROR if message.starts_with("no such table") => (
+            Config(SchemaMissing),
+            NotApplied,
+            Cure::None,
+            "the tables of dlock are missing: open with create_schema (dlock.create_schema=true), \
+             or apply schema.sql",
+        ),
+        ERROR if message.contains("no such column") || message.contains("has no column") => {
+            (Config(ForeignStore), NotApplied, Cure::None, NOT_OURS)
+        }
+        CONSTRAINT | MISMATCH => (Config(ForeignStore), NotApplied, Cure::None, NOT_OURS),
+        CORRUPT => (
+            Protocol,
+            Unknown,
+            Cure::None,
+            "the database is damaged: stop all programs that use it, move the file away, and have \
+             it created anew",
+        ),
+        _ => (
+            Protocol,
+            Unknown,
+            Cure::None,
+            "SQLite failed in a way that dlock does not know: see the source of this error",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_code_has_its_kind_and_certainty_and_remedy() {
+        use Certainty::{NotApplied, Unknown};
+        use ConfigIssue::{Access, ForeignStore, SchemaMissing};
+        use ErrorKind::{Config, Protocol, Unavailable};
+
+        let rows = [
+            (5, "database is locked", Unavailable, NotApplied, Cure::Retry, "file of their own"),
+            (517, "database is locked", Unavailable, NotApplied, Cure::Retry, "short"),
+            (261, "database is locked", Unavailable, NotApplied, Cure::Retry, "short"),
+            (6, "table is locked", Unavailable, NotApplied, Cure::Retry, "short"),
+            (15, "locking protocol", Unavailable, NotApplied, Cure::Retry, "short"),
+            (17, "schema has changed", Unavailable, NotApplied, Cure::Retry, "again"),
+            (13, "disk is full", Unavailable, NotApplied, Cure::None, "space"),
+            (778, "disk I/O error", Unavailable, Unknown, Cure::None, "local disk"),
+            (8, "readonly database", Config(Access), NotApplied, Cure::None, "rights"),
+            (1032, "readonly database", Config(Access), NotApplied, Cure::None, "moved"),
+            (14, "unable to open", Config(Access), NotApplied, Cure::None, "directory"),
+            (26, "not a database", Config(ForeignStore), NotApplied, Cure::None, "own"),
+            (1, "no such table: x", Config(SchemaMissing), NotApplied, Cure::None, "schema.sql"),
+            (1, "no such column: log", Config(ForeignStore), NotApplied, Cure::None, "own"),
+            (
+                1,
+                "table d has no column named x",
+                Config(ForeignStore),
+                NotApplied,
+                Cure::None,
+                "own",
+            ),
+            (1299, "NOT NULL failed", Config(ForeignStore), NotApplied, Cure::None, "own"),
+            (11, "malformed", Protocol, Unknown, Cure::None, "move the file away"),
+            (1, "near x: syntax error", Protocol, Unknown, Cure::None, "source"),
+        ];
+        for (code, message, kind, certainty, cure, says) in rows {
+            let (k, c, help, text) = by_code(code, message);
+            assert_eq!((k, c, help), (kind, certainty, cure), "{code} {message}");
+            assert!(text.contains(says), "{code}: {text}");
+        }
+    }
+
+    #[test]
+    fn the_drivers_error_is_the_source() {
+        let fault = classify(sqlx::Error::WorkerCrashed);
+        assert_eq!(fault.cure, Cure::Retry);
+        assert_eq!(fault.error.certainty(), Certainty::Unknown);
+        assert!(std::error::Error::source(&fault.error).is_some());
+    }
+}

@@ -1,0 +1,116 @@
+//! Opening the file: find it, check or make its tables, and have two connections to it.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use dlock_core::{Clock, ConfigIssue, Error};
+use sqlx::{ConnectOptions as _, Row as _, SqliteConnection, sqlite::SqliteConnectOptions};
+
+use super::{
+    SqliteConfig,
+    config::check_path,
+    conn::SqliteConn,
+    error::classify,
+    queries,
+    schema::{missing_schema, prepare},
+};
+use crate::engine::{Fault, Patience};
+
+/// An open file.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) path: PathBuf,
+    pub(super) writer: SqliteConn,
+    pub(super) reader: SqliteConn,
+}
+
+/// Opens the file. Several processes may do so at once, also the first time.
+pub(super) async fn open(config: &SqliteConfig) -> Result<Opened, Error> {
+    let path = locate(config)?;
+    let options = SqliteConnectOptions::new()
+        .filename(&path)
+        .create_if_missing(config.create_schema)
+        // SQLite's own waiting is in steps of up to 100 ms; ours are as long as a statement.
+        .busy_timeout(Duration::ZERO)
+        .disable_statement_logging();
+    // Not opened for reading only: whoever closes the file last must be able to tidy it up.
+    let reads = options.clone().create_if_missing(false).pragma("query_only", "ON");
+
+    let until = Clock::Boot.now().saturating_add(config.patience);
+    let mut patience = Patience::until(until);
+    loop {
+        match connect(&options, &reads, config.create_schema).await {
+            Ok((writer, reader)) => {
+                // Only now is it sure to be there.
+                let path = path.canonicalize().map_err(|error| no_access(&path, error))?;
+                let writer = SqliteConn::new(options, writer);
+                return Ok(Opened { path, writer, reader: SqliteConn::new(reads, reader) });
+            }
+            Err(fault) => patience.after(fault).await?,
+        }
+    }
+}
+
+async fn connect(
+    options: &SqliteConnectOptions,
+    reads: &SqliteConnectOptions,
+    create: bool,
+) -> Result<(SqliteConnection, SqliteConnection), Fault> {
+    let mut writer = options.connect().await.map_err(classify)?;
+    prepare(&mut writer, create).await?;
+    // Where it may not write, SQLite opens for reading without a word.
+    sqlx::raw_sql(queries::PROBE).execute(&mut writer).await.map_err(classify)?;
+    let journal = sqlx::query(queries::JOURNAL).fetch_all(&mut writer).await.map_err(classify)?;
+    let journal: String =
+        journal.first().map_or(Ok(String::new()), |row| row.try_get(0)).map_err(classify)?;
+    if journal == "wal" {
+        sqlx::raw_sql(queries::SYNC_NORMAL).execute(&mut writer).await.map_err(classify)?;
+    } else {
+        tracing::warn!(journal, "the lock file is not in WAL mode, which makes it slow");
+    }
+    let mut reader = reads.connect().await.map_err(classify)?;
+    // The first read finds out whether it can.
+    sqlx::query(queries::DATA_VERSION).fetch_all(&mut reader).await.map_err(classify)?;
+    Ok((writer, reader))
+}
+
+/// The path from the root on, so that SQLite takes it for nothing but a path, and it stays the
+/// same when the program changes its directory.
+fn locate(config: &SqliteConfig) -> Result<PathBuf, Error> {
+    check_path(&config.path)?;
+    let path = &config.path;
+    let name = path.file_name().ok_or_else(|| {
+        no_access(path, io::Error::new(io::ErrorKind::IsADirectory, "it names a directory"))
+    })?;
+    let dir = match path.parent() {
+        Some(dir) if dir != Path::new("") => dir,
+        _ => Path::new("."),
+    };
+    let dir = dir.canonicalize().map_err(|error| no_access(dir, error))?;
+    let path = dir.join(name);
+    match path.metadata() {
+        Ok(found) if found.is_dir() => {
+            Err(no_access(&path, io::Error::new(io::ErrorKind::IsADirectory, "it is a directory")))
+        }
+        Ok(_) => Ok(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && config.create_schema => Ok(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(missing_schema().with_source(error))
+        }
+        Err(error) => Err(no_access(&path, error)),
+    }
+}
+
+fn no_access(path: &Path, error: io::Error) -> Error {
+    Error::config(
+        ConfigIssue::Access,
+        format!(
+            "{} can't be used ({error}): name a file in a directory that exists and can be written",
+            path.display()
+        ),
+    )
+    .with_source(error)
+}

@@ -1,0 +1,15 @@
+-- Reads the next page of rows, to find those that nobody uses.
+-- ?1: the name after which to begin, or an empty text   ?2: how old a row must be, in microseconds
+-- ?3: how many rows
+-- Returns them by name: name, the time (microseconds since 1970), base, snap, log; the last two
+-- are null for a row whose snapshot is younger than that, which can't have been idle for long.
+SELECT
+  d.name, clock.now, d.base,
+  CASE WHEN d.base <= clock.now - ?2 THEN d.snap END,
+  CASE WHEN d.base <= clock.now - ?2 THEN d.log END
+FROM
+  (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000 AS now) AS clock,
+  dlock_lock AS d
+WHERE d.name > ?1
+ORDER BY d.name
+LIMIT ?3

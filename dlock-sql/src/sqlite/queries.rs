@@ -1,0 +1,29 @@
+//! The statements of SQLite, each in a file of its own whose header tells its arguments.
+
+use crate::engine::Micros;
+
+/// The version of the tables in `schema.sql`.
+pub(super) const SCHEMA_VERSION: i64 = 1;
+
+/// How far the clock of these statements steps: a lease that is to last at least so long must be
+/// longer by this, since either end of it may be read late or early by as much.
+pub(super) const TICK: Micros = 1000;
+
+pub(super) const SCHEMA: &str = include_str!("schema.sql");
+pub(super) const APPLY_ONE: &str = include_str!("apply_one.sql");
+pub(super) const APPLY_MANY: &str = include_str!("apply_many.sql");
+pub(super) const READ: &str = include_str!("read.sql");
+pub(super) const PAGE: &str = include_str!("page.sql");
+pub(super) const DELETE: &str = include_str!("delete.sql");
+
+/// A number that changes when another connection has committed.
+pub(super) const DATA_VERSION: &str = "PRAGMA data_version";
+/// Fails where nothing can be written.
+pub(super) const PROBE: &str = "BEGIN IMMEDIATE; ROLLBACK";
+/// The tables and views that somebody made.
+pub(super) const TABLES: &str = "SELECT name FROM sqlite_schema \
+     WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'";
+pub(super) const VERSION: &str = "SELECT version FROM dlock_schema WHERE id = 1";
+pub(super) const JOURNAL: &str = "PRAGMA journal_mode";
+/// Only for a file in WAL mode: see the crate's documentation.
+pub(super) const SYNC_NORMAL: &str = "PRAGMA synchronous = NORMAL";

@@ -1,0 +1,74 @@
+//! Whether a file holds dlock's tables, and making them when asked to.
+
+use dlock_core::{ConfigIssue, Error};
+use sqlx::{Row as _, SqliteConnection};
+
+use super::{error::classify, queries};
+use crate::engine::Fault;
+
+/// dlock's tables.
+const OURS: [&str; 2] = ["dlock_lock", "dlock_schema"];
+
+/// Makes sure that the tables are there, in our version.
+pub(super) async fn prepare(conn: &mut SqliteConnection, create: bool) -> Result<(), Fault> {
+    let tables = tables(conn).await?;
+    let missing = OURS.iter().any(|ours| !tables.iter().any(|table| table == ours));
+    let foreign = tables.iter().find(|table| !OURS.contains(&table.as_str()));
+    match (missing, create, foreign) {
+        (false, _, _) => {}
+        (true, false, _) => return Err(missing_schema().into()),
+        (true, true, Some(table)) => return Err(foreign_tables(table).into()),
+        (true, true, None) => {
+            sqlx::raw_sql(queries::SCHEMA).execute(&mut *conn).await.map_err(classify)?;
+        }
+    }
+    check_version(conn).await
+}
+
+/// There is no file, or no tables in it.
+pub(super) fn missing_schema() -> Error {
+    Error::config(
+        ConfigIssue::SchemaMissing,
+        "the file does not hold dlock's tables: open it with create_schema \
+         (dlock.create_schema=true), or apply schema.sql by hand",
+    )
+}
+
+fn foreign_tables(table: &str) -> Error {
+    Error::config(
+        ConfigIssue::ForeignStore,
+        format!(
+            "the file belongs to another program (it has a table {table:.80?}): give the locks a \
+             file of their own, or apply schema.sql by hand"
+        ),
+    )
+}
+
+async fn tables(conn: &mut SqliteConnection) -> Result<Vec<String>, Fault> {
+    let rows = sqlx::query(queries::TABLES).fetch_all(conn).await.map_err(classify)?;
+    rows.iter().map(|row| row.try_get(0).map_err(classify)).collect()
+}
+
+async fn check_version(conn: &mut SqliteConnection) -> Result<(), Fault> {
+    let rows = sqlx::query(queries::VERSION).fetch_all(conn).await.map_err(classify)?;
+    let version: Option<i64> =
+        rows.first().map(|row| row.try_get(0)).transpose().map_err(classify)?;
+    match version {
+        Some(queries::SCHEMA_VERSION) => Ok(()),
+        Some(newer) if newer > queries::SCHEMA_VERSION => Err(Error::config(
+            ConfigIssue::SchemaNewer,
+            format!(
+                "the tables have version {newer}, this program knows {}: run the same version of \
+                 dlock everywhere",
+                queries::SCHEMA_VERSION
+            ),
+        )
+        .into()),
+        _ => Err(Error::config(
+            ConfigIssue::ForeignStore,
+            "the table dlock_schema tells no version that dlock has ever written: give the locks a \
+             file of their own",
+        )
+        .into()),
+    }
+}

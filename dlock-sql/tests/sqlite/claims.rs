@@ -1,0 +1,122 @@
+//! Every verb may be sent again, and a claim leaves no trace when it is given up.
+
+use dlock_core::{
+    AcquireRequest, Acquired, Backend, Certainty, Claim, ConfigIssue, ErrorKind, Mode, Released,
+};
+
+use crate::support::{LEASE, Store, ask, attempt, exclusive, free, granted, queue, take};
+
+#[tokio::test]
+async fn an_acquire_sent_again_is_the_same_grant() {
+    let store = Store::new();
+    let client = store.open().await;
+    let request = exclusive("x");
+    let first = take(&client, &request).await;
+    let again = take(&client, &request).await;
+    assert_eq!((first.token, first.tokens), (again.token, again.tokens));
+    free(&client, &request).await;
+    assert!(client.inspect(&request.name).await.unwrap().is_free());
+}
+
+#[tokio::test]
+async fn a_place_asked_for_again_is_the_same_place() {
+    let store = Store::new();
+    let client = store.open().await;
+    let (held, waiting) = (exclusive("x"), exclusive("x"));
+    take(&client, &held).await;
+    queue(&client, &waiting).await;
+    queue(&client, &waiting).await;
+    assert_eq!(client.inspect(&held.name).await.unwrap().waiters.len(), 1);
+}
+
+#[tokio::test]
+async fn a_release_sent_again_and_one_of_a_stranger_find_nothing() {
+    let store = Store::new();
+    let client = store.open().await;
+    let request = exclusive("x");
+    take(&client, &request).await;
+    let stranger = exclusive("x").as_claim();
+    assert_eq!(client.release(&stranger).await.unwrap(), Released::AlreadyLost);
+    free(&client, &request).await;
+    assert_eq!(client.release(&request.as_claim()).await.unwrap(), Released::AlreadyLost);
+}
+
+#[tokio::test]
+async fn a_withdrawn_waiter_is_passed_over() {
+    let store = Store::new();
+    let (a, b) = (store.open().await, store.open().await);
+    let (held, gone, next) = (exclusive("x"), exclusive("x"), exclusive("x"));
+    take(&a, &held).await;
+    queue(&b, &gone).await;
+    queue(&b, &next).await;
+    free(&b, &gone).await;
+    free(&a, &held).await;
+    granted(&b, &next).await;
+}
+
+#[tokio::test]
+async fn a_withdrawn_writer_unblocks_the_readers_behind_it() {
+    let store = Store::new();
+    let client = store.open().await;
+    let (r1, w, r2) =
+        (ask("x", Mode::Shared, LEASE), exclusive("x"), ask("x", Mode::Shared, LEASE));
+    take(&client, &r1).await;
+    queue(&client, &w).await;
+    queue(&client, &r2).await;
+    free(&client, &w).await;
+    granted(&client, &r2).await;
+}
+
+#[tokio::test]
+async fn a_busy_try_leaves_no_trace_and_writes_nothing() {
+    let store = Store::new();
+    let (a, b) = (store.open().await, store.open().await);
+    let held = exclusive("x");
+    take(&a, &held).await;
+    // The first try of a process that knows nothing of the lock has to write.
+    assert_eq!(b.acquire(&attempt("x")).await.unwrap(), Acquired::Busy);
+    let before = store.rows().await;
+    for client in [&a, &b] {
+        for _ in 0..10 {
+            assert_eq!(client.acquire(&attempt("x")).await.unwrap(), Acquired::Busy);
+        }
+    }
+    assert_eq!(store.rows().await, before);
+    free(&a, &held).await;
+    let request = attempt("x");
+    take(&b, &request).await;
+    free(&b, &request).await;
+}
+
+#[tokio::test]
+async fn another_size_is_refused_while_in_use_and_accepted_after() {
+    let store = Store::new();
+    let client = store.open().await;
+    let of = |of| ask("x", Mode::permits(1, of).unwrap(), LEASE);
+    let held = of(3);
+    take(&client, &held).await;
+    let tries = [of(5), AcquireRequest { queue: dlock_core::Queue::FailIfBusy, ..of(5) }];
+    for other in tries {
+        let error = client.acquire(&other).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Capacity));
+        assert_eq!(error.certainty(), Certainty::NotApplied);
+        let text = error.to_string();
+        assert!(text.contains("3 permits") && text.contains("5 permits"), "{text}");
+        assert!(text.contains("\"x\"") && text.contains("sqlite:/"), "{text}");
+    }
+    free(&client, &held).await;
+    take(&client, &of(5)).await;
+}
+
+#[tokio::test]
+async fn unused_tokens_of_a_block_go_back() {
+    let store = Store::new();
+    let client = store.open().await;
+    let request = AcquireRequest { tokens: 1_000_000_000, ..exclusive("x") };
+    let grant = take(&client, &request).await;
+    assert_eq!(grant.tokens, 1_000_000_000);
+    let used = grant.token.plus(2);
+    client.release(&Claim { used: Some(used), ..request.as_claim() }).await.unwrap();
+    let next = take(&client, &exclusive("x")).await.token;
+    assert!(next > used && next < grant.token.plus(999_999_999), "{next}");
+}

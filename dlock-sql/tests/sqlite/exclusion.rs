@@ -1,0 +1,88 @@
+//! Nobody is in who may not be.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicI64, AtomicU64, Ordering::SeqCst},
+};
+
+use dlock_core::Mode;
+use dlock_sql::Sqlite;
+
+use crate::support::{LEASE, Store, ask, exclusive, free, lock};
+
+/// What is held of a name, in units of which a writer has `WHOLE`.
+#[derive(Default)]
+struct Inside {
+    held: AtomicI64,
+    last_token: AtomicU64,
+}
+
+const WHOLE: i64 = 1 << 40;
+
+async fn work(client: Arc<Sqlite>, name: String, inside: Arc<Inside>, rounds: usize, mode: Mode) {
+    let (units, most) = match mode {
+        Mode::Exclusive => (WHOLE, WHOLE),
+        Mode::Permits { n, of } => (i64::from(n), i64::from(of)),
+        _ => (1, WHOLE - 1),
+    };
+    for _ in 0..rounds {
+        let request = ask(&name, mode, LEASE);
+        let grant = lock(&client, &request).await;
+        let held = inside.held.fetch_add(units, SeqCst) + units;
+        assert!(held <= most, "{mode:?} of {name}: {held}");
+        if mode == Mode::Exclusive {
+            let before = inside.last_token.swap(grant.token.get(), SeqCst);
+            assert!(grant.token.get() > before, "{} after {before}", grant.token);
+        }
+        tokio::task::yield_now().await;
+        inside.held.fetch_sub(units, SeqCst);
+        free(&client, &request).await;
+    }
+}
+
+async fn no_overlap(modes: &[Mode], names: usize, rounds: usize) {
+    let store = Store::new();
+    let clients = [store.open().await, store.open().await, store.open().await];
+    let inside: Vec<_> = (0..names).map(|_| Arc::<Inside>::default()).collect();
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..24 {
+        let client = clients[task % clients.len()].clone();
+        let at = task % names;
+        let mode = modes[(task / names) % modes.len()];
+        tasks.spawn(work(client, format!("lock {at}"), inside[at].clone(), rounds, mode));
+    }
+    tasks.join_all().await;
+    for (_, snap, log) in store.rows().await {
+        assert!(snap.len() + log.len() < 4000, "{} and {}", snap.len(), log.len());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mutexes_on_one_name_never_overlap() {
+    no_overlap(&[Mode::Exclusive], 1, 25).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mutexes_on_many_names_never_overlap() {
+    no_overlap(&[Mode::Exclusive], 8, 60).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writers_never_overlap_with_anybody() {
+    no_overlap(&[Mode::Shared, Mode::Exclusive, Mode::Shared], 2, 40).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn permits_are_never_given_out_twice() {
+    let (one, two) = (Mode::permits(1, 5).unwrap(), Mode::permits(2, 5).unwrap());
+    no_overlap(&[one, two], 2, 40).await;
+}
+
+#[tokio::test]
+async fn a_held_lock_is_not_granted_to_another_process() {
+    let store = Store::new();
+    let (a, b) = (store.open().await, store.open().await);
+    let held = exclusive("x");
+    lock(&a, &held).await;
+    crate::support::queue(&b, &exclusive("x")).await;
+}

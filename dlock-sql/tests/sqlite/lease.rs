@@ -1,0 +1,135 @@
+//! Leases end by the store's clock, and not before the holder stops believing.
+
+use std::time::Duration;
+
+use dlock_core::{Backend, Claim, Clock, ErrorKind, Mode, Released, Renewal, Renewed};
+
+use crate::support::{LEASE, SHORT, Store, ask, exclusive, free, granted, lock, queue, take};
+
+fn renewal(request: &dlock_core::AcquireRequest, mode: Mode) -> Renewal {
+    Renewal { claim: request.as_claim(), mode, lease: request.lease }
+}
+
+#[tokio::test]
+async fn a_dead_holders_lock_goes_to_the_waiter_and_not_too_early() {
+    let store = Store::new();
+    let (a, b) = (store.open().await, store.open().await);
+    for _ in 0..5 {
+        let dead = ask("x", Mode::Exclusive, SHORT);
+        let believed = take(&a, &dead).await.since.saturating_add(SHORT);
+        let next = exclusive("x");
+        let grant = lock(&b, &next).await;
+        let now = Clock::Boot.now();
+        assert!(grant.since.saturating_add(LEASE) > now);
+        assert!(now >= believed, "{now:?} is before {believed:?}");
+        assert!(now.since(believed) < Duration::from_secs(5));
+        free(&b, &next).await;
+        assert_eq!(a.release(&dead.as_claim()).await.unwrap(), Released::AlreadyLost);
+    }
+}
+
+#[tokio::test]
+async fn a_renewed_lock_is_kept_and_an_ended_one_is_lost() {
+    let store = Store::new();
+    let (a, b) = (store.open().await, store.open().await);
+    let held = ask("x", Mode::Exclusive, SHORT);
+    take(&a, &held).await;
+    queue(&b, &exclusive("x")).await;
+    for _ in 0..6 {
+        tokio::time::sleep(SHORT / 3).await;
+        let renewed = a.renew(&[renewal(&held, Mode::Exclusive)]).await.unwrap();
+        assert_eq!(renewed, [Renewed::Kept]);
+    }
+    tokio::time::sleep(SHORT * 2).await;
+    let renewed = a.renew(&[renewal(&held, Mode::Exclusive)]).await.unwrap();
+    assert_eq!(renewed, [Renewed::Lost]);
+}
+
+#[tokio::test]
+async fn a_place_in_the_queue_outlives_its_lease_while_somebody_waits() {
+    let store = Store::new();
+    let (a, b) = (store.open().await, store.open().await);
+    let held = exclusive("x");
+    take(&a, &held).await;
+    let patient = ask("x", Mode::Exclusive, SHORT);
+    queue(&b, &patient).await;
+    let waiting = tokio::spawn({
+        let (b, patient) = (b.clone(), patient.clone());
+        async move { granted(&b, &patient).await }
+    });
+    let late = exclusive("x");
+    queue(&a, &late).await;
+    tokio::time::sleep(SHORT * 5).await;
+    free(&a, &held).await;
+    waiting.await.unwrap();
+    free(&b, &patient).await;
+    granted(&a, &late).await;
+}
+
+#[tokio::test]
+async fn a_dead_waiter_does_not_hold_up_those_behind_it() {
+    let store = Store::new();
+    let (a, b) = (store.open().await, store.open().await);
+    let (held, dead, next) = (exclusive("x"), ask("x", Mode::Exclusive, SHORT), exclusive("x"));
+    take(&a, &held).await;
+    queue(&a, &dead).await;
+    queue(&b, &next).await;
+    free(&a, &held).await;
+    granted(&b, &next).await;
+}
+
+#[tokio::test]
+async fn a_waiter_whose_place_was_lost_is_told_and_does_not_join_anew() {
+    let store = Store::new();
+    let (a, b) = (store.open().await, store.open().await);
+    let (held, stopped) = (exclusive("x"), ask("x", Mode::Exclusive, SHORT));
+    take(&a, &held).await;
+    queue(&b, &stopped).await;
+    tokio::time::sleep(SHORT * 2).await;
+    // Nobody waited meanwhile, so the place is gone, which the next operation shows.
+    a.renew(&[renewal(&held, Mode::Exclusive)]).await.unwrap();
+    assert!(a.inspect(&held.name).await.unwrap().waiters.is_empty());
+    assert_eq!(b.granted(&stopped).await.unwrap_err().kind(), ErrorKind::NotHeld);
+    assert!(a.inspect(&held.name).await.unwrap().waiters.is_empty());
+}
+
+#[tokio::test]
+async fn a_downgrade_lets_readers_in_and_no_writer() {
+    let store = Store::new();
+    let (a, b) = (store.open().await, store.open().await);
+    let (w, r, w2) = (exclusive("x"), ask("x", Mode::Shared, LEASE), exclusive("x"));
+    let token = take(&a, &w).await.token;
+    queue(&b, &r).await;
+    queue(&b, &w2).await;
+    assert_eq!(a.renew(&[renewal(&w, Mode::Shared)]).await.unwrap(), [Renewed::Kept]);
+    granted(&b, &r).await;
+    let state = a.inspect(&w.name).await.unwrap();
+    assert_eq!(state.holders[0].token, Some(token));
+    assert_eq!(state.holders.iter().map(|h| h.mode).collect::<Vec<_>>(), [Mode::Shared; 2]);
+    assert_eq!(state.waiters.len(), 1);
+}
+
+#[tokio::test]
+async fn an_onlooker_sees_the_lease_as_it_was_asked_for_and_changes_nothing() {
+    let store = Store::new();
+    let client = store.open().await;
+    let held = exclusive("x");
+    take(&client, &held).await;
+    let before = store.rows().await;
+    let state = client.inspect(&held.name).await.unwrap();
+    assert!(state.holders[0].remaining <= LEASE, "{:?}", state.holders[0].remaining);
+    assert!(state.holders[0].remaining > LEASE - Duration::from_secs(10));
+    assert!(client.inspect(&crate::support::name("y")).await.unwrap().is_free());
+    assert_eq!(store.rows().await, before);
+}
+
+#[tokio::test]
+async fn a_renewal_of_what_nobody_holds_is_lost() {
+    let store = Store::new();
+    let client = store.open().await;
+    let stranger = exclusive("x");
+    let claim = Claim { used: None, ..stranger.as_claim() };
+    let renewal = Renewal { claim, mode: Mode::Exclusive, lease: LEASE };
+    assert_eq!(client.renew(&[renewal]).await.unwrap(), [Renewed::Lost]);
+    assert!(client.renew(&[]).await.unwrap().is_empty());
+}

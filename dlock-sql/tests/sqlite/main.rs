@@ -1,0 +1,20 @@
+//! The SQLite backend against its contract, on real files. Two [`Sqlite`] values on one file
+//! share nothing but the file, as two processes do.
+//!
+//! [`Sqlite`]: dlock_sql::Sqlite
+
+#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests, and their helpers")]
+
+mod support;
+
+mod batches;
+mod cancel;
+mod claims;
+mod exclusion;
+mod faults;
+mod lease;
+mod names;
+mod open;
+mod queue;
+mod rows;
+mod tokens;

@@ -1,0 +1,108 @@
+//! First come, first served, and woken when it is one's turn.
+
+use std::sync::{Arc, Mutex};
+
+use dlock_core::{Backend, Clock, Mode};
+use dlock_sql::Sqlite;
+
+use crate::support::{LEASE, Store, ask, exclusive, free, granted, queue, take};
+
+async fn served_in_order(clients: &[Arc<Sqlite>]) {
+    let first = exclusive("x");
+    take(&clients[0], &first).await;
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = tokio::task::JoinSet::new();
+    for n in 0..12 {
+        let client = clients[n % clients.len()].clone();
+        let request = exclusive("x");
+        queue(&client, &request).await;
+        let order = order.clone();
+        tasks.spawn(async move {
+            granted(&client, &request).await;
+            order.lock().unwrap().push(n);
+            free(&client, &request).await;
+        });
+    }
+    let started = Clock::Boot.now();
+    free(&clients[0], &first).await;
+    tasks.join_all().await;
+    // Far less than it takes until a waiter gives its next sign of life.
+    assert!(Clock::Boot.now().since(started) < LEASE / 6);
+    assert_eq!(*order.lock().unwrap(), (0..12).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_of_one_process_are_served_in_order() {
+    let store = Store::new();
+    served_in_order(&[store.open().await]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_of_several_processes_are_served_in_order() {
+    let store = Store::new();
+    served_in_order(&[store.open().await, store.open().await, store.open().await]).await;
+}
+
+#[tokio::test]
+async fn a_grant_that_came_before_anybody_waited_for_it_is_found() {
+    let store = Store::new();
+    let (a, b) = (store.open().await, store.open().await);
+    let (first, second) = (exclusive("x"), exclusive("x"));
+    take(&a, &first).await;
+    queue(&b, &second).await;
+    free(&a, &first).await;
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    let once = granted(&b, &second).await;
+    // Asked again, it is the same grant.
+    assert_eq!(granted(&b, &second).await.token, once.token);
+}
+
+#[tokio::test]
+async fn a_writer_behind_readers_is_not_overtaken() {
+    let store = Store::new();
+    let client = store.open().await;
+    let (r1, r2) = (ask("x", Mode::Shared, LEASE), ask("x", Mode::Shared, LEASE));
+    let (w, r3) = (exclusive("x"), ask("x", Mode::Shared, LEASE));
+    take(&client, &r1).await;
+    take(&client, &r2).await;
+    queue(&client, &w).await;
+    queue(&client, &r3).await;
+    free(&client, &r1).await;
+    free(&client, &r2).await;
+    granted(&client, &w).await;
+    let state = client.inspect(&w.name).await.unwrap();
+    assert_eq!((state.holders.len(), state.waiters.len()), (1, 1));
+    free(&client, &w).await;
+    granted(&client, &r3).await;
+}
+
+#[tokio::test]
+async fn one_release_lets_in_all_readers_at_the_front() {
+    let store = Store::new();
+    let (a, b) = (store.open().await, store.open().await);
+    let w = exclusive("x");
+    take(&a, &w).await;
+    let readers: Vec<_> = (0..4).map(|_| ask("x", Mode::Shared, LEASE)).collect();
+    for (n, reader) in readers.iter().enumerate() {
+        queue(if n % 2 == 0 { &a } else { &b }, reader).await;
+    }
+    free(&a, &w).await;
+    for (n, reader) in readers.iter().enumerate() {
+        granted(if n % 2 == 0 { &a } else { &b }, reader).await;
+    }
+}
+
+#[tokio::test]
+async fn a_heavy_claim_is_not_overtaken_by_light_ones() {
+    let store = Store::new();
+    let client = store.open().await;
+    let permits = |n| ask("x", Mode::permits(n, 3).unwrap(), LEASE);
+    let (two, three, one) = (permits(2), permits(3), permits(1));
+    take(&client, &two).await;
+    queue(&client, &three).await;
+    queue(&client, &one).await;
+    free(&client, &two).await;
+    granted(&client, &three).await;
+    free(&client, &three).await;
+    granted(&client, &one).await;
+}

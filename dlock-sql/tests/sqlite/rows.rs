@@ -1,0 +1,160 @@
+//! What stands in the file: little, and nothing of a lock that is out of use.
+
+use std::time::Duration;
+
+use dlock_core::{Backend, Mode, Renewal, Renewed};
+use dlock_sql::Sqlite;
+
+use crate::support::{LEASE, LONG, SHORT, Store, ask, exclusive, free, lock, queue, take};
+
+async fn gone(store: &Store) {
+    let empty = async {
+        while !store.rows().await.is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(LONG, empty).await.expect("the row stays");
+}
+
+#[tokio::test]
+async fn ten_thousand_cycles_leave_a_small_row() {
+    let store = Store::new();
+    let client = store.open().await;
+    for _ in 0..10_000 {
+        let request = exclusive("x");
+        take(&client, &request).await;
+        free(&client, &request).await;
+    }
+    let rows = store.rows().await;
+    assert_eq!(rows.len(), 1);
+    assert!(rows[0].1.len() + rows[0].2.len() < 1000, "{rows:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_fold_at_the_same_time_lose_nothing() {
+    let store = Store::new();
+    let clients = [store.open().await, store.open().await];
+    let mut tasks = tokio::task::JoinSet::new();
+    for client in clients.clone() {
+        // Readers do not wait, so both write, and fold, as fast as they can.
+        tasks.spawn(async move {
+            let kept = ask("x", Mode::Shared, LEASE);
+            take(&client, &kept).await;
+            for _ in 0..300 {
+                let request = ask("x", Mode::Shared, LEASE);
+                take(&client, &request).await;
+                free(&client, &request).await;
+            }
+            kept
+        });
+    }
+    let kept = tasks.join_all().await;
+    for client in &clients {
+        let state = client.inspect(&kept[0].name).await.unwrap();
+        let mut holders: Vec<_> = state.holders.iter().map(|h| h.claim).collect();
+        let mut expected: Vec<_> = kept.iter().map(|request| request.claim).collect();
+        holders.sort();
+        expected.sort();
+        assert_eq!(holders, expected);
+    }
+}
+
+#[tokio::test]
+async fn a_slow_client_does_not_undo_what_others_did() {
+    let store = Store::new();
+    let (slow, fast) = (store.open().await, store.open().await);
+    let kept = ask("x", Mode::Shared, LEASE);
+    take(&slow, &kept).await;
+    for _ in 0..3 {
+        // The slow client learns a state worth folding, and then sleeps over what follows.
+        for _ in 0..2 {
+            let request = ask("x", Mode::Shared, LEASE);
+            take(&slow, &request).await;
+            free(&slow, &request).await;
+        }
+        let other = ask("x", Mode::Shared, LEASE);
+        take(&fast, &other).await;
+        let renewal = Renewal { claim: kept.as_claim(), mode: Mode::Shared, lease: LEASE };
+        assert_eq!(slow.renew(&[renewal]).await.unwrap(), [Renewed::Kept]);
+        let state = fast.inspect(&kept.name).await.unwrap();
+        assert!(state.holders.iter().any(|holder| holder.claim == other.claim));
+        free(&fast, &other).await;
+    }
+}
+
+#[tokio::test]
+async fn rows_out_of_use_are_deleted_by_whoever_finds_them() {
+    let store = Store::new();
+    let retention = Duration::from_millis(50);
+    let dead = {
+        let client = store.open().await;
+        for n in 0..600 {
+            let request = exclusive(&format!("used {n}"));
+            take(&client, &request).await;
+            free(&client, &request).await;
+        }
+        // Its holder dies.
+        let dead = ask("dead", Mode::Exclusive, SHORT);
+        take(&client, &dead).await;
+        dead
+    };
+    let finder = Sqlite::open(store.config().with_retention(retention)).await.unwrap();
+    gone(&store).await;
+    assert!(finder.inspect(&dead.name).await.unwrap().is_free());
+}
+
+#[tokio::test]
+async fn a_row_that_was_removed_is_not_made_again_from_memory() {
+    let store = Store::new();
+    let client = store.open().await;
+    let kept = ["x", "y"].map(|name| ask(name, Mode::Shared, LEASE));
+    let renewals = kept.clone().map(|request| Renewal {
+        claim: request.as_claim(),
+        mode: Mode::Shared,
+        lease: LEASE,
+    });
+    for renewals in [&renewals[..1], &renewals[..]] {
+        for request in &kept {
+            take(&client, request).await;
+        }
+        // Operations enough for the client to remember the rows in short form.
+        for _ in 0..3 {
+            client.renew(renewals).await.unwrap();
+        }
+        sqlx::raw_sql("DELETE FROM dlock_lock").execute(&mut store.raw().await).await.unwrap();
+        let renewed = client.renew(renewals).await.unwrap();
+        assert!(renewed.iter().all(|answer| *answer == Renewed::Lost), "{renewed:?}");
+    }
+}
+
+#[tokio::test]
+async fn rows_in_use_are_not_deleted() {
+    let store = Store::new();
+    let config = store.config().with_retention(Duration::from_millis(30));
+    let client = Sqlite::open(config).await.unwrap();
+    let (held, waiting) = (exclusive("x"), exclusive("x"));
+    take(&client, &held).await;
+    queue(&client, &waiting).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let state = client.inspect(&held.name).await.unwrap();
+    assert_eq!((state.holders.len(), state.waiters.len()), (1, 1));
+    free(&client, &held).await;
+    lock(&client, &waiting).await;
+    free(&client, &waiting).await;
+    gone(&store).await;
+}
+
+#[tokio::test]
+async fn a_row_that_nobody_can_read_is_told_and_left_alone() {
+    let store = Store::new();
+    let config = store.config().with_retention(Duration::from_millis(30));
+    let client = Sqlite::open(config).await.unwrap();
+    let insert = "INSERT INTO dlock_lock VALUES ('x', 1, 0, 0, 'v9 0 0;', 'Z;')";
+    sqlx::raw_sql(insert).execute(&mut store.raw().await).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let error = client.inspect(&crate::support::name("x")).await.unwrap_err();
+    assert_eq!(error.kind(), dlock_core::ErrorKind::Protocol);
+    assert!(client.acquire(&exclusive("x")).await.is_err());
+    assert_eq!(store.rows().await.len(), 1);
+    take(&client, &exclusive("y")).await;
+}

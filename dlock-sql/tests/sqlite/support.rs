@@ -1,0 +1,105 @@
+//! A file, clients of it, and a look into it that goes past the backend.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use dlock_core::{
+    AcquireRequest, Acquired, Backend, ClaimId, Grant, LockName, Mode, Queue, Released,
+};
+use dlock_sql::{Sqlite, SqliteConfig};
+use sqlx::{ConnectOptions, Row, SqliteConnection, sqlite::SqliteConnectOptions};
+use tempfile::TempDir;
+
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
+pub(crate) const SHORT: Duration = Duration::from_millis(150);
+
+/// Longer than anything here takes, however busy the machine is.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+pub(crate) struct Store {
+    dir: TempDir,
+}
+
+impl Store {
+    pub(crate) fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.dir.path().join("locks.db")
+    }
+
+    pub(crate) fn config(&self) -> SqliteConfig {
+        SqliteConfig::new(self.path()).with_create_schema(true)
+    }
+
+    pub(crate) async fn open(&self) -> Arc<Sqlite> {
+        Sqlite::open(self.config()).await.unwrap()
+    }
+
+    /// A connection of somebody else.
+    pub(crate) async fn raw(&self) -> SqliteConnection {
+        SqliteConnectOptions::new().filename(self.path()).connect().await.unwrap()
+    }
+
+    /// The rows as they stand in the file: name, snapshot and log.
+    pub(crate) async fn rows(&self) -> Vec<(String, String, String)> {
+        let rows = sqlx::query("SELECT name, snap, log FROM dlock_lock ORDER BY name")
+            .fetch_all(&mut self.raw().await)
+            .await
+            .unwrap();
+        rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect()
+    }
+}
+
+pub(crate) fn name(text: &str) -> LockName {
+    LockName::new(text).unwrap()
+}
+
+pub(crate) fn ask(lock: &str, mode: Mode, lease: Duration) -> AcquireRequest {
+    AcquireRequest {
+        name: name(lock),
+        claim: ClaimId::random(),
+        mode,
+        lease,
+        queue: Queue::Enqueue,
+        tokens: 1,
+    }
+}
+
+pub(crate) fn exclusive(lock: &str) -> AcquireRequest {
+    ask(lock, Mode::Exclusive, LEASE)
+}
+
+pub(crate) fn attempt(lock: &str) -> AcquireRequest {
+    AcquireRequest { queue: Queue::FailIfBusy, ..exclusive(lock) }
+}
+
+/// Takes a lock that must be free.
+pub(crate) async fn take(client: &Sqlite, request: &AcquireRequest) -> Grant {
+    match client.acquire(request).await.unwrap() {
+        Acquired::Granted(grant) => grant,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Joins the queue of a lock that must not be free.
+pub(crate) async fn queue(client: &Sqlite, request: &AcquireRequest) {
+    assert_eq!(client.acquire(request).await.unwrap(), Acquired::Queued);
+}
+
+/// Takes a lock, waiting for it.
+pub(crate) async fn lock(client: &Sqlite, request: &AcquireRequest) -> Grant {
+    match client.acquire(request).await.unwrap() {
+        Acquired::Granted(grant) => grant,
+        Acquired::Queued => granted(client, request).await,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) async fn granted(client: &Sqlite, request: &AcquireRequest) -> Grant {
+    tokio::time::timeout(LONG, client.granted(request)).await.expect("never granted").unwrap()
+}
+
+pub(crate) async fn free(client: &Sqlite, request: &AcquireRequest) {
+    assert_eq!(client.release(&request.as_claim()).await.unwrap(), Released::Released);
+}

@@ -1,0 +1,74 @@
+//! Fencing tokens grow, whatever happens to the row.
+
+use std::time::Duration;
+
+use dlock_core::{AcquireRequest, Mode};
+
+use crate::support::{SHORT, Store, ask, exclusive, free, lock, take};
+
+#[tokio::test]
+async fn tokens_grow_over_release_expiry_and_processes() {
+    let store = Store::new();
+    let clients = [store.open().await, store.open().await];
+    let mut last = 0;
+    for n in 0..30 {
+        let client = &clients[n % 2];
+        let dies = n % 10 == 9;
+        let lease = if dies { SHORT } else { Duration::from_secs(30) };
+        let request = AcquireRequest { tokens: 5, ..ask("x", Mode::Exclusive, lease) };
+        let grant = lock(client, &request).await;
+        assert!(grant.token.get() > last, "{} after {last}", grant.token);
+        last = grant.token.get() + 4;
+        if !dies {
+            free(client, &request).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn tokens_grow_over_the_deletion_of_the_row() {
+    let store = Store::new();
+    let retention = Duration::from_millis(50);
+    let client = dlock_sql::Sqlite::open(store.config().with_retention(retention)).await.unwrap();
+    let mut last = 0;
+    for _ in 0..3 {
+        let request = exclusive("x");
+        let token = take(&client, &request).await.token.get();
+        assert!(token > last, "{token} after {last}");
+        last = token;
+        free(&client, &request).await;
+        while !store.rows().await.is_empty() {
+            tokio::time::sleep(retention / 5).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_block_that_is_ahead_of_the_clock_keeps_its_row() {
+    let store = Store::new();
+    let config = store.config().with_retention(Duration::from_millis(20));
+    let client = dlock_sql::Sqlite::open(config).await.unwrap();
+    // As many tokens as a clock counts in 0.7 s, of a holder that dies.
+    let dies = AcquireRequest { tokens: 700_000, ..ask("x", Mode::Exclusive, SHORT) };
+    let last = take(&client, &dies).await.token.plus(699_999);
+    tokio::time::sleep(SHORT * 2).await;
+    assert_eq!(store.rows().await.len(), 1);
+    while !store.rows().await.is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(take(&client, &exclusive("x")).await.token > last);
+}
+
+#[tokio::test]
+async fn tokens_grow_over_a_restart() {
+    let store = Store::new();
+    let mut last = 0;
+    for _ in 0..3 {
+        let client = store.open().await;
+        let request = exclusive("x");
+        let token = take(&client, &request).await.token.get();
+        assert!(token > last, "{token} after {last}");
+        last = token;
+        free(&client, &request).await;
+    }
+}

@@ -1,0 +1,234 @@
+//! The only list of cases. A function in [`cases`](crate::cases) that is missing here is dead
+//! code, which the compiler tells.
+
+use crate::{
+    Case,
+    case::Need::{self, Fifo, LeaseEnd, NoFifo, NoPermits, Permits, Processes, Tokens},
+    cases,
+};
+
+macro_rules! list {
+    ($($group:ident { $($name:ident $([$($need:ident),+])?,)* })*) => {
+        &[$($(Case {
+            group: stringify!($group),
+            name: stringify!($name),
+            needs: { const NEEDS: &[Need] = &[$($($need),+)?]; NEEDS },
+            run: |cx| Box::pin(cases::$group::$name(cx)),
+        },)*)*]
+    };
+}
+
+/// Every case, by group. What stands in brackets is what a store must promise for it.
+pub const ALL: &[Case] = list! {
+    exclusion {
+        clients_never_hold_together,
+        tasks_of_one_client_never_hold_together,
+        tasks_without_handoff_never_hold_together,
+        a_try_takes_a_free_lock,
+        a_try_on_a_held_lock_is_none_and_no_error,
+        a_released_lock_is_free_for_others,
+        a_dropped_guard_frees_the_lock,
+        a_waiter_gets_the_lock_when_it_is_released [Fifo],
+        names_do_not_hold_each_other_up,
+        a_wait_ends_with_a_timeout,
+        a_busy_client_does_not_starve_another,
+        with_runs_the_work_and_releases,
+    }
+    resend {
+        an_acquire_sent_again_is_one_hold,
+        an_acquire_sent_twice_at_once_is_one_hold,
+        a_waiter_that_asks_again_keeps_its_place [Fifo],
+        permits_asked_for_again_are_counted_once [Permits],
+        a_release_sent_again_finds_nothing,
+        a_release_of_a_stranger_takes_nothing [Fifo],
+        a_lost_answer_to_a_lock_leaves_one_hold [Fifo],
+        a_lost_answer_to_a_try_leaves_nothing,
+        a_lost_answer_to_a_release_frees_the_lock,
+        an_acquire_of_several_sent_again_is_one_hold_each,
+    }
+    lease {
+        a_lease_that_ends_lets_the_next_in [LeaseEnd],
+        a_try_takes_a_lock_whose_lease_ended [LeaseEnd],
+        a_held_lock_outlives_its_lease,
+        many_locks_are_renewed_together,
+        without_renewal_the_lock_ends_with_its_lease,
+        renewal_ends_at_its_limit,
+        a_client_that_dies_lets_go,
+        what_has_ended_is_not_renewed [LeaseEnd],
+        a_renewal_starts_the_lease_anew [LeaseEnd],
+        renewals_are_answered_one_by_one,
+        a_waiter_without_a_sign_of_life_leaves_the_queue [Fifo, LeaseEnd],
+        belief_ends_before_the_next_is_let_in [LeaseEnd],
+        belief_in_a_lock_handed_over_ends_before_the_next_is_let_in [Fifo, LeaseEnd],
+        what_remains_is_at_most_the_lease,
+    }
+    fencing {
+        token_grows_after_release [Tokens],
+        token_grows_across_clients_and_kinds [Tokens],
+        token_grows_after_expiry [Tokens, LeaseEnd],
+        token_grows_across_local_hand_over [Tokens],
+        token_grows_after_the_store_forgot_the_name [Tokens],
+        token_grows_after_a_busy_try_and_a_withdrawal [Tokens, Fifo],
+        blocks_of_tokens_do_not_meet [Tokens],
+        an_expired_block_is_passed_over [Tokens, LeaseEnd],
+        readers_have_a_token_each [Tokens, Fifo],
+        permits_have_a_token_each [Tokens, Permits],
+        a_fence_refuses_who_lost_the_lock [Tokens],
+    }
+    reentrant {
+        entering_again_keeps_the_token_and_counts,
+        a_hold_is_known_without_the_handle_it_came_from,
+        the_last_guard_frees_the_lock_whichever_it_is,
+        another_owner_waits,
+        entering_again_does_not_wait_behind_others [Fifo],
+        tasks_of_one_owner_enter_together,
+        a_lost_hold_is_not_entered_again,
+        a_cancelled_entry_does_not_count,
+        owners_of_many_entries_never_mix,
+    }
+    fair {
+        grants_follow_the_order_of_arrival [Fifo],
+        a_try_does_not_overtake_a_waiter [Fifo],
+        who_withdraws_is_passed_over [Fifo],
+        who_is_dead_is_passed_over_after_its_lease [Fifo],
+        waiting_again_keeps_the_place [Fifo],
+        a_fair_lock_is_never_handed_over_in_passing [Fifo],
+        without_an_order_it_is_refused [NoFifo],
+    }
+    rwlock {
+        readers_share,
+        a_writer_is_alone,
+        readers_and_writers_never_mix,
+        waiting_readers_are_let_in_together [Fifo],
+        a_reader_does_not_pass_a_waiting_writer [Fifo],
+        a_writer_is_not_starved_by_readers [Fifo],
+        a_reader_is_not_starved_by_writers [Fifo],
+        a_downgrade_lets_waiting_readers_in [Fifo],
+        a_downgrade_lets_no_writer_in_between [Fifo],
+        a_downgraded_lock_is_still_renewed,
+        upgrades_and_other_downgrades_are_refused,
+        a_writer_that_gives_up_lets_the_readers_behind_it_in [Fifo],
+        a_dead_writer_lets_readers_in_after_its_lease [Fifo, LeaseEnd],
+    }
+    semaphore {
+        no_more_are_out_than_there_are [Permits],
+        a_try_on_a_spent_semaphore_is_none [Permits],
+        weights_count [Permits],
+        a_returned_permit_wakes_a_waiter [Permits, Fifo],
+        a_claim_for_many_is_not_starved [Permits, Fifo],
+        a_heavy_claim_that_gives_up_lets_the_light_in [Permits, Fifo],
+        permits_of_the_dead_come_back [Permits, LeaseEnd],
+        another_number_of_permits_is_refused_while_in_use [Permits],
+        more_than_all_and_none_are_refused [Permits],
+        without_permits_it_is_refused [NoPermits],
+    }
+    multi {
+        it_takes_all_and_frees_all,
+        a_try_takes_none_when_one_is_busy,
+        it_waits_for_all [Fifo],
+        opposite_orders_do_not_deadlock,
+        repeated_names_are_one,
+        it_has_a_token_for_each_name,
+        a_wait_that_ends_leaves_none,
+        a_wait_that_ends_gives_back_what_it_had [Fifo],
+        a_name_in_other_use_leaves_none [Permits],
+        it_is_lost_when_one_is,
+        it_reaches_over_two_stores,
+        no_names_are_refused,
+        several_acquires_are_answered_in_order [Fifo],
+    }
+    cancel {
+        a_mutex_at_every_poll,
+        a_try_at_every_poll,
+        a_mutex_without_handoff_at_every_poll,
+        a_reader_and_a_writer_at_every_poll,
+        an_owner_at_every_poll,
+        a_multi_lock_at_every_poll,
+        permits_at_every_poll [Permits],
+        a_waiter_leaves_its_place,
+        a_grant_that_nobody_takes_passes_on [Fifo],
+        a_thousand_at_random,
+        a_release_goes_on_when_it_is_dropped,
+        waiting_for_a_grant_may_be_dropped [Fifo],
+    }
+    loss {
+        it_is_told_when_the_lock_was_taken_away,
+        a_release_says_that_the_lock_was_lost,
+        it_is_told_while_renewals_hang [LeaseEnd],
+        it_is_told_while_renewals_fail [LeaseEnd],
+        a_renewal_that_fails_is_tried_again,
+        work_is_dropped_when_the_lock_is_lost,
+        work_under_a_held_lock_is_done,
+        a_lost_guard_does_no_harm_to_the_next,
+        a_lost_lock_does_not_hold_its_neighbours_up,
+        a_guard_may_be_dropped_outside_of_a_runtime,
+        a_guard_works_in_a_runtime_of_one_thread,
+        a_guard_may_outlive_its_runtime,
+        a_panic_frees_the_lock,
+    }
+    names {
+        hostile_names_are_all_different,
+        long_names_are_not_cut,
+        random_names_do_not_meet,
+        names_that_can_not_be_are_refused,
+    }
+    errors {
+        leases_out_of_range_are_refused,
+        renewal_for_less_than_the_lease_is_refused,
+        a_wait_of_zero_is_one_attempt,
+        an_endless_wait_does_not_overflow,
+        without_a_runtime_it_is_an_error,
+        with_its_runtime_gone_it_is_an_error,
+        after_a_shutdown_all_is_refused,
+        a_shutdown_waits_for_guards,
+        an_error_names_lock_store_and_remedy,
+        a_store_out_of_reach_is_unavailable,
+        a_store_that_comes_back_in_time_is_waited_for,
+        what_is_not_given_can_be_demanded_and_is_refused,
+    }
+    claims {
+        a_free_lock_is_granted_at_once,
+        a_held_lock_is_queued_for_in_order [Fifo],
+        busy_leaves_no_trace,
+        granted_answers_for_who_holds_it_already [Fifo],
+        a_waiter_whose_place_is_gone_is_told [Fifo],
+        a_release_withdraws_a_waiter [Fifo],
+        a_release_lets_in_one [Fifo],
+        a_withdrawal_lets_in_who_now_fits [Fifo],
+        a_downgrade_lets_in_who_now_fits [Fifo],
+        who_is_not_there_is_not_renewed,
+        inspect_tells_what_is [Fifo],
+        inspect_changes_nothing [LeaseEnd],
+        a_waiter_learns_that_a_lease_ended [LeaseEnd],
+        a_waiter_keeps_its_place_for_as_long_as_it_waits [Fifo],
+        no_wake_up_is_lost [Fifo],
+    }
+    model {
+        random_verbs_do_what_the_model_does,
+        random_guards_do_what_the_model_does,
+    }
+    process {
+        a_process_excludes_another [Processes, Fifo],
+        processes_hand_over_to_each_other [Processes, Fifo],
+        a_killed_process_lets_go_after_its_lease [Processes],
+        a_killed_waiter_is_passed_over [Processes, Fifo],
+        a_stopped_process_is_fenced_off [Processes, Tokens],
+        a_counter_of_many_processes_is_exact [Processes],
+        a_busy_process_does_not_starve_another [Processes],
+        readers_of_two_processes_share [Processes, Tokens],
+        a_process_renews_what_it_holds [Processes],
+    }
+};
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique() {
+        let names: BTreeSet<String> = ALL.iter().map(Case::name).collect();
+        assert_eq!(names.len(), ALL.len());
+    }
+}

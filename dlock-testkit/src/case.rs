@@ -1,0 +1,74 @@
+//! A case, and what it needs of a store.
+
+use std::{fmt, pin::Pin};
+
+use dlock_core::{Fairness, Fencing, Guarantees, OrphanRelease, Permits, Scope};
+
+use crate::{Verdict, context::Cx};
+
+/// One claim about a store, and the code that proves it.
+#[derive(Clone, Copy)]
+pub struct Case {
+    pub(crate) group: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) needs: &'static [Need],
+    pub(crate) run: fn(Cx) -> Running,
+}
+
+pub(crate) type Running = Pin<Box<dyn Future<Output = Verdict>>>;
+
+impl Case {
+    /// The group and the claim: `fencing::token_grows_after_expiry`.
+    pub fn name(&self) -> String {
+        format!("{}::{}", self.group, self.name)
+    }
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name())
+    }
+}
+
+/// What a case needs of a store. A store that rules it out has the case ignored, with the reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Grants in the order of arrival.
+    Fifo,
+    /// No such order, so that asking for it must be refused.
+    NoFifo,
+    /// Semaphores.
+    Permits,
+    /// No semaphores, so that asking for one must be refused.
+    NoPermits,
+    /// Tokens that mean something.
+    Tokens,
+    /// Claims that end with their lease, though their client lives.
+    LeaseEnd,
+    /// A store that other processes reach.
+    Processes,
+}
+
+impl Need {
+    /// Why the store rules it out, if it does.
+    pub(crate) fn missing_in(self, given: &Guarantees, address: Option<&str>) -> Option<String> {
+        let met = match self {
+            Self::Fifo => given.fairness >= Fairness::Fifo,
+            Self::NoFifo => given.fairness < Fairness::Fifo,
+            Self::Permits => given.permits >= Permits::Counted,
+            Self::NoPermits => given.permits < Permits::Counted,
+            Self::Tokens => given.fencing > Fencing::None,
+            Self::LeaseEnd => given.orphan_release == OrphanRelease::LeaseEnd,
+            Self::Processes => given.scope > Scope::Process && address.is_some(),
+        };
+        let (what, is) = match self {
+            Self::Fifo | Self::NoFifo => ("order of grants", given.fairness.to_string()),
+            Self::Permits | Self::NoPermits => ("semaphores", given.permits.to_string()),
+            Self::Tokens => ("fencing tokens", given.fencing.to_string()),
+            Self::LeaseEnd => ("a dead holder's lock is free", given.orphan_release.to_string()),
+            Self::Processes if address.is_none() => ("reach", "no address for a child".to_owned()),
+            Self::Processes => ("reach", given.scope.to_string()),
+        };
+        (!met).then(|| format!("{what}: {is}"))
+    }
+}

@@ -1,0 +1,256 @@
+//! The verbs of the contract, one by one.
+
+use std::time::Duration;
+
+use dlock_core::{ErrorKind, Mode, Renewed};
+
+use crate::{
+    Verdict,
+    context::{Cx, pass},
+    stop::{ensure, ensure_eq},
+    verbs::{alone, ask, downgrade, leased, queue, release, release_in_vain, renew, take, tried},
+};
+
+pub(crate) async fn a_free_lock_is_granted_at_once(cx: Cx) -> Verdict {
+    let (backend, name) = (cx.backend().await?, cx.name("lock"));
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let request = ask(&name, mode);
+        let grant = take(&backend, &request).await?;
+        let now = backend.clock().now();
+        ensure_eq!(grant.tokens, 1, "the tokens");
+        ensure!(grant.since <= now, "the lease begins {:?} from now", grant.since.since(now));
+        release(&backend, &request).await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_held_lock_is_queued_for_in_order(cx: Cx) -> Verdict {
+    let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
+    let requests = [(); 4].map(|()| alone(&name));
+    take(&a, &requests[0]).await?;
+    for (i, request) in requests.iter().enumerate().skip(1) {
+        queue(if i % 2 == 0 { &a } else { &b }, request).await?;
+    }
+    let waiting: Vec<_> = b.inspect(&name).await?.waiters.iter().map(|c| c.claim).collect();
+    ensure_eq!(waiting, requests[1..].iter().map(|r| r.claim).collect::<Vec<_>>(), "the queue");
+    for (request, next) in requests.iter().zip(&requests[1..]) {
+        release(&a, request).await?;
+        let holders = a.inspect(&name).await?.holders;
+        let holders: Vec<_> = holders.iter().map(|c| c.claim).collect();
+        ensure_eq!(holders, [next.claim], "the holders after a release");
+    }
+    release(&b, &requests[3]).await
+}
+
+pub(crate) async fn busy_leaves_no_trace(cx: Cx) -> Verdict {
+    let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
+    let (holder, busy) = (alone(&name), alone(&name));
+    take(&a, &holder).await?;
+    let before = a.inspect(&name).await?;
+    for _ in 0..3 {
+        ensure!(tried(&b, &busy).await?.is_none(), "a held lock is free");
+    }
+    let after = a.inspect(&name).await?;
+    ensure_eq!(after.waiters, [], "the waiters after a try");
+    ensure_eq!(after.last_token, before.last_token, "the last token after a try");
+    release_in_vain(&b, &busy).await?;
+    release(&a, &holder).await?;
+    ensure!(a.inspect(&name).await?.is_free(), "a try that was busy has the lock");
+    Ok(())
+}
+
+pub(crate) async fn granted_answers_for_who_holds_it_already(cx: Cx) -> Verdict {
+    let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
+    let [first, second] = [alone(&name), alone(&name)];
+    take(&a, &first).await?;
+    queue(&b, &second).await?;
+    release(&a, &first).await?;
+    // Granted while nobody waited for it.
+    let grant = cx.within("the grant is told", b.granted(&second)).await??;
+    let again = cx.within("the grant is told again", b.granted(&second)).await??;
+    ensure_eq!(again.token, grant.token, "the token");
+    ensure_eq!(take(&b, &second).await?.token, grant.token, "the token of an acquire");
+    release(&b, &second).await
+}
+
+pub(crate) async fn a_waiter_whose_place_is_gone_is_told(cx: Cx) -> Verdict {
+    let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
+    let [holder, waiter] = [alone(&name), alone(&name)];
+    take(&a, &holder).await?;
+    queue(&b, &waiter).await?;
+    release(&a, &waiter).await?;
+    let told = cx.within("the loss of the place is told", b.granted(&waiter)).await?;
+    let error = told.err().ok_or("a claim that was withdrawn is granted")?;
+    ensure_eq!(error.kind(), ErrorKind::NotHeld, "{error}");
+    ensure_eq!(a.inspect(&name).await?.waiters, [], "the waiters");
+    release(&a, &holder).await
+}
+
+pub(crate) async fn a_release_withdraws_a_waiter(cx: Cx) -> Verdict {
+    let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
+    let [holder, first, second] = [alone(&name), alone(&name), alone(&name)];
+    take(&a, &holder).await?;
+    queue(&b, &first).await?;
+    queue(&b, &second).await?;
+    release(&b, &first).await?;
+    release_in_vain(&b, &first).await?;
+    release(&a, &holder).await?;
+    cx.within("the other waiter is granted", b.granted(&second)).await??;
+    release(&b, &second).await
+}
+
+pub(crate) async fn a_release_lets_in_one(cx: Cx) -> Verdict {
+    let (backend, name) = (cx.backend().await?, cx.name("lock"));
+    let requests = [(); 5].map(|()| alone(&name));
+    take(&backend, &requests[0]).await?;
+    for request in &requests[1..] {
+        queue(&backend, request).await?;
+    }
+    for (left, request) in (0..5).rev().zip(&requests) {
+        release(&backend, request).await?;
+        let state = backend.inspect(&name).await?;
+        let seen = (state.holders.len(), state.waiters.len());
+        ensure_eq!(seen, (left.min(1), left.max(1) - 1), "holders and waiters");
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_withdrawal_lets_in_who_now_fits(cx: Cx) -> Verdict {
+    let (backend, name) = (cx.backend().await?, cx.name("lock"));
+    let [first, second] = [(); 2].map(|()| ask(&name, Mode::Shared));
+    let writer = alone(&name);
+    take(&backend, &first).await?;
+    queue(&backend, &writer).await?;
+    queue(&backend, &second).await?;
+    release(&backend, &writer).await?;
+    let holders = backend.inspect(&name).await?.holders.len();
+    ensure_eq!(holders, 2, "the readers after the writer between them withdrew");
+    release(&backend, &second).await?;
+    release(&backend, &first).await
+}
+
+pub(crate) async fn a_downgrade_lets_in_who_now_fits(cx: Cx) -> Verdict {
+    let (backend, name) = (cx.backend().await?, cx.name("lock"));
+    let (writer, reader) = (alone(&name), ask(&name, Mode::Shared));
+    take(&backend, &writer).await?;
+    queue(&backend, &reader).await?;
+    ensure_eq!(downgrade(&backend, &writer).await?, Renewed::Kept, "the downgrade");
+    ensure_eq!(backend.inspect(&name).await?.holders.len(), 2, "the readers after a downgrade");
+    release(&backend, &writer).await?;
+    release(&backend, &reader).await
+}
+
+pub(crate) async fn who_is_not_there_is_not_renewed(cx: Cx) -> Verdict {
+    let (backend, name) = (cx.backend().await?, cx.name("lock"));
+    let [holder, never, gone] = [alone(&name), alone(&name), alone(&name)];
+    take(&backend, &gone).await?;
+    release(&backend, &gone).await?;
+    ensure_eq!(renew(&backend, &gone, gone.lease).await?, Renewed::Lost, "a released claim");
+    ensure!(backend.inspect(&name).await?.is_free(), "a renewal takes a free lock");
+    take(&backend, &holder).await?;
+    ensure_eq!(renew(&backend, &never, never.lease).await?, Renewed::Lost, "an unknown claim");
+    ensure_eq!(renew(&backend, &holder, holder.lease).await?, Renewed::Kept, "the holder");
+    release(&backend, &holder).await
+}
+
+pub(crate) async fn inspect_tells_what_is(cx: Cx) -> Verdict {
+    let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
+    let modes = [Mode::Shared, Mode::Shared, Mode::Exclusive, Mode::Shared];
+    let requests = modes.map(|mode| leased(ask(&name, mode), Duration::from_secs(100)));
+    let tokens = [take(&a, &requests[0]).await?.token, take(&b, &requests[1]).await?.token];
+    queue(&a, &requests[2]).await?;
+    queue(&b, &requests[3]).await?;
+    for backend in [&a, &b] {
+        let state = backend.inspect(&name).await?;
+        let seen: Vec<_> = (state.holders.iter().chain(&state.waiters))
+            .map(|claim| (claim.claim, claim.mode, claim.token))
+            .collect();
+        let known = [Some(tokens[0]), Some(tokens[1]), None, None];
+        let expected: Vec<_> =
+            requests.iter().zip(known).map(|(r, token)| (r.claim, r.mode, token)).collect();
+        ensure_eq!(seen, expected, "what is seen");
+        ensure_eq!(state.holders.len(), 2, "the holders");
+        for claim in state.holders.iter().chain(&state.waiters) {
+            let lease = Duration::from_secs(100);
+            let fits = claim.remaining <= lease && claim.remaining > lease / 4;
+            ensure!(fits, "{:?} of {lease:?} remain", claim.remaining);
+        }
+        ensure!(state.last_token >= Some(tokens[1]), "{:?}", state.last_token);
+    }
+    for request in requests.iter().rev() {
+        release(&a, request).await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn inspect_changes_nothing(cx: Cx) -> Verdict {
+    let (backend, name) = (cx.backend().await?, cx.name("lock"));
+    let unknown = cx.name("unknown");
+    for _ in 0..2 {
+        let state = backend.inspect(&unknown).await?;
+        ensure!(state.is_free(), "nobody asked for it, and {state:?}");
+    }
+    let (dead, waiter) = (leased(alone(&name), cx.lease()), alone(&name));
+    take(&backend, &dead).await?;
+    queue(&backend, &waiter).await?;
+    pass(cx.lease() * 2).await;
+    let state = backend.inspect(&name).await?;
+    let stays = state.holders.iter().all(|claim| claim.claim != dead.claim);
+    ensure!(stays, "a lease that ended is shown: {state:?}");
+    cx.within("the waiter is granted", backend.granted(&waiter)).await??;
+    release(&backend, &waiter).await
+}
+
+pub(crate) async fn a_waiter_learns_that_a_lease_ended(cx: Cx) -> Verdict {
+    let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
+    let (dead, waiter) = (leased(alone(&name), cx.lease() * 2), alone(&name));
+    let first = take(&a, &dead).await?;
+    queue(&b, &waiter).await?;
+    let grant = cx.within("the waiter is granted", b.granted(&waiter)).await??;
+    ensure!(grant.token > first.token, "{grant:?} after {first:?}");
+    release_in_vain(&a, &dead).await?;
+    release(&b, &waiter).await
+}
+
+pub(crate) async fn a_waiter_keeps_its_place_for_as_long_as_it_waits(cx: Cx) -> Verdict {
+    let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
+    let (holder, waiter) = (alone(&name), leased(alone(&name), cx.lease() * 4));
+    let last = alone(&name);
+    take(&a, &holder).await?;
+    queue(&b, &waiter).await?;
+    queue(&a, &last).await?;
+    let (grant, released) =
+        tokio::join!(cx.within("the waiter is granted", b.granted(&waiter)), async {
+            pass(cx.lease() * 8).await;
+            release(&a, &holder).await
+        });
+    released?;
+    grant??;
+    release(&b, &waiter).await?;
+    cx.within("the last is granted", a.granted(&last)).await??;
+    release(&a, &last).await
+}
+
+pub(crate) async fn no_wake_up_is_lost(cx: Cx) -> Verdict {
+    let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
+    let mut held = alone(&name);
+    take(&a, &held).await?;
+    for round in 0..cx.effort(60) {
+        let backend = if round % 2 == 0 { &b } else { &a };
+        let next = alone(&name);
+        queue(backend, &next).await?;
+        // The wait begins before, after, or while the lock is released.
+        let waiting = cx.within("the waiter learns of its grant", backend.granted(&next));
+        let releasing = async {
+            for _ in 0..round % 4 {
+                tokio::task::yield_now().await;
+            }
+            release(&a, &held).await
+        };
+        let (grant, released) = tokio::join!(waiting, releasing);
+        released?;
+        grant??;
+        held = next;
+    }
+    release(&a, &held).await
+}

@@ -1,0 +1,210 @@
+//! Bad input and bad weather: typed errors that say what to do, and nothing half done.
+
+use std::time::Duration;
+
+use dlock_core::{
+    ConfigIssue, Error, ErrorKind, Exclusion, Fencing, Guarantees, LockOptions, Locks, Renew, Scope,
+};
+
+use crate::{
+    Stop, Verdict,
+    context::{Cx, now},
+    meddle::Meddled,
+    stop::{ensure, ensure_eq},
+    suite::runtime,
+};
+
+pub(crate) async fn leases_out_of_range_are_refused(cx: Cx) -> Verdict {
+    let locks = cx.locks().await?;
+    let longest = LockOptions::MAX_LEASE;
+    for lease in [
+        Duration::ZERO,
+        Duration::from_nanos(1),
+        LockOptions::MIN_LEASE - Duration::from_nanos(1),
+        longest + Duration::from_nanos(1),
+        Duration::MAX,
+    ] {
+        let refused = locks.with_options(LockOptions::new().with_lease(lease)).err();
+        explains(refused, ErrorKind::Config(ConfigIssue::Lease), "")?;
+    }
+    let name = cx.name("lock");
+    for lease in [LockOptions::MIN_LEASE, longest] {
+        let locks = locks.with_options(cx.steady().with_lease(lease))?;
+        locks.mutex(&name)?.lock().await?.release().await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn renewal_for_less_than_the_lease_is_refused(cx: Cx) -> Verdict {
+    let locks = cx.locks().await?;
+    for limit in [Duration::ZERO, Duration::from_secs(1)] {
+        let options = LockOptions::new().with_renew(Renew::For(limit));
+        let refused = locks.with_options(options).err();
+        explains(refused, ErrorKind::Config(ConfigIssue::Renewal), "Renew::Never")?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_wait_of_zero_is_one_attempt(cx: Cx) -> Verdict {
+    let (a, b, name) = cx.pair().await?;
+    let guard = a.mutex(&name)?.lock_timeout(Duration::ZERO).await?;
+    let refused = b.mutex(&name)?.lock_timeout(Duration::ZERO).await.err();
+    explains(refused, ErrorKind::Timeout, name.as_str())?;
+    let refused = b.rw(&name)?.read().lock_timeout(Duration::ZERO).await.err();
+    explains(refused, ErrorKind::Timeout, name.as_str())?;
+    cx.waiters(b.backend(), &name, 0).await?;
+    guard.release().await?;
+    Ok(())
+}
+
+pub(crate) async fn an_endless_wait_does_not_overflow(cx: Cx) -> Verdict {
+    let (a, b, name) = cx.pair().await?;
+    for wait in [Duration::MAX, Duration::from_secs(u64::MAX), Duration::from_secs(1 << 40)] {
+        let guard = a.mutex(&name)?.lock_timeout(wait).await?;
+        let mutex = b.mutex(&name)?;
+        let waiting = cx.within("the waiter gets the lock", mutex.lock_timeout(wait));
+        let (next, released) = tokio::join!(waiting, guard.release());
+        released?;
+        next??.release().await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn without_a_runtime_it_is_an_error(cx: Cx) -> Verdict {
+    let backend = cx.backend().await?;
+    let made = std::thread::spawn(move || Locks::over(backend).err()).join();
+    let refused = made.map_err(|_| Stop::failed("making locks without a runtime panics"))?;
+    explains(refused, ErrorKind::Config(ConfigIssue::Runtime), "tokio")
+}
+
+pub(crate) async fn with_its_runtime_gone_it_is_an_error(cx: Cx) -> Verdict {
+    let (other, inner) = (runtime()?, cx.clone());
+    let making = other.spawn(async move { inner.locks().await });
+    let locks = cx.within("the locks are made", making).await???;
+    other.shutdown_background();
+    let (name, end) = (cx.name("lock"), now().saturating_add(cx.bound()));
+    loop {
+        // The runtime ends in the background.
+        let mutex = locks.mutex(&name)?;
+        let taken = cx.within("the lock is refused or granted", mutex.try_lock()).await?;
+        match taken {
+            Err(error) => {
+                let runtime = ErrorKind::Config(ConfigIssue::Runtime);
+                let known = error.kind() == runtime || error.kind() == ErrorKind::Unavailable;
+                ensure!(known, "{error:?}");
+                break;
+            }
+            Ok(guard) => drop(guard),
+        }
+        ensure!(now() < end, "locks whose runtime has gone are granted and never renewed");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+pub(crate) async fn after_a_shutdown_all_is_refused(cx: Cx) -> Verdict {
+    let (a, b, name) = cx.pair().await?;
+    drop(a.mutex(&name)?.lock().await?);
+    a.shutdown(cx.bound()).await?;
+    // Nothing is under way any more.
+    let free = b.inspect(&name).await?.is_free();
+    ensure!(free, "a shutdown returns before the last release has reached the store");
+    let shut = ErrorKind::Config(ConfigIssue::ShutDown);
+    for locks in [&a, &a.clone(), &a.without_handoff()] {
+        explains(locks.mutex(&name)?.lock().await.err(), shut, "")?;
+        explains(locks.mutex(&name)?.try_lock().await.err(), shut, "")?;
+        explains(locks.rw(&name)?.read().lock().await.err(), shut, "")?;
+        explains(locks.multi([&name, &cx.name("b")])?.lock().await.err(), shut, "")?;
+    }
+    b.mutex(&name)?.lock().await?.release().await?;
+    Ok(())
+}
+
+pub(crate) async fn a_shutdown_waits_for_guards(cx: Cx) -> Verdict {
+    let (a, b, name) = cx.pair().await?;
+    let guard = a.mutex(&name)?.lock().await?;
+    let early = a.shutdown(Duration::from_millis(30)).await.err();
+    explains(early, ErrorKind::Timeout, "1")?;
+    guard.check()?;
+    let (released, ended) = tokio::join!(guard.release(), a.shutdown(cx.bound()));
+    released?;
+    ended?;
+    b.mutex(&name)?.lock().await?.release().await?;
+    Ok(())
+}
+
+pub(crate) async fn an_error_names_lock_store_and_remedy(cx: Cx) -> Verdict {
+    let (a, b, name) = cx.pair().await?;
+    let guard = a.mutex(&name)?.lock().await?;
+    let error = b.mutex(&name)?.lock_timeout(Duration::from_millis(5)).await.err();
+    let error = error.ok_or("a held lock is granted")?;
+    ensure_eq!(error.lock(), Some(&name), "the lock of {error}");
+    ensure!(error.operation().is_some(), "no operation in {error}");
+    let text = error.to_string();
+    ensure!(text.contains(name.as_str()) && !text.ends_with('.'), "{text}");
+    guard.release().await?;
+    Ok(())
+}
+
+pub(crate) async fn a_store_out_of_reach_is_unavailable(cx: Cx) -> Verdict {
+    let meddled = Meddled::new(cx.backend().await?);
+    let locks = cx.locks_over(meddled.clone(), cx.brief())?;
+    let name = cx.name("lock");
+    meddled.unreachable(true);
+    let tried = locks.mutex(&name)?.try_lock().await;
+    explains(tried.err(), ErrorKind::Unavailable, name.as_str())?;
+    let mutex = locks.mutex(&name)?;
+    let waited = cx.within("the wait ends after one lease", mutex.lock()).await?;
+    explains(waited.err(), ErrorKind::Unavailable, locks.backend().store())?;
+    meddled.unreachable(false);
+    locks.mutex(&name)?.lock().await?.release().await?;
+    Ok(())
+}
+
+pub(crate) async fn a_store_that_comes_back_in_time_is_waited_for(cx: Cx) -> Verdict {
+    let meddled = Meddled::new(cx.backend().await?);
+    let locks = cx.locks_over(meddled.clone(), cx.steady())?;
+    let name = cx.name("lock");
+    meddled.unreachable(true);
+    let mutex = locks.mutex(&name)?;
+    let back = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        meddled.unreachable(false);
+    };
+    let (guard, ()) = tokio::join!(mutex.lock(), back);
+    guard?.release().await?;
+    Ok(())
+}
+
+pub(crate) async fn what_is_not_given_can_be_demanded_and_is_refused(cx: Cx) -> Verdict {
+    let (a, b) = (cx.locks().await?, cx.locks().await?);
+    ensure_eq!(a.guarantees(), b.guarantees(), "the guarantees of two clients");
+    ensure_eq!(a.backend().store(), b.backend().store(), "the store of two clients");
+    a.require(&Guarantees::WEAKEST)?;
+    a.require(&cx.guarantees())?;
+    let most = Guarantees::WEAKEST
+        .with_exclusion(Exclusion::Failover)
+        .with_fencing(Fencing::Durable)
+        .with_scope(Scope::Network);
+    let all_given = most.check_given(&cx.guarantees()).is_ok();
+    match a.require(&most) {
+        Ok(()) => ensure!(all_given, "a guarantee that is not given is accepted"),
+        Err(error) => {
+            ensure!(!all_given, "{error}");
+            explains(Some(error), ErrorKind::Config(ConfigIssue::Guarantee), "needed")?;
+        }
+    }
+    Ok(())
+}
+
+/// That it is this error, and that its text says so, and so much as a remedy.
+#[track_caller]
+fn explains(error: Option<Error>, kind: ErrorKind, says: &str) -> Verdict {
+    let error = error.ok_or_else(|| Stop::failed(format!("no error where {kind:?} is due")))?;
+    ensure_eq!(error.kind(), kind, "{error}");
+    let text = error.to_string();
+    ensure!(text.contains(says), "{text:?} does not say {says:?}");
+    // What is wrong, and what to do about it.
+    ensure!(text.contains(": ") || text.contains("; "), "no remedy in {text:?}");
+    Ok(())
+}

@@ -1,0 +1,223 @@
+//! Leases: kept by renewal, ended by the store's clock.
+
+use std::time::Duration;
+
+use dlock_core::{DynBackend, Instant, LockName, Renew, Renewal, Renewed};
+
+use crate::{
+    Stop, Verdict,
+    context::{Cx, now, pass},
+    crew::Crew,
+    meddle::Meddled,
+    stop::{ensure, ensure_eq},
+    suite::runtime,
+    verbs::{alone, leased, queue, release, release_in_vain, renew, take, tried},
+};
+
+/// A lease that is renewed often enough on a machine that stands still for a moment.
+const RENEWED: Duration = Duration::from_millis(1500);
+
+pub(crate) async fn a_lease_that_ends_lets_the_next_in(cx: Cx) -> Verdict {
+    let (a, locks, name) = (cx.backend().await?, cx.locks().await?, cx.name("lock"));
+    let dead = leased(alone(&name), cx.lease());
+    take(&a, &dead).await?;
+    locks.mutex(&name)?.lock().await?.release().await?;
+    release_in_vain(&a, &dead).await
+}
+
+pub(crate) async fn a_try_takes_a_lock_whose_lease_ended(cx: Cx) -> Verdict {
+    let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
+    let (dead, next) = (leased(alone(&name), cx.lease()), alone(&name));
+    let first = take(&a, &dead).await?;
+    pass(cx.lease() * 2).await;
+    let second = tried(&b, &next).await?.ok_or("the lock of a lease that ended is busy")?;
+    ensure!(second.token > first.token, "{second:?} after {first:?}");
+    release_in_vain(&a, &dead).await?;
+    release(&b, &next).await
+}
+
+pub(crate) async fn a_held_lock_outlives_its_lease(cx: Cx) -> Verdict {
+    let locks = cx.locks_with(cx.steady().with_lease(RENEWED)).await?;
+    let (other, name) = (cx.locks().await?, cx.name("lock"));
+    let guard = locks.mutex(&name)?.lock().await?;
+    let end = now().saturating_add(RENEWED * 2);
+    while now() < end {
+        pass(RENEWED / 10).await;
+        guard.check()?;
+        ensure!(other.mutex(&name)?.try_lock().await?.is_none(), "a renewed lock is free");
+    }
+    guard.release().await?;
+    Ok(())
+}
+
+pub(crate) async fn many_locks_are_renewed_together(cx: Cx) -> Verdict {
+    let meddled = Meddled::new(cx.backend().await?);
+    let locks = cx.locks_over(meddled.clone(), cx.steady().with_lease(RENEWED))?;
+    let mut guards = Vec::new();
+    for i in 0..30 {
+        guards.push(locks.mutex(cx.name(&i.to_string()))?.lock().await?);
+    }
+    pass(RENEWED * 2).await;
+    for guard in guards {
+        guard.check()?;
+        guard.release().await?;
+    }
+    ensure!(meddled.largest_batch() > 1, "thirty locks are renewed one by one");
+    Ok(())
+}
+
+pub(crate) async fn without_renewal_the_lock_ends_with_its_lease(cx: Cx) -> Verdict {
+    ends_by_itself(&cx, Renew::Never).await
+}
+
+pub(crate) async fn renewal_ends_at_its_limit(cx: Cx) -> Verdict {
+    ends_by_itself(&cx, Renew::For(cx.lease() * 2)).await
+}
+
+async fn ends_by_itself(cx: &Cx, renew: Renew) -> Verdict {
+    let locks = cx.locks_with(cx.brief().with_renew(renew)).await?;
+    let (other, name) = (cx.locks().await?, cx.name("lock"));
+    let guard = locks.mutex(&name)?.lock().await?;
+    cx.within("the guard is lost", guard.lost()).await?;
+    ensure!(guard.check().is_err(), "a lost guard passes the check");
+    other.mutex(&name)?.lock().await?.release().await?;
+    Ok(())
+}
+
+pub(crate) async fn a_client_that_dies_lets_go(cx: Cx) -> Verdict {
+    let (other, name) = (cx.locks().await?, cx.name("lock"));
+    let doomed = runtime()?;
+    let (inner, lock) = (cx.clone(), name.clone());
+    let task = doomed.spawn(async move {
+        let locks = inner.locks_with(inner.brief()).await?;
+        let guard = locks.mutex(&lock)?.lock().await?;
+        let token = guard.token();
+        // Neither released nor dropped, as in a process that is killed.
+        std::mem::forget((guard, locks));
+        Ok::<_, Stop>(token)
+    });
+    let first = cx.within("the doomed client has the lock", task).await???;
+    doomed.shutdown_background();
+    let guard = other.mutex(&name)?.lock().await?;
+    ensure!(guard.token() > first, "the token does not grow over a dead client");
+    guard.release().await?;
+    Ok(())
+}
+
+pub(crate) async fn what_has_ended_is_not_renewed(cx: Cx) -> Verdict {
+    let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
+    let (dead, next) = (leased(alone(&name), cx.lease()), alone(&name));
+    take(&a, &dead).await?;
+    pass(cx.lease() * 2).await;
+    ensure_eq!(renew(&a, &dead, dead.lease).await?, Renewed::Lost, "a renewal after the end");
+    take(&b, &next).await?;
+    ensure_eq!(renew(&a, &dead, dead.lease).await?, Renewed::Lost, "a renewal of another's lock");
+    release(&b, &next).await
+}
+
+pub(crate) async fn a_renewal_starts_the_lease_anew(cx: Cx) -> Verdict {
+    let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
+    let (held, next) = (leased(alone(&name), cx.lease() * 4), alone(&name));
+    take(&a, &held).await?;
+    ensure_eq!(renew(&a, &held, Duration::from_secs(300)).await?, Renewed::Kept, "the renewal");
+    pass(cx.lease() * 5).await;
+    ensure!(tried(&b, &next).await?.is_none(), "a renewed lease ended at its first end");
+    ensure_eq!(renew(&a, &held, cx.lease()).await?, Renewed::Kept, "the second renewal");
+    cx.free(&b, &name).await
+}
+
+pub(crate) async fn renewals_are_answered_one_by_one(cx: Cx) -> Verdict {
+    let (backend, names) = (cx.backend().await?, [cx.name("a"), cx.name("b"), cx.name("c")]);
+    let [held, gone, never] = names.each_ref().map(alone);
+    let also_held = alone(&cx.name("d"));
+    for request in [&held, &gone, &also_held] {
+        take(&backend, request).await?;
+    }
+    release(&backend, &gone).await?;
+    let renewals = [&gone, &held, &never, &also_held].map(|request| Renewal {
+        claim: request.as_claim(),
+        mode: request.mode,
+        lease: request.lease,
+    });
+    let answers = backend.renew(&renewals).await?;
+    use Renewed::{Kept, Lost};
+    ensure_eq!(answers, [Lost, Kept, Lost, Kept], "the answers");
+    ensure_eq!(backend.renew(&[]).await?, [], "the answers to nothing");
+    release(&backend, &held).await?;
+    release(&backend, &also_held).await
+}
+
+pub(crate) async fn a_waiter_without_a_sign_of_life_leaves_the_queue(cx: Cx) -> Verdict {
+    let (a, locks, name) = (cx.backend().await?, cx.locks().await?, cx.name("lock"));
+    let (holder, dead) = (alone(&name), leased(alone(&name), cx.lease()));
+    take(&a, &holder).await?;
+    queue(&a, &dead).await?;
+    let mutex = locks.mutex(&name)?;
+    let mut crew = Crew::new();
+    crew.go(async move { Ok(mutex.lock().await?.release().await.map(|_| ())?) });
+    cx.until("the living waits alone", || async {
+        let waiters = a.inspect(&name).await?.waiters;
+        Ok(waiters.len() == 1 && waiters[0].claim != dead.claim)
+    })
+    .await?;
+    release(&a, &holder).await?;
+    crew.done(&cx).await
+}
+
+pub(crate) async fn belief_ends_before_the_next_is_let_in(cx: Cx) -> Verdict {
+    let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
+    let dead = leased(alone(&name), cx.lease());
+    let grant = take(&a, &dead).await?;
+    let believed = grant.since.saturating_add(dead.lease);
+    none_before(&cx, &a, &b, &name, believed).await
+}
+
+pub(crate) async fn belief_in_a_lock_handed_over_ends_before_the_next_is_let_in(cx: Cx) -> Verdict {
+    let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
+    let (holder, dead) = (alone(&name), leased(alone(&name), cx.lease() * 2));
+    take(&a, &holder).await?;
+    queue(&a, &dead).await?;
+    let (grant, released) =
+        tokio::join!(cx.within("the waiter is granted", a.granted(&dead)), async {
+            release(&b, &holder).await
+        });
+    released?;
+    let believed = grant??.since.saturating_add(dead.lease);
+    none_before(&cx, &a, &b, &name, believed).await
+}
+
+/// Looks until the store has ended the hold, which must not be before the holder stops to believe.
+async fn none_before(
+    cx: &Cx,
+    holders: &DynBackend,
+    other: &DynBackend,
+    name: &LockName,
+    believed: Instant,
+) -> Verdict {
+    let ending = async {
+        while !other.inspect(name).await?.holders.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        Ok::<_, Stop>(holders.clock().now())
+    };
+    let ended = cx.within("the lease ends", ending).await??;
+    ensure!(ended >= believed, "ended {:?} before the belief did", believed.since(ended));
+    let next = alone(name);
+    tried(other, &next).await?.ok_or("a lock without a holder is busy")?;
+    release(other, &next).await
+}
+
+pub(crate) async fn what_remains_is_at_most_the_lease(cx: Cx) -> Verdict {
+    let locks = cx.locks_with(cx.steady().with_lease(RENEWED)).await?;
+    let name = cx.name("lock");
+    let guard = locks.mutex(&name)?.lock().await?;
+    for _ in 0..20 {
+        ensure!(guard.remaining() <= RENEWED, "{:?} remain", guard.remaining());
+        if let Some(holder) = locks.inspect(&name).await?.holders.first() {
+            ensure!(holder.remaining <= RENEWED, "the store says {:?}", holder.remaining);
+        }
+        pass(RENEWED / 20).await;
+    }
+    guard.release().await?;
+    Ok(())
+}

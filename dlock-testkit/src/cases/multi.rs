@@ -1,0 +1,253 @@
+//! All of several locks or none.
+
+use std::collections::BTreeMap;
+
+use dlock_core::{Acquired, ConfigIssue, ErrorKind, LockName, Locks, Multi};
+
+use crate::{
+    Verdict,
+    context::Cx,
+    crew::Crew,
+    stop::{ensure, ensure_eq},
+    verbs::{alone, release, take, take_away, trying},
+};
+
+pub(crate) async fn it_takes_all_and_frees_all(cx: Cx) -> Verdict {
+    let (a, b, names) = three(&cx).await?;
+    let guard = a.multi(&names)?.lock().await?;
+    for name in &names {
+        ensure!(b.mutex(name)?.try_lock().await?.is_none(), "{name} is free");
+    }
+    guard.check()?;
+    guard.release().await?;
+    for name in &names {
+        b.mutex(name)?.try_lock().await?.ok_or("one of several is not freed")?.release().await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_try_takes_none_when_one_is_busy(cx: Cx) -> Verdict {
+    let (a, b, names) = three(&cx).await?;
+    for busy in &names {
+        let held = b.mutex(busy)?.lock().await?;
+        ensure!(a.multi(&names)?.try_lock().await?.is_none(), "one of three is held");
+        for name in names.iter().filter(|name| *name != busy) {
+            let free = b.mutex(name)?.try_lock().await?;
+            free.ok_or("a try that failed keeps one")?.release().await?;
+        }
+        held.release().await?;
+    }
+    a.multi(&names)?.try_lock().await?.ok_or("all are free")?.release().await?;
+    Ok(())
+}
+
+pub(crate) async fn it_waits_for_all(cx: Cx) -> Verdict {
+    let (a, b, names) = three(&cx).await?;
+    let held = [b.mutex(&names[0])?.lock().await?, b.mutex(&names[2])?.lock().await?];
+    let (multi, mut crew) = (a.multi(&names)?, Crew::new());
+    crew.go(async move {
+        let guard = multi.lock().await?;
+        guard.check()?;
+        guard.release().await?;
+        Ok(())
+    });
+    cx.until("it waits", || async { Ok(b.inspect(&names[0]).await?.waiters.len() == 1) }).await?;
+    for guard in held {
+        guard.release().await?;
+    }
+    crew.done(&cx).await
+}
+
+pub(crate) async fn opposite_orders_do_not_deadlock(cx: Cx) -> Verdict {
+    let (a, b, names) = three(&cx).await?;
+    let mut crew = Crew::new();
+    for (i, locks) in [&a, &b, &a, &b].into_iter().enumerate() {
+        let mut order = names.to_vec();
+        order.rotate_left(i % 3);
+        if i % 2 == 0 {
+            order.reverse();
+        }
+        let (multi, rounds) = (locks.multi(&order)?, cx.effort(8));
+        crew.go(async move {
+            for _ in 0..rounds {
+                let guard = multi.lock().await?;
+                tokio::task::yield_now().await;
+                guard.release().await?;
+            }
+            Ok(())
+        });
+    }
+    // Single locks of the same names in between.
+    for name in &names {
+        let (mutex, rounds) = (b.mutex(name)?, cx.effort(8));
+        crew.go(async move {
+            for _ in 0..rounds {
+                mutex.lock().await?.release().await?;
+            }
+            Ok(())
+        });
+    }
+    crew.done(&cx).await
+}
+
+pub(crate) async fn repeated_names_are_one(cx: Cx) -> Verdict {
+    let (a, b, [one, two, _]) = three(&cx).await?;
+    let multi = a.multi([&one, &two, &one, &one])?;
+    let mut names = [one.clone(), two];
+    names.sort();
+    ensure_eq!(multi.names(), names, "the names");
+    multi.lock().await?.release().await?;
+    b.mutex(&one)?.try_lock().await?.ok_or("a repeated name is not freed")?.release().await?;
+    Ok(())
+}
+
+pub(crate) async fn it_has_a_token_for_each_name(cx: Cx) -> Verdict {
+    let (a, b, names) = three(&cx).await?;
+    let mut last = BTreeMap::new();
+    for locks in [&a, &b, &a] {
+        let guard = locks.multi(&names)?.lock().await?;
+        let tokens = guard.tokens();
+        ensure_eq!(tokens.len(), 3, "the tokens");
+        let largest = tokens.iter().map(|(_, token)| *token).max();
+        ensure_eq!(Some(guard.token()), largest, "the token of all");
+        for (name, token) in tokens {
+            let before = last.insert(name.clone(), token);
+            ensure!(before < Some(token), "{name}: {before:?}, then {token:?}");
+        }
+        guard.release().await?;
+        for name in &names {
+            let guard = b.mutex(name)?.lock().await?;
+            ensure!(last.insert(name.clone(), guard.token()) < Some(guard.token()), "{name}");
+            guard.release().await?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_wait_that_ends_leaves_none(cx: Cx) -> Verdict {
+    let (a, b, names) = three(&cx).await?;
+    let held = b.mutex(&names[1])?.lock().await?;
+    let wait = std::time::Duration::from_millis(50);
+    let error = a.multi(&names)?.lock_timeout(wait).await.err().ok_or("one of three is held")?;
+    ensure_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+    for name in [&names[0], &names[2]] {
+        cx.free(b.backend(), name).await?;
+    }
+    cx.waiters(b.backend(), &names[1], 0).await?;
+    held.release().await?;
+    Ok(())
+}
+
+pub(crate) async fn a_wait_that_ends_gives_back_what_it_had(cx: Cx) -> Verdict {
+    let (a, b, names) = three(&cx).await?;
+    let multi = a.multi(&names)?;
+    // Held by somebody else from the start, and to the end.
+    let [early, late] = [b.mutex(&names[1])?.lock().await?, b.mutex(&names[2])?.lock().await?];
+    let mut waiting = Box::pin(multi.lock());
+    let part = async {
+        cx.waiters(b.backend(), &names[1], 1).await?;
+        early.release().await?;
+        let granted = || async { Ok(!b.inspect(&names[1]).await?.holders.is_empty()) };
+        cx.until("it has one more of the names", granted).await
+    };
+    tokio::select! {
+        got = &mut waiting => return Err(crate::Stop::failed(format!("{got:?} of three"))),
+        had = part => had?,
+    }
+    // Time for it to learn of the grant.
+    let _ = tokio::time::timeout(std::time::Duration::from_millis(100), &mut waiting).await;
+    drop(waiting);
+    for name in [&names[0], &names[1]] {
+        cx.free(b.backend(), name).await?;
+    }
+    cx.waiters(b.backend(), &names[2], 0).await?;
+    late.release().await?;
+    Ok(())
+}
+
+pub(crate) async fn a_name_in_other_use_leaves_none(cx: Cx) -> Verdict {
+    let (a, b, names) = three(&cx).await?;
+    let held = alone(&names[1]);
+    let permit = crate::verbs::ask(&names[1], dlock_core::Mode::permits(1, 2)?);
+    take(b.backend(), &permit).await?;
+    for result in [a.multi(&names)?.try_lock().await, a.multi(&names)?.lock().await.map(Some)] {
+        let error = result.err().ok_or("a semaphore is taken as a mutex")?;
+        ensure_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Capacity), "{error}");
+        for name in [&names[0], &names[2]] {
+            cx.free(b.backend(), name).await?;
+        }
+    }
+    release(b.backend(), &permit).await?;
+    take(b.backend(), &held).await?;
+    release(b.backend(), &held).await
+}
+
+pub(crate) async fn it_is_lost_when_one_is(cx: Cx) -> Verdict {
+    let locks = cx.locks_with(cx.steady().with_lease(cx.lease() * 4)).await?;
+    let (_, b, names) = three(&cx).await?;
+    let guard = locks.multi(&names)?.lock().await?;
+    take_away(b.backend(), &names[1]).await?;
+    cx.within("the loss is told", guard.lost()).await?;
+    let error = guard.check().err().ok_or("a guard that lost one of three passes")?;
+    ensure_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    ensure_eq!(guard.release().await?, dlock_core::Released::AlreadyLost, "the release");
+    Ok(())
+}
+
+pub(crate) async fn it_reaches_over_two_stores(cx: Cx) -> Verdict {
+    let (here, name) = (cx.locks().await?, cx.name("here"));
+    let (backend, far) = cx.elsewhere().await?;
+    let there = cx.locks_over(backend, cx.steady())?;
+    // One name in both stores is two locks.
+    let both = || Multi::across([here.mutex(&name)?, there.mutex(&far)?, here.mutex(&far)?]);
+    let guard = both()?.lock().await?;
+    ensure_eq!(guard.tokens().len(), 3, "the tokens");
+    ensure!(there.mutex(&far)?.try_lock().await?.is_none(), "the far store's lock is free");
+    guard.release().await?;
+    let busy = there.mutex(&far)?.lock().await?;
+    ensure!(both()?.try_lock().await?.is_none(), "the far store's lock is held");
+    for name in [&name, &far] {
+        here.mutex(name)?.try_lock().await?.ok_or("a try that failed keeps one")?.release().await?;
+    }
+    busy.release().await?;
+    Ok(())
+}
+
+pub(crate) async fn no_names_are_refused(cx: Cx) -> Verdict {
+    let locks = cx.locks().await?;
+    let error = locks.multi([] as [&str; 0]).err().ok_or("a multi-lock over nothing")?;
+    ensure_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Empty), "{error}");
+    Ok(())
+}
+
+pub(crate) async fn several_acquires_are_answered_in_order(cx: Cx) -> Verdict {
+    let (backend, names) = (cx.backend().await?, [cx.name("a"), cx.name("b"), cx.name("c")]);
+    let held = alone(&names[1]);
+    take(&backend, &held).await?;
+    let queued = names.each_ref().map(alone);
+    let Some(answer) = backend.acquire_all(&queued) else { return Ok(()) };
+    let kind = |answer: &Acquired| match answer {
+        Acquired::Granted(_) => "granted",
+        Acquired::Queued => "queued",
+        _ => "busy",
+    };
+    let answers: Vec<_> = answer.await?.iter().map(kind).collect();
+    ensure_eq!(answers, ["granted", "queued", "granted"], "the answers");
+    for request in &queued {
+        release(&backend, request).await?;
+    }
+    let tried = names.each_ref().map(|name| trying(alone(name)));
+    let Some(answer) = backend.acquire_all(&tried) else { return Ok(()) };
+    for (answer, request) in answer.await?.iter().zip(&tried) {
+        match kind(answer) {
+            "granted" => release(&backend, request).await?,
+            "queued" => ensure!(false, "a claim that does not wait was queued"),
+            _ => {}
+        }
+    }
+    release(&backend, &held).await
+}
+
+async fn three(cx: &Cx) -> Result<(Locks, Locks, [LockName; 3]), crate::Stop> {
+    Ok((cx.locks().await?, cx.locks().await?, [cx.name("c"), cx.name("a"), cx.name("b")]))
+}

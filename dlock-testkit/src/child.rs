@@ -1,0 +1,120 @@
+//! The child's side of the cross-process cases: the test binary started again, doing what the
+//! parent writes to its standard input, one line at a time, and answering in one line each.
+//!
+//! ```text
+//! lock NAME LEASE_MS     -> held TOKEN         waits
+//! share NAME LEASE_MS    -> held TOKEN         as a reader
+//! check                  -> held TOKEN | lost
+//! release                -> released | already lost
+//! read FILE              -> N
+//! write FILE N           -> ok
+//! count NAME FILE TIMES  -> ok                 lock, read, write, release, again
+//! ```
+
+use std::{
+    io::{BufRead, Write},
+    path::Path,
+    time::Duration,
+};
+
+use dlock_core::{Guard, LockOptions, Locks, Released};
+
+use crate::{Stop, Store, suite::runtime};
+
+/// The address of the store. Its presence makes a process a child.
+pub(crate) const ADDRESS: &str = "DLOCK_TEST_CHILD_OF";
+
+pub(crate) fn is_one() -> bool {
+    std::env::var_os(ADDRESS).is_some()
+}
+
+/// Serves the parent until it closes the pipe.
+pub(crate) fn serve(store: &impl Store) -> ! {
+    let code = match served(store) {
+        Ok(()) => 0,
+        Err(stop) => {
+            eprintln!("child: {}", stop.into_text());
+            1
+        }
+    };
+    std::process::exit(code)
+}
+
+fn served(store: &impl Store) -> Result<(), Stop> {
+    let runtime = runtime()?;
+    let address = std::env::var(ADDRESS)?;
+    let locks = runtime.block_on(async { Locks::over(store.connect_to(&address).await?) })?;
+    let mut child = Child { locks, guard: None };
+    for line in std::io::stdin().lock().lines() {
+        let words: Vec<String> = line?.split(' ').map(str::to_owned).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let answer = match runtime.block_on(child.obey(&words)) {
+            Ok(answer) => answer,
+            Err(stop) => format!("error {}", stop.into_text().replace('\n', " ")),
+        };
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{answer}")?;
+        out.flush()?;
+    }
+    Ok(())
+}
+
+struct Child {
+    locks: Locks,
+    guard: Option<Guard>,
+}
+
+impl Child {
+    async fn obey(&mut self, words: &[&str]) -> Result<String, Stop> {
+        Ok(match *words {
+            ["lock", name, lease] => self.hold(self.with(lease)?.fair(name)?.lock().await?),
+            ["share", name, lease] => self.hold(self.with(lease)?.rw(name)?.read().lock().await?),
+            ["check"] => match self.held()?.check() {
+                Ok(token) => format!("held {token}"),
+                Err(_) => "lost".to_owned(),
+            },
+            ["release"] => match self.guard.take() {
+                None => return Err(Stop::failed("nothing is held")),
+                Some(guard) => match guard.release().await? {
+                    Released::Released => "released".to_owned(),
+                    _ => "already lost".to_owned(),
+                },
+            },
+            ["read", file] => read(file)?.to_string(),
+            ["write", file, number] => {
+                std::fs::write(file, number)?;
+                "ok".to_owned()
+            }
+            ["count", name, file, times] => {
+                for _ in 0..times.parse::<u32>()? {
+                    let guard = self.locks.mutex(name)?.lock().await?;
+                    let seen = read(file)?;
+                    tokio::task::yield_now().await;
+                    std::fs::write(file, (seen + 1).to_string())?;
+                    guard.release().await?;
+                }
+                "ok".to_owned()
+            }
+            _ => return Err(Stop::failed(format!("no such command: {words:?}"))),
+        })
+    }
+
+    fn with(&self, lease_ms: &str) -> Result<Locks, Stop> {
+        let lease = Duration::from_millis(lease_ms.parse()?);
+        Ok(self.locks.with_options(LockOptions::new().with_lease(lease))?)
+    }
+
+    fn hold(&mut self, guard: Guard) -> String {
+        let token = guard.token();
+        self.guard = Some(guard);
+        format!("held {token}")
+    }
+
+    fn held(&self) -> Result<&Guard, Stop> {
+        self.guard.as_ref().ok_or_else(|| Stop::failed("nothing is held"))
+    }
+}
+
+fn read(file: impl AsRef<Path>) -> Result<u64, Stop> {
+    Ok(std::fs::read_to_string(file)?.trim().parse()?)
+}

@@ -1,0 +1,225 @@
+//! What a case works with: clients, names, times, and the look at what it leaves.
+
+use std::{fmt::Display, sync::Arc, time::Duration};
+
+use dlock_core::{DynBackend, Guarantees, Instant, LockName, LockOptions, Locks};
+use parking_lot::Mutex;
+
+use crate::{Bounds, Case, Opened, Stop, Store, Verdict, stop::ensure};
+
+/// The lease of claims that must not end by themselves while a case runs. Longer than any bound,
+/// so that a claim that leaks is seen rather than ended.
+const STEADY: Duration = Duration::from_secs(300);
+
+/// How many times more the random cases do than by default.
+const EFFORT: &str = "DLOCK_TEST_EFFORT";
+
+/// What a case works with.
+#[derive(Clone)]
+pub(crate) struct Cx(Arc<Inner>);
+
+struct Inner {
+    case: String,
+    store: Arc<dyn Store>,
+    opened: Arc<dyn Opened>,
+    guarantees: Guarantees,
+    bounds: Bounds,
+    names: Mutex<Vec<(Arc<dyn Opened>, LockName)>>,
+}
+
+impl Cx {
+    pub(crate) fn new(
+        case: &Case,
+        store: Arc<dyn Store>,
+        opened: Arc<dyn Opened>,
+        guarantees: Guarantees,
+        bounds: Bounds,
+    ) -> Self {
+        let names = Mutex::new(Vec::new());
+        Self(Arc::new(Inner { case: case.name(), store, opened, guarantees, bounds, names }))
+    }
+
+    /// A client of its own, at the level of the contract.
+    pub(crate) async fn backend(&self) -> Result<DynBackend, Stop> {
+        Ok(self.0.opened.connect().await?)
+    }
+
+    /// A client of its own, whose locks do not end by themselves.
+    pub(crate) async fn locks(&self) -> Result<Locks, Stop> {
+        self.locks_with(self.steady()).await
+    }
+
+    /// A client of its own with these options.
+    pub(crate) async fn locks_with(&self, options: LockOptions) -> Result<Locks, Stop> {
+        self.locks_over(self.backend().await?, options)
+    }
+
+    /// A client over this backend.
+    pub(crate) fn locks_over(
+        &self,
+        backend: DynBackend,
+        options: LockOptions,
+    ) -> Result<Locks, Stop> {
+        Ok(Locks::over(backend)?.with_options(options)?)
+    }
+
+    /// Two clients and a name.
+    pub(crate) async fn pair(&self) -> Result<(Locks, Locks, LockName), Stop> {
+        Ok((self.locks().await?, self.locks().await?, self.name("lock")))
+    }
+
+    /// Options for locks that do not end by themselves and do not wait without a bound.
+    pub(crate) fn steady(&self) -> LockOptions {
+        LockOptions::new().with_lease(STEADY).with_wait(self.bound())
+    }
+
+    /// Options with the shortest lease.
+    pub(crate) fn brief(&self) -> LockOptions {
+        self.steady().with_lease(self.lease())
+    }
+
+    /// A name that nobody else uses.
+    pub(crate) fn name(&self, hint: &str) -> LockName {
+        let (case, salt) = (&self.0.case, rand::random::<u32>());
+        self.literal(&format!("{case}/{hint}/{salt:08x}")).unwrap_or_else(|stop| {
+            unreachable!("a name made of a case and a number: {}", stop.into_text())
+        })
+    }
+
+    /// This very name, which no other case may use.
+    pub(crate) fn literal(&self, name: &str) -> Result<LockName, Stop> {
+        let name = LockName::new(name)?;
+        self.0.names.lock().push((self.0.opened.clone(), name.clone()));
+        Ok(name)
+    }
+
+    /// A client of a second store of the same kind, and a name in it.
+    pub(crate) async fn elsewhere(&self) -> Result<(DynBackend, LockName), Stop> {
+        let opened: Arc<dyn Opened> = self.0.store.open().await?.into();
+        let (backend, name) = (opened.connect().await?, self.name("elsewhere"));
+        self.0.names.lock().push((opened, name.clone()));
+        Ok((backend, name))
+    }
+
+    /// Makes the store forget what it keeps of a free name, or rules the case out.
+    pub(crate) async fn forget(&self, name: &LockName) -> Verdict {
+        if self.0.opened.forget(name).await? {
+            return Ok(());
+        }
+        Err(Stop::ruled_out("this store can't be made to forget a name"))
+    }
+
+    /// Where child processes find the store.
+    pub(crate) fn address(&self) -> Result<String, Stop> {
+        self.0.opened.address().ok_or_else(|| Stop::ruled_out("no address for a child"))
+    }
+
+    pub(crate) fn guarantees(&self) -> Guarantees {
+        self.0.guarantees
+    }
+
+    /// The shortest lease.
+    pub(crate) fn lease(&self) -> Duration {
+        self.0.bounds.lease
+    }
+
+    /// How long anything may take that must happen.
+    pub(crate) fn bound(&self) -> Duration {
+        self.0.bounds.wake_up
+    }
+
+    /// `n` random or repeated operations, or as many times more as [`EFFORT`] asks for.
+    pub(crate) fn effort(&self, n: u32) -> u32 {
+        let times = std::env::var(EFFORT).ok().and_then(|times| times.parse().ok());
+        n.saturating_mul(times.unwrap_or(1).max(1))
+    }
+
+    /// Waits for what must happen.
+    #[track_caller]
+    pub(crate) fn within<F: Future>(
+        &self,
+        what: impl Display,
+        future: F,
+    ) -> impl Future<Output = Result<F::Output, Stop>> {
+        let late = Stop::failed(format!("{what}: not within {:?}", self.bound()));
+        let bound = self.bound();
+        async move { tokio::time::timeout(bound, future).await.map_err(|_| late) }
+    }
+
+    /// Asks until it is so.
+    #[track_caller]
+    pub(crate) fn until<F>(
+        &self,
+        what: impl Display,
+        mut probe: impl FnMut() -> F,
+    ) -> impl Future<Output = Verdict>
+    where
+        F: Future<Output = Result<bool, Stop>>,
+    {
+        let asking = async move {
+            let mut pause = Duration::from_millis(2);
+            while !probe().await? {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(Duration::from_millis(50));
+            }
+            Ok(())
+        };
+        let asking = self.within(what, asking);
+        async move { asking.await? }
+    }
+
+    /// Waits until so many claims wait for the name.
+    #[track_caller]
+    pub(crate) fn waiters<'a>(
+        &'a self,
+        backend: &'a DynBackend,
+        name: &'a LockName,
+        count: usize,
+    ) -> impl Future<Output = Verdict> + 'a {
+        self.until(format!("{count} claims wait"), move || async move {
+            Ok(backend.inspect(name).await?.waiters.len() == count)
+        })
+    }
+
+    /// Waits until nobody holds the name and nobody waits for it.
+    pub(crate) async fn free(&self, backend: &DynBackend, name: &LockName) -> Verdict {
+        let free =
+            self.until("", || async move { Ok(backend.inspect(name).await?.is_free()) }).await;
+        if free.is_err() {
+            let state = backend.inspect(name).await?;
+            ensure!(state.is_free(), "{name:?} is not free within {:?}: {state:?}", self.bound());
+        }
+        Ok(())
+    }
+
+    /// That of all names of this case nothing is left in the store, seen without the backend.
+    pub(crate) async fn nothing_is_left(&self) -> Verdict {
+        let names = std::mem::take(&mut *self.0.names.lock());
+        for (opened, name) in &names {
+            let left = Mutex::new(Vec::new());
+            let gone = self.until("nothing is left", || async {
+                let found = opened.leftovers(name).await?;
+                *left.lock() = found;
+                Ok(left.lock().is_empty())
+            });
+            if let Err(stop) = gone.await {
+                let (left, why) = (left.into_inner(), stop.into_text());
+                ensure!(false, "{name:?} leaves {left:?} in the store: {why}");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The time, on the clock that all parts of a case and all its processes share.
+pub(crate) fn now() -> Instant {
+    dlock_core::Clock::Boot.now()
+}
+
+/// Lets this much time pass, at least.
+pub(crate) async fn pass(time: Duration) {
+    let end = now().saturating_add(time);
+    while now() < end {
+        dlock_core::Clock::Boot.sleep_until(end).await;
+    }
+}

@@ -1,0 +1,53 @@
+//! **First come, first served**: who was seen in line before another asked is granted before.
+
+use super::{History, Violation};
+
+/// Checks that nobody overtook.
+///
+/// # Errors
+/// The first who did, and whom.
+pub fn check(history: &History) -> Result<(), Violation> {
+    let by_token = history.holds();
+    for (i, first) in by_token.iter().enumerate() {
+        for later in &by_token[i + 1..] {
+            if later.arrived.is_some_and(|arrived| arrived < first.asked) {
+                return Err(Violation::new(format!("{first:?} overtook {later:?}")));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_core::Mode;
+
+    use super::{super::build::*, *};
+    use crate::history::{Event, Op};
+
+    fn seen(actor: usize, token: u64, arrived: u64, times: [u64; 3]) -> Vec<Event> {
+        let mut events = hold(actor, Mode::Exclusive, token, times);
+        let mut arrive = events[0].clone();
+        (arrive.op, arrive.invoked) = (Op::Arrive, at(arrived));
+        events.push(arrive);
+        events
+    }
+
+    #[test]
+    fn in_line_is_right() {
+        let right = history([seen(1, 1, 2, [0, 10, 11]), seen(2, 2, 5, [3, 12, 13])]);
+        assert_eq!(check(&right), Ok(()));
+    }
+
+    #[test]
+    fn overtaking_is_wrong() {
+        let wrong = history([seen(1, 2, 2, [0, 12, 13]), seen(2, 1, 5, [3, 10, 11])]);
+        assert!(check(&wrong).is_err());
+    }
+
+    #[test]
+    fn who_was_not_seen_in_line_before_may_have_come_later() {
+        let right = history([seen(1, 2, 4, [0, 12, 13]), seen(2, 1, 5, [3, 10, 11])]);
+        assert_eq!(check(&right), Ok(()));
+    }
+}

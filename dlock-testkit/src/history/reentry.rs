@@ -1,0 +1,83 @@
+//! **Reentry balance**: an owner enters its own hold under one token, leaves as often as it
+//! entered, and nobody else is in before it has left the last time.
+
+use super::{History, Hold, Violation};
+
+/// Checks that the entries of each owner nest and that owners exclude each other.
+///
+/// # Errors
+/// The first entry that does not fit.
+pub fn check(history: &History) -> Result<(), Violation> {
+    let mut holds = history.holds();
+    holds.sort_by_key(|hold| hold.granted);
+    for (i, hold) in holds.iter().enumerate() {
+        for later in holds[i + 1..].iter().take_while(|later| !ended_before(hold, later)) {
+            let what = match (hold.actor == later.actor, hold.token == later.token) {
+                (true, true) => continue,
+                (true, false) => "entered under another token",
+                (false, _) => "two owners at once",
+            };
+            return Err(Violation::new(format!("{what}: {hold:?} and {later:?}")));
+        }
+        let again =
+            holds.iter().any(|other| other.token == hold.token && other.actor != hold.actor);
+        if again {
+            return Err(Violation::new(format!("two owners under one token: {hold:?}")));
+        }
+    }
+    match holds.iter().find(|hold| hold.freed.is_none()) {
+        Some(hold) => Err(Violation::new(format!("entered and never left: {hold:?}"))),
+        None => Ok(()),
+    }
+}
+
+fn ended_before(hold: &Hold, later: &Hold) -> bool {
+    hold.ended.is_some_and(|ended| ended <= later.granted)
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_core::Mode;
+
+    use super::{super::build::*, *};
+    use crate::history::Event;
+
+    fn entry(actor: usize, token: u64, nth: u64, times: [u64; 3]) -> Vec<Event> {
+        let mut events = hold(actor, Mode::Exclusive, token, times);
+        events.iter_mut().for_each(|event| event.hold += nth * 100_000);
+        events
+    }
+
+    #[test]
+    fn nested_and_crossed_entries_are_right() {
+        let right = history([
+            entry(1, 5, 0, [0, 1, 6]),
+            entry(1, 5, 1, [2, 3, 8]),
+            entry(2, 9, 0, [0, 9, 12]),
+        ]);
+        assert_eq!(check(&right), Ok(()));
+    }
+
+    #[test]
+    fn another_owner_inside_is_wrong() {
+        let wrong = history([
+            entry(1, 5, 0, [0, 1, 6]),
+            entry(1, 5, 1, [2, 3, 10]),
+            entry(2, 9, 0, [0, 9, 12]),
+        ]);
+        assert!(check(&wrong).is_err());
+    }
+
+    #[test]
+    fn another_token_inside_is_wrong() {
+        let wrong = history([entry(1, 5, 0, [0, 1, 9]), entry(1, 6, 1, [2, 3, 8])]);
+        assert!(check(&wrong).is_err());
+    }
+
+    #[test]
+    fn an_entry_without_end_is_wrong() {
+        let mut endless = entry(1, 5, 0, [0, 1, 9]);
+        endless.pop();
+        assert!(check(&history([endless])).is_err());
+    }
+}

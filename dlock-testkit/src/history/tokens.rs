@@ -1,0 +1,79 @@
+//! **Token order**: a grant that was known before another was asked for has the smaller token,
+//! and no two acquisitions have the same one, unless an owner entered its own hold again.
+
+use super::{History, Hold, Violation};
+
+/// Checks the order of the tokens.
+///
+/// # Errors
+/// The first two acquisitions whose tokens are out of order or equal.
+pub fn check(history: &History) -> Result<(), Violation> {
+    let wrong = |a: &Hold, b: &Hold, what| Violation::new(format!("{what}: {a:?} and {b:?}"));
+    let by_token = history.holds();
+    for (i, hold) in by_token.iter().enumerate() {
+        for other in &by_token[i + 1..] {
+            let entered_again = hold.actor == other.actor && overlap(hold, other);
+            if hold.token == other.token && !entered_again {
+                return Err(wrong(hold, other, "one token twice"));
+            }
+            if hold.token < other.token && other.granted < hold.asked {
+                return Err(wrong(other, hold, "the later has the smaller token"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Checks that holders that had the lock alone, one after the other, have growing tokens.
+///
+/// # Errors
+/// The first that has not.
+pub fn check_holders(history: &History) -> Result<(), Violation> {
+    let mut holds = history.holds();
+    holds.sort_by_key(|hold| hold.granted);
+    match holds.windows(2).find(|pair| pair[0].token >= pair[1].token) {
+        Some(pair) => Err(Violation::new(format!("not above the one before: {pair:?}"))),
+        None => Ok(()),
+    }
+}
+
+fn overlap(a: &Hold, b: &Hold) -> bool {
+    let over = |first: &Hold, second: &Hold| first.freed.is_some_and(|end| end <= second.granted);
+    !over(a, b) && !over(b, a)
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_core::Mode;
+
+    use super::{super::build::*, *};
+
+    const X: Mode = Mode::Exclusive;
+
+    #[test]
+    fn growing_tokens_are_right() {
+        let right = history([hold(1, X, 5, [0, 1, 2]), hold(2, X, 9, [3, 4, 5])]);
+        assert_eq!(check(&right).and(check_holders(&right)), Ok(()));
+    }
+
+    #[test]
+    fn concurrent_readers_may_learn_of_their_grants_in_any_order() {
+        let s = Mode::Shared;
+        let right = history([hold(1, s, 9, [0, 5, 7]), hold(2, s, 8, [0, 6, 7])]);
+        assert_eq!(check(&right), Ok(()));
+    }
+
+    #[test]
+    fn a_smaller_token_later_is_wrong() {
+        let wrong = history([hold(1, X, 9, [0, 1, 2]), hold(2, X, 5, [3, 4, 5])]);
+        assert!(check(&wrong).is_err() && check_holders(&wrong).is_err());
+    }
+
+    #[test]
+    fn one_token_twice_is_wrong_unless_entered_again() {
+        let (outer, mut inner) = (hold(1, X, 5, [0, 1, 9]), hold(1, X, 5, [2, 3, 4]));
+        inner.iter_mut().for_each(|event| event.hold += 77);
+        assert_eq!(check(&history([outer.clone(), inner])), Ok(()));
+        assert!(check(&history([outer, hold(2, X, 5, [20, 21, 22])])).is_err());
+    }
+}

@@ -1,0 +1,67 @@
+//! **No lost wake-up**: when the lock becomes free and somebody waits, somebody has it in time.
+
+use std::time::Duration;
+
+use dlock_core::Instant;
+
+use super::{History, Op, Violation};
+
+/// Checks that nobody waited longer than `bound` for a lock that was free. For locks with one
+/// holder at a time.
+///
+/// # Errors
+/// Who waited too long.
+pub fn check(history: &History, bound: Duration) -> Result<(), Violation> {
+    let end = history.ended.unwrap_or(Instant::from_nanos(0));
+    let holds = history.holds();
+    for event in history.events.iter().filter(|event| matches!(event.op, Op::Acquire(_))) {
+        let answered = event.answer.map_or(end, |(at, _)| at);
+        // The lock was surely free since the last release before the answer, unless somebody else
+        // had it later.
+        let before = holds.iter().filter(|hold| hold.granted < answered);
+        let ends: Option<Vec<Instant>> = before.map(|hold| hold.freed).collect();
+        let Some(ends) = ends else { continue };
+        let free_since = ends.into_iter().max().map_or(event.invoked, |f| f.max(event.invoked));
+        let waited = answered.since(free_since);
+        if waited > bound {
+            return Err(Violation::new(format!("the lock was free for {waited:?}: {event:?}")));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_core::Mode;
+
+    use super::{super::build::*, *};
+
+    const X: Mode = Mode::Exclusive;
+    const BOUND: Duration = Duration::from_millis(10);
+
+    #[test]
+    fn a_prompt_hand_over_is_right() {
+        let right = history([hold(1, X, 1, [0, 1, 50]), hold(2, X, 2, [2, 55, 60])]);
+        assert_eq!(check(&right, BOUND), Ok(()));
+    }
+
+    #[test]
+    fn a_late_one_is_wrong() {
+        let wrong = history([hold(1, X, 1, [0, 1, 50]), hold(2, X, 2, [2, 65, 70])]);
+        assert!(check(&wrong, BOUND).is_err());
+    }
+
+    #[test]
+    fn a_waiter_that_never_learns_is_wrong() {
+        let mut forgotten = hold(2, X, 2, [2, 3, 4]);
+        forgotten.pop();
+        forgotten[0].answer = None;
+        assert!(check(&history([hold(1, X, 1, [0, 1, 50]), forgotten]), BOUND).is_err());
+    }
+
+    #[test]
+    fn waiting_for_a_holder_is_right_however_long() {
+        let right = history([hold(1, X, 1, [0, 1, 5_000]), hold(2, X, 2, [2, 5_005, 5_006])]);
+        assert_eq!(check(&right, BOUND), Ok(()));
+    }
+}

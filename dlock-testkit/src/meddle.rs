@@ -1,0 +1,201 @@
+//! A backend over another that fails on demand, as a network does.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use dlock_core::{
+    AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, Clock, DynBackend, Error,
+    ErrorKind, Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed,
+};
+use parking_lot::Mutex;
+
+/// A backend that fails on demand, over one that does not.
+#[derive(Debug)]
+pub(crate) struct Meddled {
+    inner: DynBackend,
+    renewals: Mutex<Renewals>,
+    /// Largest number of claims that travelled in one renewal.
+    batch: AtomicUsize,
+    lost_acquires: Arc<AtomicUsize>,
+    lost_releases: Arc<AtomicUsize>,
+    unreachable: Mutex<bool>,
+    slow: Duration,
+}
+
+/// What happens to renewals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Renewals {
+    Pass,
+    /// So many fail, then they pass.
+    Fail(usize),
+    /// They never return.
+    Hang,
+}
+
+impl Meddled {
+    pub(crate) fn new(inner: DynBackend) -> Arc<Self> {
+        Arc::new(Self::over(inner, Duration::ZERO))
+    }
+
+    /// One whose verbs take a while before and after they take effect, so that a future has
+    /// places to be dropped at.
+    pub(crate) fn slow(inner: DynBackend) -> Arc<Self> {
+        Arc::new(Self::over(inner, Duration::from_millis(1)))
+    }
+
+    fn over(inner: DynBackend, slow: Duration) -> Self {
+        Self {
+            inner,
+            renewals: Mutex::new(Renewals::Pass),
+            batch: AtomicUsize::new(0),
+            lost_acquires: Arc::default(),
+            lost_releases: Arc::default(),
+            unreachable: Mutex::new(false),
+            slow,
+        }
+    }
+
+    pub(crate) fn renewals(&self, what: Renewals) {
+        *self.renewals.lock() = what;
+    }
+
+    pub(crate) fn largest_batch(&self) -> usize {
+        self.batch.load(Ordering::Relaxed)
+    }
+
+    /// The replies to the next so many acquires get lost after they took effect.
+    pub(crate) fn lose_acquires(&self, replies: usize) {
+        self.lost_acquires.store(replies, Ordering::Relaxed);
+    }
+
+    /// The replies to the next so many releases get lost after they took effect.
+    pub(crate) fn lose_releases(&self, replies: usize) {
+        self.lost_releases.store(replies, Ordering::Relaxed);
+    }
+
+    /// Whether no verb reaches the store.
+    pub(crate) fn unreachable(&self, is: bool) {
+        *self.unreachable.lock() = is;
+    }
+
+    fn reach<T>(&self) -> Result<(), Answer<T>> {
+        if *self.unreachable.lock() { Err(Answer::ready(Err(cut()))) } else { Ok(()) }
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl Backend for Meddled {
+    fn store(&self) -> &str {
+        self.inner.store()
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.inner.guarantees()
+    }
+
+    fn clock(&self) -> Clock {
+        self.inner.clock()
+    }
+
+    fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
+        if let Err(cut) = self.reach() {
+            return cut;
+        }
+        let (inner, request) = (self.inner.clone(), request.clone());
+        meddled(self.slow, &self.lost_acquires, move || inner.acquire(&request))
+    }
+
+    async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
+        if *self.unreachable.lock() {
+            return Err(cut());
+        }
+        let grant = self.inner.granted(request).await?;
+        if self.slow > Duration::ZERO {
+            tokio::time::sleep(self.slow).await;
+        }
+        Ok(grant)
+    }
+
+    async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+        self.batch.fetch_max(renewals.len(), Ordering::Relaxed);
+        let what = *self.renewals.lock();
+        match what {
+            _ if *self.unreachable.lock() => return Err(cut()),
+            Renewals::Hang => return std::future::pending().await,
+            Renewals::Fail(left) if left > 0 => {
+                self.renewals(Renewals::Fail(left - 1));
+                return Err(cut());
+            }
+            _ => {}
+        }
+        self.inner.renew(renewals).await
+    }
+
+    fn release(&self, claim: &Claim) -> Answer<Released> {
+        if let Err(cut) = self.reach() {
+            return cut;
+        }
+        let (inner, claim) = (self.inner.clone(), claim.clone());
+        meddled(self.slow, &self.lost_releases, move || inner.release(&claim))
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
+        self.inner.inspect(name).await
+    }
+
+    fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
+        if let Err(cut) = self.reach() {
+            return Some(cut);
+        }
+        if self.slow == Duration::ZERO {
+            return self.inner.acquire_all(requests);
+        }
+        let answer = self.inner.acquire_all(requests)?;
+        let slow = self.slow;
+        Some(Answer::later(async move {
+            let result = answer.await;
+            tokio::time::sleep(slow).await;
+            result
+        }))
+    }
+}
+
+/// A verb with a delay before and after, whose reply may get lost.
+fn meddled<T: Send + 'static>(
+    slow: Duration,
+    lost: &Arc<AtomicUsize>,
+    verb: impl FnOnce() -> Answer<T> + Send + 'static,
+) -> Answer<T> {
+    let lost = lost.clone();
+    if slow == Duration::ZERO && lost.load(Ordering::Relaxed) == 0 {
+        return verb();
+    }
+    Answer::later(async move {
+        if slow > Duration::ZERO {
+            tokio::task::yield_now().await;
+            tokio::time::sleep(slow).await;
+        }
+        let result = verb().await;
+        if slow > Duration::ZERO {
+            tokio::task::yield_now().await;
+            tokio::time::sleep(slow).await;
+        }
+        let less = |left: usize| left.checked_sub(1);
+        if lost.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok() {
+            return Err(cut());
+        }
+        result
+    })
+}
+
+fn cut() -> Error {
+    Error::new(ErrorKind::Unavailable, "the kit has cut the connection: nothing to be done")
+        .with_certainty(Certainty::Unknown)
+}

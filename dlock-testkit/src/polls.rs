@@ -1,0 +1,72 @@
+//! Dropping a future at each of its await points.
+
+use std::{
+    pin::{Pin, pin},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio::time::{Sleep, sleep};
+
+/// How long a future may stand still before it counts as waiting for somebody else.
+const STILL: Duration = Duration::from_millis(60);
+
+/// How a future came to its end.
+#[derive(Debug)]
+pub(crate) enum Ended<T> {
+    /// It was dropped at the await point that was asked for.
+    Dropped,
+    /// It was dropped while it waited for somebody else; polling more often does not help.
+    Waiting,
+    /// It completed before.
+    Completed(T),
+}
+
+/// Polls `future` so many times, then drops it.
+pub(crate) async fn drop_after<F: Future>(polls: usize, future: F) -> Ended<F::Output> {
+    let (future, still) = (pin!(future), pin!(sleep(STILL)));
+    Counted { future, still, left: polls }.await
+}
+
+struct Counted<'a, F> {
+    future: Pin<&'a mut F>,
+    still: Pin<&'a mut Sleep>,
+    left: usize,
+}
+
+impl<F: Future> Future for Counted<'_, F> {
+    type Output = Ended<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.left == 0 {
+            return Poll::Ready(Ended::Dropped);
+        }
+        if self.still.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Ended::Waiting);
+        }
+        self.left -= 1;
+        match self.future.as_mut().poll(cx) {
+            Poll::Ready(value) => Poll::Ready(Ended::Completed(value)),
+            Poll::Pending if self.left == 0 => Poll::Ready(Ended::Dropped),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn each_await_point_is_reached() {
+        let two_awaits = || async {
+            tokio::task::yield_now().await;
+            tokio::task::yield_now().await;
+        };
+        for polls in 0..3 {
+            assert!(matches!(drop_after(polls, two_awaits()).await, Ended::Dropped), "{polls}");
+        }
+        assert!(matches!(drop_after(3, two_awaits()).await, Ended::Completed(())));
+        assert!(matches!(drop_after(9, std::future::pending::<()>()).await, Ended::Waiting));
+    }
+}

@@ -1,0 +1,98 @@
+//! Why a case did not pass.
+
+use std::{fmt::Display, panic::Location};
+
+/// Why a case, or the opening of a store, did not go through.
+///
+/// Made from every error by `?`, with the place it stood in.
+#[derive(Clone, Debug)]
+pub struct Stop {
+    why: Why,
+    text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    Failed,
+    RuledOut,
+    Missing,
+}
+
+/// What a case comes to.
+pub type Verdict = Result<(), Stop>;
+
+impl Stop {
+    /// What was claimed is not so.
+    #[track_caller]
+    pub fn failed(what: impl Display) -> Self {
+        let at = Location::caller();
+        Self { why: Why::Failed, text: format!("{what} ({}:{})", at.file(), at.line()) }
+    }
+
+    /// The store can't be tested here, because of this: its server is not installed.
+    pub fn missing(reason: impl Display) -> Self {
+        Self { why: Why::Missing, text: reason.to_string() }
+    }
+
+    /// The store does not promise what the case is about, and says so.
+    pub(crate) fn ruled_out(reason: impl Display) -> Self {
+        Self { why: Why::RuledOut, text: reason.to_string() }
+    }
+
+    pub(crate) fn is_missing(&self) -> bool {
+        self.why == Why::Missing
+    }
+
+    pub(crate) fn is_failure(&self) -> bool {
+        self.why == Why::Failed
+    }
+
+    pub(crate) fn into_text(self) -> String {
+        self.text
+    }
+}
+
+impl<E: Display> From<E> for Stop {
+    #[track_caller]
+    fn from(error: E) -> Self {
+        Self::failed(error)
+    }
+}
+
+/// Fails the case unless the condition holds.
+macro_rules! ensure {
+    ($condition:expr, $($what:tt)+) => {
+        if !$condition {
+            return Err($crate::Stop::failed(format!($($what)+)));
+        }
+    };
+}
+
+/// Fails the case unless both sides are equal.
+macro_rules! ensure_eq {
+    ($left:expr, $right:expr, $($what:tt)+) => {
+        match (&$left, &$right) {
+            (left, right) => ensure!(
+                left == right,
+                "{}: {left:?} is not {right:?}",
+                format!($($what)+)
+            ),
+        }
+    };
+}
+
+pub(crate) use {ensure, ensure_eq};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_mark_keeps_the_place() {
+        fn fails() -> Verdict {
+            Err(std::fmt::Error)?
+        }
+        let text = fails().unwrap_err().into_text();
+        assert!(text.contains("stop.rs"), "{text}");
+    }
+}

@@ -1,0 +1,132 @@
+//! The cases over one store.
+
+use std::{
+    any::Any,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use dlock_core::Guarantees;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::{Bounds, Case, Opened, Stop, Store, Verdict, context::Cx};
+
+/// The suite over one kind of store, for programs that run cases themselves. A test target calls
+/// [`run`](crate::run).
+pub struct Suite {
+    store: Arc<dyn Store>,
+    opened: OnceLock<Result<Shared, Stop>>,
+    // Last, so that a store's tasks outlive what is dropped before.
+    runtime: Runtime,
+}
+
+#[derive(Clone)]
+struct Shared {
+    opened: Arc<dyn Opened>,
+    guarantees: Guarantees,
+    bounds: Bounds,
+}
+
+/// What a case came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// The claim held.
+    Passed,
+    /// The store rules the case out, or is missing.
+    Ignored {
+        /// Why.
+        reason: String,
+        /// Whether it is the store that is missing.
+        store_missing: bool,
+    },
+    /// The claim did not hold.
+    Failed(String),
+}
+
+impl Suite {
+    /// The suite over this kind of store, which is opened when the first case runs.
+    ///
+    /// # Errors
+    /// When no runtime can be made.
+    pub fn new(store: impl Store) -> std::io::Result<Self> {
+        Ok(Self { store: Arc::new(store), opened: OnceLock::new(), runtime: runtime()? })
+    }
+
+    /// Opens the store, if no case has.
+    pub fn open(&self) -> Outcome {
+        self.shared().map(|_| ()).into()
+    }
+
+    /// Runs one case, in the calling thread and on a runtime of its own.
+    pub fn try_case(&self, case: &Case) -> Outcome {
+        catch_unwind(AssertUnwindSafe(|| self.attempt(case)))
+            .unwrap_or_else(|panic| Err(Stop::failed(panic_text(&*panic))))
+            .into()
+    }
+
+    fn attempt(&self, case: &Case) -> Verdict {
+        let Shared { opened, guarantees, bounds } = self.shared()?;
+        let address = opened.address();
+        for need in case.needs {
+            if let Some(reason) = need.missing_in(&guarantees, address.as_deref()) {
+                return Err(Stop::ruled_out(reason));
+            }
+        }
+        let runtime = runtime()?;
+        let verdict = runtime.block_on(async {
+            let cx = Cx::new(case, self.store.clone(), opened, guarantees, bounds);
+            let whole = async {
+                (case.run)(cx.clone()).await?;
+                cx.nothing_is_left().await
+            };
+            // Each step has its own bound; this one is for what hangs outside of all steps.
+            match tokio::time::timeout(bounds.wake_up * 8, whole).await {
+                Ok(verdict) => verdict,
+                Err(_) => Err(Stop::failed("the case hangs")),
+            }
+        });
+        runtime.shutdown_timeout(Duration::from_secs(1));
+        verdict
+    }
+
+    fn shared(&self) -> Result<Shared, Stop> {
+        let open = || {
+            self.runtime.block_on(async {
+                let opened: Arc<dyn Opened> = self.store.open().await?.into();
+                let guarantees = opened.connect().await?.guarantees();
+                Ok(Shared { bounds: opened.bounds(), opened, guarantees })
+            })
+        };
+        self.opened.get_or_init(open).clone()
+    }
+}
+
+impl std::fmt::Debug for Suite {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Suite").field("store", &self.store.name()).finish_non_exhaustive()
+    }
+}
+
+impl From<Verdict> for Outcome {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Ok(()) => Self::Passed,
+            Err(stop) if stop.is_failure() => Self::Failed(stop.into_text()),
+            Err(stop) => {
+                Self::Ignored { store_missing: stop.is_missing(), reason: stop.into_text() }
+            }
+        }
+    }
+}
+
+pub(crate) fn runtime() -> std::io::Result<Runtime> {
+    Builder::new_multi_thread().worker_threads(2).enable_all().build()
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("panicked: {}", text.unwrap_or("with something that is no text"))
+}

@@ -1,0 +1,147 @@
+//! What is wrong with each of the broken stores, and which cases are expected to see it.
+
+/// What is wrong with a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Nothing.
+    None,
+    /// A release by anybody ends the hold of whoever has it.
+    ForgetsTheOwner,
+    /// A waiter that withdraws ends the hold of the holder.
+    ReleasesAnothers,
+    /// Tokens start again when nobody holds or waits.
+    ResetsTokens,
+    /// Readers that are let in together have one token.
+    OneTokenForAllReaders,
+    /// A block of tokens counts as one.
+    BlocksOverlap,
+    /// An acquire sent again for a hold has a new token.
+    NewTokenForAResend,
+    /// A waiter hears only what is said while it listens.
+    LosesWakeUps,
+    /// A waiter hears of releases, and not of leases that end.
+    NoWakeUpAtLeaseEnd,
+    /// A writer does not mind readers.
+    WriterBesideReaders,
+    /// Two holders fit where one should.
+    TwoHolders,
+    /// A reader does not mind writers that wait.
+    ReadersPassWriters,
+    /// An acquire that is sent again is a second one.
+    CountsAResendTwice,
+    /// A waiter that asks again goes to the end of the queue.
+    ResendLosesThePlace,
+    /// Waiting for the grant starts at the end of the queue.
+    WaitingLosesThePlace,
+    /// Waiting for the grant of a claim that is gone joins the queue again.
+    RejoinsInSilence,
+    /// Waiting does not keep the place alive.
+    ForgetsWaiters,
+    /// A renewal takes a lock whose lease has ended.
+    RenewalResurrects,
+    /// Whoever renews is told that it holds the lock.
+    RenewalAlwaysKept,
+    /// A renewal leaves the lease as it was.
+    RenewalDoesNothing,
+    /// Of several renewals the first is done and all are confirmed.
+    RenewsTheFirstOnly,
+    /// Leases do not end.
+    IgnoresLeaseEnd,
+    /// The places of dead waiters do not end.
+    KeepsDeadWaiters,
+    /// The lease of a grant goes on from when the claim joined the queue.
+    LeaseFromTheQueue,
+    /// The lease is believed to begin when the reply has arrived.
+    SinceTheReply,
+    /// A release frees the lock and lets nobody in.
+    ReleaseLetsNobodyIn,
+    /// A waiter that withdraws stays in the queue.
+    WithdrawnStays,
+    /// A withdrawn waiter's place is freed and those behind are not let in.
+    WithdrawalLetsNobodyIn,
+    /// A try that is busy waits in line.
+    TryStays,
+    /// A downgrade is a release and a new claim.
+    DowngradeLetsAWriterIn,
+    /// A downgrade changes nothing.
+    DowngradeIgnored,
+    /// Waiting readers are not let in by a downgrade.
+    DowngradeWakesNobody,
+    /// Each claim counts as one permit.
+    WeightsIgnored,
+    /// Light claims pass a heavy one that waits.
+    LightPassHeavy,
+    /// Semaphores of any size share a name.
+    AnyCapacity,
+    /// Of several locks it keeps those that were free.
+    KeepsPartOfSeveral,
+    /// Names are folded to lower case.
+    FoldsNames,
+    /// Names lose their blanks at the end.
+    TrimsNames,
+    /// Names are cut at 255 bytes.
+    CutsNames,
+    /// A release always says that the lock was held.
+    NeverAlreadyLost,
+    /// Inspect shows holders whose lease has ended.
+    InspectShowsTheDead,
+    /// Inspect shows no mode but exclusive.
+    InspectLiesAboutModes,
+    /// The last in line comes first.
+    LastComeFirstServed,
+    /// A record stays of each name.
+    LeavesRecords,
+}
+
+impl Fault {
+    /// Each that is one, with the cases that are tried first.
+    #[rustfmt::skip]
+    pub(crate) const ALL: &[(Self, &[&str])] = {
+        use Fault::*;
+        &[
+            (ForgetsTheOwner, &["resend::a_release_sent_again_finds_nothing"]),
+            (ReleasesAnothers, &["claims::a_release_withdraws_a_waiter"]),
+            (ResetsTokens, &["fencing::token_grows_after_release"]),
+            (OneTokenForAllReaders, &["fencing::readers_have_a_token_each"]),
+            (BlocksOverlap, &["fencing::blocks_of_tokens_do_not_meet", "fencing::an_expired_block_is_passed_over"]),
+            (NewTokenForAResend, &["resend::an_acquire_sent_again_is_one_hold"]),
+            (LosesWakeUps, &["claims::granted_answers_for_who_holds_it_already"]),
+            (NoWakeUpAtLeaseEnd, &["claims::a_waiter_learns_that_a_lease_ended"]),
+            (WriterBesideReaders, &["rwlock::a_writer_is_alone"]),
+            (TwoHolders, &["exclusion::clients_never_hold_together"]),
+            (ReadersPassWriters, &["rwlock::a_reader_does_not_pass_a_waiting_writer"]),
+            (CountsAResendTwice, &["resend::permits_asked_for_again_are_counted_once"]),
+            (ResendLosesThePlace, &["resend::a_waiter_that_asks_again_keeps_its_place"]),
+            (WaitingLosesThePlace, &["fair::waiting_again_keeps_the_place"]),
+            (RejoinsInSilence, &["claims::a_waiter_whose_place_is_gone_is_told"]),
+            (ForgetsWaiters, &["claims::a_waiter_keeps_its_place_for_as_long_as_it_waits"]),
+            (RenewalResurrects, &["lease::what_has_ended_is_not_renewed"]),
+            (RenewalAlwaysKept, &["claims::who_is_not_there_is_not_renewed"]),
+            (RenewalDoesNothing, &["lease::a_renewal_starts_the_lease_anew"]),
+            (RenewsTheFirstOnly, &["lease::renewals_are_answered_one_by_one"]),
+            (IgnoresLeaseEnd, &["lease::a_lease_that_ends_lets_the_next_in"]),
+            (KeepsDeadWaiters, &["lease::a_waiter_without_a_sign_of_life_leaves_the_queue"]),
+            (LeaseFromTheQueue, &["lease::belief_in_a_lock_handed_over_ends_before_the_next_is_let_in"]),
+            (SinceTheReply, &["lease::belief_ends_before_the_next_is_let_in"]),
+            (ReleaseLetsNobodyIn, &["claims::a_release_lets_in_one"]),
+            (WithdrawnStays, &["claims::a_release_withdraws_a_waiter"]),
+            (WithdrawalLetsNobodyIn, &["claims::a_withdrawal_lets_in_who_now_fits"]),
+            (TryStays, &["claims::busy_leaves_no_trace"]),
+            (DowngradeLetsAWriterIn, &["rwlock::a_downgrade_lets_no_writer_in_between"]),
+            (DowngradeIgnored, &["rwlock::a_downgrade_lets_no_writer_in_between"]),
+            (DowngradeWakesNobody, &["claims::a_downgrade_lets_in_who_now_fits"]),
+            (WeightsIgnored, &["semaphore::weights_count"]),
+            (LightPassHeavy, &["semaphore::a_claim_for_many_is_not_starved"]),
+            (AnyCapacity, &["semaphore::another_number_of_permits_is_refused_while_in_use"]),
+            (KeepsPartOfSeveral, &["multi::a_try_takes_none_when_one_is_busy"]),
+            (FoldsNames, &["names::hostile_names_are_all_different"]),
+            (TrimsNames, &["names::hostile_names_are_all_different"]),
+            (CutsNames, &["names::long_names_are_not_cut"]),
+            (NeverAlreadyLost, &["resend::a_release_sent_again_finds_nothing"]),
+            (InspectShowsTheDead, &["claims::inspect_changes_nothing"]),
+            (InspectLiesAboutModes, &["claims::inspect_tells_what_is"]),
+            (LastComeFirstServed, &["fair::grants_follow_the_order_of_arrival"]),
+            (LeavesRecords, &["exclusion::a_released_lock_is_free_for_others"]),
+        ]
+    };
+}

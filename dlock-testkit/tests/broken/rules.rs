@@ -1,0 +1,142 @@
+//! The rules of one lock of the toy store, each with the ways in which it can be wrong.
+
+use std::time::Duration;
+
+use dlock_core::{AcquireRequest, ClaimId, Clock, FencingToken, Grant, Instant, Mode};
+
+use crate::fault::Fault;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lock {
+    /// The next change lets nobody in.
+    pub(crate) stuck: bool,
+    pub(crate) last: u64,
+    pub(crate) entries: Vec<Entry>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) id: ClaimId,
+    pub(crate) mode: Mode,
+    pub(crate) lease: Duration,
+    pub(crate) since: Instant,
+    pub(crate) until: Instant,
+    pub(crate) block: u32,
+    pub(crate) token: Option<u64>,
+}
+
+impl Lock {
+    pub(crate) fn find(&mut self, id: ClaimId) -> Option<&mut Entry> {
+        self.entries.iter_mut().find(|entry| entry.id == id)
+    }
+
+    pub(crate) fn join(&mut self, request: &AcquireRequest, fault: Fault, now: Instant) {
+        let entry = Entry {
+            id: request.claim,
+            mode: request.mode,
+            lease: request.lease,
+            since: now,
+            until: now.saturating_add(request.lease),
+            block: request.tokens,
+            token: None,
+        };
+        let held = self.entries.iter().filter(|entry| entry.token.is_some()).count();
+        let at = if fault == Fault::LastComeFirstServed { held } else { self.entries.len() };
+        self.entries.insert(at, entry);
+    }
+
+    pub(crate) fn requeue(&mut self, id: ClaimId) {
+        if let Some(at) = self.entries.iter().position(|entry| entry.id == id) {
+            let entry = self.entries.remove(at);
+            self.entries.push(Entry { token: None, ..entry });
+        }
+    }
+
+    pub(crate) fn end_leases(&mut self, fault: Fault, now: Instant) {
+        self.entries.retain(|entry| match fault {
+            Fault::IgnoresLeaseEnd => true,
+            Fault::KeepsDeadWaiters if entry.token.is_none() => true,
+            _ => entry.until > now,
+        });
+    }
+
+    pub(crate) fn grant(&mut self, fault: Fault, now: Instant) {
+        if std::mem::take(&mut self.stuck) {
+            return;
+        }
+        for at in 0..self.entries.len() {
+            if self.entries[at].token.is_some() {
+                continue;
+            }
+            if !self.fits(at, fault) {
+                match fault {
+                    Fault::ReadersPassWriters | Fault::LightPassHeavy => continue,
+                    _ => return,
+                }
+            }
+            let shared = self.entries[at].mode == Mode::Shared && at > 0;
+            let one_for_all = fault == Fault::OneTokenForAllReaders && shared;
+            let last = self.last;
+            let entry = &mut self.entries[at];
+            let token = match fault {
+                Fault::ResetsTokens => last + 1,
+                _ if one_for_all => last,
+                _ => (last + 1).max(now.as_nanos() / 1000),
+            };
+            entry.token = Some(token);
+            if fault != Fault::LeaseFromTheQueue {
+                entry.until = now.saturating_add(entry.lease);
+            }
+            entry.since = now;
+            let block = if fault == Fault::BlocksOverlap { 1 } else { u64::from(entry.block) };
+            self.last = token + block - 1;
+        }
+    }
+
+    fn fits(&self, at: usize, fault: Fault) -> bool {
+        let mine = self.entries[at].mode;
+        let mut others =
+            self.entries.iter().filter(|entry| entry.token.is_some()).map(|entry| entry.mode);
+        let one = |n: u32| if fault == Fault::WeightsIgnored { 1 } else { n };
+        match mine {
+            Mode::Shared => others.all(|other| other == Mode::Shared),
+            Mode::Permits { n, of } => {
+                let used: u32 = others.map(|o| one(o.weight())).sum();
+                used + one(n) <= of
+            }
+            _ => match fault {
+                Fault::WriterBesideReaders => others.all(|other| other == Mode::Shared),
+                Fault::TwoHolders => others.count() < 2,
+                _ => others.next().is_none(),
+            },
+        }
+    }
+
+    pub(crate) fn new_token(&mut self, id: ClaimId) {
+        self.last += 1;
+        let last = self.last;
+        if let Some(entry) = self.find(id).filter(|entry| entry.token.is_some()) {
+            entry.token = Some(last);
+        }
+    }
+
+    /// Tokens of a block that nobody saw may be given out again.
+    pub(crate) fn take_back(&mut self, gone: &Entry, used: Option<FencingToken>, fault: Fault) {
+        let (Some(token), Some(used)) = (gone.token, used) else { return };
+        let end = token + u64::from(gone.block) - 1;
+        if fault == Fault::None && self.last == end && (token..end).contains(&used.get()) {
+            self.last = used.get();
+        }
+    }
+}
+
+impl Entry {
+    pub(crate) fn grant(&self) -> Option<Grant> {
+        let token = FencingToken::new(self.token?).ok()?;
+        Some(Grant { token, tokens: self.block, since: self.since })
+    }
+}
+
+pub(crate) fn now() -> Instant {
+    Clock::Boot.now()
+}

@@ -1,0 +1,317 @@
+//! A small store in memory that is right without a fault, and wrong in one way with one. Written
+//! apart from the memory backend and from the model.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use dlock_core::{
+    AcquireRequest, Acquired, Answer, Backend, Claim, ClaimId, ClaimState, ConfigIssue, Error,
+    ErrorKind, Exclusion, Fairness, Fencing, FencingToken, Grant, Guarantees, Instant, LockName,
+    LockState, Mode, Permits, Queue, Released, Renewal, Renewed, WakeUp,
+};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::{
+    fault::Fault,
+    rules::{Entry, Lock, now},
+};
+
+/// A store with a fault. Clones are clients of one store.
+#[derive(Clone, Debug)]
+pub(crate) struct Toy {
+    store: String,
+    fault: Fault,
+    modest: bool,
+    names: Arc<Mutex<BTreeMap<String, Lock>>>,
+    changed: Arc<Notify>,
+}
+
+impl Toy {
+    pub(crate) fn new(fault: Fault) -> Self {
+        let store = format!("toy:{}", ClaimId::random());
+        Self { store, fault, modest: false, names: Arc::default(), changed: Arc::default() }
+    }
+
+    /// One that is right and promises next to nothing.
+    pub(crate) fn modest() -> Self {
+        Self { modest: true, ..Self::new(Fault::None) }
+    }
+
+    /// What the store holds of a name.
+    pub(crate) fn look(&self, name: &LockName) -> Vec<String> {
+        let names = self.names.lock();
+        let lock = names.get(&self.key(name));
+        let entries = lock.iter().flat_map(|lock| &lock.entries);
+        // What has ended goes when somebody comes by.
+        let alive = entries.filter(|entry| entry.until > now());
+        let mut left: Vec<String> = alive.map(|entry| format!("{entry:?}")).collect();
+        if self.fault == Fault::LeavesRecords && lock.is_some() {
+            left.push("a record of who was there".to_owned());
+        }
+        left
+    }
+
+    fn key(&self, name: &LockName) -> String {
+        let name = name.as_str();
+        match self.fault {
+            Fault::FoldsNames => name.to_lowercase(),
+            Fault::TrimsNames => name.trim_end().to_owned(),
+            Fault::CutsNames => name.chars().take(255).collect(),
+            _ => name.to_owned(),
+        }
+    }
+
+    /// Changes a lock after its leases have ended, and lets in whom it can.
+    fn with<T>(&self, name: &LockName, change: impl FnOnce(&mut Lock, Instant) -> T) -> T {
+        let mut names = self.names.lock();
+        let (lock, now) = (names.entry(self.key(name)).or_default(), now());
+        lock.end_leases(self.fault, now);
+        let result = change(lock, now);
+        lock.grant(self.fault, now);
+        if self.fault == Fault::ResetsTokens && lock.entries.is_empty() {
+            lock.last = 0;
+        }
+        result
+    }
+
+    fn acquire_now(&self, request: &AcquireRequest) -> Result<Acquired, Error> {
+        let fault = self.fault;
+        self.with(&request.name, |lock, now| {
+            let capacity =
+                |mode: Mode| if fault == Fault::AnyCapacity { 0 } else { mode.capacity() };
+            let other = lock.entries.iter().any(|e| capacity(e.mode) != capacity(request.mode));
+            let known = lock.find(request.claim).is_some() && fault != Fault::CountsAResendTwice;
+            if other && !known {
+                let text = "the name is in other use: use one kind";
+                return Err(Error::config(ConfigIssue::Capacity, text).with_lock(&request.name));
+            }
+            if let Some(entry) = lock.find(request.claim) {
+                entry.until = entry.until.max(now.saturating_add(request.lease));
+            }
+            if !known {
+                lock.join(request, fault, now);
+            } else if fault == Fault::ResendLosesThePlace {
+                lock.requeue(request.claim);
+            }
+            lock.grant(fault, now);
+            if fault == Fault::NewTokenForAResend && known {
+                lock.new_token(request.claim);
+            }
+            let grant = lock.find(request.claim).and_then(|entry| entry.grant());
+            match grant {
+                Some(grant) => Ok(Acquired::Granted(grant)),
+                None if request.queue == Queue::Enqueue => Ok(Acquired::Queued),
+                None => {
+                    if fault != Fault::TryStays {
+                        lock.entries.retain(|entry| entry.id != request.claim);
+                    }
+                    Ok(Acquired::Busy)
+                }
+            }
+        })
+    }
+
+    fn release_now(&self, claim: &Claim) -> Released {
+        let fault = self.fault;
+        let released = self.with(&claim.name, |lock, _| {
+            let at = lock.entries.iter().position(|entry| entry.id == claim.id);
+            let held = at.is_some_and(|at| lock.entries[at].token.is_some());
+            let first = (!lock.entries.is_empty()).then_some(0);
+            let goes = match fault {
+                Fault::ForgetsTheOwner => first,
+                Fault::ReleasesAnothers if at.is_some() && !held => first,
+                Fault::WithdrawnStays if !held => None,
+                _ => at,
+            };
+            if let Some(goes) = goes {
+                let gone = lock.entries.remove(goes);
+                lock.take_back(&gone, claim.used, fault);
+            }
+            lock.stuck = match fault {
+                Fault::ReleaseLetsNobodyIn => held,
+                Fault::WithdrawalLetsNobodyIn => at.is_some() && !held,
+                _ => false,
+            };
+            match at {
+                Some(_) => Released::Released,
+                None if fault == Fault::NeverAlreadyLost => Released::Released,
+                None => Released::AlreadyLost,
+            }
+        });
+        self.changed.notify_waiters();
+        released
+    }
+
+    fn renew_now(&self, renewal: &Renewal) -> Renewed {
+        let fault = self.fault;
+        let renewed = self.with(&renewal.claim.name, |lock, now| {
+            let weaker = lock.find(renewal.claim.id).is_some_and(|e| e.mode != renewal.mode);
+            if weaker && fault == Fault::DowngradeLetsAWriterIn {
+                lock.requeue(renewal.claim.id);
+            }
+            lock.stuck = weaker && fault == Fault::DowngradeWakesNobody;
+            let empty = lock.entries.is_empty();
+            match lock.find(renewal.claim.id) {
+                Some(entry) if entry.token.is_some() || weaker => {
+                    if fault != Fault::RenewalDoesNothing {
+                        entry.lease = renewal.lease;
+                        (entry.since, entry.until) = (now, now.saturating_add(renewal.lease));
+                    }
+                    if fault != Fault::DowngradeIgnored {
+                        entry.mode = renewal.mode;
+                    }
+                    Renewed::Kept
+                }
+                None if fault == Fault::RenewalResurrects && empty => {
+                    let request = AcquireRequest {
+                        name: renewal.claim.name.clone(),
+                        claim: renewal.claim.id,
+                        mode: renewal.mode,
+                        lease: renewal.lease,
+                        queue: Queue::Enqueue,
+                        tokens: 1,
+                    };
+                    lock.join(&request, fault, now);
+                    Renewed::Kept
+                }
+                _ if fault == Fault::RenewalAlwaysKept => Renewed::Kept,
+                _ => Renewed::Lost,
+            }
+        });
+        self.changed.notify_waiters();
+        renewed
+    }
+
+    /// How a claim in the queue stands; it is a sign of life.
+    fn standing(&self, request: &AcquireRequest) -> Result<Option<Grant>, Error> {
+        let fault = self.fault;
+        self.with(&request.name, |lock, now| {
+            if fault == Fault::RejoinsInSilence && lock.find(request.claim).is_none() {
+                lock.join(request, fault, now);
+            }
+            lock.grant(fault, now);
+            let Some(entry) = lock.find(request.claim) else {
+                let text = "the place in the queue is gone: ask again";
+                return Err(Error::new(ErrorKind::NotHeld, text).with_lock(&request.name));
+            };
+            if entry.token.is_none() && fault != Fault::ForgetsWaiters {
+                entry.until = now.saturating_add(request.lease);
+            }
+            Ok(entry.grant())
+        })
+    }
+}
+
+#[async_trait]
+impl Backend for Toy {
+    fn store(&self) -> &str {
+        &self.store
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        if self.modest {
+            return Guarantees::WEAKEST;
+        }
+        Guarantees::WEAKEST
+            .with_exclusion(Exclusion::Nothing)
+            .with_fencing(Fencing::Volatile)
+            .with_fairness(Fairness::Fifo)
+            .with_wake_up(WakeUp::Push)
+            .with_permits(Permits::Counted)
+    }
+
+    fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
+        let answer = self.acquire_now(request);
+        if self.fault != Fault::SinceTheReply {
+            return Answer::ready(answer);
+        }
+        Answer::later(async move {
+            tokio::time::sleep(Duration::from_millis(40)).await;
+            answer.map(|acquired| match acquired {
+                Acquired::Granted(grant) => Acquired::Granted(Grant { since: now(), ..grant }),
+                other => other,
+            })
+        })
+    }
+
+    async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
+        if self.fault == Fault::WaitingLosesThePlace {
+            self.with(&request.name, |lock, _| lock.requeue(request.claim));
+        }
+        loop {
+            let changed = self.changed.notified();
+            match self.fault {
+                Fault::LosesWakeUps => changed.await,
+                Fault::NoWakeUpAtLeaseEnd => {
+                    if let Some(grant) = self.standing(request)? {
+                        return Ok(grant);
+                    }
+                    changed.await;
+                }
+                _ => {
+                    let _ = tokio::time::timeout(Duration::from_millis(5), changed).await;
+                }
+            }
+            if let Some(grant) = self.standing(request)? {
+                return Ok(grant);
+            }
+        }
+    }
+
+    async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+        if self.fault == Fault::RenewsTheFirstOnly {
+            let first = renewals.first().map(|first| self.renew_now(first));
+            return Ok(renewals.iter().map(|_| first.unwrap_or(Renewed::Kept)).collect());
+        }
+        Ok(renewals.iter().map(|renewal| self.renew_now(renewal)).collect())
+    }
+
+    fn release(&self, claim: &Claim) -> Answer<Released> {
+        Answer::ready(Ok(self.release_now(claim)))
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
+        let mut lock = self.names.lock().get(&self.key(name)).cloned().unwrap_or_default();
+        let now = now();
+        if self.fault != Fault::InspectShowsTheDead {
+            lock.end_leases(self.fault, now);
+        }
+        let of = |held: bool| -> Vec<ClaimState> {
+            let entries = lock.entries.iter().filter(|entry| entry.token.is_some() == held);
+            let state = |entry: &Entry| ClaimState {
+                claim: entry.id,
+                mode: match self.fault {
+                    Fault::InspectLiesAboutModes => Mode::Exclusive,
+                    _ => entry.mode,
+                },
+                token: entry.token.and_then(|token| FencingToken::new(token).ok()),
+                remaining: entry.until.since(now),
+            };
+            entries.map(state).collect()
+        };
+        Ok(LockState::new(of(true), of(false), FencingToken::new(lock.last).ok()))
+    }
+
+    fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
+        if self.fault == Fault::SinceTheReply {
+            return None;
+        }
+        let mut answers = Vec::new();
+        for request in requests {
+            match self.acquire_now(request) {
+                Ok(acquired) => answers.push(acquired),
+                Err(error) => {
+                    for request in requests {
+                        self.release_now(&request.as_claim());
+                    }
+                    return Some(Answer::ready(Err(error)));
+                }
+            }
+        }
+        if self.fault == Fault::KeepsPartOfSeveral && answers.contains(&Acquired::Busy) {
+            answers.fill(Acquired::Busy);
+        }
+        Some(Answer::ready(Ok(answers)))
+    }
+}

@@ -1,0 +1,262 @@
+//! The lock machine against the sequential model, and its own invariants, under random operations
+//! at random times.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dlock_core::{
+    ClaimId, Mode, Queue,
+    machine::{Granted, Machine, Op, Outcome, text},
+};
+use dlock_testkit::model::{Member, Model, Standing};
+use proptest::prelude::*;
+
+/// Operations with the time that has passed before each.
+type Log = Vec<(Op, u64)>;
+
+fn mode(semaphore: bool) -> BoxedStrategy<Mode> {
+    if semaphore {
+        (1u32..=3).prop_map(|n| Mode::Permits { n, of: 3 }).boxed()
+    } else {
+        prop_oneof![Just(Mode::Exclusive), Just(Mode::Shared)].boxed()
+    }
+}
+
+fn op(semaphore: bool) -> impl Strategy<Value = Op> {
+    let claim = || (1u128..8).prop_map(ClaimId::from_bits);
+    let lease = || prop_oneof![3 => Just(1_000_000u64), 1 => 1u64..50];
+    let queue = prop_oneof![3 => Just(Queue::Enqueue), 1 => Just(Queue::FailIfBusy)];
+    let any_mode = prop_oneof![9 => mode(semaphore), 1 => mode(!semaphore)];
+    prop_oneof![
+        4 => (claim(), any_mode, lease(), 1u32..5, queue).prop_map(
+            |(claim, mode, lease, block, queue)| Op::Acquire { claim, mode, lease, block, queue }
+        ),
+        1 => (claim(), mode(semaphore), lease())
+            .prop_map(|(claim, mode, lease)| Op::Renew { claim, mode, lease }),
+        3 => claim().prop_map(|claim| Op::Release { claim, used: 0 }),
+    ]
+}
+
+fn log() -> impl Strategy<Value = Log> {
+    let step = |semaphore| (op(semaphore), prop_oneof![4 => 0u64..3, 1 => 0u64..60]);
+    any::<bool>().prop_flat_map(move |semaphore| prop::collection::vec(step(semaphore), 1..60))
+}
+
+/// The operations with the store's time of each, as clients really send them: a claim asks for one
+/// thing in all its life, a release tells the last token that was handed out, and a renewal asks
+/// for no more than is held.
+fn played(log: &Log) -> Vec<(Op, u64)> {
+    let (mut machine, mut now) = (Machine::default(), 1_000);
+    let (mut ops, mut asked) = (Vec::new(), BTreeMap::new());
+    for &(op, passed) in log {
+        now += passed;
+        let op = match op {
+            Op::Acquire { claim, mode, lease, block, queue } => {
+                let (mode, lease, block) = *asked.entry(claim).or_insert((mode, lease, block));
+                Op::Acquire { claim, mode, lease, block, queue }
+            }
+            Op::Release { claim, .. } => {
+                let used = machine.grant_of(claim).map_or(0, |g| {
+                    // Every second client does not know.
+                    if passed % 2 == 0 { g.token + passed.min(u64::from(g.block) - 1) } else { 0 }
+                });
+                Op::Release { claim, used }
+            }
+            Op::Renew { claim, mode, lease } => {
+                let state = machine.inspect(now);
+                let held = state.holders.iter().find(|c| c.claim == claim).map(|c| c.mode);
+                let weaker = |held: Mode| match held {
+                    _ if held.capacity() != mode.capacity() => held,
+                    _ if held.weight() < mode.weight() => held,
+                    _ => mode,
+                };
+                let (mode, lease) = match (held, asked.get(&claim)) {
+                    (Some(held), _) => (weaker(held), lease),
+                    // A waiter keeps its place with what it asked for.
+                    (None, Some(&(mode, lease, _))) => (mode, lease),
+                    (None, None) => (mode, lease),
+                };
+                Op::Renew { claim, mode, lease }
+            }
+            op => op,
+        };
+        machine.apply(&op, now, &mut Vec::new());
+        ops.push((op, now));
+    }
+    ops
+}
+
+fn run(
+    ops: &[(Op, u64)],
+    mut each: impl FnMut(&Machine, &Op, u64, Outcome, &[Granted]),
+) -> Machine {
+    let (mut machine, mut grants) = (Machine::default(), Vec::new());
+    for (op, now) in ops {
+        grants.clear();
+        let outcome = machine.apply(op, *now, &mut grants);
+        each(&machine, op, *now, outcome, &grants);
+    }
+    machine
+}
+
+fn log_text(ops: &[(Op, u64)]) -> String {
+    ops.iter().map(|(op, now)| format!("{} {now};", text::op_text(op))).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn it_does_what_the_model_does(log in log()) {
+        let mut model = Model::default();
+        let mut differs = None;
+        run(&played(&log), |machine, op, now, outcome, _| {
+            let same = step(&mut model, op, now, outcome);
+            let holders: Vec<_> = model.holders().map(|m| (m.id, m.mode)).collect();
+            let waiters: Vec<_> = model.waiters().map(|m| (m.id, m.mode)).collect();
+            let seen = machine.inspect(now);
+            let ids = |of: &[dlock_core::ClaimState]| -> Vec<_> {
+                of.iter().map(|c| (c.claim, c.mode)).collect()
+            };
+            if !same || ids(&seen.holders) != holders || ids(&seen.waiters) != waiters {
+                differs.get_or_insert(format!("{op:?} at {now}: {outcome:?}, {seen:?}, {model:?}"));
+            }
+        });
+        prop_assert_eq!(differs, None);
+    }
+
+    #[test]
+    fn replaying_the_text_is_the_same_as_running_in_place(log in log()) {
+        let ops = played(&log);
+        let (mut last, mut granted) = (None, Vec::new());
+        let whole = run(&ops, |_, _, _, outcome, grants| {
+            last = Some(outcome);
+            granted = grants.to_vec();
+        });
+        let replayed = text::replay("", &log_text(&ops)).unwrap();
+        prop_assert_eq!(&replayed.machine, &whole);
+        prop_assert_eq!(replayed.outcome, last);
+        prop_assert_eq!(replayed.grants, granted);
+        prop_assert_eq!(replayed.now, ops.last().unwrap().1);
+    }
+
+    #[test]
+    fn a_snapshot_at_any_cut_and_the_rest_are_the_whole(log in log(), cut in any::<prop::sample::Index>()) {
+        let ops = played(&log);
+        let (before, after) = ops.split_at(cut.index(ops.len()));
+        let first = text::replay("", &log_text(before)).unwrap().machine;
+        let second = text::replay(&text::snapshot(&first), &log_text(after)).unwrap().machine;
+        prop_assert_eq!(second, run(&ops, |_, _, _, _, _| {}));
+    }
+
+    #[test]
+    fn the_granted_are_the_longest_prefix_that_fits(log in log()) {
+        let mut wrong = None;
+        run(&played(&log), |machine, _, now, _, _| {
+            let seen = machine.inspect(now);
+            let used: u64 = seen.holders.iter().map(|c| u64::from(c.mode.weight())).sum();
+            let first = seen.holders.first().or(seen.waiters.first());
+            let capacity = first.map_or(0, |c| u64::from(c.mode.capacity()));
+            let next_fits = seen.waiters.first().is_some_and(|c| used + u64::from(c.mode.weight()) <= capacity);
+            let prefix = seen.holders.iter().enumerate().all(|(i, c)| machine.ahead_of(c.claim) == Some(i));
+            if used > capacity || next_fits || !prefix {
+                wrong.get_or_insert(format!("{seen:?}"));
+            }
+        });
+        prop_assert_eq!(wrong, None);
+    }
+
+    #[test]
+    fn tokens_grow_past_all_that_were_handed_out(log in log()) {
+        let mut handed_out = 0;
+        let mut wrong = None;
+        run(&played(&log), |_, op, now, _, grants| {
+            if let Op::Release { used, .. } = op {
+                handed_out = handed_out.max(*used);
+            }
+            for grant in grants {
+                if grant.token <= handed_out || grant.token < now {
+                    wrong.get_or_insert(*grant);
+                }
+                handed_out = handed_out.max(grant.token);
+            }
+        });
+        prop_assert_eq!(wrong, None);
+    }
+
+    #[test]
+    fn no_grant_is_lost_and_none_is_told_twice(log in log()) {
+        let mut held = BTreeSet::new();
+        let mut wrong = None;
+        run(&played(&log), |machine, op, _, _, grants| {
+            let now: BTreeSet<_> = machine.grants().map(|g| (g.claim, g.token)).collect();
+            let told: BTreeSet<_> = grants.iter().map(|g| (g.claim, g.token)).collect();
+            let new: BTreeSet<_> = now.difference(&held).copied().collect();
+            if new != told || told.len() != grants.len() {
+                wrong.get_or_insert(format!("{op:?} granted {new:?} and told {grants:?}"));
+            }
+            held = now;
+        });
+        prop_assert_eq!(wrong, None);
+    }
+
+    #[test]
+    fn a_resend_has_its_effect_once(log in log()) {
+        let ops = played(&log);
+        let mut wrong = None;
+        run(&ops, |machine, op, now, outcome, _| {
+            let (mut again, mut grants) = (machine.clone(), Vec::new());
+            let second = again.apply(op, now, &mut grants);
+            let same = match (op, outcome) {
+                (Op::Release { .. }, _) => second == Outcome::NotFound,
+                _ => second == outcome,
+            };
+            if !same || again != *machine || !grants.is_empty() {
+                wrong.get_or_insert(format!("{op:?} again at {now}: {outcome:?}, then {second:?}"));
+            }
+        });
+        prop_assert_eq!(wrong, None);
+    }
+
+    #[test]
+    fn what_has_ended_is_not_renewed(log in log()) {
+        let machine = run(&played(&log), |_, _, _, _, _| {});
+        if let Some(end) = machine.next_expiry() {
+            let ended: Vec<_> = machine
+                .inspect(0)
+                .holders
+                .iter()
+                .filter(|c| c.remaining.as_micros() == u128::from(end))
+                .map(|c| (c.claim, c.mode))
+                .collect();
+            for (claim, mode) in ended {
+                let renew = Op::Renew { claim, mode, lease: 100 };
+                let outcome = machine.clone().apply(&renew, end, &mut Vec::new());
+                prop_assert_eq!(outcome, Outcome::NotFound);
+            }
+        }
+    }
+}
+
+/// Whether the model comes to the same outcome.
+fn step(model: &mut Model, op: &Op, now: u64, outcome: Outcome) -> bool {
+    match *op {
+        Op::Acquire { claim: id, mode, lease, queue, .. } => {
+            let member = Member { id, mode, held: false, lease, until: 0 };
+            let standing = model.acquire(member, queue == Queue::Enqueue, now);
+            matches!(
+                (standing, outcome),
+                (Standing::Held, Outcome::Granted(_))
+                    | (Standing::Waits, Outcome::Queued { .. })
+                    | (Standing::Busy, Outcome::Busy)
+                    | (Standing::Conflict, Outcome::Conflict { .. })
+            )
+        }
+        Op::Renew { claim, mode, lease } => match model.renew(claim, mode, lease, now) {
+            Some(Standing::Held) => matches!(outcome, Outcome::Granted(_)),
+            Some(_) => matches!(outcome, Outcome::Queued { .. }),
+            None => outcome == Outcome::NotFound,
+        },
+        Op::Release { claim, .. } => model.release(claim, now) == (outcome == Outcome::Released),
+        _ => true,
+    }
+}

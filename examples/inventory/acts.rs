@@ -1,0 +1,202 @@
+//! The three acts, and whether they ended as promised.
+
+use std::{io::Write, path::PathBuf, time::Duration};
+
+use dlock::Locks;
+use futures_util::future::try_join_all;
+use tokio::time::Instant;
+
+use crate::{
+    Failure, LOCK,
+    args::Args,
+    crew::{Job, Role, Worker},
+    line::Line,
+    progress::Progress,
+    stock::Stock,
+};
+
+/// The lease in act 3: short, because the story waits for its end.
+const SHORT_LEASE: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(crate) struct Shop {
+    pub(crate) args: Args,
+    pub(crate) url: String,
+    pub(crate) dir: PathBuf,
+    pub(crate) locks: Locks,
+}
+
+/// What buyers were told.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    sold: u32,
+    sold_out: u32,
+}
+
+impl Shop {
+    /// Plays all acts and gives the account of them.
+    ///
+    /// # Errors
+    /// When something promised did not happen.
+    pub(crate) async fn open(&self, out: &mut (impl Write + Send)) -> Result<(), Failure> {
+        let Args { workers, items, buyers, .. } = self.args;
+        let start = Instant::now();
+        writeln!(out, "{items} items, {buyers} buyers, {workers} worker processes")?;
+        writeln!(out, "locks in {}", self.locks.backend().store())?;
+        self.without_a_lock(out).await?;
+        self.with_dlock(out).await?;
+        self.with_a_stopped_holder(out).await?;
+        promised(self.locks.inspect(LOCK).await?.is_free(), || {
+            "the lock is still held or waited for at the end".to_owned()
+        })?;
+        writeln!(out, "\nAll as promised, in {}.", took(start))?;
+        Ok(())
+    }
+
+    async fn without_a_lock(&self, out: &mut (impl Write + Send)) -> Result<(), Failure> {
+        writeln!(out, "\n1. Without a lock")?;
+        let start = Instant::now();
+        let (stock, tally) = self.sell(Role::Naive).await?;
+        let Tally { sold, sold_out } = tally;
+        writeln!(out, "   {sold} buyers were told \"it is yours\", {sold_out} \"sold out\"")?;
+        writeln!(out, "   and by the stock {} items are left", stock.read()?)?;
+        let items = self.args.items;
+        promised(sold > items, || "nothing was oversold without a lock: try more buyers".into())?;
+        writeln!(out, "   => OVERSOLD by {} ({})", sold - items, took(start))?;
+        Ok(())
+    }
+
+    async fn with_dlock(&self, out: &mut (impl Write + Send)) -> Result<(), Failure> {
+        writeln!(out, "\n2. With dlock")?;
+        let start = Instant::now();
+        let (stock, tally) = self.sell(Role::Guarded).await?;
+        let Tally { sold, sold_out } = tally;
+        writeln!(out, "   {sold} buyers were told \"it is yours\", {sold_out} \"sold out\"")?;
+        let Args { items, buyers, .. } = self.args;
+        let left = stock.read()?;
+        promised((sold, sold_out, left) == (items, buyers - items, 0), || {
+            format!("sold {sold} of {items} items to {buyers} buyers, and {left} are left")
+        })?;
+        writeln!(out, "   => SOLD EXACTLY {items} ({})", took(start))?;
+        Ok(())
+    }
+
+    /// Lets all workers serve their share of the buyers.
+    async fn sell(&self, role: Role) -> Result<(Stock, Tally), Failure> {
+        let Args { workers, items, buyers, .. } = self.args;
+        let (job, stock) = self.job(role, items)?;
+        let mut crew = (0..workers)
+            .map(|n| {
+                let share = buyers / workers + u32::from(n < buyers % workers);
+                Worker::start(&Job { buyers: share, ..job.clone() })
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        for worker in &mut crew {
+            worker.ready().await?;
+        }
+        // All at once, as when a sale opens.
+        let progress = Progress::of(buyers);
+        for worker in &mut crew {
+            worker.nod().await?;
+        }
+        let tallies =
+            try_join_all(crew.into_iter().map(|worker| listen(worker, &progress))).await?;
+        let tally = tallies.into_iter().fold(Tally::default(), |sum, part| Tally {
+            sold: sum.sold + part.sold,
+            sold_out: sum.sold_out + part.sold_out,
+        });
+        Ok((stock, tally))
+    }
+
+    #[cfg(unix)]
+    async fn with_a_stopped_holder(&self, out: &mut (impl Write + Send)) -> Result<(), Failure> {
+        writeln!(out, "\n3. With a holder that is stopped past its lease, and one item left")?;
+        let start = Instant::now();
+        let (job, stock) = self.job(Role::Impatient, 1)?;
+        let job = Job { lease: Some(SHORT_LEASE), ..job };
+
+        let mut late = Worker::start(&job)?;
+        let Some(Line::Holding { token, left }) = late.next().await? else {
+            return Err(late.failed("it did not get the lock"));
+        };
+        late.stop().await?;
+        let stopped = Instant::now();
+        writeln!(
+            out,
+            "   worker {} has the lock with token {token}, reads: {left} left;",
+            late.pid
+        )?;
+        writeln!(out, "   it is stopped (SIGSTOP), and its lease of {SHORT_LEASE:?} runs out")?;
+
+        let mut next = Worker::start(&Job { role: Role::Guarded, buyers: 1, ..job.clone() })?;
+        next.ready().await?;
+        next.nod().await?;
+        let Some(Line::Sold) = next.next().await? else {
+            return Err(next.failed("it did not sell the last item"));
+        };
+        writeln!(
+            out,
+            "   worker {} gets the lock {} later and sells the item",
+            next.pid,
+            took(stopped)
+        )?;
+        while next.next().await?.is_some() {}
+
+        // Paid while it stood still, so that the write is the first thing that it does.
+        late.nod().await?;
+        late.resume()?;
+        writeln!(
+            out,
+            "   worker {} goes on (SIGCONT) and, asking nobody, writes its sale",
+            late.pid
+        )?;
+        let why = match late.next().await? {
+            Some(Line::Refused(why)) => why,
+            _ => return Err("a holder wrote after its lease had ended: sold twice".into()),
+        };
+        writeln!(out, "   the stock refuses:\n     {why}")?;
+        if let Some(Line::Guard(what)) = late.next().await? {
+            writeln!(out, "   its guard, had it been asked:\n     {what}")?;
+        }
+        while late.next().await?.is_some() {}
+        promised(stock.read()? == 0, || "the last item is still there".to_owned())?;
+        writeln!(out, "   => REFUSED the late write, sold once ({})", took(start))?;
+        Ok(())
+    }
+
+    #[cfg(not(unix))]
+    async fn with_a_stopped_holder(&self, out: &mut (impl Write + Send)) -> Result<(), Failure> {
+        writeln!(out, "\n3. Left out: this system can't stop a process by a signal")?;
+        Ok(())
+    }
+
+    /// A job on a new stock of so many items.
+    fn job(&self, role: Role, items: u32) -> Result<(Job, Stock), Failure> {
+        let file = self.dir.join(format!("stock-{role:?}.txt"));
+        let stock = Stock::at(file.clone());
+        stock.write(items)?;
+        Ok((Job { role, url: self.url.clone(), stock: file, buyers: 1, lease: None }, stock))
+    }
+}
+
+/// Counts what one worker tells, to its end.
+async fn listen(mut worker: Worker, progress: &Progress) -> Result<Tally, Failure> {
+    let mut tally = Tally::default();
+    while let Some(line) = worker.next().await? {
+        match line {
+            Line::Sold => tally.sold += 1,
+            Line::SoldOut => tally.sold_out += 1,
+            other => return Err(worker.failed(&format!("it said {other:?}"))),
+        }
+        progress.step();
+    }
+    Ok(tally)
+}
+
+fn promised(kept: bool, otherwise: impl FnOnce() -> String) -> Result<(), Failure> {
+    if kept { Ok(()) } else { Err(otherwise().into()) }
+}
+
+fn took(since: Instant) -> String {
+    format!("{:.2} s", since.elapsed().as_secs_f64())
+}

@@ -1,0 +1,182 @@
+//! The worker processes, seen from the shop.
+
+use std::{
+    env, io,
+    path::PathBuf,
+    process::{ExitStatus, Stdio},
+    thread,
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
+    process::{Child, ChildStdin, ChildStdout, Command},
+};
+
+use crate::{Failure, line::Line};
+
+/// What a worker has to do. It travels in the environment, because everybody can read the
+/// arguments of a process and the URL may hold a password.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) role: Role,
+    pub(crate) url: String,
+    pub(crate) stock: PathBuf,
+    pub(crate) buyers: u32,
+    pub(crate) lease: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Naive,
+    Guarded,
+    Impatient,
+}
+
+impl Job {
+    /// The job of this process, if it is a worker.
+    pub(crate) fn from_env() -> Option<Self> {
+        let job = Self::read_env()?;
+        // A shop that is killed can't clean up, and a stopped worker can't see that it is gone.
+        #[cfg(target_os = "linux")]
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+            .ok()?;
+        Some(job)
+    }
+
+    fn read_env() -> Option<Self> {
+        let var = |name: &str| env::var(format!("INVENTORY_{name}")).ok();
+        Some(Self {
+            role: match var("ROLE")?.as_str() {
+                "naive" => Role::Naive,
+                "guarded" => Role::Guarded,
+                "impatient" => Role::Impatient,
+                _ => return None,
+            },
+            url: var("URL")?,
+            stock: env::var_os("INVENTORY_STOCK")?.into(),
+            buyers: var("BUYERS")?.parse().ok()?,
+            lease: var("LEASE_MS").and_then(|ms| ms.parse().ok()).map(Duration::from_millis),
+        })
+    }
+
+    fn command(&self) -> io::Result<Command> {
+        let mut command = Command::new(env::current_exe()?);
+        command
+            .env(
+                "INVENTORY_ROLE",
+                match self.role {
+                    Role::Naive => "naive",
+                    Role::Guarded => "guarded",
+                    Role::Impatient => "impatient",
+                },
+            )
+            .env("INVENTORY_URL", &self.url)
+            .env("INVENTORY_STOCK", &self.stock)
+            .env("INVENTORY_BUYERS", self.buyers.to_string());
+        if let Some(lease) = self.lease {
+            command.env("INVENTORY_LEASE_MS", lease.as_millis().to_string());
+        }
+        Ok(command)
+    }
+}
+
+/// A worker process, killed when it is dropped before its end.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    child: Child,
+    pub(crate) pid: u32,
+    words: ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Worker {
+    /// Starts one.
+    pub(crate) fn start(job: &Job) -> Result<Self, Failure> {
+        let mut child = job.command()?.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let (Some(pid), Some(words), Some(lines)) =
+            (child.id(), child.stdin.take(), child.stdout.take())
+        else {
+            return Err("a worker ended at once".into());
+        };
+        Ok(Self { child, pid, words, lines: BufReader::new(lines).lines() })
+    }
+
+    /// What it says next; `None` at its end.
+    ///
+    /// # Errors
+    /// When it has failed; it has said why itself.
+    pub(crate) async fn next(&mut self) -> Result<Option<Line>, Failure> {
+        if let Some(line) = self.lines.next_line().await? {
+            return line.parse().map(Some);
+        }
+        let status: ExitStatus = self.child.wait().await?;
+        if status.success() { Ok(None) } else { Err(self.failed(&status.to_string())) }
+    }
+
+    /// Waits until it is ready for buyers.
+    pub(crate) async fn ready(&mut self) -> Result<(), Failure> {
+        match self.next().await? {
+            Some(Line::Ready) => Ok(()),
+            other => Err(self.failed(&format!("it said {other:?}, not that it is ready"))),
+        }
+    }
+
+    /// Tells it to go on.
+    pub(crate) async fn nod(&mut self) -> io::Result<()> {
+        self.words.write_all(b"go\n").await?;
+        self.words.flush().await
+    }
+
+    pub(crate) fn failed(&self, what: &str) -> Failure {
+        format!("worker {} failed: {what}", self.pid).into()
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) && self.child.start_kill().is_ok() {
+            // Waited for, because the files that it uses are removed next. SIGKILL ends a
+            // stopped process too.
+            for _ in 0..200 {
+                if !matches!(self.child.try_wait(), Ok(None)) {
+                    break;
+                }
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
+}
+
+#[cfg(unix)]
+mod signals {
+    use std::{io, time::Duration};
+
+    use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+
+    use super::Worker;
+
+    impl Worker {
+        /// Stops the process, all its threads, and returns once it stands still.
+        pub(crate) async fn stop(&self) -> io::Result<()> {
+            kill_process(self.id()?, Signal::STOP)?;
+            let asked = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+            while waitid(WaitId::Pid(self.id()?), asked)?.is_none() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            Ok(())
+        }
+
+        /// Lets a stopped process go on.
+        pub(crate) fn resume(&self) -> io::Result<()> {
+            Ok(kill_process(self.id()?, Signal::CONT)?)
+        }
+
+        fn id(&self) -> io::Result<Pid> {
+            i32::try_from(self.pid)
+                .ok()
+                .and_then(Pid::from_raw)
+                .ok_or_else(|| io::Error::other("a process id is out of range"))
+        }
+    }
+}

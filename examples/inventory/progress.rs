@@ -1,0 +1,53 @@
+//! How far an act is: a bar for people, plain lines for logs. Both go to standard error, so that
+//! the account on standard output stays clean.
+
+use std::{
+    io::{self, IsTerminal as _},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+#[derive(Debug)]
+pub(crate) struct Progress {
+    total: u32,
+    done: AtomicU32,
+    bar: Option<ProgressBar>,
+}
+
+impl Progress {
+    pub(crate) fn of(total: u32) -> Self {
+        let bar = io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new(total.into());
+            if let Ok(style) =
+                ProgressStyle::with_template("   {bar:40} {pos} of {len} buyers served")
+            {
+                bar.set_style(style);
+            }
+            bar
+        });
+        Self { total, done: AtomicU32::new(0), bar }
+    }
+
+    /// One more buyer was served.
+    pub(crate) fn step(&self) {
+        let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
+        match &self.bar {
+            Some(bar) => bar.inc(1),
+            // Every quarter: a log wants few lines.
+            None if done.is_multiple_of((self.total / 4).max(1)) => {
+                eprintln!("   {done} of {} buyers served", self.total);
+            }
+            None => {}
+        }
+    }
+}
+
+impl Drop for Progress {
+    /// Takes the bar away: what it led to is told in words.
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

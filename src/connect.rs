@@ -1,0 +1,110 @@
+//! From a URL to locks: the backends that are compiled in, and the options they share.
+//!
+//! | option | meaning | default |
+//! |---|---|---|
+//! | `dlock.lease` | how long the store keeps a lock for a holder that is dead or cut off | `30s` |
+//! | `dlock.wait` | how long `lock()` waits; `0s` is one attempt | for ever |
+//! | `dlock.prefix` | stands before every name, so that applications can share a store | none |
+
+use dlock_core::{
+    BackendUrl, ConfigIssue, DynBackend, Error, LockName, LockOptions, Locks, Memory, Prefixed,
+    Registry, Traced,
+};
+use tokio::runtime::Handle;
+
+/// The options that every backend's URL can have, without what they begin with.
+const SHARED: &[&str] = &["lease", "wait", "prefix"];
+
+/// Connects to the store that `url` names, and gives the locks in it.
+///
+/// `memory:` is always there; each other backend is a Cargo feature of the same name
+/// (`sqlite:locks.db?dlock.create_schema=true` needs `sqlite`). Every URL can have the options
+/// `dlock.lease` and `dlock.wait` (durations such as `500ms` or `30s`) and `dlock.prefix`.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock::Error> {
+/// let locks = dlock::connect("memory:?dlock.lease=10s&dlock.prefix=shop/").await?;
+/// let guard = locks.mutex("inventory/42")?.lock().await?;
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// Before anything is opened: `Config(Url)` for what is no URL, `Config(UnknownScheme)`,
+/// `Config(MissingFeature)` for a backend that is not compiled in, `Config(UnknownOption)`,
+/// `Config(RepeatedOption)`, `Config(OptionValue)`, `Config(Lease)`, `Config(Name)` for a prefix
+/// that no name can begin with, and `Config(Runtime)` outside a tokio runtime. Then whatever the
+/// store has to say. No error shows a password.
+///
+/// # Cancel safety
+/// Dropping the future closes what it has opened.
+pub async fn connect(url: &str) -> Result<Locks, Error> {
+    connect_with(&registry(), url).await
+}
+
+/// [`connect`] over these backends, for an application that brings one of its own:
+/// `connect_with(&dlock::registry().with(MY_FACTORY), url)`.
+///
+/// # Errors
+/// As [`connect`].
+///
+/// # Cancel safety
+/// As [`connect`].
+pub async fn connect_with(registry: &Registry, url: &str) -> Result<Locks, Error> {
+    let mut url: BackendUrl = url.parse()?;
+    // Asked first, so that a missing backend is not hidden behind one of its options.
+    registry.factory(&url)?;
+    let shared = Shared::take(&mut url)?;
+    // Drivers may panic without a runtime, so none is called without one.
+    Handle::try_current().map_err(|_| {
+        Error::config(
+            ConfigIssue::Runtime,
+            "there is no tokio runtime here: call connect from inside one, for example under \
+             #[tokio::main]",
+        )
+    })?;
+    shared.apply(registry.connect(url, SHARED).await?)
+}
+
+/// The backends that are compiled in.
+pub fn registry() -> Registry {
+    let registry = Registry::new().with(Memory::FACTORY);
+    #[cfg(feature = "sqlite")]
+    let registry = registry.with(dlock_sql::SQLITE);
+    #[cfg(not(feature = "sqlite"))]
+    let registry = registry.with_missing("sqlite", "sqlite");
+    registry
+}
+
+/// What the shared options say.
+struct Shared {
+    options: LockOptions,
+    prefix: Option<String>,
+}
+
+impl Shared {
+    /// Takes them out of the URL and checks them, without I/O.
+    fn take(url: &mut BackendUrl) -> Result<Self, Error> {
+        let mut options = LockOptions::new();
+        if let Some(lease) = url.take_duration("lease")? {
+            options = options.with_lease(lease);
+        }
+        if let Some(wait) = url.take_duration("wait")? {
+            options = options.with_wait(wait);
+        }
+        options.check()?;
+        let prefix = url.take("prefix");
+        if let Some(prefix) = &prefix {
+            LockName::new(prefix)?;
+        }
+        Ok(Self { options, prefix })
+    }
+
+    fn apply(self, backend: DynBackend) -> Result<Locks, Error> {
+        let backend: DynBackend = match self.prefix {
+            Some(prefix) => Prefixed::new(backend, &prefix)?,
+            None => backend,
+        };
+        Locks::over(Traced::new(backend))?.with_options(self.options)
+    }
+}
