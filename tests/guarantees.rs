@@ -5,7 +5,7 @@
 use dlock::Guarantees;
 
 async fn given(url: &str) -> Guarantees {
-    dlock::connect(url).await.unwrap().guarantees()
+    dlock::connect(url).await.expect("the store opens").guarantees()
 }
 
 #[tokio::test]

@@ -92,9 +92,9 @@ async fn sell_impatiently(lock: &Mutex, stock: &Stock) -> Result<(), Failure> {
 }
 
 /// Serves its share of the buyers, once the shop opens.
-async fn serve<F>(buyers: u32, sell: impl Fn() -> F) -> Result<(), Failure>
+async fn serve<F>(buyers: u32, sell: impl Fn() -> F + Send) -> Result<(), Failure>
 where
-    F: Future<Output = Result<Line, Failure>>,
+    F: Future<Output = Result<Line, Failure>> + Send,
 {
     tell(&Line::Ready)?;
     nod().await?;
