@@ -92,7 +92,7 @@ async fn sell_impatiently(lock: &Mutex, stock: &Stock) -> Result<(), Failure> {
 }
 
 /// Serves its share of the buyers, once the shop opens.
-async fn serve<F>(buyers: u32, sell: impl Fn() -> F + Send) -> Result<(), Failure>
+async fn serve<F>(buyers: u32, sell: impl Fn() -> F + Send + Sync) -> Result<(), Failure>
 where
     F: Future<Output = Result<Line, Failure>> + Send,
 {

@@ -113,6 +113,7 @@ impl<C: Conn> Reader<C> {
     }
 
     async fn look_at_rows(&mut self) -> Result<(), Fault> {
+        // Who has joined may have been granted before the version that was read last.
         let joined = self.waiters.names(self.changes);
         let version = self.conn.version().await?;
         if joined.is_none() && version.is_some() && version == self.version {

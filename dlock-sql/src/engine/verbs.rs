@@ -224,3 +224,35 @@ fn has_ended(grant: &Grant, lease: Duration) -> bool {
     let now: Instant = Clock::Boot.now();
     now >= grant.since.saturating_add(lease)
 }
+
+#[cfg(test)]
+mod tests {
+    use dlock_core::{ClaimId, Mode};
+
+    use super::*;
+
+    fn renewals(names: impl IntoIterator<Item = usize>) -> Vec<Renewal> {
+        let of = |n: usize| Renewal {
+            claim: Claim {
+                name: LockName::new(&n.to_string()).unwrap(),
+                id: ClaimId::random(),
+                used: None,
+            },
+            mode: Mode::Shared,
+            lease: Duration::from_secs(1),
+        };
+        names.into_iter().map(of).collect()
+    }
+
+    #[test]
+    fn renewals_go_in_parts_of_distinct_names() {
+        assert_eq!(distinct(&renewals([1, 2, 1, 1, 3])), [vec![0, 1, 4], vec![2], vec![3]]);
+        assert!(distinct(&[]).is_empty());
+    }
+
+    #[test]
+    fn parts_are_bounded() {
+        let lengths: Vec<_> = distinct(&renewals(0..1200)).iter().map(Vec::len).collect();
+        assert_eq!(lengths, [500, 500, 200]);
+    }
+}

@@ -110,6 +110,17 @@ async fn a_downgrade_lets_readers_in_and_no_writer() {
 }
 
 #[tokio::test]
+async fn a_lease_in_the_file_is_longer_by_a_step_of_the_clock() {
+    let store = Store::new();
+    let client = store.open().await;
+    let held = exclusive("x");
+    take(&client, &held).await;
+    client.renew(&[renewal(&held, Mode::Exclusive)]).await.unwrap();
+    let rows = store.rows().await;
+    assert_eq!(rows[0].2.matches(" 30001000 ").count(), 2, "{rows:?}");
+}
+
+#[tokio::test]
 async fn an_onlooker_sees_the_lease_as_it_was_asked_for_and_changes_nothing() {
     let store = Store::new();
     let client = store.open().await;

@@ -113,18 +113,41 @@ async fn a_row_that_was_removed_is_not_made_again_from_memory() {
         mode: Mode::Shared,
         lease: LEASE,
     });
-    for renewals in [&renewals[..1], &renewals[..]] {
+    // After some of these numbers of operations the client remembers the rows in short form.
+    for (renewals, times) in
+        (0..6).flat_map(|times| [(&renewals[..1], times), (&renewals[..], times)])
+    {
         for request in &kept {
             take(&client, request).await;
         }
-        // Operations enough for the client to remember the rows in short form.
-        for _ in 0..3 {
+        for _ in 0..times {
             client.renew(renewals).await.unwrap();
         }
         sqlx::raw_sql("DELETE FROM dlock_lock").execute(&mut store.raw().await).await.unwrap();
         let renewed = client.renew(renewals).await.unwrap();
         assert!(renewed.iter().all(|answer| *answer == Renewed::Lost), "{renewed:?}");
     }
+}
+
+#[tokio::test]
+async fn a_row_that_was_used_of_late_is_kept_however_old_its_snapshot_is() {
+    let store = Store::new();
+    let client = store.open().await;
+    let insert = "INSERT INTO dlock_lock SELECT n.value, 1, 0, 0, '',
+          'R 00000000000000000000000000000001 0 ' || CASE n.value WHEN 'old' THEN 2 ELSE
+          CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000 END || ';'
+        FROM json_each('[\"late\",\"old\"]') AS n";
+    sqlx::raw_sql(insert).execute(&mut store.raw().await).await.unwrap();
+    drop(client);
+    let _finder = store.open().await;
+    let names = async || store.rows().await.into_iter().map(|row| row.0).collect::<Vec<_>>();
+    let deleted = async {
+        while names().await.contains(&"old".to_owned()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LONG, deleted).await.expect("the old row stays");
+    assert_eq!(names().await, ["late"]);
 }
 
 #[tokio::test]
