@@ -175,7 +175,7 @@ impl Keeper {
             let renewing = hold.place.renewing.load(Ordering::Relaxed);
             let renewal = if renewing { None } else { hold.renewal(now) };
             match renewal {
-                _ if now >= hold.valid_until() => due.lost.push(hold),
+                _ if now >= hold.valid_until() => due.late.push(hold),
                 Some(renewal) => {
                     hold.place.renewing.store(true, Ordering::Relaxed);
                     books.move_to(&hold, hold.valid_until());
@@ -256,7 +256,7 @@ fn key(hold: &Hold) -> (u64, u64) {
 #[derive(Default)]
 struct Due {
     batches: Vec<Batch>,
-    lost: Vec<Arc<Hold>>,
+    late: Vec<Arc<Hold>>,
     /// To be dropped outside the lock.
     retired: Vec<Arc<Hold>>,
 }
@@ -310,8 +310,9 @@ async fn renew_until_closed(keeper: &Keeper, backend: &DynBackend) {
     let mut running = FuturesUnordered::new();
     while !keeper.closed.load(Ordering::Acquire) {
         let due = keeper.collect();
-        for hold in due.lost {
-            hold.lose(Ended::Expired);
+        for hold in due.late {
+            // It asks the clock again: the hold may have been granted anew since.
+            hold.state();
         }
         drop(due.retired);
         for mut batch in due.batches {

@@ -1,0 +1,122 @@
+//! The end of a hold: passing it on, giving it back, and letting it rest for the next grant.
+
+use std::{
+    pin::Pin,
+    sync::{Arc, atomic::Ordering},
+};
+
+use super::{HELD, Hold, RELEASED, RESTING, RETIRED, REVIVING};
+use crate::{
+    Acquired, Answer, Error, Released,
+    cohort::{Lead, OwnedLead},
+    engine::{acquire, tasks::Job},
+};
+
+impl Hold {
+    /// Gives the hold up: to the next task of this process, or back to the store.
+    pub(crate) fn let_go(self: &Arc<Self>) -> LettingGo {
+        if let Some(cohort) = &self.cohort
+            && cohort.pass(self)
+        {
+            return LettingGo::Done(Ok(Released::Released));
+        }
+        let held = self.end(RELEASED);
+        // Whoever ends a hold has the lead of its cohort.
+        let lead = self.cohort.as_ref().filter(|_| held).map(Lead::of);
+        let first = match self.engine.backend.release(&self.claim()).try_ready() {
+            Ok(Ok(released)) => {
+                if held && released == Released::Released && self.may_rest() {
+                    self.state.store(RESTING, Ordering::Release);
+                } else if held {
+                    self.engine.keeper.remove(self);
+                }
+                drop(lead);
+                return LettingGo::Done(Ok(if held { released } else { Released::AlreadyLost }));
+            }
+            Ok(Err(error)) => Answer::ready(Err(error)),
+            Err(answer) => answer,
+        };
+        if held {
+            self.engine.keeper.remove(self);
+        }
+        let lead = lead.map(Lead::into_owned);
+        LettingGo::Later(Box::pin(Arc::clone(self).released(first, lead, held)))
+    }
+
+    /// Only a hold with a cohort is looked for again, and somebody who watches for the end must not
+    /// see it begin anew.
+    fn may_rest(&self) -> bool {
+        self.cohort.is_some() && !self.watched.load(Ordering::SeqCst)
+    }
+
+    /// Asks for the next grant with a hold that rested; false, and of no more use, if it is not
+    /// granted at once.
+    pub(crate) fn revive(self: &Arc<Self>) -> bool {
+        let woken =
+            self.state.compare_exchange(RESTING, REVIVING, Ordering::AcqRel, Ordering::Relaxed);
+        if woken.is_err() {
+            return false;
+        }
+        let answer = match self.engine.backend.acquire(&self.request).try_ready() {
+            Ok(Ok(Acquired::Granted(grant))) if grant.tokens >= self.tokens => {
+                self.first.store(grant.token.get(), Ordering::Release);
+                self.used.store(grant.token.get(), Ordering::Release);
+                self.granted_at.store(grant.since.as_nanos(), Ordering::Release);
+                let until = grant.since.saturating_add(self.belief);
+                self.valid_until.store(until.as_nanos(), Ordering::Release);
+                self.state.store(HELD, Ordering::Release);
+                return true;
+            }
+            Ok(answer) => Answer::ready(answer),
+            Err(later) => later,
+        };
+        self.state.store(RELEASED, Ordering::Release);
+        self.engine.keeper.remove(self);
+        let claim = self.request.as_claim();
+        acquire::withdraw(&self.engine, claim, self.request.lease, Some(answer));
+        false
+    }
+
+    /// Ends its rest, if it rests; the keeper then forgets it.
+    pub(in crate::engine) fn retire(&self) -> bool {
+        self.state.compare_exchange(RESTING, RETIRED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    async fn released(
+        self: Arc<Self>,
+        first: Answer<Released>,
+        lead: Option<OwnedLead>,
+        held: bool,
+    ) -> Result<Released, Error> {
+        let first = first.await;
+        // The next task of this process need not wait for the retries.
+        drop(lead);
+        let released = acquire::insist(&self.engine, self.claim(), self.request.lease, first)
+            .await
+            .map_err(|error| error.during("release").with_lock(self.name()))?;
+        Ok(if held { released } else { Released::AlreadyLost })
+    }
+
+    /// Lets go without waiting for the outcome.
+    pub(crate) fn let_go_in_background(self: &Arc<Self>) {
+        if let LettingGo::Later(release) = self.let_go() {
+            let job: Job = Box::pin(async move {
+                if let Err(error) = release.await {
+                    tracing::warn!(%error, "a dropped guard could not be released");
+                }
+            });
+            self.engine.tasks.run(job);
+        }
+    }
+}
+
+/// What letting go comes to.
+pub(crate) enum LettingGo {
+    /// It is done.
+    Done(Result<Released, Error>),
+    /// It takes a round trip.
+    Later(Releasing),
+}
+
+/// A release under way.
+pub(crate) type Releasing = Pin<Box<dyn Future<Output = Result<Released, Error>> + Send>>;
