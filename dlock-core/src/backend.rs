@@ -68,7 +68,8 @@ pub trait Backend: Send + Sync + Debug + 'static {
     ///
     /// Contract: one answer for each renewal, in order. A claim that is gone is [`Renewed::Lost`]
     /// and is not taken again. A mode weaker than the held one is a downgrade: it takes effect
-    /// at once and lets in the waiters that now fit.
+    /// at once and lets in the waiters that now fit. A stronger one is ignored: it is of a renewal
+    /// that was on its way when the lock was downgraded.
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error>;
 
     /// Gives a claim up, held or waiting, and grants the next.

@@ -20,13 +20,13 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::{sync::oneshot, time::Instant as Timer};
+use tokio::sync::oneshot;
 
 use crate::{
     Error, FencingToken, Guard, LockName, LockOptions, Mode,
     engine::{
         Engine,
-        acquire::{Wait, take, timed_out},
+        acquire::{Wait, take, within},
         hold::Hold,
     },
 };
@@ -49,9 +49,27 @@ pub(crate) const LONGEST: Duration = Duration::from_millis(10);
 pub(crate) struct Cohort {
     options: LockOptions,
     flags: AtomicU8,
-    queue: Mutex<VecDeque<oneshot::Sender<Turn>>>,
+    queue: Mutex<Waiting>,
     /// The last hold, which may rest in the keeper's books until the next grant.
     last: Mutex<Weak<Hold>>,
+}
+
+/// The waiting tasks of this process, some of which may have left.
+#[derive(Default)]
+struct Waiting {
+    line: VecDeque<oneshot::Sender<Turn>>,
+    /// At this length those that have left are looked for.
+    sweep_at: usize,
+}
+
+impl Waiting {
+    fn push(&mut self, next: oneshot::Sender<Turn>) {
+        if self.line.len() >= self.sweep_at {
+            self.line.retain(|waiting| !waiting.is_closed());
+            self.sweep_at = 64.max(2 * self.line.len());
+        }
+        self.line.push_back(next);
+    }
 }
 
 const BUSY: u8 = 1;
@@ -103,19 +121,18 @@ impl Cohort {
                     None => continue,
                 },
             };
-            let hold = match self.revive(engine, wait) {
-                Some(hold) => hold,
+            let guard = match self.revive(engine, wait) {
+                Some(hold) => Guard::of_hold(hold),
                 None => {
                     let cohort = Some(self);
                     let mode = Mode::Exclusive;
                     let taken = take(engine, name, mode, self.options, MOST, cohort, wait).await?;
-                    let Some(hold) = taken else { return Ok(None) };
-                    *self.last.lock() = Arc::downgrade(&hold);
-                    hold
+                    let Some(guard) = taken else { return Ok(None) };
+                    guard
                 }
             };
             lead.goes_with_the_hold();
-            return Ok(Some(Guard::of_hold(hold)));
+            return Ok(Some(guard));
         }
     }
 
@@ -137,7 +154,7 @@ impl Cohort {
             });
             if queued.is_ok() {
                 let (sender, turn) = oneshot::channel();
-                queue.push_back(sender);
+                queue.push(sender);
                 return Entered::Queued(turn);
             }
         }
@@ -152,33 +169,34 @@ impl Cohort {
         hold.revive().then_some(hold)
     }
 
+    /// Looks for this hold when the next one is wanted.
+    pub(crate) fn remember(&self, hold: &Arc<Hold>) {
+        let before = std::mem::replace(&mut *self.last.lock(), Arc::downgrade(hold));
+        if let Some(before) = before.upgrade() {
+            before.make_way();
+        }
+    }
+
     fn try_begin(&self) -> bool {
         self.flags.compare_exchange(0, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// The first that still waits.
     fn next(&self) -> Option<oneshot::Sender<Turn>> {
-        if self.flags.load(Ordering::Acquire) & QUEUED == 0 {
+        if !self.has_queue() {
             return None;
         }
         let mut queue = self.queue.lock();
         let next = loop {
-            match queue.pop_front() {
+            match queue.line.pop_front() {
                 Some(gone) if gone.is_closed() => {}
                 next => break next,
             }
         };
-        if queue.is_empty() {
+        if queue.line.is_empty() {
             self.flags.fetch_and(!QUEUED, Ordering::AcqRel);
         }
         next
-    }
-
-    /// Puts back who has been taken out in vain.
-    fn put_back(&self, first: oneshot::Sender<Turn>) {
-        let mut queue = self.queue.lock();
-        queue.push_front(first);
-        self.flags.fetch_or(QUEUED, Ordering::AcqRel);
     }
 
     /// Lets the next task ask the store, or ends being busy.
@@ -199,13 +217,15 @@ impl Cohort {
     /// Passes a hold on to the next task, unless it was lost or has been passed on enough.
     pub(crate) fn pass(&self, hold: &Arc<Hold>) -> bool {
         let mut turn = None;
-        while hold.is_running() {
-            let Some(next) = self.next() else { break };
+        // What to hand on is made before a waiter is taken out, since who was taken out can't be
+        // put back: the hold may be lost meanwhile, and the lock look idle.
+        while self.has_queue() && hold.is_running() {
             if turn.is_none() {
                 turn = Handed::next_of(hold).map(Turn::Handed);
             }
-            let Some(handed) = turn.take() else {
-                self.put_back(next);
+            let Some(handed) = turn.take() else { break };
+            let Some(next) = self.next() else {
+                turn = Some(handed);
                 break;
             };
             match next.send(handed) {
@@ -217,6 +237,10 @@ impl Cohort {
             handed.disarm();
         }
         false
+    }
+
+    fn has_queue(&self) -> bool {
+        self.flags.load(Ordering::Acquire) & QUEUED != 0
     }
 }
 
@@ -232,21 +256,7 @@ async fn await_turn(
     wait: Wait,
     name: &LockName,
 ) -> Result<Option<Turn>, Error> {
-    match wait {
-        Wait::Until(Some(deadline)) => within(deadline, turn, name).await,
-        _ => Ok(turn.await.ok()),
-    }
-}
-
-async fn within(
-    deadline: Timer,
-    turn: oneshot::Receiver<Turn>,
-    name: &LockName,
-) -> Result<Option<Turn>, Error> {
-    match tokio::time::timeout_at(deadline, turn).await {
-        Ok(turn) => Ok(turn.ok()),
-        Err(_) => Err(timed_out(name)),
-    }
+    within(wait.deadline(), name, async { Ok(turn.await.ok()) }).await
 }
 
 impl<'a> Lead<'a> {
@@ -301,7 +311,8 @@ impl Handed {
     /// The hold with its next token, if it may be passed on once more.
     fn next_of(hold: &Arc<Hold>) -> Option<Self> {
         let now = hold.engine.clock.now();
-        if now.since(hold.granted_at()) >= LONGEST || now >= hold.valid_until() {
+        let spent = now.since(hold.granted_at()) >= LONGEST || now >= hold.valid_until();
+        if spent || hold.engine.is_closed() {
             return None;
         }
         let token = hold.next_token()?;
@@ -328,7 +339,7 @@ impl fmt::Debug for Cohort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cohort")
             .field("busy", &(self.flags.load(Ordering::Relaxed) & BUSY != 0))
-            .field("waiting", &self.queue.lock().len())
+            .field("waiting", &self.queue.lock().line.len())
             .finish_non_exhaustive()
     }
 }

@@ -88,6 +88,11 @@ impl Guard {
         Self::single(hold, token)
     }
 
+    /// Allows the downgrade.
+    pub(crate) fn mark_writer(&self) {
+        self.each(&mut |hold, _| hold.mark_writer());
+    }
+
     pub(crate) fn entered(entry: Entry) -> Self {
         Self(Kind::Entered(entry))
     }
@@ -165,7 +170,7 @@ impl Guard {
     /// Timers are as exact as the runtime is idle: a task that blocks its thread delays it.
     pub fn lost(&self) -> Lost {
         let mut any = FuturesUnordered::new();
-        self.each(&mut |hold, _| any.push(Arc::clone(hold).until_ended()));
+        self.each(&mut |hold, token| any.push(Arc::clone(hold).until_ended(token)));
         Lost(Box::pin(async move { any.next().await.unwrap_or(Ended::Released) }))
     }
 
@@ -232,7 +237,7 @@ impl Guard {
     /// # Errors
     /// `Unsupported` for every guard but a read-write lock's write guard; `Lost`; `Unavailable`.
     /// From the call on the guard counts as a read, whatever the outcome: after an error the next
-    /// renewal completes it.
+    /// renewal, if there is one, completes it.
     ///
     /// # Cancel safety
     /// As after an error.
@@ -347,11 +352,11 @@ impl Future for Background {
 impl Drop for Background {
     fn drop(&mut self) {
         if let Some(release) = self.release.take() {
-            self.hold.engine.tasks.run(Box::pin(async move {
+            self.hold.engine.tasks.run(async move {
                 if let Err(error) = release.await {
                     tracing::warn!(%error, "a release that nobody waited for has failed");
                 }
-            }));
+            });
         }
     }
 }

@@ -10,8 +10,8 @@ use crate::{Error, FencingToken, Guard, LockName, Owner};
 /// A lock with one holder at a time, or a side of a [`ReadWriteLock`].
 ///
 /// # Errors
-/// `Unavailable` when the store could not be reached for one lease, `Config` and `Unsupported` at
-/// once. Whatever the error, the claim has been withdrawn, or will be in the background.
+/// `Unavailable` when the store could not be reached: at once by a try, and after one lease by a
+/// caller that waits. `Config` and `Unsupported` at once. Whatever the error, the claim has been withdrawn, or will be in the background.
 ///
 /// # Cancel safety
 /// Dropping the future of any method withdraws the claim: no lock and no place in the queue stays

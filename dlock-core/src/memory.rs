@@ -243,12 +243,15 @@ impl Backend for Memory {
                     record.waiting.push((request.claim, sender));
                     Ok(Ok((turn, record.machine.next_expiry())))
                 }
-                _ => Err(Error::new(
-                    ErrorKind::NotHeld,
-                    "the place in the queue ended with its lease: ask for the lock again",
-                )
-                .with_lock(&request.name)
-                .with_store(&self.store)),
+                _ => {
+                    record.wake(request.claim);
+                    Err(Error::new(
+                        ErrorKind::NotHeld,
+                        "the place in the queue ended with its lease: ask for the lock again",
+                    )
+                    .with_lock(&request.name)
+                    .with_store(&self.store))
+                }
             })?;
             let (turn, next_expiry) = match waiting {
                 Err(granted) => return grant(&granted),

@@ -87,7 +87,7 @@ impl Registry {
         let known: Vec<String> = self.schemes().iter().map(|s| format!("{s}:")).collect();
         Err(Error::config(
             ConfigIssue::UnknownScheme,
-            format!("no backend is known for {scheme:.40}: ; known are {}", known.join(", ")),
+            format!("no backend is known for \"{scheme:.40}:\"; known are {}", known.join(", ")),
         ))
     }
 

@@ -123,6 +123,16 @@ impl Cx {
         self.0.bounds.lease
     }
 
+    /// A lease that renewal keeps on a machine that stands still for a moment or two.
+    pub(crate) fn renewed(&self) -> Duration {
+        (self.lease() * 4).max(Duration::from_secs(3))
+    }
+
+    /// Options with such a lease.
+    pub(crate) fn renewing(&self) -> LockOptions {
+        self.steady().with_lease(self.renewed())
+    }
+
     /// How long anything may take that must happen.
     pub(crate) fn bound(&self) -> Duration {
         self.0.bounds.wake_up

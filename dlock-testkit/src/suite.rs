@@ -130,3 +130,71 @@ fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
     format!("panicked: {}", text.unwrap_or("with something that is no text"))
 }
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::{all::ALL, case::Running};
+
+    struct Nowhere(bool);
+
+    #[async_trait]
+    impl Store for Nowhere {
+        fn name(&self) -> &str {
+            "nowhere"
+        }
+
+        async fn open(&self) -> Result<Box<dyn Opened>, Stop> {
+            Err(if self.0 { Stop::missing("not installed") } else { Stop::failed("broken") })
+        }
+    }
+
+    #[test]
+    fn a_missing_store_ignores_every_case_with_the_reason() {
+        let suite = Suite::new(Nowhere(true)).unwrap();
+        let ignored = Outcome::Ignored { reason: "not installed".to_owned(), store_missing: true };
+        assert_eq!(suite.open(), ignored);
+        assert_eq!(suite.try_case(&ALL[0]), ignored);
+    }
+
+    #[test]
+    fn a_store_that_does_not_open_fails_every_case() {
+        let suite = Suite::new(Nowhere(false)).unwrap();
+        assert!(matches!(suite.try_case(&ALL[0]), Outcome::Failed(_)));
+    }
+
+    #[test]
+    fn a_panic_is_a_failure_with_its_text() {
+        struct InMemory;
+        struct Open;
+
+        #[async_trait]
+        impl Store for InMemory {
+            fn name(&self) -> &str {
+                "memory"
+            }
+
+            async fn open(&self) -> Result<Box<dyn Opened>, Stop> {
+                Ok(Box::new(Open))
+            }
+        }
+
+        #[async_trait]
+        impl Opened for Open {
+            async fn connect(&self) -> Result<dlock_core::DynBackend, dlock_core::Error> {
+                Ok(dlock_core::Memory::new())
+            }
+
+            async fn leftovers(&self, _: &dlock_core::LockName) -> Result<Vec<String>, Stop> {
+                Ok(Vec::new())
+            }
+        }
+
+        let run = |_| -> Running { Box::pin(async { panic!("on purpose") }) };
+        let case = Case { group: "none", name: "panics", needs: &[], run };
+        let outcome = Suite::new(InMemory).unwrap().try_case(&case);
+        assert!(matches!(outcome, Outcome::Failed(text) if text.contains("on purpose")));
+    }
+}

@@ -5,10 +5,14 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant as Timer;
 
-use super::{Engine, hold::Hold, hold::valid_until};
+use super::{
+    Engine,
+    hold::{Hold, valid_until},
+    tasks::Ticket,
+};
 use crate::{
-    AcquireRequest, Acquired, Answer, Certainty, Claim, ClaimId, Error, ErrorKind, Grant, Instant,
-    LockName, LockOptions, Mode, Queue, Released, cohort::Cohort,
+    AcquireRequest, Acquired, Answer, Certainty, Claim, ClaimId, Error, ErrorKind, Grant, Guard,
+    Instant, LockName, LockOptions, Mode, Queue, Released, cohort::Cohort,
 };
 
 /// How long a caller is ready to wait.
@@ -29,13 +33,22 @@ impl Wait {
         }
     }
 
-    /// At most this long from now. Zero still waits for the store's answer to one attempt.
+    /// At most this long from now; zero is one attempt.
     pub(crate) fn for_at_most(wait: Duration) -> Self {
-        // For ever is the default and reads no clock.
-        if wait == Duration::MAX {
-            return Self::Until(None);
+        match wait {
+            Duration::ZERO => Self::Try,
+            // For ever is the default and reads no clock.
+            Duration::MAX => Self::Until(None),
+            wait => Self::Until(Timer::now().checked_add(wait)),
         }
-        Self::Until(Timer::now().checked_add(wait))
+    }
+
+    /// When the wait ends.
+    pub(crate) const fn deadline(self) -> Option<Timer> {
+        match self {
+            Self::Try => None,
+            Self::Until(deadline) => deadline,
+        }
     }
 }
 
@@ -51,7 +64,8 @@ pub(crate) fn timed_out(name: &LockName) -> Error {
 
 /// Takes the lock; `None` when it is busy and the caller does not wait.
 ///
-/// An unreachable store is asked again for as long as one lease, with the same claim.
+/// For a caller that waits, an unreachable store is asked again for as long as one lease, with the
+/// same claim.
 pub(crate) async fn take(
     engine: &Arc<Engine>,
     name: &LockName,
@@ -60,7 +74,7 @@ pub(crate) async fn take(
     tokens: u32,
     cohort: Option<&Arc<Cohort>>,
     wait: Wait,
-) -> Result<Option<Arc<Hold>>, Error> {
+) -> Result<Option<Guard>, Error> {
     engine.check_open()?;
     let request = AcquireRequest {
         name: name.clone(),
@@ -73,13 +87,31 @@ pub(crate) async fn take(
     let stage = match engine.backend.acquire(&request).try_ready() {
         // The quiet path of a store in this process: nothing to wait for, nothing to clean up.
         Ok(Ok(Acquired::Granted(grant))) => {
-            return Ok(Some(Hold::new(engine, request, grant, options, cohort.cloned())));
+            return Ok(Some(hold(engine, request, grant, options, cohort.cloned())));
         }
         Ok(answer) => Stage::Asking(Answer::ready(answer)),
         Err(later) => Stage::Asking(later),
     };
-    let cohort = cohort.cloned();
-    Attempt { engine, options, request, cohort, alone: true, stage }.run(wait).await
+    let mut attempt = Attempt::queued(engine, request, options);
+    attempt.cohort = cohort.cloned();
+    attempt.alone = true;
+    attempt.stage = stage;
+    attempt.run(wait).await
+}
+
+/// Books a grant. Whatever happens to the guard, the hold ends with it.
+fn hold(
+    engine: &Arc<Engine>,
+    request: AcquireRequest,
+    grant: Grant,
+    options: LockOptions,
+    cohort: Option<Arc<Cohort>>,
+) -> Guard {
+    let hold = Hold::new(engine, request, grant, options, cohort);
+    if let Some(cohort) = hold.cohort() {
+        cohort.remember(&hold);
+    }
+    Guard::of_hold(hold)
 }
 
 /// A claim on its way to a hold.
@@ -90,7 +122,11 @@ pub(crate) struct Attempt<'a> {
     cohort: Option<Arc<Cohort>>,
     /// Whether the claim may join its queue anew; one of a multi-lock may not.
     alone: bool,
+    /// An earlier sending of this claim may have reached the store.
+    unsure: bool,
     stage: Stage,
+    /// Shutdown waits for it.
+    _ticket: Ticket,
 }
 
 enum Stage {
@@ -109,14 +145,22 @@ impl<'a> Attempt<'a> {
         request: AcquireRequest,
         options: LockOptions,
     ) -> Self {
-        Self { engine, options, request, cohort: None, alone: false, stage: Stage::Known }
+        Self {
+            engine,
+            options,
+            request,
+            cohort: None,
+            alone: false,
+            unsure: false,
+            stage: Stage::Known,
+            _ticket: engine.tasks.ticket(),
+        }
     }
 
     /// The store has granted the claim.
-    pub(crate) fn settle(mut self, grant: Grant) -> Arc<Hold> {
+    pub(crate) fn settle(mut self, grant: Grant) -> Guard {
         self.stage = Stage::Clear;
-        let request = self.request.clone();
-        Hold::new(self.engine, request, grant, self.options, self.cohort.take())
+        hold(self.engine, self.request.clone(), grant, self.options, self.cohort.take())
     }
 
     /// The store does not have the claim.
@@ -125,34 +169,32 @@ impl<'a> Attempt<'a> {
     }
 
     /// Sees the claim through to a hold, an answer, or an error.
-    pub(crate) async fn run(mut self, wait: Wait) -> Result<Option<Arc<Hold>>, Error> {
-        let deadline = match wait {
-            Wait::Try => None,
-            Wait::Until(deadline) => deadline,
-        };
+    pub(crate) async fn run(mut self, wait: Wait) -> Result<Option<Guard>, Error> {
+        let deadline = wait.deadline();
         let mut trouble = Trouble::default();
+        let mut restarts = 0;
         let mut queued = !self.alone;
         loop {
             let answer = if queued {
                 let granted = self.engine.backend.granted(&self.request);
-                within(deadline, &self.request.name, granted).await.map(Acquired::Granted)
+                let granted = within(deadline, &self.request.name, granted);
+                self.engine.while_open(granted).await.map(Acquired::Granted)
             } else {
                 self.ask(deadline).await
             };
             match answer {
                 Ok(Acquired::Granted(grant)) => {
+                    self.engine.check_open()?;
                     let until = valid_until(grant.since, self.request.lease);
                     if !self.alone || self.engine.clock.now() < until {
                         return Ok(Some(self.settle(grant)));
                     }
                     // Its lease went by on the way here.
                     self.withdraw();
-                    self.request.claim = ClaimId::random();
-                    queued = false;
                 }
                 Ok(Acquired::Queued) => {
-                    trouble.over();
                     queued = true;
+                    continue;
                 }
                 Ok(_) => {
                     self.stage = Stage::Clear;
@@ -164,11 +206,20 @@ impl<'a> Attempt<'a> {
                     if !self.alone {
                         return Err(error);
                     }
-                    self.request.claim = ClaimId::random();
-                    queued = false;
                 }
-                Err(error) => self.retry(error, wait, deadline, &mut trouble).await?,
+                Err(error) => {
+                    self.retry(error, wait, deadline, &mut trouble).await?;
+                    continue;
+                }
             }
+            // Once more from the start, and not in a hot loop.
+            self.request.claim = ClaimId::random();
+            self.unsure = false;
+            queued = false;
+            if restarts > 0 {
+                pause(backoff(restarts), deadline, &self.request.name).await?;
+            }
+            restarts += 1;
         }
     }
 
@@ -188,8 +239,13 @@ impl<'a> Attempt<'a> {
             },
         };
         self.stage = match &answer {
-            Err(error) if error.certainty() == Certainty::NotApplied => Stage::Clear,
-            _ => Stage::Known,
+            Err(error) if error.certainty() == Certainty::NotApplied && !self.unsure => {
+                Stage::Clear
+            }
+            answer => {
+                self.unsure |= answer.is_err();
+                Stage::Known
+            }
         };
         answer
     }
@@ -207,15 +263,11 @@ impl<'a> Attempt<'a> {
             .with_lock(&self.request.name)
             .with_store(self.engine.backend.store());
         let transient = error.kind() == ErrorKind::Unavailable;
-        let pause = trouble.pause(self.engine.clock.now(), self.options.lease());
-        match pause {
-            Some(pause) if transient && !matches!(wait, Wait::Try) => {
-                tracing::debug!(%error, ?pause, "lock will be asked for again");
-                within(deadline, &self.request.name, async {
-                    tokio::time::sleep(pause).await;
-                    Ok(())
-                })
-                .await
+        let next = trouble.pause(self.engine.clock.now(), self.options.lease());
+        match next {
+            Some(next) if transient && !matches!(wait, Wait::Try) => {
+                tracing::debug!(%error, pause = ?next, "lock will be asked for again");
+                self.engine.while_open(pause(next, deadline, &self.request.name)).await
             }
             _ => Err(error),
         }
@@ -254,7 +306,7 @@ pub(super) fn withdraw(
         },
     };
     let job_engine = Arc::clone(engine);
-    engine.tasks.run(Box::pin(async move {
+    engine.tasks.run(async move {
         let engine = job_engine;
         if let Some(asking) = asking
             && matches!(&asking.await, Ok(Acquired::Busy))
@@ -268,7 +320,7 @@ pub(super) fn withdraw(
         if let Err(error) = insist(&engine, claim, lease, first).await {
             tracing::warn!(%error, "a withdrawn claim could not be released");
         }
-    }));
+    });
 }
 
 impl Drop for Attempt<'_> {
@@ -279,20 +331,25 @@ impl Drop for Attempt<'_> {
 
 /// How long the store has been out of reach.
 #[derive(Default)]
-struct Trouble {
-    since: Option<Instant>,
+pub(crate) struct Trouble {
+    /// The first and the last failure.
+    failed: Option<(Instant, Instant)>,
     tries: u32,
 }
 
 impl Trouble {
-    fn over(&mut self) {
-        *self = Self::default();
-    }
-
-    /// How long to pause before the next try; `None` once it has lasted for one lease.
-    fn pause(&mut self, now: Instant, lease: Duration) -> Option<Duration> {
-        let since = *self.since.get_or_insert(now);
-        if now.since(since) >= lease {
+    /// How long to pause before the next try; `None` once it has lasted for one lease. A failure
+    /// that comes later than one lease after the last is another trouble.
+    pub(crate) fn pause(&mut self, now: Instant, lease: Duration) -> Option<Duration> {
+        let first = match self.failed {
+            Some((first, last)) if now.since(last) <= lease => first,
+            _ => {
+                self.tries = 0;
+                now
+            }
+        };
+        self.failed = Some((first, now));
+        if now.since(first) >= lease {
             return None;
         }
         self.tries += 1;
@@ -300,13 +357,27 @@ impl Trouble {
     }
 }
 
+/// Sleeps, but not past the deadline.
+pub(crate) async fn pause(
+    pause: Duration,
+    deadline: Option<Timer>,
+    name: &LockName,
+) -> Result<(), Error> {
+    within(deadline, name, async {
+        tokio::time::sleep(pause).await;
+        Ok(())
+    })
+    .await
+}
+
 /// 25 ms doubling to about a second, with jitter.
-fn backoff(tries: u32) -> Duration {
+pub(crate) fn backoff(tries: u32) -> Duration {
     let base = Duration::from_millis(25 << tries.min(5));
     base.mul_f64(rand::random_range(0.5..1.0))
 }
 
-async fn within<T>(
+/// The result of `work`, or the error of a wait that has ended.
+pub(crate) async fn within<T>(
     deadline: Option<Timer>,
     name: &LockName,
     work: impl Future<Output = Result<T, Error>>,

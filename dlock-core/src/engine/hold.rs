@@ -36,8 +36,9 @@ use crate::{
 /// | `REVIVING` | its cohort asks for the next grant | `HELD`, `RELEASED` |
 /// | `RETIRED` | the keeper found it resting and took it out of its books | |
 ///
-/// Only a hold of a store in this process rests: one that answers both verbs at once. Nothing of
-/// it can be on its way then, so its claim can be used again. A quiet lock in memory is as fast
+/// Only a hold of a store in this process rests: one that answers both verbs at once, and that
+/// the keeper has not in hand. Nothing of it can be on its way then, so its claim can be used
+/// again. A quiet lock in memory is as fast
 /// as it is because it makes no new hold for each grant.
 pub(crate) struct Hold {
     pub(crate) engine: Arc<Engine>,
@@ -75,6 +76,7 @@ pub(super) struct Place {
     /// Key among the old.
     pub(super) due: AtomicU64,
     pub(super) id: AtomicU64,
+    /// The keeper has it in hand: a renewal is on its way, or its loss is being told.
     pub(super) renewing: AtomicBool,
 }
 
@@ -129,6 +131,10 @@ impl Hold {
         &self.request.name
     }
 
+    pub(crate) fn cohort(&self) -> Option<&Arc<Cohort>> {
+        self.cohort.as_ref()
+    }
+
     pub(crate) fn first_token(&self) -> FencingToken {
         FencingToken::new(self.first.load(Ordering::Acquire)).unwrap_or(FencingToken::MAX)
     }
@@ -154,7 +160,10 @@ impl Hold {
             return None;
         }
         // One guard at a time has the hold, so nobody else moves this.
-        self.used.store(next.get(), Ordering::Relaxed);
+        self.used.store(next.get(), Ordering::SeqCst);
+        if self.watched.load(Ordering::SeqCst) {
+            self.ended.notify_waiters();
+        }
         Some(next)
     }
 
@@ -192,16 +201,23 @@ impl Hold {
         }
     }
 
-    /// Waits for the end, by the holder's own clock if need be.
-    pub(crate) fn until_ended(self: Arc<Self>) -> impl Future<Output = Ended> + Send + 'static {
+    /// Waits for the end of the guard with this token, by the holder's own clock if need be.
+    pub(crate) fn until_ended(
+        self: Arc<Self>,
+        token: FencingToken,
+    ) -> impl Future<Output = Ended> + Send + 'static {
         self.watched.store(true, Ordering::SeqCst);
-        self.watch()
+        self.watch(token)
     }
 
-    async fn watch(self: Arc<Self>) -> Ended {
+    async fn watch(self: Arc<Self>, token: FencingToken) -> Ended {
         loop {
             let mut told = std::pin::pin!(self.ended.notified());
             told.as_mut().enable();
+            if self.used.load(Ordering::SeqCst) > token.get() {
+                // The guard has passed it on.
+                return Ended::Released;
+            }
             if let Some(ended) = self.ended() {
                 return ended;
             }
@@ -243,8 +259,7 @@ impl Hold {
 
     /// Whether its renewal may join an earlier batch: retries and ends come at their own time.
     pub(super) fn may_go_early(&self) -> bool {
-        self.state.load(Ordering::Acquire) == HELD
-            && self.place.due.load(Ordering::Relaxed) < self.valid_until().as_nanos()
+        self.state.load(Ordering::Acquire) == HELD && self.due() < self.valid_until().as_nanos()
     }
 
     /// When to try again after a renewal failed: some eight times before the end.
@@ -286,7 +301,12 @@ impl Hold {
 
     /// Whether it still runs, as far as anybody has noticed.
     pub(crate) fn is_running(&self) -> bool {
-        self.state.load(Ordering::Acquire) <= DOUBTFUL
+        self.state.load(Ordering::SeqCst) <= DOUBTFUL
+    }
+
+    /// When the keeper is to look at it.
+    pub(super) fn due(&self) -> u64 {
+        self.place.due.load(Ordering::Relaxed)
     }
 
     /// Moves from running to `state`; false when it had ended before.
@@ -309,7 +329,7 @@ impl Hold {
         let whole = self.request.lease;
         let allowed = whole.min(self.renew_until().since(now));
         let left = self.valid_until().since(now) + margin(whole);
-        allowed.max(left)
+        allowed.max(left).max(LockOptions::MIN_LEASE)
     }
 
     // --- what the store and the next of this process are told ---

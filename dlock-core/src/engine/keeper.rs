@@ -2,9 +2,9 @@
 //!
 //! Most locks are held for less than a third of their lease and never need a renewal, so a new
 //! hold is only put on a list (*young*), where adding and removing costs a few nanoseconds. What
-//! is still on the list when the first of it falls due moves to a map ordered by due time
-//! (*old*). So 100,000 held locks are one task, one timer and ordered memory, and a lock that
-//! is taken a million times a second does not churn the map.
+//! is still on the list when the task next looks, about once a second, moves to a map ordered by
+//! due time (*old*). So 100,000 held locks are one task, one timer and ordered memory, and a lock
+//! that is taken a million times a second does not churn the map.
 
 use std::{
     collections::BTreeMap,
@@ -92,17 +92,7 @@ impl Keeper {
 
     /// Takes a hold that has ended out of the books. Called once for each hold.
     pub(super) fn remove(&self, hold: &Hold) {
-        let mut books = self.books.lock();
-        let place = &hold.place;
-        let index = place.young.load(Ordering::Relaxed);
-        place.young.store(usize::MAX, Ordering::Relaxed);
-        let removed = if index == usize::MAX {
-            books.old.remove(&key(hold))
-        } else {
-            books.vacant.push(index);
-            books.young[index].take()
-        };
-        drop(books);
+        let removed = self.books.lock().take(hold);
         drop(removed);
         if self.watched.load(Ordering::SeqCst) {
             self.removed.notify_waiters();
@@ -112,8 +102,17 @@ impl Keeper {
     /// How many locks are held. It looks at each: for people and shutdown only.
     pub(crate) fn len(&self) -> usize {
         let books = self.books.lock();
-        let young = books.young.iter().flatten();
-        young.chain(books.old.values()).filter(|hold| hold.is_running()).count()
+        books.all().filter(|hold| !hold.is_resting()).count()
+    }
+
+    /// Forgets the holds that rest. The caller drops them, outside the lock.
+    pub(crate) fn retire_all(&self) -> Vec<Arc<Hold>> {
+        let mut books = self.books.lock();
+        let resting: Vec<_> = books.all().filter(|hold| hold.retire()).cloned().collect();
+        for hold in &resting {
+            books.take(hold);
+        }
+        resting
     }
 
     /// Waits until no lock is held.
@@ -146,7 +145,7 @@ impl Keeper {
         let now = self.clock.now();
         let mut due = Due::default();
         let mut books = self.books.lock();
-        books.promote();
+        due.retired = books.promote();
         let horizon = now.saturating_add(LOOK_AHEAD).as_nanos();
         let ready: Vec<Arc<Hold>> = books
             .old
@@ -158,30 +157,34 @@ impl Keeper {
             .map(|(_, hold)| Arc::clone(hold))
             .collect();
         for hold in ready {
-            if !hold.is_running() {
-                // Released ones are about to be removed by whoever released them.
-                if hold.retire() {
-                    books.old.remove(&key(&hold));
-                    due.retired.push(hold);
-                }
-                continue;
-            }
             let revived = hold.renewal_due(hold.granted_at());
-            if revived > now && revived.as_nanos() > hold.place.due.load(Ordering::Relaxed) {
+            let in_hand = hold.place.renewing.load(Ordering::Relaxed);
+            if !in_hand && revived > now && revived.as_nanos() > hold.due() {
                 // It was granted anew since it was booked.
                 books.move_to(&hold, revived);
                 continue;
             }
-            let renewing = hold.place.renewing.load(Ordering::Relaxed);
-            let renewal = if renewing { None } else { hold.renewal(now) };
-            match renewal {
-                _ if now >= hold.valid_until() => due.late.push(hold),
-                Some(renewal) => {
-                    hold.place.renewing.store(true, Ordering::Relaxed);
-                    books.move_to(&hold, hold.valid_until());
-                    due.add(hold, renewal);
+            // From here on it can't rest, so that nothing of this grant can reach the next.
+            hold.place.renewing.store(true, Ordering::SeqCst);
+            if !hold.is_running() {
+                hold.place.renewing.store(in_hand, Ordering::Relaxed);
+                if hold.retire() {
+                    due.retired.extend(books.take(&hold));
+                } else {
+                    // Whoever released it is about to remove it, or to hold it again.
+                    books.move_to(&hold, now.saturating_add(LONGEST_SLEEP));
                 }
-                None => books.move_to(&hold, hold.valid_until()),
+                continue;
+            }
+            if now >= hold.valid_until() {
+                due.late.push(hold);
+                continue;
+            }
+            let renewal = if in_hand { None } else { hold.renewal(now) };
+            books.move_to(&hold, hold.valid_until());
+            match renewal {
+                Some(renewal) => due.add(hold, renewal),
+                None => hold.place.renewing.store(in_hand, Ordering::Relaxed),
             }
         }
         let next = books.old.first_key_value().map_or(NEVER, |((at, _), _)| *at);
@@ -195,25 +198,23 @@ impl Keeper {
         let mut lost = Vec::new();
         {
             let mut books = self.books.lock();
-            for (i, ((hold, granted_at), renewal)) in
-                batch.holds.iter().zip(&batch.renewals).enumerate()
-            {
-                hold.place.renewing.store(false, Ordering::Relaxed);
-                if hold.granted_at() != *granted_at {
-                    books.move_to(hold, hold.renewal_due(hold.granted_at()));
-                    continue;
-                }
+            for (i, (hold, renewal)) in batch.holds.iter().zip(&batch.renewals).enumerate() {
                 match answers.as_ref().map(|answers| answers.get(i)) {
                     Ok(Some(Renewed::Kept)) => {
                         hold.renewed(batch.sent, renewal.lease);
                         books.move_to(hold, hold.renewal_due(batch.sent));
                     }
-                    Ok(Some(Renewed::Lost)) => lost.push(Arc::clone(hold)),
+                    Ok(Some(Renewed::Lost)) => {
+                        // It stays in hand until it is told.
+                        lost.push(Arc::clone(hold));
+                        continue;
+                    }
                     Ok(None) | Err(_) => {
                         hold.doubt();
                         books.move_to(hold, hold.retry_due(now));
                     }
                 }
+                hold.place.renewing.store(false, Ordering::SeqCst);
             }
             let next = books.old.first_key_value().map_or(NEVER, |((at, _), _)| *at);
             self.next_look.fetch_min(next, Ordering::Relaxed);
@@ -228,15 +229,36 @@ impl Keeper {
 }
 
 impl Books {
-    /// Moves the young ones into the order.
-    fn promote(&mut self) {
+    /// Moves the young ones into the order, and gives those back that only rest.
+    fn promote(&mut self) -> Vec<Arc<Hold>> {
+        let mut retired = Vec::new();
         for hold in std::mem::take(&mut self.young).into_iter().flatten() {
             hold.place.young.store(usize::MAX, Ordering::Relaxed);
+            if hold.retire() {
+                retired.push(hold);
+                continue;
+            }
             self.ids += 1;
             hold.place.id.store(self.ids, Ordering::Relaxed);
             self.old.insert(key(&hold), hold);
         }
         self.vacant.clear();
+        retired
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<Hold>> {
+        self.young.iter().flatten().chain(self.old.values())
+    }
+
+    /// Takes a hold out.
+    fn take(&mut self, hold: &Hold) -> Option<Arc<Hold>> {
+        let index = hold.place.young.load(Ordering::Relaxed);
+        if index == usize::MAX {
+            return self.old.remove(&key(hold));
+        }
+        hold.place.young.store(usize::MAX, Ordering::Relaxed);
+        self.vacant.push(index);
+        self.young[index].take()
     }
 
     /// Changes when a hold is due, if it still is in the books.
@@ -249,7 +271,7 @@ impl Books {
 }
 
 fn key(hold: &Hold) -> (u64, u64) {
-    (hold.place.due.load(Ordering::Relaxed), hold.place.id.load(Ordering::Relaxed))
+    (hold.due(), hold.place.id.load(Ordering::Relaxed))
 }
 
 /// What one look finds to do.
@@ -262,30 +284,29 @@ struct Due {
 }
 
 struct Batch {
-    /// The holds and when they were granted: one that was granted anew since is left alone.
-    holds: Vec<(Arc<Hold>, Instant)>,
+    holds: Vec<Arc<Hold>>,
     renewals: Vec<Renewal>,
     sent: Instant,
-    /// When to give an answer up: the shortest lease has then time for another try.
+    /// When to give an answer up: there is time for another try then.
     limit: Duration,
 }
 
 impl Due {
     fn add(&mut self, hold: Arc<Hold>, renewal: Renewal) {
-        if self.batches.last().is_none_or(|batch| batch.holds.len() == BATCH) {
-            self.batches.push(Batch {
-                holds: Vec::new(),
-                renewals: Vec::new(),
-                sent: Instant::from_nanos(0),
-                limit: Duration::MAX,
-            });
-        }
-        if let Some(batch) = self.batches.last_mut() {
-            batch.limit = batch.limit.min(hold.request.lease / 3);
-            let granted_at = hold.granted_at();
-            batch.holds.push((hold, granted_at));
-            batch.renewals.push(renewal);
-        }
+        // Leases of one length go together, so that a short one's limit is not another's.
+        let limit = hold.request.lease / 3;
+        let fits = |batch: &&mut Batch| batch.limit == limit && batch.holds.len() < BATCH;
+        let batch = match self.batches.iter_mut().rev().find(fits) {
+            Some(batch) => batch,
+            None => {
+                let sent = Instant::from_nanos(0);
+                self.batches.push(Batch { holds: vec![], renewals: vec![], sent, limit });
+                let last = self.batches.len() - 1;
+                &mut self.batches[last]
+            }
+        };
+        batch.holds.push(hold);
+        batch.renewals.push(renewal);
     }
 }
 
@@ -296,6 +317,7 @@ pub(crate) fn run(keeper: Arc<Keeper>, backend: DynBackend) -> impl Future<Outpu
     impl Drop for Stopped {
         fn drop(&mut self) {
             self.0.stopped.store(true, Ordering::Relaxed);
+            drop(self.0.retire_all());
         }
     }
     let stopped = Stopped(Arc::clone(&keeper));
@@ -311,8 +333,7 @@ async fn renew_until_closed(keeper: &Keeper, backend: &DynBackend) {
     while !keeper.closed.load(Ordering::Acquire) {
         let due = keeper.collect();
         for hold in due.late {
-            // It asks the clock again: the hold may have been granted anew since.
-            hold.state();
+            hold.lose(Ended::Expired);
         }
         drop(due.retired);
         for mut batch in due.batches {

@@ -15,14 +15,12 @@ pub(crate) mod tasks;
 use std::{
     collections::HashMap,
     hash::Hash,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Weak},
     time::Duration,
 };
 
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use self::{keeper::Keeper, tasks::Tasks};
 use crate::{
@@ -38,7 +36,7 @@ pub(crate) struct Engine {
     pub(crate) tasks: Tasks,
     pub(crate) cohorts: Shared<Cohort>,
     pub(crate) reentrants: Shared<Entries>,
-    closed: AtomicBool,
+    closed: watch::Sender<bool>,
 }
 
 impl Engine {
@@ -55,17 +53,14 @@ impl Engine {
             tasks,
             cohorts: Shared::default(),
             reentrants: Shared::default(),
-            closed: AtomicBool::new(false),
+            closed: watch::Sender::new(false),
         }))
     }
 
     /// Whether new claims can be made.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
-        if self.closed.load(Ordering::Relaxed) {
-            return Err(Error::config(
-                ConfigIssue::ShutDown,
-                "these locks were shut down: make new ones with Locks::new or connect",
-            ));
+        if self.is_closed() {
+            return Err(shut_down());
         }
         if self.keeper.is_stopped() {
             return Err(Error::config(
@@ -77,20 +72,40 @@ impl Engine {
         Ok(())
     }
 
+    /// Whether `shutdown` was called.
+    pub(crate) fn is_closed(&self) -> bool {
+        *self.closed.borrow()
+    }
+
+    /// Runs `work` unless `shutdown` is called meanwhile.
+    pub(crate) async fn while_open<T>(
+        &self,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let mut closed = self.closed.subscribe();
+        tokio::select! {
+            biased;
+            result = work => result,
+            _ = closed.wait_for(|closed| *closed) => Err(shut_down()),
+        }
+    }
+
     /// Refuses new claims and waits until no lock is held and nothing is left to do.
     pub(crate) async fn shutdown(&self, wait: Duration) -> Result<(), Error> {
-        self.closed.store(true, Ordering::Relaxed);
+        self.closed.send_replace(true);
         let all = async {
             self.keeper.until_empty().await;
             self.tasks.until_idle().await;
         };
-        if tokio::time::timeout(wait, all).await.is_ok() {
+        let done = tokio::time::timeout(wait, all).await.is_ok();
+        drop(self.keeper.retire_all());
+        if done {
             return Ok(());
         }
         Err(Error::new(
             ErrorKind::Timeout,
             format!(
-                "{} locks are still held and {} releases are under way: drop the guards and wait \
+                "{} locks are still held and {} operations are under way: drop the guards and wait \
                  longer, or let the leases end",
                 self.keeper.len(),
                 self.tasks.pending()
@@ -99,6 +114,13 @@ impl Engine {
         .during("shutdown")
         .with_store(self.backend.store()))
     }
+}
+
+fn shut_down() -> Error {
+    Error::config(
+        ConfigIssue::ShutDown,
+        "these locks were shut down: make new ones with Locks::new or connect",
+    )
 }
 
 impl Drop for Engine {
@@ -116,8 +138,8 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-/// What the handles of one name and one set of options share within the process. An entry lives
-/// as long as one of its handles or guards.
+/// What the handles and guards of one name and one set of options share within the process. An
+/// entry lives as long as one of them.
 pub(crate) struct Shared<T>(Mutex<Table<(LockName, LockOptions), Weak<T>>>);
 
 struct Table<K, V> {

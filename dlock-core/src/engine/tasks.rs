@@ -1,31 +1,24 @@
-//! The one place where tasks are started, and the one that runs what nobody waits for.
+//! The one place where tasks are started: the machinery's own, and those that see to its end what
+//! nobody waits for.
 
 use std::{
     fmt,
-    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
-use futures_util::{StreamExt, stream::FuturesUnordered};
-use tokio::{
-    runtime::Handle,
-    sync::{Notify, mpsc},
-};
+use tokio::{runtime::Handle, sync::Notify};
 
 use crate::{ConfigIssue, Error};
 
-/// Work that goes on after its caller has gone.
-pub(crate) type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// A task that runs jobs to their end: releases of dropped guards, claims of dropped futures.
+/// Starts tasks on the runtime that the locks were made on, and counts what is under way.
 ///
-/// A guard may be dropped anywhere, also outside a runtime, so dropping only sends a job here.
+/// A guard may be dropped anywhere, also outside a runtime. A stored handle spawns from there
+/// too; when its runtime is gone it drops the job, and the lease does what it would have done.
 pub(crate) struct Tasks {
     runtime: Handle,
-    jobs: mpsc::UnboundedSender<Counted>,
     pending: Arc<Pending>,
 }
 
@@ -35,22 +28,19 @@ struct Pending {
     idle: Notify,
 }
 
-/// A job that is counted until it is done or dropped with its runtime.
-struct Counted {
-    job: Job,
-    pending: Arc<Pending>,
-}
+/// Something is under way for as long as this lives.
+pub(crate) struct Ticket(Arc<Pending>);
 
-impl Drop for Counted {
+impl Drop for Ticket {
     fn drop(&mut self) {
-        if self.pending.count.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.pending.idle.notify_waiters();
+        if self.0.count.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.idle.notify_waiters();
         }
     }
 }
 
 impl Tasks {
-    /// Starts the task on the current runtime.
+    /// Takes the current runtime.
     pub(crate) fn start() -> Result<Self, Error> {
         let runtime = Handle::try_current().map_err(|error| {
             Error::config(
@@ -60,14 +50,7 @@ impl Tasks {
             )
             .with_source(error)
         })?;
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "one job for each guard or future that was dropped, so it is bounded by them"
-        )]
-        let (jobs, receiver) = mpsc::unbounded_channel();
-        let tasks = Self { runtime, jobs, pending: Arc::default() };
-        tasks.spawn(run(receiver));
-        Ok(tasks)
+        Ok(Self { runtime, pending: Arc::default() })
     }
 
     /// Starts a task of the machinery itself.
@@ -75,22 +58,31 @@ impl Tasks {
         self.runtime.spawn(task);
     }
 
-    /// Runs a job in the background. When the runtime is gone it is dropped, and the lease does
-    /// what it would have done.
-    pub(crate) fn run(&self, job: Job) {
-        self.pending.count.fetch_add(1, Ordering::AcqRel);
-        let _ = self.jobs.send(Counted { job, pending: Arc::clone(&self.pending) });
+    /// Runs a job in the background.
+    pub(crate) fn run(&self, job: impl Future<Output = ()> + Send + 'static) {
+        let ticket = self.ticket();
+        self.runtime.spawn(async move {
+            let _ticket = ticket;
+            job.await;
+        });
     }
 
-    /// How many jobs are under way.
+    /// Makes `shutdown` wait.
+    pub(crate) fn ticket(&self) -> Ticket {
+        self.pending.count.fetch_add(1, Ordering::AcqRel);
+        Ticket(Arc::clone(&self.pending))
+    }
+
+    /// How much is under way.
     pub(crate) fn pending(&self) -> usize {
         self.pending.count.load(Ordering::Acquire)
     }
 
-    /// Waits until no job is under way.
+    /// Waits until nothing is under way.
     pub(crate) async fn until_idle(&self) {
         loop {
-            let idle = self.pending.idle.notified();
+            let mut idle = std::pin::pin!(self.pending.idle.notified());
+            idle.as_mut().enable();
             if self.pending() == 0 {
                 return;
             }
@@ -102,23 +94,5 @@ impl Tasks {
 impl fmt::Debug for Tasks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tasks").field("pending", &self.pending()).finish_non_exhaustive()
-    }
-}
-
-/// Ends when every sender is gone and every job is done.
-async fn run(mut receiver: mpsc::UnboundedReceiver<Counted>) {
-    let mut jobs = FuturesUnordered::new();
-    let mut open = true;
-    while open || !jobs.is_empty() {
-        tokio::select! {
-            job = receiver.recv(), if open => match job {
-                Some(mut counted) => jobs.push(async move {
-                    counted.job.as_mut().await;
-                    drop(counted);
-                }),
-                None => open = false,
-            },
-            Some(()) = jobs.next(), if !jobs.is_empty() => {}
-        }
     }
 }

@@ -41,7 +41,7 @@ impl Takes for Fair {
     }
 
     async fn take(&self, wait: Wait) -> Result<Option<Guard>, Error> {
-        Ok(self.0.take(Mode::Exclusive, wait).await?.map(Guard::of_hold))
+        self.0.take(Mode::Exclusive, wait).await
     }
 }
 

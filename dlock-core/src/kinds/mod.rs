@@ -23,7 +23,6 @@ use crate::{
     engine::{
         Engine,
         acquire::{Wait, take, timed_out},
-        hold::Hold,
     },
 };
 
@@ -37,7 +36,7 @@ pub(crate) struct Base {
 
 impl Base {
     /// Takes the lock from the store.
-    pub(crate) async fn take(&self, mode: Mode, wait: Wait) -> Result<Option<Arc<Hold>>, Error> {
+    pub(crate) async fn take(&self, mode: Mode, wait: Wait) -> Result<Option<Guard>, Error> {
         take(&self.engine, &self.name, mode, self.options, 1, None, wait).await
     }
 }
@@ -51,8 +50,7 @@ pub(crate) trait Takes: Send + Sync + Debug {
 
 /// See [`Lock::lock_timeout`].
 pub(crate) async fn lock_timeout(lock: &impl Takes, wait: Duration) -> Result<Guard, Error> {
-    let waiting = if wait.is_zero() { Wait::Try } else { Wait::for_at_most(wait) };
-    lock.take(waiting).await?.ok_or_else(|| timed_out(&lock.base().name))
+    lock.take(Wait::for_at_most(wait)).await?.ok_or_else(|| timed_out(&lock.base().name))
 }
 
 /// See [`Lock::lock`].

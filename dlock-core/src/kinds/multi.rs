@@ -1,50 +1,76 @@
 //! The multi-lock.
 //!
-//! Over one backend that can, all claims enter all queues at one point of the store's order, so
-//! that any two multi-locks stand in the same order everywhere and can't deadlock. Otherwise the
-//! locks are taken one after the other in one order for everybody: by name, then by store
-//! (Havender, *Avoiding deadlock in multitasking systems*, 1968).
+//! Within one store that can, all claims enter all queues at one point of the store's order, so
+//! any two multi-locks stand in the same order everywhere and can't wait for each other. A store
+//! that can't is asked name by name, in the order of names, which has the same effect (Havender,
+//! *Avoiding deadlock in multitasking systems*, 1968).
+//!
+//! Over several stores there is no such order: one may be known to another program by another
+//! name. There, nobody waits while holding: the multi-lock waits for one store's part, tries the
+//! others, and when one is busy gives everything back and waits for that one first (Howard
+//! Hinnant's *smart and polite* algorithm of C++'s `std::lock`).
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Base, Mutex, Takes};
+use super::{Base, Takes};
 use crate::{
-    AcquireRequest, Acquired, Certainty, ClaimId, ConfigIssue, Error, ErrorKind, Guard, LockName,
-    Mode, MultiLock,
+    AcquireRequest, Acquired, Answer, Certainty, ClaimId, ConfigIssue, Error, ErrorKind, Guard,
+    LockName, LockOptions, Mode, MultiLock, Mutex,
     engine::{
         Engine,
-        acquire::{Attempt, Wait},
+        acquire::{Attempt, Trouble, Wait, backoff, pause, timed_out},
     },
 };
 
 /// All of several locks or none: what [`Locks::multi`](crate::Locks::multi) makes.
 #[derive(Clone, Debug)]
 pub struct Multi {
-    /// Sorted and without repetition, never empty.
-    parts: Vec<Base>,
+    /// One for each store, never empty.
+    groups: Vec<Group>,
+    /// Sorted and without repetition.
     names: Vec<LockName>,
 }
 
+/// The locks of one store, sorted by name and without repetition, never empty.
+#[derive(Clone, Debug)]
+struct Group(Vec<Base>);
+
 impl Multi {
     pub(crate) fn new(mut parts: Vec<Base>) -> Result<Self, Error> {
-        fn place(base: &Base) -> (&LockName, &str) {
-            (&base.name, base.engine.backend.store())
+        fn place(base: &Base) -> (&str, &LockName) {
+            (base.engine.backend.store(), &base.name)
         }
         parts.sort_by(|a, b| place(a).cmp(&place(b)));
         parts.dedup_by(|a, b| place(a) == place(b));
-        if parts.is_empty() {
+        let mut names: Vec<_> = parts.iter().map(|base| base.name.clone()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let mut groups: Vec<Group> = Vec::new();
+        for mut base in parts {
+            match groups.last_mut() {
+                Some(Group(group)) if place(&group[0]).0 == place(&base).0 => {
+                    // Two clients of one store could not enter its queues at once.
+                    base.engine = Arc::clone(&group[0].engine);
+                    group.push(base);
+                }
+                _ => groups.push(Group(vec![base])),
+            }
+        }
+        if groups.is_empty() {
             return Err(Error::config(
                 ConfigIssue::Empty,
                 "a multi-lock has no name: give it at least one",
             ));
         }
-        let mut names: Vec<_> = parts.iter().map(|base| base.name.clone()).collect();
-        names.dedup();
-        Ok(Self { parts, names })
+        Ok(Self { groups, names })
     }
 
-    /// All of these mutexes or none, of one backend or several. The wait is the first one's, in
-    /// the order of names.
+    /// All of these mutexes or none, of one backend or several. `lock()` waits as long as one of
+    /// them would.
+    ///
+    /// Over several stores it is deadlock-free, but not first come, first served: under heavy
+    /// contention for all of them it may be overtaken. One lock must not be given twice under two
+    /// names (with a prefix and without).
     ///
     /// # Errors
     /// `Config(Empty)` for none at all.
@@ -72,35 +98,109 @@ impl Multi {
         super::lock_timeout(self, wait).await
     }
 
-    /// The engine, when all parts have the same.
-    fn one_engine(&self) -> Option<&Arc<Engine>> {
-        let first = &self.parts[0].engine;
-        self.parts.iter().all(|base| Arc::ptr_eq(&base.engine, first)).then_some(first)
+    /// Waits for the part of the store `first`, and tries the others. The store that was busy, if
+    /// one was, and the guards of the parts.
+    async fn take_from(&self, first: usize, wait: Wait) -> Result<Round, Error> {
+        let Some(guard) = self.groups[first].take(wait).await? else { return Ok(Err(first)) };
+        let mut guards = vec![guard];
+        for (i, group) in self.groups.iter().enumerate() {
+            if i == first {
+                continue;
+            }
+            match group.take(Wait::Try).await? {
+                Some(guard) => guards.push(guard),
+                None => {
+                    give_back(guards).await;
+                    return Ok(Err(i));
+                }
+            }
+        }
+        guards.sort_by(|a, b| a.name().cmp(b.name()));
+        Ok(Ok(Guard::many(&self.names[0], guards)))
+    }
+}
+
+/// The guard, or which store was busy.
+type Round = Result<Guard, usize>;
+
+impl Takes for Multi {
+    fn base(&self) -> &Base {
+        &self.groups[0].0[0]
+    }
+
+    async fn take(&self, wait: Wait) -> Result<Option<Guard>, Error> {
+        if let [group] = &*self.groups {
+            return group.take(wait).await;
+        }
+        let mut first = 0;
+        for round in 0.. {
+            match self.take_from(first, wait).await? {
+                // One was lost while the others were taken.
+                Ok(guard) if guard.check().is_err() => {}
+                Ok(guard) => return Ok(Some(guard)),
+                Err(_) if matches!(wait, Wait::Try) => return Ok(None),
+                Err(busy) => first = busy,
+            }
+            if round > 0 {
+                // Two that take turns at giving way fall out of step.
+                pause(backoff(round.min(3)), wait.deadline(), &self.names[0]).await?;
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Group {
+    async fn take(&self, wait: Wait) -> Result<Option<Guard>, Error> {
+        let mut trouble = Trouble::default();
+        loop {
+            let first = &self.0[0];
+            let taken = match self.0.len() {
+                1 => first.take(Mode::Exclusive, wait).await,
+                _ => match self.take_at_once(wait).await {
+                    Some(taken) => taken,
+                    None => self.take_in_order(wait).await,
+                },
+            };
+            let error = match taken {
+                // One was lost while the others were waited for: start over, in all queues at
+                // once, since joining one queue anew could deadlock.
+                Ok(Some(guard)) if guard.check().is_err() => continue,
+                Ok(taken) => return Ok(taken),
+                Err(error) => error,
+            };
+            let again = matches!(error.kind(), ErrorKind::NotHeld | ErrorKind::Unavailable);
+            match trouble.pause(first.engine.clock.now(), first.options.lease()) {
+                Some(next) if again && !matches!(wait, Wait::Try) => {
+                    pause(next, wait.deadline(), &first.name).await?;
+                }
+                _ => return Err(error),
+            }
+        }
     }
 
     /// Takes one lock after the other, in the order that everybody keeps to.
     async fn take_in_order(&self, wait: Wait) -> Result<Option<Guard>, Error> {
-        let mut guards = Vec::with_capacity(self.parts.len());
-        for base in &self.parts {
+        let mut guards = Vec::with_capacity(self.0.len());
+        for base in &self.0 {
             match base.take(Mode::Exclusive, wait).await? {
-                Some(hold) => guards.push(Guard::of_hold(hold)),
+                Some(guard) => guards.push(guard),
                 None => {
                     give_back(guards).await;
                     return Ok(None);
                 }
             }
         }
-        Ok(Some(Guard::many(&self.names[0], guards)))
+        Ok(Some(Guard::many(&self.0[0].name, guards)))
     }
 
     /// Enters all queues at once; `None` when the store can't.
-    async fn take_at_once(
-        &self,
-        engine: &Arc<Engine>,
-        wait: Wait,
-    ) -> Option<Result<Option<Guard>, Error>> {
-        let mut claims = Vec::with_capacity(self.parts.len());
-        for base in &self.parts {
+    async fn take_at_once(&self, wait: Wait) -> Option<Result<Option<Guard>, Error>> {
+        let engine = &self.0[0].engine;
+        if let Err(error) = engine.check_open() {
+            return Some(Err(error));
+        }
+        let claim = |base: &Base| {
             let request = AcquireRequest {
                 name: base.name.clone(),
                 claim: ClaimId::random(),
@@ -109,35 +209,32 @@ impl Multi {
                 queue: wait.queue(),
                 tokens: 1,
             };
-            claims.push((request, base.options));
-        }
+            (request, base.options)
+        };
+        let claims: Vec<_> = self.0.iter().map(claim).collect();
         let requests: Vec<_> = claims.iter().map(|(request, _)| request.clone()).collect();
         let sending = engine.backend.acquire_all(&requests)?;
-        let mut entered = Entering { engine: Arc::clone(engine), sending: Some(sending), claims };
-        Some(entered.all_granted(wait, &self.names[0]).await)
+        let mut entering = Entering { engine: Arc::clone(engine), sending: Some(sending), claims };
+        Some(entering.all_granted(wait, &self.0[0].name).await)
     }
 }
 
 /// Claims on their way into several queues.
 struct Entering {
     engine: Arc<Engine>,
-    sending: Option<crate::Answer<Vec<Acquired>>>,
-    claims: Vec<(AcquireRequest, crate::LockOptions)>,
+    sending: Option<Answer<Vec<Acquired>>>,
+    claims: Vec<(AcquireRequest, LockOptions)>,
 }
 
 impl Entering {
     async fn all_granted(&mut self, wait: Wait, name: &LockName) -> Result<Option<Guard>, Error> {
         let Some(sending) = &mut self.sending else { return Ok(None) };
-        let deadline = match wait {
-            Wait::Until(deadline) => deadline,
-            Wait::Try => None,
-        };
-        let answers = match deadline {
+        let answers = match wait.deadline() {
             None => sending.await,
             Some(deadline) => match tokio::time::timeout_at(deadline, sending).await {
                 Ok(answers) => answers,
                 // Dropping this sees it through.
-                Err(_) => return Err(super::timed_out(name)),
+                Err(_) => return Err(timed_out(name)),
             },
         };
         self.sending = None;
@@ -147,24 +244,30 @@ impl Entering {
             .into_iter()
             .map(|(request, options)| Attempt::queued(&self.engine, request, options))
             .collect();
+        let place = |error: Error| {
+            error.during("lock").with_lock(name).with_store(self.engine.backend.store())
+        };
         let answers = match answers {
-            Ok(answers) => answers,
+            Ok(answers) if answers.len() == attempts.len() => answers,
+            Ok(answers) => {
+                return Err(place(Error::new(
+                    ErrorKind::Protocol,
+                    format!("{} answers to {} claims", answers.len(), attempts.len()),
+                )));
+            }
             Err(error) => {
                 if error.certainty() == Certainty::NotApplied {
                     attempts.into_iter().for_each(Attempt::forget);
                 }
-                return Err(error
-                    .during("lock")
-                    .with_lock(name)
-                    .with_store(self.engine.backend.store()));
+                return Err(place(error));
             }
         };
-        let busy = answers.iter().any(|answer| matches!(answer, Acquired::Busy));
+        let busy = answers.contains(&Acquired::Busy);
         let mut guards = Vec::with_capacity(attempts.len());
         let mut waiting = Vec::new();
         for (attempt, answer) in attempts.into_iter().zip(answers) {
             match answer {
-                Acquired::Granted(grant) => guards.push(Guard::of_hold(attempt.settle(grant))),
+                Acquired::Granted(grant) => guards.push(attempt.settle(grant)),
                 Acquired::Queued => waiting.push(attempt),
                 Acquired::Busy => attempt.forget(),
             }
@@ -175,9 +278,7 @@ impl Entering {
         }
         // They wait side by side: a place in a queue is kept alive only while it is waited for.
         let waits = waiting.into_iter().map(|attempt| attempt.run(wait));
-        for hold in futures_util::future::try_join_all(waits).await? {
-            guards.extend(hold.map(Guard::of_hold));
-        }
+        guards.extend(futures_util::future::try_join_all(waits).await?.into_iter().flatten());
         guards.sort_by(|a, b| a.name().cmp(b.name()));
         Ok(Some(Guard::many(name, guards)))
     }
@@ -188,12 +289,12 @@ impl Drop for Entering {
     fn drop(&mut self) {
         let Some(sending) = self.sending.take() else { return };
         let (engine, claims) = (Arc::clone(&self.engine), std::mem::take(&mut self.claims));
-        self.engine.tasks.run(Box::pin(async move {
+        self.engine.tasks.run(async move {
             let _ = sending.await;
             for (request, options) in claims {
                 drop(Attempt::queued(&engine, request, options));
             }
-        }));
+        });
     }
 }
 
@@ -202,34 +303,6 @@ async fn give_back(guards: Vec<Guard>) {
     for guard in guards {
         // The lease frees what can't be released.
         let _ = guard.release().await;
-    }
-}
-
-impl Takes for Multi {
-    fn base(&self) -> &Base {
-        &self.parts[0]
-    }
-
-    async fn take(&self, wait: Wait) -> Result<Option<Guard>, Error> {
-        loop {
-            let taken = match self.one_engine() {
-                Some(engine) if self.parts.len() > 1 => {
-                    engine.check_open()?;
-                    match self.take_at_once(engine, wait).await {
-                        Some(taken) => taken,
-                        None => self.take_in_order(wait).await,
-                    }
-                }
-                _ => self.take_in_order(wait).await,
-            };
-            match taken {
-                // One was lost while the others were waited for: start over, in all queues at
-                // once, since joining one queue anew could deadlock.
-                Ok(Some(guard)) if guard.check().is_err() => {}
-                Err(error) if error.kind() == ErrorKind::NotHeld => {}
-                taken => return taken,
-            }
-        }
     }
 }
 

@@ -53,7 +53,7 @@ impl Takes for Mutex {
     async fn take(&self, wait: Wait) -> Result<Option<Guard>, Error> {
         match &self.cohort {
             Some(cohort) => cohort.lock(&self.base.engine, &self.base.name, wait).await,
-            None => Ok(self.base.take(Mode::Exclusive, wait).await?.map(Guard::of_hold)),
+            None => self.base.take(Mode::Exclusive, wait).await,
         }
     }
 }

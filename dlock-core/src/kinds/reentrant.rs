@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use super::{Mutex, Takes};
 use crate::{
     Error, Guard, GuardState, LockName, Owner, ReentrantLock, Released,
-    engine::acquire::{Wait, timed_out},
+    engine::acquire::{Wait, timed_out, within},
 };
 
 /// A lock that its owner can enter again: what [`Locks::reentrant`](crate::Locks::reentrant)
@@ -45,17 +45,21 @@ struct Cell {
 }
 
 /// One entry of an owner. The last one to go drops the guard.
-pub(crate) struct Entry(Arc<Guard>);
+pub(crate) struct Entry {
+    guard: Arc<Guard>,
+    /// Keeps the table alive in which the next entry looks for this one.
+    _entries: Arc<Entries>,
+}
 
 impl Entry {
     pub(crate) fn guard(&self) -> &Guard {
-        &self.0
+        &self.guard
     }
 
     /// Leaves: gives the guard to the last one, and to others whether the lock is still held.
     pub(crate) fn leave(self) -> Result<Guard, Released> {
-        let lost = self.0.state() == GuardState::Lost;
-        Arc::into_inner(self.0).ok_or(if lost { Released::AlreadyLost } else { Released::Released })
+        let lost = self.guard.state() == GuardState::Lost;
+        Arc::into_inner(self.guard).ok_or(if lost { Released::AlreadyLost } else { Released::Released })
     }
 }
 
@@ -105,8 +109,7 @@ impl Reentrant {
 
     /// See [`ReentrantLock::lock_timeout_as`].
     pub async fn lock_timeout_as(&self, owner: &Owner, wait: Duration) -> Result<Guard, Error> {
-        let waiting = if wait.is_zero() { Wait::Try } else { Wait::for_at_most(wait) };
-        self.take(owner, waiting).await?.ok_or_else(|| timed_out(self.name()))
+        self.take(owner, Wait::for_at_most(wait)).await?.ok_or_else(|| timed_out(self.name()))
     }
 
     /// See [`ReentrantLock::hold_count`].
@@ -116,25 +119,37 @@ impl Reentrant {
 
     async fn take(&self, owner: &Owner, wait: Wait) -> Result<Option<Guard>, Error> {
         let cell = self.entries.cell(owner);
+        // Entering again waits for nobody.
+        if let Some(guard) = self.enter_again(&cell)? {
+            return Ok(Some(guard));
+        }
         let _turn = match wait {
             Wait::Try => match cell.gate.try_lock() {
                 Ok(turn) => turn,
                 Err(_) => return Ok(None),
             },
-            Wait::Until(None) => cell.gate.lock().await,
-            Wait::Until(Some(deadline)) => tokio::time::timeout_at(deadline, cell.gate.lock())
-                .await
-                .map_err(|_| timed_out(self.name()))?,
+            Wait::Until(deadline) => {
+                within(deadline, self.name(), async { Ok(cell.gate.lock().await) }).await?
+            }
         };
-        let held = cell.held.lock().upgrade();
-        if let Some(guard) = held {
-            guard.check().map_err(|error| error.during("re-entry"))?;
-            return Ok(Some(Guard::entered(Entry(guard))));
+        if let Some(guard) = self.enter_again(&cell)? {
+            return Ok(Some(guard));
         }
         let Some(guard) = self.lock.take(wait).await? else { return Ok(None) };
         let guard = Arc::new(guard);
         *cell.held.lock() = Arc::downgrade(&guard);
-        Ok(Some(Guard::entered(Entry(guard))))
+        Ok(Some(self.entry(guard)))
+    }
+
+    fn enter_again(&self, cell: &Cell) -> Result<Option<Guard>, Error> {
+        let held = cell.held.lock().upgrade();
+        let Some(guard) = held else { return Ok(None) };
+        guard.check().map_err(|error| error.during("re-entry"))?;
+        Ok(Some(self.entry(guard)))
+    }
+
+    fn entry(&self, guard: Arc<Guard>) -> Guard {
+        Guard::entered(Entry { guard, _entries: Arc::clone(&self.entries) })
     }
 }
 

@@ -86,12 +86,11 @@ impl Takes for Side {
     }
 
     async fn take(&self, wait: Wait) -> Result<Option<Guard>, Error> {
-        let hold = self.base.take(self.mode, wait).await?;
-        Ok(hold.map(|hold| {
+        let guard = self.base.take(self.mode, wait).await?;
+        Ok(guard.inspect(|guard| {
             if self.mode == Mode::Exclusive {
-                hold.mark_writer();
+                guard.mark_writer();
             }
-            Guard::of_hold(hold)
         }))
     }
 }

@@ -51,14 +51,13 @@ impl Counting {
 
     /// See [`Semaphore::acquire_many_timeout`].
     pub async fn acquire_many_timeout(&self, n: u32, wait: Duration) -> Result<Guard, Error> {
-        let waiting = if wait.is_zero() { Wait::Try } else { Wait::for_at_most(wait) };
-        self.take(n, waiting).await?.ok_or_else(|| timed_out(&self.base.name))
+        self.take(n, Wait::for_at_most(wait)).await?.ok_or_else(|| timed_out(&self.base.name))
     }
 
     async fn take(&self, n: u32, wait: Wait) -> Result<Option<Guard>, Error> {
         let mode =
             Mode::permits(n, self.permits).map_err(|error| error.with_lock(&self.base.name))?;
-        Ok(self.base.take(mode, wait).await?.map(Guard::of_hold))
+        self.base.take(mode, wait).await
     }
 }
 

@@ -13,7 +13,7 @@
 use std::fmt::Write;
 
 use super::{Entry, Granted, Machine, Micros, Op, Outcome};
-use crate::{ClaimId, Error, ErrorKind, Mode, Queue};
+use crate::{ClaimId, Error, ErrorKind, FencingToken, Mode, Queue};
 
 /// The version of the format, and of the rules: clients of one table must agree on both.
 pub const VERSION: &str = "v1";
@@ -91,15 +91,15 @@ fn parse_snapshot(text: &str) -> Result<Machine, Error> {
         ));
     }
     let mut machine =
-        Machine { last: head.number()?, capacity: head.number()?, entries: Vec::new() };
+        Machine { last: head.token()?, capacity: head.number()?, entries: Vec::new() };
     head.end()?;
     for line in lines {
         let mut fields = Fields::of(line);
         let entry = Entry {
             claim: fields.claim()?,
-            weight: fields.number()?,
+            weight: fields.weight(machine.capacity)?,
             block: fields.number::<u32>()?.max(1),
-            token: fields.number()?,
+            token: fields.token()?,
             lease: fields.number()?,
             expires: fields.number()?,
         };
@@ -115,7 +115,10 @@ fn parse_op(line: &str) -> Result<(Op, Micros), Error> {
     let claim = fields.claim()?;
     let op = match verb {
         "A" => {
-            let (weight, capacity) = (fields.number()?, fields.number()?);
+            let (weight, capacity): (u32, u32) = (fields.number()?, fields.number()?);
+            if weight == 0 || weight > capacity {
+                return Err(malformed(line));
+            }
             Op::Acquire {
                 claim,
                 mode: Mode::from_weight(weight, capacity),
@@ -137,7 +140,7 @@ fn parse_op(line: &str) -> Result<(Op, Micros), Error> {
                 lease: fields.number()?,
             }
         }
-        "R" => Op::Release { claim, used: fields.number()? },
+        "R" => Op::Release { claim, used: fields.token()? },
         _ => return Err(malformed(line)),
     };
     let now = fields.number()?;
@@ -161,7 +164,21 @@ impl<'a> Fields<'a> {
     }
 
     fn number<T: std::str::FromStr>(&mut self) -> Result<T, Error> {
-        self.word()?.parse().map_err(|_| malformed(self.line))
+        let word = self.word()?;
+        let digits = word.bytes().all(|b| b.is_ascii_digit());
+        digits.then(|| word.parse().ok()).flatten().ok_or_else(|| malformed(self.line))
+    }
+
+    /// A weight that fits the capacity.
+    fn weight(&mut self, capacity: u32) -> Result<u32, Error> {
+        let weight = self.number()?;
+        if weight == 0 || weight > capacity { Err(malformed(self.line)) } else { Ok(weight) }
+    }
+
+    /// A token, or zero.
+    fn token(&mut self) -> Result<u64, Error> {
+        let token = self.number()?;
+        if token > FencingToken::MAX.get() { Err(malformed(self.line)) } else { Ok(token) }
     }
 
     fn claim(&mut self) -> Result<ClaimId, Error> {

@@ -17,6 +17,7 @@ use crate::{
 pub struct Prefixed {
     inner: DynBackend,
     prefix: String,
+    store: String,
 }
 
 impl Prefixed {
@@ -32,7 +33,9 @@ impl Prefixed {
                 format!("a prefix of {} bytes leaves no room for a name", prefix.len()),
             ));
         }
-        Ok(Arc::new(Self { inner, prefix: prefix.to_owned() }))
+        // Names of two prefixes are two locks, so the store is another as well.
+        let store = format!("{} below {prefix:?}", inner.store());
+        Ok(Arc::new(Self { inner, prefix: prefix.to_owned(), store }))
     }
 
     fn name(&self, name: &LockName) -> Result<LockName, Error> {
@@ -52,7 +55,7 @@ impl Prefixed {
 #[deny(clippy::missing_trait_methods)]
 impl Backend for Prefixed {
     fn store(&self) -> &str {
-        self.inner.store()
+        &self.store
     }
 
     fn guarantees(&self) -> Guarantees {

@@ -7,7 +7,11 @@ use dlock_core::{
     LockState, Queue, Released, Renewal, Renewed,
     machine::{Micros, Op},
 };
-use tokio::{runtime::Handle, select, sync::mpsc};
+use tokio::{
+    runtime::Handle,
+    select,
+    sync::{mpsc, oneshot},
+};
 
 use super::{
     Settings,
@@ -48,8 +52,19 @@ impl Engine {
         let waiters = Arc::new(Waiters::default());
         let (jobs, queue) = Jobs::channel();
         let (looks, asked) = Look::channel();
-        spawn(runtime, Worker::new(writer, queue, waiters.clone(), settings).run());
-        spawn(runtime, Reader::new(reader, asked, waiters.clone(), settings).run());
+        let worker = Worker::new(writer, queue, waiters.clone(), settings);
+        let reader = Reader::new(reader, asked, waiters.clone(), settings);
+        let (closed, reader_closed) = oneshot::channel::<()>();
+        spawn(runtime, async move {
+            reader.run().await;
+            drop(closed);
+        });
+        spawn(runtime, async move {
+            let conn = worker.run().await;
+            // One after the other, so that the last one knows that it is, and can tidy up.
+            let _ = reader_closed.await;
+            conn.close().await;
+        });
         Self { store, jobs, looks, waiters, tick: settings.tick }
     }
 

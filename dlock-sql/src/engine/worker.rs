@@ -57,8 +57,9 @@ impl<C: Conn> Worker<C> {
         Self { conn, jobs, waiting: VecDeque::new(), cache, waiters, settings }
     }
 
-    /// Works until the last caller's end of the queue is dropped and all jobs are done.
-    pub(crate) async fn run(mut self) {
+    /// Works until the last caller's end of the queue is dropped and all jobs are done, and gives
+    /// the connection back.
+    pub(crate) async fn run(mut self) -> C {
         let mut sweep = Sweep::new(self.settings.retention);
         loop {
             let batch = self.next_batch();
@@ -77,7 +78,7 @@ impl<C: Conn> Worker<C> {
                 },
             }
         }
-        self.conn.close().await;
+        self.conn
     }
 
     async fn tidy(&mut self, sweep: &mut Sweep) {

@@ -6,6 +6,9 @@ use dlock_core::{Backend, Claim, Clock, ErrorKind, Mode, Released, Renewal, Rene
 
 use crate::support::{LEASE, SHORT, Store, ask, exclusive, free, granted, lock, queue, take};
 
+/// Long enough for a busy machine to renew it in time.
+const RENEWED: Duration = Duration::from_millis(900);
+
 fn renewal(request: &dlock_core::AcquireRequest, mode: Mode) -> Renewal {
     Renewal { claim: request.as_claim(), mode, lease: request.lease }
 }
@@ -32,15 +35,15 @@ async fn a_dead_holders_lock_goes_to_the_waiter_and_not_too_early() {
 async fn a_renewed_lock_is_kept_and_an_ended_one_is_lost() {
     let store = Store::new();
     let (a, b) = (store.open().await, store.open().await);
-    let held = ask("x", Mode::Exclusive, SHORT);
+    let held = ask("x", Mode::Exclusive, RENEWED);
     take(&a, &held).await;
     queue(&b, &exclusive("x")).await;
     for _ in 0..6 {
-        tokio::time::sleep(SHORT / 3).await;
+        tokio::time::sleep(RENEWED / 3).await;
         let renewed = a.renew(&[renewal(&held, Mode::Exclusive)]).await.unwrap();
         assert_eq!(renewed, [Renewed::Kept]);
     }
-    tokio::time::sleep(SHORT * 2).await;
+    tokio::time::sleep(RENEWED * 2).await;
     let renewed = a.renew(&[renewal(&held, Mode::Exclusive)]).await.unwrap();
     assert_eq!(renewed, [Renewed::Lost]);
 }
@@ -51,7 +54,7 @@ async fn a_place_in_the_queue_outlives_its_lease_while_somebody_waits() {
     let (a, b) = (store.open().await, store.open().await);
     let held = exclusive("x");
     take(&a, &held).await;
-    let patient = ask("x", Mode::Exclusive, SHORT);
+    let patient = ask("x", Mode::Exclusive, RENEWED);
     queue(&b, &patient).await;
     let waiting = tokio::spawn({
         let (b, patient) = (b.clone(), patient.clone());
@@ -59,7 +62,7 @@ async fn a_place_in_the_queue_outlives_its_lease_while_somebody_waits() {
     });
     let late = exclusive("x");
     queue(&a, &late).await;
-    tokio::time::sleep(SHORT * 5).await;
+    tokio::time::sleep(RENEWED * 3).await;
     free(&a, &held).await;
     waiting.await.unwrap();
     free(&b, &patient).await;

@@ -57,8 +57,11 @@ async fn the_shipped_schema_can_be_applied_by_hand_beside_other_tables() {
 #[tokio::test]
 async fn tables_in_another_journal_mode_work() {
     let store = Store::new();
-    drop(store.open().await);
-    script(&store, "PRAGMA journal_mode = DELETE").await;
+    script(
+        &store,
+        concat!(include_str!("../../src/sqlite/schema.sql"), "PRAGMA journal_mode = DELETE"),
+    )
+    .await;
     let (a, b) = (store.open().await, store.open().await);
     let (first, second) = (exclusive("x"), exclusive("x"));
     take(&a, &first).await;

@@ -171,14 +171,15 @@ pub(crate) async fn a_grant_that_nobody_takes_passes_on(cx: Cx) -> Verdict {
 
 pub(crate) async fn a_thousand_at_random(cx: Cx) -> Verdict {
     let clients = [cx.locks().await?, cx.locks().await?];
-    let (name, mut crew) = (cx.name("lock"), Crew::new());
-    for actor in 0..8u32 {
-        let locks = if actor % 2 == 0 { &clients[0] } else { &clients[1] };
+    let names = [cx.name("a"), cx.name("b"), cx.name("c"), cx.name("d")];
+    let mut crew = Crew::new();
+    for actor in 0..8usize {
+        let locks = &clients[actor % 2];
         let locks = if actor % 4 < 2 { locks.clone() } else { locks.without_handoff() };
-        let (name, rounds) = (name.clone(), cx.effort(125));
+        let (names, rounds) = (names.clone(), cx.effort(125));
         crew.go(async move {
             for _ in 0..rounds {
-                let mutex = locks.mutex(&name)?;
+                let mutex = locks.mutex(&names[rand::random_range(0..2) + actor / 4 * 2])?;
                 let patience = Duration::from_micros(rand::random_range(0..3_000));
                 match tokio::time::timeout(patience, mutex.lock()).await {
                     Ok(guard) if rand::random_bool(0.5) => drop(guard?),
@@ -192,10 +193,13 @@ pub(crate) async fn a_thousand_at_random(cx: Cx) -> Verdict {
         });
     }
     crew.done(&cx).await?;
-    for locks in &clients {
-        locks.mutex(&name)?.lock().await?.release().await?;
+    for name in &names {
+        cx.free(clients[0].backend(), name).await?;
+        for locks in &clients {
+            locks.mutex(name)?.lock().await?.release().await?;
+        }
     }
-    cx.free(clients[0].backend(), &name).await
+    Ok(())
 }
 
 pub(crate) async fn a_release_goes_on_when_it_is_dropped(cx: Cx) -> Verdict {

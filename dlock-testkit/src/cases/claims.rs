@@ -190,9 +190,10 @@ pub(crate) async fn inspect_changes_nothing(cx: Cx) -> Verdict {
         let state = backend.inspect(&unknown).await?;
         ensure!(state.is_free(), "nobody asked for it, and {state:?}");
     }
-    let (dead, waiter) = (leased(alone(&name), cx.lease()), alone(&name));
+    let [dead, waiter] = [alone(&name), alone(&name)];
     take(&backend, &dead).await?;
     queue(&backend, &waiter).await?;
+    renew(&backend, &dead, cx.lease()).await?;
     pass(cx.lease() * 2).await;
     let state = backend.inspect(&name).await?;
     let stays = state.holders.iter().all(|claim| claim.claim != dead.claim);
@@ -203,9 +204,10 @@ pub(crate) async fn inspect_changes_nothing(cx: Cx) -> Verdict {
 
 pub(crate) async fn a_waiter_learns_that_a_lease_ended(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
-    let (dead, waiter) = (leased(alone(&name), cx.lease() * 2), alone(&name));
+    let [dead, waiter] = [alone(&name), alone(&name)];
     let first = take(&a, &dead).await?;
     queue(&b, &waiter).await?;
+    renew(&a, &dead, cx.lease()).await?;
     let grant = cx.within("the waiter is granted", b.granted(&waiter)).await??;
     ensure!(grant.token > first.token, "{grant:?} after {first:?}");
     release_in_vain(&a, &dead).await?;
@@ -214,14 +216,14 @@ pub(crate) async fn a_waiter_learns_that_a_lease_ended(cx: Cx) -> Verdict {
 
 pub(crate) async fn a_waiter_keeps_its_place_for_as_long_as_it_waits(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
-    let (holder, waiter) = (alone(&name), leased(alone(&name), cx.lease() * 4));
+    let (holder, waiter) = (alone(&name), leased(alone(&name), cx.renewed()));
     let last = alone(&name);
     take(&a, &holder).await?;
     queue(&b, &waiter).await?;
     queue(&a, &last).await?;
     let (grant, released) =
         tokio::join!(cx.within("the waiter is granted", b.granted(&waiter)), async {
-            pass(cx.lease() * 8).await;
+            pass(cx.renewed() * 3 / 2).await;
             release(&a, &holder).await
         });
     released?;

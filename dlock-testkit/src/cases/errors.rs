@@ -79,7 +79,7 @@ pub(crate) async fn without_a_runtime_it_is_an_error(cx: Cx) -> Verdict {
 
 pub(crate) async fn with_its_runtime_gone_it_is_an_error(cx: Cx) -> Verdict {
     let (other, inner) = (runtime()?, cx.clone());
-    let making = other.spawn(async move { inner.locks().await });
+    let making = other.spawn(async move { inner.locks_with(inner.brief()).await });
     let locks = cx.within("the locks are made", making).await???;
     other.shutdown_background();
     let (name, end) = (cx.name("lock"), now().saturating_add(cx.bound()));

@@ -14,9 +14,6 @@ use crate::{
     verbs::{alone, leased, queue, release, release_in_vain, renew, take, tried},
 };
 
-/// A lease that is renewed often enough on a machine that stands still for a moment.
-const RENEWED: Duration = Duration::from_millis(1500);
-
 pub(crate) async fn a_lease_that_ends_lets_the_next_in(cx: Cx) -> Verdict {
     let (a, locks, name) = (cx.backend().await?, cx.locks().await?, cx.name("lock"));
     let dead = leased(alone(&name), cx.lease());
@@ -37,12 +34,12 @@ pub(crate) async fn a_try_takes_a_lock_whose_lease_ended(cx: Cx) -> Verdict {
 }
 
 pub(crate) async fn a_held_lock_outlives_its_lease(cx: Cx) -> Verdict {
-    let locks = cx.locks_with(cx.steady().with_lease(RENEWED)).await?;
+    let locks = cx.locks_with(cx.renewing()).await?;
     let (other, name) = (cx.locks().await?, cx.name("lock"));
     let guard = locks.mutex(&name)?.lock().await?;
-    let end = now().saturating_add(RENEWED * 2);
+    let end = now().saturating_add(cx.renewed() * 3 / 2);
     while now() < end {
-        pass(RENEWED / 10).await;
+        pass(cx.renewed() / 10).await;
         guard.check()?;
         ensure!(other.mutex(&name)?.try_lock().await?.is_none(), "a renewed lock is free");
     }
@@ -52,12 +49,12 @@ pub(crate) async fn a_held_lock_outlives_its_lease(cx: Cx) -> Verdict {
 
 pub(crate) async fn many_locks_are_renewed_together(cx: Cx) -> Verdict {
     let meddled = Meddled::new(cx.backend().await?);
-    let locks = cx.locks_over(meddled.clone(), cx.steady().with_lease(RENEWED))?;
+    let locks = cx.locks_over(meddled.clone(), cx.renewing())?;
     let mut guards = Vec::new();
     for i in 0..30 {
         guards.push(locks.mutex(cx.name(&i.to_string()))?.lock().await?);
     }
-    pass(RENEWED * 2).await;
+    pass(cx.renewed() * 3 / 2).await;
     for guard in guards {
         guard.check()?;
         guard.release().await?;
@@ -117,10 +114,10 @@ pub(crate) async fn what_has_ended_is_not_renewed(cx: Cx) -> Verdict {
 
 pub(crate) async fn a_renewal_starts_the_lease_anew(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
-    let (held, next) = (leased(alone(&name), cx.lease() * 4), alone(&name));
+    let (held, next) = (leased(alone(&name), cx.renewed()), alone(&name));
     take(&a, &held).await?;
     ensure_eq!(renew(&a, &held, Duration::from_secs(300)).await?, Renewed::Kept, "the renewal");
-    pass(cx.lease() * 5).await;
+    pass(cx.renewed() + cx.lease()).await;
     ensure!(tried(&b, &next).await?.is_none(), "a renewed lease ended at its first end");
     ensure_eq!(renew(&a, &held, cx.lease()).await?, Renewed::Kept, "the second renewal");
     cx.free(&b, &name).await
@@ -174,15 +171,14 @@ pub(crate) async fn belief_ends_before_the_next_is_let_in(cx: Cx) -> Verdict {
 
 pub(crate) async fn belief_in_a_lock_handed_over_ends_before_the_next_is_let_in(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
-    let (holder, dead) = (alone(&name), leased(alone(&name), cx.lease() * 2));
+    let (holder, dead) = (alone(&name), leased(alone(&name), cx.renewed()));
     take(&a, &holder).await?;
     queue(&a, &dead).await?;
-    let (grant, released) =
-        tokio::join!(cx.within("the waiter is granted", a.granted(&dead)), async {
-            release(&b, &holder).await
-        });
-    released?;
-    let believed = grant??.since.saturating_add(dead.lease);
+    // The lease begins with the grant, and not with the place in the queue.
+    pass(cx.renewed() / 3).await;
+    release(&b, &holder).await?;
+    let grant = cx.within("the waiter is granted", a.granted(&dead)).await?;
+    let believed = grant?.since.saturating_add(dead.lease);
     none_before(&cx, &a, &b, &name, believed).await
 }
 
@@ -208,15 +204,15 @@ async fn none_before(
 }
 
 pub(crate) async fn what_remains_is_at_most_the_lease(cx: Cx) -> Verdict {
-    let locks = cx.locks_with(cx.steady().with_lease(RENEWED)).await?;
+    let (locks, lease) = (cx.locks_with(cx.renewing()).await?, cx.renewed());
     let name = cx.name("lock");
     let guard = locks.mutex(&name)?.lock().await?;
     for _ in 0..20 {
-        ensure!(guard.remaining() <= RENEWED, "{:?} remain", guard.remaining());
+        ensure!(guard.remaining() <= lease, "{:?} remain", guard.remaining());
         if let Some(holder) = locks.inspect(&name).await?.holders.first() {
-            ensure!(holder.remaining <= RENEWED, "the store says {:?}", holder.remaining);
+            ensure!(holder.remaining <= lease, "the store says {:?}", holder.remaining);
         }
-        pass(RENEWED / 20).await;
+        pass(lease / 20).await;
     }
     guard.release().await?;
     Ok(())

@@ -18,7 +18,7 @@ use crate::{
 };
 
 pub(crate) async fn it_is_told_when_the_lock_was_taken_away(cx: Cx) -> Verdict {
-    let locks = cx.locks_with(cx.steady().with_lease(cx.lease() * 4)).await?;
+    let locks = cx.locks_with(cx.renewing()).await?;
     let (other, name) = (cx.locks().await?, cx.name("lock"));
     let guard = locks.mutex(&name)?.lock().await?;
     take_away(other.backend(), &name).await?;
@@ -68,13 +68,12 @@ async fn told_before_the_next(cx: &Cx, renewals: Renewals) -> Verdict {
 }
 
 pub(crate) async fn a_renewal_that_fails_is_tried_again(cx: Cx) -> Verdict {
-    let lease = cx.lease() * 6;
     let meddled = Meddled::new(cx.backend().await?);
-    let locks = cx.locks_over(meddled.clone(), cx.steady().with_lease(lease))?;
+    let locks = cx.locks_over(meddled.clone(), cx.renewing())?;
     let (other, name) = (cx.locks().await?, cx.name("lock"));
     let guard = locks.mutex(&name)?.lock().await?;
     meddled.renewals(Renewals::Fail(1));
-    pass(lease * 2).await;
+    pass(cx.renewed() * 3 / 2).await;
     guard.check()?;
     ensure!(other.mutex(&name)?.try_lock().await?.is_none(), "a held lock is free");
     ensure_eq!(guard.release().await?, Released::Released, "the release");
@@ -130,7 +129,7 @@ pub(crate) async fn a_lost_guard_does_no_harm_to_the_next(cx: Cx) -> Verdict {
 }
 
 pub(crate) async fn a_lost_lock_does_not_hold_its_neighbours_up(cx: Cx) -> Verdict {
-    let locks = cx.locks_with(cx.steady().with_lease(cx.lease() * 2)).await?;
+    let locks = cx.locks_with(cx.renewing()).await?;
     let (other, name) = (cx.locks().await?, cx.name("lock"));
     let guard = locks.mutex(&name)?.lock().await?;
     let (mutex, mut crew) = (locks.mutex(&name)?, Crew::new());

@@ -183,7 +183,7 @@ pub(crate) async fn a_name_in_other_use_leaves_none(cx: Cx) -> Verdict {
 }
 
 pub(crate) async fn it_is_lost_when_one_is(cx: Cx) -> Verdict {
-    let locks = cx.locks_with(cx.steady().with_lease(cx.lease() * 4)).await?;
+    let locks = cx.locks_with(cx.renewing()).await?;
     let (_, b, names) = three(&cx).await?;
     let guard = locks.multi(&names)?.lock().await?;
     take_away(b.backend(), &names[1]).await?;

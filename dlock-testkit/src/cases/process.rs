@@ -156,10 +156,10 @@ pub(crate) async fn readers_of_two_processes_share(cx: Cx) -> Verdict {
 
 pub(crate) async fn a_process_renews_what_it_holds(cx: Cx) -> Verdict {
     let (locks, name) = (cx.locks().await?, cx.name("lock"));
-    let lease = cx.lease() * 4;
+    let lease = cx.renewed();
     let mut child = Process::start(&cx)?;
     let theirs = child.lock(&name, lease).await?;
-    pass(lease * 2).await;
+    pass(lease * 3 / 2).await;
     ensure!(locks.mutex(&name)?.try_lock().await?.is_none(), "a renewed lock is free");
     ensure_eq!(held(&child.ask("check").await?)?, theirs, "the token");
     ensure_eq!(child.ask("release").await?, "released", "the answer");

@@ -192,12 +192,11 @@ pub(crate) async fn a_downgrade_lets_no_writer_in_between(cx: Cx) -> Verdict {
 }
 
 pub(crate) async fn a_downgraded_lock_is_still_renewed(cx: Cx) -> Verdict {
-    let lease = cx.lease() * 4;
-    let locks = cx.locks_with(cx.steady().with_lease(lease)).await?;
+    let locks = cx.locks_with(cx.renewing()).await?;
     let (other, name) = (cx.locks().await?, cx.name("lock"));
     let mut guard = locks.rw(&name)?.write().lock().await?;
     guard.downgrade().await?;
-    pass(lease * 2).await;
+    pass(cx.renewed() * 3 / 2).await;
     guard.check()?;
     ensure!(other.rw(&name)?.write().try_lock().await?.is_none(), "a writer beside a reader");
     other.rw(&name)?.read().try_lock().await?.ok_or("renewed as a writer")?.release().await?;

@@ -227,7 +227,7 @@ impl Backend for Toy {
             return Answer::ready(answer);
         }
         Answer::later(async move {
-            tokio::time::sleep(Duration::from_millis(40)).await;
+            tokio::time::sleep(Duration::from_millis(150)).await;
             answer.map(|acquired| match acquired {
                 Acquired::Granted(grant) => Acquired::Granted(Grant { since: now(), ..grant }),
                 other => other,

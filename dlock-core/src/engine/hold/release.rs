@@ -9,7 +9,7 @@ use super::{HELD, Hold, RELEASED, RESTING, RETIRED, REVIVING};
 use crate::{
     Acquired, Answer, Error, Released,
     cohort::{Lead, OwnedLead},
-    engine::{acquire, tasks::Job},
+    engine::acquire,
 };
 
 impl Hold {
@@ -36,17 +36,36 @@ impl Hold {
             Ok(Err(error)) => Answer::ready(Err(error)),
             Err(answer) => answer,
         };
+        // Under way before it is out of the books, so that shutdown waits for one or the other.
+        let ticket = self.engine.tasks.ticket();
         if held {
             self.engine.keeper.remove(self);
         }
-        let lead = lead.map(Lead::into_owned);
-        LettingGo::Later(Box::pin(Arc::clone(self).released(first, lead, held)))
+        let released = Arc::clone(self).released(first, lead.map(Lead::into_owned), held);
+        LettingGo::Later(Box::pin(async move {
+            let _ticket = ticket;
+            released.await
+        }))
     }
 
-    /// Only a hold with a cohort is looked for again, and somebody who watches for the end must not
-    /// see it begin anew.
+    /// Only a hold with a cohort is looked for again; somebody who watches for the end must not see
+    /// it begin anew; and what the keeper has in hand must not reach the next grant.
     fn may_rest(&self) -> bool {
-        self.cohort.is_some() && !self.watched.load(Ordering::SeqCst)
+        self.cohort.is_some()
+            && !self.watched.load(Ordering::SeqCst)
+            && !self.place.renewing.load(Ordering::SeqCst)
+    }
+
+    /// Whether it rests, and so is not held.
+    pub(in crate::engine) fn is_resting(&self) -> bool {
+        matches!(self.state.load(Ordering::Acquire), RESTING | RETIRED)
+    }
+
+    /// Forgets it, if it rests, for another hold of its cohort.
+    pub(crate) fn make_way(&self) {
+        if self.retire() {
+            self.engine.keeper.remove(self);
+        }
     }
 
     /// Asks for the next grant with a hold that rested; false, and of no more use, if it is not
@@ -100,12 +119,11 @@ impl Hold {
     /// Lets go without waiting for the outcome.
     pub(crate) fn let_go_in_background(self: &Arc<Self>) {
         if let LettingGo::Later(release) = self.let_go() {
-            let job: Job = Box::pin(async move {
+            self.engine.tasks.run(async move {
                 if let Err(error) = release.await {
                     tracing::warn!(%error, "a dropped guard could not be released");
                 }
             });
-            self.engine.tasks.run(job);
         }
     }
 }
