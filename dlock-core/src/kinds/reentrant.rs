@@ -59,7 +59,11 @@ impl Entry {
     /// Leaves: gives the guard to the last one, and to others whether the lock is still held.
     pub(crate) fn leave(self) -> Result<Guard, Released> {
         let lost = self.guard.state() == GuardState::Lost;
-        Arc::into_inner(self.guard).ok_or(if lost { Released::AlreadyLost } else { Released::Released })
+        Arc::into_inner(self.guard).ok_or(if lost {
+            Released::AlreadyLost
+        } else {
+            Released::Released
+        })
     }
 }
 

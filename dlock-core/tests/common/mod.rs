@@ -2,15 +2,17 @@
 #![allow(dead_code, reason = "each test program uses its part of it")]
 
 use std::{
+    collections::VecDeque,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use async_trait::async_trait;
 use dlock_core::*;
+use parking_lot::Mutex;
 
 /// Memory under tokio's clock, with counters and switchable faults.
 #[derive(Debug)]
@@ -23,6 +25,20 @@ pub(crate) struct Faulty {
     pub(crate) renew_hangs: AtomicBool,
     pub(crate) acquire_fails: AtomicUsize,
     pub(crate) slow: AtomicBool,
+    /// What becomes of the next acquires.
+    pub(crate) script: Mutex<VecDeque<Fate>>,
+    /// After how many milliseconds the next waits in the queue fail.
+    pub(crate) granted_fails: Mutex<VecDeque<u64>>,
+    pub(crate) renew_takes: AtomicU64,
+}
+
+/// What becomes of an acquire.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fate {
+    /// It is applied and the answer is lost.
+    AnswerLost,
+    /// It does not reach the store.
+    NotSent,
 }
 
 impl Faulty {
@@ -40,6 +56,9 @@ impl Faulty {
             renew_hangs: AtomicBool::new(false),
             acquire_fails: AtomicUsize::new(0),
             slow: AtomicBool::new(false),
+            script: Mutex::default(),
+            granted_fails: Mutex::default(),
+            renew_takes: AtomicU64::new(0),
         })
     }
 
@@ -61,6 +80,17 @@ impl Backend for Faulty {
     }
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
         self.acquires.fetch_add(1, Ordering::SeqCst);
+        match self.script.lock().pop_front() {
+            Some(Fate::AnswerLost) => {
+                drop(self.inner.acquire(request));
+                return Answer::ready(Err(Self::unavailable()));
+            }
+            Some(Fate::NotSent) => {
+                let error = Self::unavailable().with_certainty(Certainty::NotApplied);
+                return Answer::ready(Err(error));
+            }
+            None => {}
+        }
         let fails = self.acquire_fails.load(Ordering::SeqCst);
         if fails > 0 {
             self.acquire_fails.store(fails - 1, Ordering::SeqCst);
@@ -78,11 +108,21 @@ impl Backend for Faulty {
         })
     }
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
-        self.inner.granted(request).await
+        let fails = self.granted_fails.lock().pop_front();
+        match fails {
+            Some(after) => tokio::time::timeout(millis(after), self.inner.granted(request))
+                .await
+                .unwrap_or_else(|_| Err(Self::unavailable())),
+            None => self.inner.granted(request).await,
+        }
     }
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         self.renew_calls.fetch_add(1, Ordering::SeqCst);
         self.largest_batch.fetch_max(renewals.len(), Ordering::SeqCst);
+        let takes = self.renew_takes.load(Ordering::SeqCst);
+        if takes > 0 {
+            tokio::time::sleep(millis(takes)).await;
+        }
         if self.renew_hangs.load(Ordering::SeqCst) {
             std::future::pending::<()>().await;
         }

@@ -1,0 +1,232 @@
+//! Who leaves, leaves nothing: no claim, no guard without an owner, no memory.
+
+#![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
+
+mod common;
+
+use std::{
+    future::Future,
+    sync::{Arc, atomic::Ordering},
+    task::{Context, Waker},
+};
+
+use common::{Fate, Faulty, millis, secs};
+use dlock_core::*;
+
+fn paused() -> Arc<Memory> {
+    Memory::with_clock(Clock::tokio())
+}
+
+/// Two clients of one store, the second of which holds "a" and "b".
+async fn held_by_another(store: &Arc<Memory>) -> (Locks, Guard, Guard) {
+    let (us, other) = (
+        Locks::new(Arc::clone(store)).expect("a free lock"),
+        Locks::new(Arc::clone(store)).expect("a free lock"),
+    );
+    let a = other.fair("a").expect("a free lock").lock().await.expect("a free lock");
+    let b = other.fair("b").expect("a free lock").lock().await.expect("a free lock");
+    (us, a, b)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_multi_lock_that_gives_up_gives_back_what_it_had() {
+    for cancel in [false, true] {
+        let store = paused();
+        let (us, a, b) = held_by_another(&store).await;
+        let multi = us.multi(["a", "b"]).unwrap();
+        let waiting = tokio::spawn(async move { multi.lock_timeout(millis(1000)).await });
+        tokio::time::sleep(millis(10)).await;
+        // Granted to the multi-lock, which goes on waiting for "b".
+        a.release().await.unwrap();
+        tokio::time::sleep(millis(10)).await;
+        if cancel {
+            waiting.abort();
+        } else {
+            assert_eq!(waiting.await.unwrap().unwrap_err().kind(), ErrorKind::Timeout);
+        }
+        drop(b);
+        tokio::time::sleep(millis(100)).await;
+        assert!(us.inspect("a").await.unwrap().is_free());
+        assert!(us.inspect("b").await.unwrap().is_free());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_multi_lock_over_stores_does_not_deadlock_with_one_within() {
+    let store = Faulty::new();
+    let slow = Locks::new(Arc::clone(&store)).unwrap();
+    let within = Locks::over(Arc::clone(&store.inner) as DynBackend).unwrap();
+    let elsewhere = Locks::new(paused()).unwrap();
+    store.slow.store(true, Ordering::SeqCst);
+    let locks = [slow.mutex("a").unwrap(), slow.mutex("b").unwrap(), elsewhere.mutex("x").unwrap()];
+    let across = Multi::across(locks).unwrap();
+    let within = within.multi(["a", "b"]).unwrap();
+    let across = tokio::spawn(async move { across.lock_timeout(secs(3600)).await.map(drop) });
+    tokio::time::sleep(millis(8)).await;
+    let within = tokio::spawn(async move { within.lock_timeout(secs(3600)).await.map(drop) });
+    within.await.unwrap().unwrap();
+    across.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn locks_of_one_name_below_two_prefixes_are_two() {
+    let store: DynBackend = Memory::new();
+    let below = |prefix| {
+        Locks::new(Prefixed::new(Arc::clone(&store), prefix).unwrap()).unwrap().mutex("x").unwrap()
+    };
+    let (a, b) = (below("a/"), below("b/"));
+    let _both = Multi::across([a.clone(), b.clone()]).unwrap().lock().await.unwrap();
+    assert!(a.try_lock().await.unwrap().is_none());
+    assert!(b.try_lock().await.unwrap().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_answer_was_lost_is_taken_back_whatever_came_later() {
+    let store = Faulty::new();
+    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    store.script.lock().push_back(Fate::AnswerLost);
+    store.script.lock().extend([Fate::NotSent; 8]);
+    let lock = locks.mutex("n").unwrap();
+    assert!(tokio::time::timeout(millis(100), lock.lock()).await.is_err());
+    tokio::time::sleep(secs(1)).await;
+    assert!(locks.inspect("n").await.unwrap().is_free());
+}
+
+#[tokio::test(start_paused = true)]
+async fn trouble_of_long_ago_does_not_count() {
+    let store = Faulty::new();
+    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let other = Locks::over(Arc::clone(&store.inner) as DynBackend).unwrap();
+    let held = other.mutex("n").unwrap().lock().await.unwrap();
+    store.granted_fails.lock().extend([10, 600_000]);
+    let lock = locks.mutex("n").unwrap();
+    let waiting = tokio::spawn(async move { lock.lock().await.map(drop) });
+    tokio::time::sleep(secs(700)).await;
+    drop(held);
+    waiting.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_waits_for_a_release_in_another_task() {
+    let store = Faulty::new();
+    store.slow.store(true, Ordering::SeqCst);
+    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let guard = locks.mutex("n").unwrap().lock().await.unwrap();
+    let release = tokio::spawn(guard.release());
+    tokio::task::yield_now().await;
+    locks.shutdown(secs(5)).await.unwrap();
+    assert!(locks.inspect("n").await.unwrap().is_free());
+    release.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_ends_waits() {
+    let store = paused();
+    let (us, a, _b) = held_by_another(&store).await;
+    let lock = us.mutex("a").unwrap();
+    let waiting = tokio::spawn(async move { lock.lock().await });
+    tokio::time::sleep(millis(10)).await;
+    us.shutdown(secs(5)).await.unwrap();
+    let error = waiting.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::ShutDown));
+    drop(a);
+    assert!(us.inspect("a").await.unwrap().is_free());
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_resolves_when_the_guard_is_passed_on() {
+    let locks = Locks::new(paused()).unwrap();
+    let lock = locks.mutex("n").unwrap();
+    let first = lock.lock().await.unwrap();
+    let ended = first.lost();
+    let next = {
+        let lock = lock.clone();
+        tokio::spawn(async move { lock.lock().await.unwrap() })
+    };
+    tokio::task::yield_now().await;
+    first.release().await.unwrap();
+    let next = next.await.unwrap();
+    assert_eq!(tokio::time::timeout(secs(1), ended).await.unwrap(), Ended::Released);
+    assert!(next.check().is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_under_way_does_not_reach_the_next_grant() {
+    let store = Faulty::new();
+    // The last renewal before the limit asks for 300 ms only.
+    let options = LockOptions::new().with_lease(secs(3)).with_renew(Renew::For(millis(3300)));
+    let locks = Locks::new(Arc::clone(&store)).unwrap().with_options(options).unwrap();
+    let other = Locks::over(Arc::clone(&store.inner) as DynBackend).unwrap();
+    let (lock, theirs) = (locks.mutex("n").unwrap(), other.mutex("n").unwrap());
+    let first = lock.lock().await.unwrap();
+    tokio::time::sleep(millis(2600)).await;
+    store.renew_takes.store(500, Ordering::SeqCst);
+    tokio::time::sleep(millis(470)).await;
+    first.release().await.unwrap();
+    let second = lock.lock().await.unwrap();
+    for _ in 0..250 {
+        tokio::time::sleep(millis(10)).await;
+        if theirs.try_lock().await.unwrap().is_some() {
+            assert!(second.check().is_err(), "two hold the lock");
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn tries_and_waits_that_left_take_no_memory() {
+    let store = Memory::new();
+    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let lock = locks.mutex("n").unwrap();
+    let before = resident();
+    for _ in 0..200_000 {
+        drop(lock.try_lock().await.unwrap().unwrap());
+    }
+    let _held = lock.lock().await.unwrap();
+    for _ in 0..200_000 {
+        let mut waiting = std::pin::pin!(lock.lock());
+        assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+    // One hold or one place in the queue for each would be 20 to 50 MB.
+    assert!(resident() - before < 10_000_000, "{} bytes", resident() - before);
+}
+
+/// Bytes of memory that the process has in use.
+fn resident() -> i64 {
+    let status = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    status.split(' ').nth(1).and_then(|pages| pages.parse::<i64>().ok()).unwrap_or(0) * 4096
+}
+
+#[test]
+fn a_backend_goes_with_the_runtime_of_its_locks() {
+    let store = Memory::new();
+    for _ in 0..3 {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let locks = Locks::new(Arc::clone(&store)).unwrap();
+            locks.mutex("n").unwrap().lock().await.unwrap().release().await.unwrap();
+        });
+    }
+    assert_eq!(Arc::strong_count(&store), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_finds_its_lock_whatever_its_other_tasks_do() {
+    let locks = Locks::new(Memory::new()).unwrap();
+    let me = Owner::new();
+    // The handle that it came from is gone.
+    let _held = locks.reentrant("n").unwrap().lock_as(&me).await.unwrap();
+    assert_eq!(locks.reentrant("n").unwrap().hold_count(&me), 1);
+    let mut tasks = Vec::new();
+    for _ in 0..2 {
+        let lock = locks.reentrant("n").unwrap();
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..20_000 {
+                assert!(lock.try_lock_as(&me).await.unwrap().is_some());
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+}
