@@ -17,7 +17,8 @@ use crate::{
 /// - **Idempotent by claim id.** Any verb may be sent again with the same [`ClaimId`] after an
 ///   error or a lost answer, and has its effect once.
 /// - **Leases end by the store's clock.** A claim that is not renewed for its `lease` is gone,
-///   waiting or held, and the next one is granted. No wall clock of a client takes part.
+///   waiting or held, and the next one is granted. No wall clock of a client takes part. A store
+///   whose clock has ticks makes every lease one tick longer, so that none ends early.
 /// - **Tokens grow.** Every grant of a name carries tokens larger than every earlier grant's,
 ///   also after release, expiry, and removal of the name from the store.
 /// - **Nothing stays.** When nobody holds or waits, the store's records of a name vanish in

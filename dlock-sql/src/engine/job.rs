@@ -3,7 +3,10 @@
 //! A caller holds nothing but the other end of a oneshot, so it may go away at any time.
 
 use dlock_core::{Certainty, Clock, ConfigIssue, Error, ErrorKind, Instant, LockName, machine::Op};
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    select,
+    sync::{mpsc, oneshot},
+};
 
 use super::told::Told;
 
@@ -76,13 +79,29 @@ impl Jobs {
     pub(crate) async fn ask(&self, asks: Vec<Ask>) -> Result<Vec<Told>, Error> {
         let (job, answer) = Job::new(asks);
         self.0.send(job).await.map_err(|_| gone())?;
-        answer.await.unwrap_or_else(|_| Err(unanswered(Certainty::Unknown)))
+        answer_of(answer, &self.0).await.unwrap_or_else(|| Err(unanswered(Certainty::Unknown)))
     }
 
     /// Has one operation done.
     pub(crate) async fn ask_one(&self, name: LockName, op: Op) -> Result<Told, Error> {
         let told = self.ask(vec![Ask::new(name, op)]).await?;
         told.first().copied().ok_or_else(|| unanswered(Certainty::Unknown))
+    }
+}
+
+/// What the task at the other end of `queue` answers; `None` when it has ended.
+///
+/// A message that is sent at the moment when the queue's receiver is dropped stays in the queue,
+/// with its end of the oneshot alive, until the last sender goes: so the answer is not waited for
+/// alone.
+pub(crate) async fn answer_of<T, M>(
+    mut answer: oneshot::Receiver<T>,
+    queue: &mpsc::Sender<M>,
+) -> Option<T> {
+    select! {
+        biased;
+        answered = &mut answer => answered.ok(),
+        () = queue.closed() => answer.try_recv().ok(),
     }
 }
 
@@ -98,4 +117,29 @@ pub(crate) fn gone() -> Error {
 fn unanswered(certainty: Certainty) -> Error {
     Error::new(ErrorKind::Unavailable, "the worker ended before it answered: ask again")
         .with_certainty(certainty)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_message_that_outlives_its_receiver_is_not_waited_for() {
+        let (queue, receiver) = mpsc::channel::<oneshot::Sender<u8>>(1);
+        let permit = queue.clone().reserve_owned().await.unwrap();
+        let (reply, answer) = oneshot::channel();
+        // Reserved before the receiver goes, sent after: nobody will take it out.
+        drop(receiver);
+        permit.send(reply);
+        assert_eq!(answer_of(answer, &queue).await, None);
+    }
+
+    #[tokio::test]
+    async fn an_answer_of_a_task_that_has_ended_since_counts() {
+        let (queue, receiver) = mpsc::channel::<()>(1);
+        let (reply, answer) = oneshot::channel();
+        reply.send(7).unwrap();
+        drop(receiver);
+        assert_eq!(answer_of(answer, &queue).await, Some(7));
+    }
 }

@@ -16,7 +16,7 @@ use tokio::{
 use super::{
     Settings,
     conn::Conn,
-    job::{Ask, Jobs, gone},
+    job::{Ask, Jobs, answer_of, gone},
     reader::{Look, Reader},
     tasks::spawn,
     told::Told,
@@ -162,7 +162,7 @@ impl Engine {
         let place = |error: Error| error.during("inspect").with_lock(name).with_store(&self.store);
         let (look, answer) = Look::new(name.clone());
         self.looks.send(look).await.map_err(|_| place(gone()))?;
-        answer.await.unwrap_or_else(|_| Err(gone())).map_err(place)
+        answer_of(answer, &self.looks).await.unwrap_or_else(|| Err(gone())).map_err(place)
     }
 
     fn acquire_op(&self, request: &AcquireRequest, queue: Queue) -> Op {
