@@ -15,12 +15,15 @@ pub(crate) mod tasks;
 use std::{
     collections::HashMap,
     hash::Hash,
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use self::{keeper::Keeper, tasks::Tasks};
 use crate::{
@@ -36,7 +39,8 @@ pub(crate) struct Engine {
     pub(crate) tasks: Tasks,
     pub(crate) cohorts: Shared<Cohort>,
     pub(crate) reentrants: Shared<Entries>,
-    closed: watch::Sender<bool>,
+    closed: AtomicBool,
+    closing: Notify,
 }
 
 impl Engine {
@@ -53,7 +57,8 @@ impl Engine {
             tasks,
             cohorts: Shared::default(),
             reentrants: Shared::default(),
-            closed: watch::Sender::new(false),
+            closed: AtomicBool::new(false),
+            closing: Notify::new(),
         }))
     }
 
@@ -74,7 +79,7 @@ impl Engine {
 
     /// Whether `shutdown` was called.
     pub(crate) fn is_closed(&self) -> bool {
-        *self.closed.borrow()
+        self.closed.load(Ordering::SeqCst)
     }
 
     /// Runs `work` unless `shutdown` is called meanwhile.
@@ -82,17 +87,22 @@ impl Engine {
         &self,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        let mut closed = self.closed.subscribe();
+        let mut closing = std::pin::pin!(self.closing.notified());
+        closing.as_mut().enable();
+        if self.is_closed() {
+            return Err(shut_down());
+        }
         tokio::select! {
             biased;
             result = work => result,
-            _ = closed.wait_for(|closed| *closed) => Err(shut_down()),
+            () = closing => Err(shut_down()),
         }
     }
 
     /// Refuses new claims and waits until no lock is held and nothing is left to do.
     pub(crate) async fn shutdown(&self, wait: Duration) -> Result<(), Error> {
-        self.closed.send_replace(true);
+        self.closed.store(true, Ordering::SeqCst);
+        self.closing.notify_waiters();
         let all = async {
             self.keeper.until_empty().await;
             self.tasks.until_idle().await;
