@@ -114,9 +114,9 @@ pub struct AcquireRequest {
 }
 
 impl AcquireRequest {
-    /// The claim of this request, none of whose tokens has been handed out.
+    /// The claim of this request, of whose tokens nothing is known.
     pub fn as_claim(&self) -> Claim {
-        Claim { name: self.name.clone(), id: self.claim, used: None }
+        Claim { name: self.name.clone(), id: self.claim, used: 0 }
     }
 }
 

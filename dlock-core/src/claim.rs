@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use crate::{Error, ErrorKind, FencingToken, LockName};
+use crate::{Error, ErrorKind, LockName};
 
 /// The identity of one acquisition: 128 random bits, made by the client before the first byte is
 /// sent.
@@ -60,10 +60,10 @@ pub struct Claim {
     pub name: LockName,
     /// The acquisition.
     pub id: ClaimId,
-    /// The last token that was handed out of the grant's block; `None` when it never was granted
-    /// or the client does not know. On release, a store takes the rest of the block back, so that
-    /// tokens do not run ahead of its clock.
-    pub used: Option<FencingToken>,
+    /// How many tokens of the grant's block were handed out; zero when the client does not know.
+    /// On release, a store takes the rest of the block back, so that tokens do not run ahead of
+    /// its clock.
+    pub used: u32,
 }
 
 #[cfg(test)]

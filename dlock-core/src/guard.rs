@@ -255,7 +255,11 @@ impl Guard {
         };
         self.check()?;
         hold.mark_downgraded();
-        let renewal = Renewal { claim: hold.claim(), mode: Mode::Shared, lease: hold.next_lease() };
+        let renewal = Renewal {
+            claim: hold.claim().into_owned(),
+            mode: Mode::Shared,
+            lease: hold.next_lease(),
+        };
         let sent = hold.engine.clock.now();
         let answers = hold.engine.backend.renew(std::slice::from_ref(&renewal)).await;
         match answers.map_err(|error| error.during("downgrade").with_lock(hold.name()))?.first() {

@@ -284,7 +284,7 @@ impl Backend for Memory {
     }
 
     fn release(&self, claim: &Claim) -> Answer<Released> {
-        let op = Op::Release { claim: claim.id, used: claim.used.map_or(0, FencingToken::get) };
+        let op = Op::Release { claim: claim.id, used: claim.used };
         Answer::ready(Ok(self.apply(&claim.name, &op, |record, outcome| {
             record.wake(claim.id);
             match outcome {

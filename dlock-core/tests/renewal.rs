@@ -101,7 +101,7 @@ async fn a_claim_that_was_taken_away_is_lost_with_the_next_renewal() {
     let locks = Locks::new(Arc::clone(&store)).unwrap();
     let guard = locks.mutex("n").unwrap().lock().await.unwrap();
     let state = locks.inspect("n").await.unwrap();
-    let claim = Claim { name: LockName::new("n").unwrap(), id: state.holders[0].claim, used: None };
+    let claim = Claim { name: LockName::new("n").unwrap(), id: state.holders[0].claim, used: 0 };
     store.release(&claim).await.unwrap();
     assert_eq!(guard.lost().await, Ended::Revoked);
     assert_eq!(guard.release().await.unwrap(), Released::AlreadyLost);

@@ -133,7 +133,7 @@ pub(crate) async fn downgrade(
 pub(crate) async fn take_away(backend: &DynBackend, name: &LockName) -> Verdict {
     let state = backend.inspect(name).await?;
     let holder = state.holders.first().ok_or_else(|| Stop::failed("nobody holds the lock"))?;
-    let claim = Claim { name: name.clone(), id: holder.claim, used: None };
+    let claim = Claim { name: name.clone(), id: holder.claim, used: 0 };
     match backend.release(&claim).await? {
         Released::Released => Ok(()),
         _ => Err(Stop::failed("inspect names a holder that is not there to release")),

@@ -5,6 +5,7 @@ mod release;
 pub(crate) use release::{LettingGo, Releasing};
 
 use std::{
+    borrow::Cow,
     fmt,
     sync::{
         Arc,
@@ -43,6 +44,8 @@ use crate::{
 pub(crate) struct Hold {
     pub(crate) engine: Arc<Engine>,
     pub(crate) request: AcquireRequest,
+    /// The claim while one token was handed out.
+    claim: Claim,
     /// The first token of the grant.
     first: AtomicU64,
     tokens: u32,
@@ -120,6 +123,7 @@ impl Hold {
                 id: AtomicU64::new(0),
                 renewing: AtomicBool::new(false),
             },
+            claim: Claim { used: 1, ..request.as_claim() },
             request,
         });
         let due = hold.renewal_due(grant.since);
@@ -167,12 +171,15 @@ impl Hold {
         Some(next)
     }
 
-    pub(crate) fn claim(&self) -> Claim {
-        Claim {
-            name: self.request.name.clone(),
-            id: self.request.claim,
-            used: FencingToken::new(self.used.load(Ordering::Relaxed)).ok(),
+    /// The claim, with how many of its tokens were handed out.
+    pub(crate) fn claim(&self) -> Cow<'_, Claim> {
+        let used = 1 + self.used.load(Ordering::Relaxed) - self.first.load(Ordering::Relaxed);
+        if used == 1 {
+            // Made once for all grants, since it is asked for with each release.
+            return Cow::Borrowed(&self.claim);
         }
+        let used = u32::try_from(used).unwrap_or(self.tokens);
+        Cow::Owned(Claim { used, ..self.claim.clone() })
     }
 
     pub(crate) fn valid_until(&self) -> Instant {
@@ -240,7 +247,7 @@ impl Hold {
         let left = self.renew_until().since(now);
         let lease = self.request.lease.min(left);
         (lease >= LockOptions::MIN_LEASE).then(|| Renewal {
-            claim: self.claim(),
+            claim: self.claim().into_owned(),
             mode: self.mode(),
             lease,
         })

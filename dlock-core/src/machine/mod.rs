@@ -80,8 +80,8 @@ pub enum Op {
     Release {
         /// Who.
         claim: ClaimId,
-        /// The last token that was handed out, or zero.
-        used: u64,
+        /// How many tokens were handed out; zero when it is not known.
+        used: u32,
     },
 }
 
@@ -288,13 +288,14 @@ impl Machine {
         self.entries.iter_mut().find(|e| e.claim == claim)
     }
 
-    /// Removes an entry; the tokens after `used` that nobody saw can be given out again.
-    fn remove(&mut self, claim: ClaimId, used: u64) -> bool {
+    /// Removes an entry; the tokens behind the `used` ones, which nobody saw, can be given out
+    /// again.
+    fn remove(&mut self, claim: ClaimId, used: u32) -> bool {
         let Some(at) = self.entries.iter().position(|e| e.claim == claim) else { return false };
         let entry = self.entries.remove(at);
         let end = entry.token.saturating_add(u64::from(entry.block - 1));
-        if entry.token > 0 && used >= entry.token && used < end && self.last == end {
-            self.last = used;
+        if entry.token > 0 && (1..entry.block).contains(&used) && self.last == end {
+            self.last = entry.token.saturating_add(u64::from(used - 1));
         }
         true
     }

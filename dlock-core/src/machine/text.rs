@@ -140,7 +140,7 @@ fn parse_op(line: &str) -> Result<(Op, Micros), Error> {
                 lease: fields.number()?,
             }
         }
-        "R" => Op::Release { claim, used: fields.token()? },
+        "R" => Op::Release { claim, used: fields.number()? },
         _ => return Err(malformed(line)),
     };
     let now = fields.number()?;

@@ -149,7 +149,7 @@ impl Engine {
     pub(crate) fn release(&self, claim: &Claim) -> Answer<Released> {
         let (jobs, store) = (self.jobs.clone(), self.store.clone());
         let name = claim.name.clone();
-        let op = Op::Release { claim: claim.id, used: claim.used.map_or(0, |token| token.get()) };
+        let op = Op::Release { claim: claim.id, used: claim.used };
         Answer::later(async move {
             let told = jobs.ask_one(name.clone(), op).await;
             told.and_then(Told::released)
@@ -251,7 +251,7 @@ mod tests {
             claim: Claim {
                 name: LockName::new(&n.to_string()).unwrap(),
                 id: ClaimId::random(),
-                used: None,
+                used: 0,
             },
             mode: Mode::Shared,
             lease: Duration::from_secs(1),

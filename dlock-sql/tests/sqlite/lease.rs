@@ -142,7 +142,7 @@ async fn a_renewal_of_what_nobody_holds_is_lost() {
     let store = Store::new();
     let client = store.open().await;
     let stranger = exclusive("x");
-    let claim = Claim { used: None, ..stranger.as_claim() };
+    let claim = Claim { used: 0, ..stranger.as_claim() };
     let renewal = Renewal { claim, mode: Mode::Exclusive, lease: LEASE };
     assert_eq!(client.renew(&[renewal]).await.unwrap(), [Renewed::Lost]);
     assert!(client.renew(&[]).await.unwrap().is_empty());

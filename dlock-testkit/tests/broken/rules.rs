@@ -121,11 +121,11 @@ impl Lock {
     }
 
     /// Tokens of a block that nobody saw may be given out again.
-    pub(crate) fn take_back(&mut self, gone: &Entry, used: Option<FencingToken>, fault: Fault) {
-        let (Some(token), Some(used)) = (gone.token, used) else { return };
+    pub(crate) fn take_back(&mut self, gone: &Entry, used: u32, fault: Fault) {
+        let Some(token) = gone.token else { return };
         let end = token + u64::from(gone.block) - 1;
-        if fault == Fault::None && self.last == end && (token..end).contains(&used.get()) {
-            self.last = used.get();
+        if fault == Fault::None && self.last == end && (1..gone.block).contains(&used) {
+            self.last = token + u64::from(used) - 1;
         }
     }
 }

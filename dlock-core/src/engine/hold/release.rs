@@ -110,9 +110,10 @@ impl Hold {
         let first = first.await;
         // The next task of this process need not wait for the retries.
         drop(lead);
-        let released = acquire::insist(&self.engine, self.claim(), self.request.lease, first)
-            .await
-            .map_err(|error| error.during("release").with_lock(self.name()))?;
+        let released =
+            acquire::insist(&self.engine, self.claim().into_owned(), self.request.lease, first)
+                .await
+                .map_err(|error| error.during("release").with_lock(self.name()))?;
         Ok(if held { released } else { Released::AlreadyLost })
     }
 
