@@ -1,2 +1,133 @@
-#[cfg(test)]
-mod t {}
+//! The rules by example; `dlock-testkit/tests/machine.rs` has them as properties.
+
+use super::{text, *};
+use crate::ErrorKind;
+
+const LEASE: Micros = 1_000;
+
+fn id(n: u128) -> ClaimId {
+    ClaimId::from_bits(n)
+}
+
+fn acquire(n: u128, mode: Mode) -> Op {
+    Op::Acquire { claim: id(n), mode, lease: LEASE, block: 1, queue: Queue::Enqueue }
+}
+
+fn release(n: u128) -> Op {
+    Op::Release { claim: id(n), used: 0 }
+}
+
+/// Applies the operations, each at its time; what the last one came to and whom it granted.
+fn run(machine: &mut Machine, ops: &[(Micros, Op)]) -> (Option<Outcome>, Vec<u128>) {
+    let (mut outcome, mut grants) = (None, Vec::new());
+    for (now, op) in ops {
+        grants.clear();
+        outcome = Some(machine.apply(op, *now, &mut grants));
+    }
+    (outcome, grants.iter().map(|granted| granted.claim.to_bits()).collect())
+}
+
+#[test]
+fn a_release_grants_the_first_in_line_for_a_whole_lease() {
+    let mut machine = Machine::default();
+    let ops = [1, 2, 3].map(|n| (10, acquire(n, Mode::Exclusive)));
+    run(&mut machine, &ops);
+    let (outcome, grants) = run(&mut machine, &[(500, release(1))]);
+    assert_eq!((outcome, grants), (Some(Outcome::Released), vec![2]));
+    assert_eq!(machine.grant_of(id(2)).unwrap().since, 500);
+    assert_eq!(machine.ahead_of(id(3)), Some(1));
+}
+
+#[test]
+fn readers_join_readers_but_do_not_pass_a_writer() {
+    let mut machine = Machine::default();
+    let (_, grants) = run(
+        &mut machine,
+        &[
+            (1, acquire(1, Mode::Shared)),
+            (1, acquire(2, Mode::Shared)),
+            (1, acquire(3, Mode::Exclusive)),
+            (1, acquire(4, Mode::Shared)),
+        ],
+    );
+    assert!(grants.is_empty());
+    assert_eq!(machine.grants().count(), 2);
+    assert_eq!(run(&mut machine, &[(2, release(3))]).1, [4], "a withdrawn writer lets readers by");
+}
+
+#[test]
+fn what_has_ended_is_gone_and_lets_in_the_next() {
+    let mut machine = Machine::default();
+    let renew = Op::Renew { claim: id(1), mode: Mode::Exclusive, lease: LEASE };
+    let keep = Op::Renew { claim: id(2), mode: Mode::Exclusive, lease: LEASE };
+    run(&mut machine, &[(1, acquire(1, Mode::Exclusive)), (500, acquire(2, Mode::Exclusive))]);
+    assert!(matches!(run(&mut machine, &[(900, keep)]).0, Some(Outcome::Queued { ahead: 1 })));
+    let (outcome, grants) = run(&mut machine, &[(1_001, renew)]);
+    assert_eq!((outcome, grants), (Some(Outcome::NotFound), vec![2]));
+}
+
+#[test]
+fn a_downgrade_keeps_the_token_and_lets_readers_in() {
+    let mut machine = Machine::default();
+    run(&mut machine, &[(7, acquire(1, Mode::Exclusive)), (8, acquire(2, Mode::Shared))]);
+    let token = machine.grant_of(id(1)).unwrap().token;
+    let weaker = Op::Renew { claim: id(1), mode: Mode::Shared, lease: LEASE };
+    let stronger = Op::Renew { claim: id(1), mode: Mode::Exclusive, lease: LEASE };
+    assert_eq!(run(&mut machine, &[(9, weaker)]).1, [2]);
+    run(&mut machine, &[(10, stronger)]);
+    let state = machine.inspect(10);
+    assert!(state.holders.iter().all(|holder| holder.mode == Mode::Shared));
+    assert_eq!(machine.grant_of(id(1)).unwrap().token, token);
+}
+
+#[test]
+fn unused_tokens_go_back_and_used_ones_do_not() {
+    let block = |n| Op::Acquire {
+        claim: id(n),
+        mode: Mode::Exclusive,
+        lease: LEASE,
+        block: 100,
+        queue: Queue::Enqueue,
+    };
+    let mut machine = Machine::default();
+    let next = |machine: &mut Machine, used| {
+        run(machine, &[(5, Op::Release { claim: id(1), used }), (5, block(1))]);
+        machine.grant_of(id(1)).unwrap().token
+    };
+    run(&mut machine, &[(5, block(1))]);
+    assert_eq!(next(&mut machine, 3), 5 + 3);
+    assert_eq!(next(&mut machine, 0), 8 + 100, "who does not know gives nothing back");
+    assert_eq!(next(&mut machine, 1_000), 108 + 100);
+}
+
+#[test]
+fn a_name_has_one_capacity_at_a_time() {
+    let mut machine = Machine::default();
+    let (three, four) = (Mode::permits(1, 3).unwrap(), Mode::permits(1, 4).unwrap());
+    let ops = [(1, acquire(1, three)), (1, acquire(2, four))];
+    assert_eq!(run(&mut machine, &ops).0, Some(Outcome::Conflict { capacity: 3 }));
+    let (outcome, _) = run(&mut machine, &[(2, release(1)), (2, acquire(2, four))]);
+    assert!(matches!(outcome, Some(Outcome::Granted(_))));
+}
+
+#[test]
+fn text_of_another_version_or_hand_is_refused() {
+    let newer = text::replay("v2 0 0;", "").unwrap_err();
+    assert_eq!(newer.kind(), ErrorKind::Protocol);
+    assert!(newer.to_string().contains("same version"), "{newer}");
+    let claim = id(1);
+    for (snap, log) in [
+        ("v1 0", String::new()),
+        ("v1 +1 0;", String::new()),
+        ("v1 9223372036854775808 0;", String::new()),
+        ("", format!("A {claim} 0 5 10 1 Q 1;")),
+        ("", format!("A {claim} 6 5 10 1 Q 1;")),
+        ("", format!("A {claim} 1 5 10 1 X 1;")),
+        ("", format!("Z {claim} 1;")),
+        ("", "A short 1 5 10 1 Q 1;".to_owned()),
+        ("", format!("R {claim} 0 1 1;")),
+    ] {
+        let ended = if snap == "v1 0" { "v1 0;1 2;" } else { snap };
+        assert!(text::replay(ended, &log).is_err(), "{snap:?} {log:?}");
+    }
+}
