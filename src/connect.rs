@@ -1,14 +1,8 @@
 //! From a URL to locks: the backends that are compiled in, and the options they share.
-//!
-//! | option | meaning | default |
-//! |---|---|---|
-//! | `dlock.lease` | how long the store keeps a lock for a holder that is dead or cut off | `30s` |
-//! | `dlock.wait` | how long `lock()` waits; `0s` is one attempt | for ever |
-//! | `dlock.prefix` | stands before every name, so that applications can share a store | none |
 
 use dlock_core::{
-    BackendUrl, ConfigIssue, DynBackend, Error, LockName, LockOptions, Locks, Memory, Prefixed,
-    Registry, Traced,
+    BackendUrl, ConfigIssue, DynBackend, Error, ErrorKind, LockName, LockOptions, Locks, Memory,
+    Prefixed, Registry, Traced,
 };
 use tokio::runtime::Handle;
 
@@ -18,8 +12,13 @@ const SHARED: &[&str] = &["lease", "wait", "prefix"];
 /// Connects to the store that `url` names, and gives the locks in it.
 ///
 /// `memory:` is always there; each other backend is a Cargo feature of the same name
-/// (`sqlite:locks.db?dlock.create_schema=true` needs `sqlite`). Every URL can have the options
-/// `dlock.lease` and `dlock.wait` (durations such as `500ms` or `30s`) and `dlock.prefix`.
+/// (`sqlite:locks.db?dlock.create_schema=true` needs `sqlite`). Every URL can have these options:
+///
+/// | option | meaning | default |
+/// |---|---|---|
+/// | `dlock.lease` | how long the store keeps a lock for a holder that is dead or cut off: `100ms` to `24h` | `30s` |
+/// | `dlock.wait` | how long `lock()` waits; `0s` is one attempt | for ever |
+/// | `dlock.prefix` | stands before every name, and counts against its 512 bytes | none |
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock::Error> {
@@ -76,6 +75,15 @@ pub fn registry() -> Registry {
     registry
 }
 
+/// The error of an option's value, with the option's name.
+fn of_option(name: &str, error: &Error) -> Error {
+    let issue = match error.kind() {
+        ErrorKind::Config(issue) => issue,
+        _ => ConfigIssue::OptionValue,
+    };
+    Error::config(issue, format!("dlock.{name} in the URL: {error}"))
+}
+
 /// What the shared options say.
 struct Shared {
     options: LockOptions,
@@ -92,10 +100,10 @@ impl Shared {
         if let Some(wait) = url.take_duration("wait")? {
             options = options.with_wait(wait);
         }
-        options.check()?;
+        options.check().map_err(|error| of_option("lease", &error))?;
         let prefix = url.take("prefix");
         if let Some(prefix) = &prefix {
-            LockName::new(prefix)?;
+            LockName::new(prefix).map_err(|error| of_option("prefix", &error))?;
         }
         Ok(Self { options, prefix })
     }

@@ -13,6 +13,9 @@ pub use dlock_core::{
 };
 
 /// Locks in an SQLite file, for the processes of one machine.
+///
+/// The file must be on a local disk, and must not be deleted or replaced while a program uses it:
+/// those who have it open would go on with the old one, and two would hold a lock.
 #[cfg(feature = "sqlite")]
 pub mod sqlite {
     pub use dlock_sql::{SQLITE as FACTORY, Sqlite, SqliteConfig};

@@ -132,6 +132,8 @@ impl Cohort {
                 }
             };
             lead.goes_with_the_hold();
+            // Asked again, now that shutdown would see the hold.
+            engine.check_open()?;
             return Ok(Some(guard));
         }
     }
@@ -206,7 +208,12 @@ impl Cohort {
             if idle.is_ok() {
                 return;
             }
-            let Some(next) = self.next() else { continue };
+            let Some(next) = self.next() else {
+                if self.flags.load(Ordering::Acquire) & BUSY == 0 {
+                    return;
+                }
+                continue;
+            };
             match next.send(Turn::Lead(OwnedLead(Some(Arc::clone(self))))) {
                 Ok(()) => return,
                 Err(mut back) => back.disarm(),

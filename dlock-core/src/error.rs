@@ -15,7 +15,8 @@ pub enum ErrorKind {
     Lost,
     /// The claim holds nothing: it was never granted, or it was released.
     NotHeld,
-    /// The wait ended before the lock was granted. The claim has been withdrawn.
+    /// The wait ended before the lock was granted. The claim has been withdrawn, or will be in the
+    /// background.
     Timeout,
     /// The store can't be reached or refuses to work just now. Trying again may help.
     Unavailable,

@@ -27,6 +27,8 @@ use crate::{
 ///
 /// Dropping a guard releases the lock in the background: it does not block and does not panic,
 /// inside a runtime or outside. [`release`](Self::release) does the same and tells how it went.
+/// What is dropped just before `main` returns does not reach the store, and its lease must end:
+/// await `release`, or [`Locks::shutdown`](crate::Locks::shutdown).
 #[must_use = "the lock is released as soon as its guard is dropped"]
 pub struct Guard(Kind);
 
@@ -119,7 +121,8 @@ impl Guard {
         largest.unwrap_or(FencingToken::MAX)
     }
 
-    /// The token of each name. A resource that is guarded by one of the names takes that one's.
+    /// The token of each name, in the order of names. A resource that is guarded by one of the
+    /// names takes that one's. Over several stores, compare only tokens of one store.
     pub fn tokens(&self) -> Vec<(LockName, FencingToken)> {
         let mut tokens = Vec::new();
         self.each(&mut |hold, token| tokens.push((hold.name().clone(), token)));
@@ -154,7 +157,7 @@ impl Guard {
         self.each(&mut |hold, _| {
             if lost.is_none() && hold.state() == GuardState::Lost {
                 let how = hold.ended().unwrap_or(Ended::Expired);
-                lost = Some(Error::lost(hold.name(), how).during("check"));
+                lost = Some(hold.lost_error(how).during("check"));
             }
         });
         match lost {
@@ -185,7 +188,9 @@ impl Guard {
         self.check()?;
         tokio::select! {
             biased;
-            ended = self.lost() => Err(Error::lost(self.name(), ended)),
+            ended = self.lost() => Err(self.check().err().unwrap_or_else(|| {
+                Error::lost(self.name(), ended).during("run")
+            })),
             output = work => Ok(output),
         }
     }
@@ -269,7 +274,7 @@ impl Guard {
             }
             _ => {
                 hold.lose(Ended::Revoked);
-                Err(Error::lost(hold.name(), Ended::Revoked))
+                Err(hold.lost_error(Ended::Revoked).during("downgrade"))
             }
         }
     }

@@ -22,6 +22,10 @@ pub trait Lock: Send + Sync + Debug {
     fn name(&self) -> &LockName;
 
     /// Takes the lock if it is free, and does not wait for others. Busy is `None`, not an error.
+    ///
+    /// Bind the guard: `let Some(guard) = lock.try_lock().await? else { return Ok(()) };`. A guard
+    /// that is only looked at, as in `if lock.try_lock().await?.is_some()`, is dropped before the
+    /// block begins.
     async fn try_lock(&self) -> Result<Option<Guard>, Error>;
 
     /// Waits for the lock as long as the options say: for ever, unless

@@ -16,9 +16,9 @@ use tokio::sync::oneshot;
 use crate::{
     AcquireRequest, Acquired, Answer, Backend, BackendUrl, Certainty, Claim, ClaimId, Clock,
     ConfigIssue, Connecting, DynBackend, Error, ErrorKind, Exclusion, Factory, Fairness, Fencing,
-    FencingToken, Grant, Guarantees, Instant, LockName, LockState, OrphanRelease, Permits,
+    FencingToken, Grant, Guarantees, Instant, LockName, LockState, Mode, OrphanRelease, Permits,
     Released, Renewal, Renewed, Scope, WakeUp,
-    machine::{Granted, Machine, Micros, Op, Outcome},
+    machine::{Granted, Machine, Micros, Op, Outcome, conflict},
 };
 
 const SHARDS: usize = 16;
@@ -98,7 +98,7 @@ impl Memory {
 
     fn acquire_now(&self, request: &AcquireRequest) -> Result<Acquired, Error> {
         self.apply(&request.name, &acquire_op(request), |_, outcome| {
-            acquired(&request.name, &self.store, outcome)
+            acquired(&request.name, request.mode, &self.store, outcome)
         })
     }
 }
@@ -181,29 +181,15 @@ fn grant(granted: &Granted) -> Result<Grant, Error> {
     })
 }
 
-fn acquired(name: &LockName, store: &str, outcome: Outcome) -> Result<Acquired, Error> {
+fn acquired(name: &LockName, mode: Mode, store: &str, outcome: Outcome) -> Result<Acquired, Error> {
     match outcome {
         Outcome::Granted(granted) => grant(&granted).map(Acquired::Granted),
         Outcome::Queued { .. } => Ok(Acquired::Queued),
-        Outcome::Conflict { capacity } => Err(capacity_conflict(name, capacity).with_store(store)),
+        Outcome::Conflict { capacity } => {
+            Err(conflict(mode, capacity).during("acquire").with_lock(name).with_store(store))
+        }
         _ => Ok(Acquired::Busy),
     }
-}
-
-/// The error for a claim that takes a name for another kind of lock than others do just now.
-fn capacity_conflict(name: &LockName, capacity: u32) -> Error {
-    let kind = match crate::Mode::from_weight(1, capacity) {
-        crate::Mode::Permits { of, .. } => format!("a semaphore of {of} permits"),
-        _ => "a mutex or read-write lock".to_owned(),
-    };
-    Error::config(
-        ConfigIssue::Capacity,
-        format!(
-            "others hold or wait for this name as {kind}: use one kind and one number of permits \
-             for a name"
-        ),
-    )
-    .with_lock(name)
 }
 
 #[async_trait]
@@ -318,7 +304,7 @@ impl Backend for Memory {
             let Some(shard) = at.and_then(|at| shards[at].as_mut()) else { continue };
             let op = acquire_op(request);
             answers.push(apply_in(shard, &request.name, hash, &op, now, |_, outcome| {
-                acquired(&request.name, &self.store, outcome)
+                acquired(&request.name, request.mode, &self.store, outcome)
             }));
         }
         // After a conflict on one name the others are in their queues: the core gives them back.
@@ -327,8 +313,28 @@ impl Backend for Memory {
     }
 }
 
-fn connect(_url: BackendUrl) -> Connecting {
-    Box::pin(async { Ok(Memory::new() as DynBackend) })
+fn connect(url: BackendUrl) -> Connecting {
+    let refused = match url.address().split_once('?') {
+        Some((_, options)) => Some(Error::config(
+            ConfigIssue::UnknownOption,
+            format!(
+                "memory: has no option {options:.80?}: dlock's own begin with dlock., such as \
+                 dlock.lease=10s"
+            ),
+        )),
+        None if url.address().is_empty() => None,
+        None => Some(Error::config(
+            ConfigIssue::Url,
+            "memory: takes no address, since each connection is a store of its own: write memory:, \
+             and share the Locks",
+        )),
+    };
+    Box::pin(async move {
+        match refused {
+            Some(error) => Err(error),
+            None => Ok(Memory::new() as DynBackend),
+        }
+    })
 }
 
 impl fmt::Debug for Memory {

@@ -7,7 +7,7 @@ use crate::{BackendUrl, ConfigIssue, DynBackend, Error};
 /// What connecting gives.
 pub type Connecting = Pin<Box<dyn Future<Output = Result<DynBackend, Error>> + Send>>;
 
-/// How a backend crate is found by URL. Each exports one as `FACTORY`.
+/// How a backend is found by URL. Each backend crate exports one for each of its backends.
 #[derive(Clone, Copy)]
 pub struct Factory {
     /// The backend's name, for messages.
@@ -87,7 +87,11 @@ impl Registry {
         let known: Vec<String> = self.schemes().iter().map(|s| format!("{s}:")).collect();
         Err(Error::config(
             ConfigIssue::UnknownScheme,
-            format!("no backend is known for \"{scheme:.40}:\"; known are {}", known.join(", ")),
+            format!(
+                "no backend is known for \"{scheme:.40}:\"; known are {}: check the \
+                 spelling, or add its factory to the registry",
+                known.join(", ")
+            ),
         ))
     }
 

@@ -230,3 +230,56 @@ async fn an_owner_finds_its_lock_whatever_its_other_tasks_do() {
         task.await.unwrap();
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_takes_long_to_fail_is_given_up_all_the_same() {
+    for names in [vec!["n"], vec!["a", "b"]] {
+        let store = Faulty::new();
+        let options = LockOptions::new().with_lease(millis(200));
+        let locks = Locks::new(Arc::clone(&store)).unwrap().with_options(options).unwrap();
+        let other = Locks::over(Arc::clone(&store.inner) as DynBackend).unwrap();
+        let mut held = Vec::new();
+        for name in &names {
+            held.push(other.mutex(*name).unwrap().lock().await.unwrap());
+        }
+        // Each wait in the queue takes longer than a lease to fail.
+        store.granted_fails.lock().extend([300; 1000]);
+        store.acquire_fails.store(usize::MAX, Ordering::SeqCst);
+        let start = tokio::time::Instant::now();
+        let error = locks.multi(names).unwrap().lock().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(start.elapsed() < secs(5), "{:?}", start.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_on_a_store_slower_than_the_lease_ends() {
+    let store = Faulty::new();
+    let options = LockOptions::new().with_lease(millis(100));
+    let locks = Locks::new(Arc::clone(&store)).unwrap().with_options(options).unwrap();
+    store.answer_takes.store(150, Ordering::SeqCst);
+    let error = locks.mutex("n").unwrap().try_lock().await.unwrap_err();
+    assert!(error.to_string().contains("use a longer one"), "{error}");
+    tokio::time::sleep(secs(1)).await;
+    assert!(locks.inspect("n").await.unwrap().is_free());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_multi_lock_gives_back_no_longer_than_it_waits() {
+    let store = paused();
+    let (us, _a, b) = held_by_another(&store).await;
+    b.release().await.unwrap();
+    let start = tokio::time::Instant::now();
+    let error = us.multi(["a", "b"]).unwrap().lock_timeout(millis(200)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    assert!(start.elapsed() < millis(300), "{:?}", start.elapsed());
+    assert!(us.inspect("b").await.unwrap().is_free());
+}
+
+#[test]
+fn a_runtime_without_timers_is_refused() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let error = runtime.block_on(async { Locks::new(Memory::new()).unwrap_err() });
+    assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Runtime));
+    assert!(error.to_string().contains("enable_time"), "{error}");
+}

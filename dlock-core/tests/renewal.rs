@@ -157,7 +157,7 @@ async fn shutdown_waits_for_guards_and_refuses_new_ones() {
     let guard = locks.mutex("n").unwrap().lock().await.unwrap();
     let error = locks.shutdown(millis(100)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout);
-    assert!(error.to_string().contains("1 locks are still held"), "{error}");
+    assert!(error.to_string().contains("locks still held: 1"), "{error}");
     drop(guard);
     locks.shutdown(secs(1)).await.unwrap();
     assert!(store.inspect(&LockName::new("n").unwrap()).await.unwrap().is_free());

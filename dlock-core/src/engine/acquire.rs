@@ -58,7 +58,7 @@ pub(crate) fn timed_out(name: &LockName) -> Error {
         ErrorKind::Timeout,
         "not granted within the wait: wait longer, or find out who holds it with inspect",
     )
-    .during("lock")
+    .during("acquire")
     .with_lock(name)
 }
 
@@ -87,7 +87,8 @@ pub(crate) async fn take(
     let stage = match engine.backend.acquire(&request).try_ready() {
         // The quiet path of a store in this process: nothing to wait for, nothing to clean up.
         Ok(Ok(Acquired::Granted(grant))) => {
-            return Ok(Some(hold(engine, request, grant, options, cohort.cloned())));
+            let guard = hold(engine, request, grant, options, cohort.cloned());
+            return Ok(Some(guard));
         }
         Ok(answer) => Stage::Asking(Answer::ready(answer)),
         Err(later) => Stage::Asking(later),
@@ -171,10 +172,11 @@ impl<'a> Attempt<'a> {
     /// Sees the claim through to a hold, an answer, or an error.
     pub(crate) async fn run(mut self, wait: Wait) -> Result<Option<Guard>, Error> {
         let deadline = wait.deadline();
-        let mut trouble = Trouble::default();
+        let (mut trouble, mut too_slow) = (Trouble::default(), Trouble::default());
         let mut restarts = 0;
         let mut queued = !self.alone;
         loop {
+            let began = self.engine.clock.now();
             let answer = if queued {
                 let granted = self.engine.backend.granted(&self.request);
                 let granted = within(deadline, &self.request.name, granted);
@@ -185,14 +187,23 @@ impl<'a> Attempt<'a> {
             match answer {
                 Ok(Acquired::Granted(grant)) => {
                     self.engine.check_open()?;
-                    let until = valid_until(grant.since, self.request.lease);
-                    if !self.alone || self.engine.clock.now() < until {
+                    let (now, lease) = (self.engine.clock.now(), self.request.lease);
+                    if !self.alone || now < valid_until(grant.since, lease) {
                         return Ok(Some(self.settle(grant)));
                     }
                     // Its lease went by on the way here.
                     self.withdraw();
+                    let again = too_slow.pause(now, lease);
+                    if matches!(wait, Wait::Try) || again.is_none() {
+                        return Err(Error::new(
+                            ErrorKind::Unavailable,
+                            "the store answers more slowly than the lease lasts: use a longer one",
+                        )
+                        .during("acquire"));
+                    }
                 }
                 Ok(Acquired::Queued) => {
+                    trouble.over();
                     queued = true;
                     continue;
                 }
@@ -208,7 +219,14 @@ impl<'a> Attempt<'a> {
                     }
                 }
                 Err(error) => {
+                    // Who waited in peace for long had a store. One of several claims can't find
+                    // out by asking for its place again, the others do.
+                    let peace = self.request.lease * 2 + Duration::from_secs(10);
+                    if queued && self.engine.clock.now().since(began) > peace {
+                        trouble.over();
+                    }
                     self.retry(error, wait, deadline, &mut trouble).await?;
+                    queued = !self.alone;
                     continue;
                 }
             }
@@ -259,7 +277,7 @@ impl<'a> Attempt<'a> {
         trouble: &mut Trouble,
     ) -> Result<(), Error> {
         let error = error
-            .during("lock")
+            .during("acquire")
             .with_lock(&self.request.name)
             .with_store(self.engine.backend.store());
         let transient = error.kind() == ErrorKind::Unavailable;
@@ -332,24 +350,20 @@ impl Drop for Attempt<'_> {
 /// How long the store has been out of reach.
 #[derive(Default)]
 pub(crate) struct Trouble {
-    /// The first and the last failure.
-    failed: Option<(Instant, Instant)>,
+    since: Option<Instant>,
     tries: u32,
 }
 
 impl Trouble {
-    /// How long to pause before the next try; `None` once it has lasted for one lease. A failure
-    /// that comes later than one lease after the last is another trouble.
+    /// The store is back. Only an answer proves that: a call may take long to fail.
+    pub(crate) fn over(&mut self) {
+        *self = Self::default();
+    }
+
+    /// How long to pause before the next try; `None` once it has lasted for one lease.
     pub(crate) fn pause(&mut self, now: Instant, lease: Duration) -> Option<Duration> {
-        let first = match self.failed {
-            Some((first, last)) if now.since(last) <= lease => first,
-            _ => {
-                self.tries = 0;
-                now
-            }
-        };
-        self.failed = Some((first, now));
-        if now.since(first) >= lease {
+        let since = *self.since.get_or_insert(now);
+        if now.since(since) >= lease {
             return None;
         }
         self.tries += 1;

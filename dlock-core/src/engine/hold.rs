@@ -18,8 +18,8 @@ use tokio::sync::Notify;
 
 use super::Engine;
 use crate::{
-    AcquireRequest, Claim, FencingToken, Grant, GuardState, Instant, LockName, LockOptions, Mode,
-    Renew, Renewal,
+    AcquireRequest, Claim, Error, FencingToken, Grant, GuardState, Instant, LockName, LockOptions,
+    Mode, Renew, Renewal,
     cohort::{Cohort, Lead},
     guard::Ended,
 };
@@ -196,6 +196,11 @@ impl Hold {
             DOUBTFUL => GuardState::Doubtful,
             _ => GuardState::Lost,
         }
+    }
+
+    /// The error of who relies on it after its end.
+    pub(crate) fn lost_error(&self, how: Ended) -> Error {
+        Error::lost(self.name(), how).with_store(self.engine.backend.store())
     }
 
     /// How it ended, if it has.

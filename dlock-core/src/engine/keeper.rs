@@ -137,7 +137,7 @@ impl Keeper {
 
     /// Whether the task has ended, because of `close` or with its runtime.
     pub(crate) fn is_stopped(&self) -> bool {
-        self.stopped.load(Ordering::Relaxed)
+        self.stopped.load(Ordering::SeqCst)
     }
 
     /// Takes what is due out of the books, in batches, and sets the time of the next look.
@@ -172,7 +172,8 @@ impl Keeper {
                     due.retired.extend(books.take(&hold));
                 } else {
                     // Whoever released it is about to remove it, or to hold it again.
-                    books.move_to(&hold, now.saturating_add(LONGEST_SLEEP));
+                    let soon = LONGEST_SLEEP.min(hold.request.lease / 12);
+                    books.move_to(&hold, now.saturating_add(soon));
                 }
                 continue;
             }
@@ -316,7 +317,7 @@ pub(crate) fn run(keeper: Arc<Keeper>, backend: DynBackend) -> impl Future<Outpu
     struct Stopped(Arc<Keeper>);
     impl Drop for Stopped {
         fn drop(&mut self) {
-            self.0.stopped.store(true, Ordering::Relaxed);
+            self.0.stopped.store(true, Ordering::SeqCst);
             drop(self.0.retire_all());
         }
     }

@@ -104,8 +104,11 @@ impl Engine {
         self.closed.store(true, Ordering::SeqCst);
         self.closing.notify_waiters();
         let all = async {
-            self.keeper.until_empty().await;
-            self.tasks.until_idle().await;
+            // What was under way may have become a hold, and a hold a release.
+            while self.keeper.len() > 0 || self.tasks.pending() > 0 {
+                self.keeper.until_empty().await;
+                self.tasks.until_idle().await;
+            }
         };
         let done = tokio::time::timeout(wait, all).await.is_ok();
         drop(self.keeper.retire_all());
@@ -115,8 +118,8 @@ impl Engine {
         Err(Error::new(
             ErrorKind::Timeout,
             format!(
-                "{} locks are still held and {} operations are under way: drop the guards and wait \
-                 longer, or let the leases end",
+                "not all is over (locks still held: {}, operations under way: {}): drop the guards \
+                 and wait longer, or let the leases end",
                 self.keeper.len(),
                 self.tasks.pending()
             ),

@@ -50,6 +50,7 @@ impl Tasks {
             )
             .with_source(error)
         })?;
+        check_timers()?;
         Ok(Self { runtime, pending: Arc::default() })
     }
 
@@ -89,6 +90,21 @@ impl Tasks {
             idle.await;
         }
     }
+}
+
+/// Makes sure that the current runtime has timers.
+///
+/// # Errors
+/// `Config(Runtime)` for one that was built without.
+pub(crate) fn check_timers() -> Result<(), Error> {
+    // tokio has no way to ask; making a timer panics where there are none.
+    std::panic::catch_unwind(|| drop(tokio::time::sleep(std::time::Duration::ZERO))).map_err(|_| {
+        Error::config(
+            ConfigIssue::Runtime,
+            "the tokio runtime has no timers, which leases need: call enable_time() or \
+             enable_all() on its builder",
+        )
+    })
 }
 
 impl fmt::Debug for Tasks {

@@ -35,9 +35,19 @@ pub(crate) struct Base {
 }
 
 impl Base {
+    /// The guard, or the error of a wait that has ended, with where it happened.
+    pub(crate) fn granted(&self, taken: Result<Option<Guard>, Error>) -> Result<Guard, Error> {
+        taken
+            .and_then(|taken| taken.ok_or_else(|| timed_out(&self.name)))
+            .map_err(|error| error.with_lock(&self.name).with_store(self.engine.backend.store()))
+    }
+
     /// Takes the lock from the store.
     pub(crate) async fn take(&self, mode: Mode, wait: Wait) -> Result<Option<Guard>, Error> {
-        take(&self.engine, &self.name, mode, self.options, 1, None, wait).await
+        let taken = take(&self.engine, &self.name, mode, self.options, 1, None, wait).await?;
+        // Asked again, now that shutdown would see the hold.
+        self.engine.check_open()?;
+        Ok(taken)
     }
 }
 
@@ -50,7 +60,9 @@ pub(crate) trait Takes: Send + Sync + Debug {
 
 /// See [`Lock::lock_timeout`].
 pub(crate) async fn lock_timeout(lock: &impl Takes, wait: Duration) -> Result<Guard, Error> {
-    lock.take(Wait::for_at_most(wait)).await?.ok_or_else(|| timed_out(&lock.base().name))
+    let base = lock.base();
+    let taken = lock.take(Wait::for_at_most(wait)).await;
+    base.granted(taken)
 }
 
 /// See [`Lock::lock`].

@@ -12,6 +12,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use tokio::time::Instant as Timer;
+
 use super::{Base, Takes};
 use crate::{
     AcquireRequest, Acquired, Answer, Certainty, ClaimId, ConfigIssue, Error, ErrorKind, Guard,
@@ -19,6 +21,7 @@ use crate::{
     engine::{
         Engine,
         acquire::{Attempt, Trouble, Wait, backoff, pause, timed_out},
+        tasks::Ticket,
     },
 };
 
@@ -65,8 +68,9 @@ impl Multi {
         Ok(Self { groups, names })
     }
 
-    /// All of these mutexes or none, of one backend or several. `lock()` waits as long as one of
-    /// them would.
+    /// All of these mutexes or none, of one backend or several. `lock()` waits as long as the first
+    /// of them would, in the order of stores and names. Their tokens are of different clocks: give
+    /// each resource its own, and not [`Guard::token`].
     ///
     /// Over several stores it is deadlock-free, but not first come, first served: under heavy
     /// contention for all of them it may be overtaken. One lock must not be given twice under two
@@ -107,12 +111,20 @@ impl Multi {
             if i == first {
                 continue;
             }
-            match group.take(Wait::Try).await? {
-                Some(guard) => guards.push(guard),
-                None => {
-                    give_back(guards).await;
+            match group.take(Wait::Try).await {
+                Ok(Some(guard)) => guards.push(guard),
+                Ok(None) => {
+                    give_back(guards, wait).await;
                     return Ok(Err(i));
                 }
+                // Waiting for it is patient with a store that is away.
+                Err(error)
+                    if error.kind() == ErrorKind::Unavailable && !matches!(wait, Wait::Try) =>
+                {
+                    give_back(guards, wait).await;
+                    return Ok(Err(i));
+                }
+                Err(error) => return Err(error),
             }
         }
         guards.sort_by(|a, b| a.name().cmp(b.name()));
@@ -152,25 +164,45 @@ impl Takes for Multi {
 
 impl Group {
     async fn take(&self, wait: Wait) -> Result<Option<Guard>, Error> {
+        let first = &self.0[0];
+        let clock = first.engine.clock;
         let mut trouble = Trouble::default();
         loop {
-            let first = &self.0[0];
+            let began = clock.now();
+            let mut at_once = false;
             let taken = match self.0.len() {
                 1 => first.take(Mode::Exclusive, wait).await,
                 _ => match self.take_at_once(wait).await {
-                    Some(taken) => taken,
+                    Some(taken) => {
+                        at_once = true;
+                        taken
+                    }
                     None => self.take_in_order(wait).await,
                 },
             };
             let error = match taken {
                 // One was lost while the others were waited for: start over, in all queues at
                 // once, since joining one queue anew could deadlock.
-                Ok(Some(guard)) if guard.check().is_err() => continue,
-                Ok(taken) => return Ok(taken),
+                Ok(Some(guard)) => match guard.check() {
+                    Ok(_) => return Ok(Some(guard)),
+                    Err(lost) => lost,
+                },
+                Ok(None) => return Ok(None),
                 Err(error) => error,
             };
-            let again = matches!(error.kind(), ErrorKind::NotHeld | ErrorKind::Unavailable);
-            match trouble.pause(first.engine.clock.now(), first.options.lease()) {
+            let (now, lease) = (clock.now(), first.options.lease());
+            let again = match error.kind() {
+                ErrorKind::Lost | ErrorKind::NotHeld => {
+                    if now.since(began) > lease * 2 {
+                        trouble.over();
+                    }
+                    true
+                }
+                // Taken one by one, each has been asked for patiently.
+                ErrorKind::Unavailable => at_once,
+                _ => false,
+            };
+            match trouble.pause(now, lease) {
                 Some(next) if again && !matches!(wait, Wait::Try) => {
                     pause(next, wait.deadline(), &first.name).await?;
                 }
@@ -186,7 +218,7 @@ impl Group {
             match base.take(Mode::Exclusive, wait).await? {
                 Some(guard) => guards.push(guard),
                 None => {
-                    give_back(guards).await;
+                    give_back(guards, wait).await;
                     return Ok(None);
                 }
             }
@@ -214,7 +246,12 @@ impl Group {
         let claims: Vec<_> = self.0.iter().map(claim).collect();
         let requests: Vec<_> = claims.iter().map(|(request, _)| request.clone()).collect();
         let sending = engine.backend.acquire_all(&requests)?;
-        let mut entering = Entering { engine: Arc::clone(engine), sending: Some(sending), claims };
+        let mut entering = Entering {
+            engine: Arc::clone(engine),
+            sending: Some(sending),
+            claims,
+            _ticket: engine.tasks.ticket(),
+        };
         Some(entering.all_granted(wait, &self.0[0].name).await)
     }
 }
@@ -224,6 +261,8 @@ struct Entering {
     engine: Arc<Engine>,
     sending: Option<Answer<Vec<Acquired>>>,
     claims: Vec<(AcquireRequest, LockOptions)>,
+    /// Shutdown waits for it.
+    _ticket: Ticket,
 }
 
 impl Entering {
@@ -244,8 +283,9 @@ impl Entering {
             .into_iter()
             .map(|(request, options)| Attempt::queued(&self.engine, request, options))
             .collect();
+        self.engine.check_open()?;
         let place = |error: Error| {
-            error.during("lock").with_lock(name).with_store(self.engine.backend.store())
+            error.during("acquire").with_lock(name).with_store(self.engine.backend.store())
         };
         let answers = match answers {
             Ok(answers) if answers.len() == attempts.len() => answers,
@@ -273,7 +313,7 @@ impl Entering {
             }
         }
         if busy {
-            give_back(guards).await;
+            give_back(guards, wait).await;
             return Ok(None);
         }
         // They wait side by side: a place in a queue is kept alive only while it is waited for.
@@ -299,11 +339,13 @@ impl Drop for Entering {
 }
 
 /// Releases before the caller is told that it was for nothing, so that trying leaves no trace.
-async fn give_back(guards: Vec<Guard>) {
-    for guard in guards {
-        // The lease frees what can't be released.
-        let _ = guard.release().await;
-    }
+/// What takes long goes on in the background.
+async fn give_back(guards: Vec<Guard>, wait: Wait) {
+    let all = futures_util::future::join_all(guards.into_iter().map(Guard::release));
+    let soon = Timer::now() + Duration::from_secs(1);
+    let until = wait.deadline().map_or(soon, |deadline| deadline.min(soon));
+    // The lease frees what can't be released.
+    let _ = tokio::time::timeout_at(until, all).await;
 }
 
 impl MultiLock for Multi {

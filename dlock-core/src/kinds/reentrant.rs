@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use super::{Mutex, Takes};
 use crate::{
     Error, Guard, GuardState, LockName, Owner, ReentrantLock, Released,
-    engine::acquire::{Wait, timed_out, within},
+    engine::acquire::{Wait, within},
 };
 
 /// A lock that its owner can enter again: what [`Locks::reentrant`](crate::Locks::reentrant)
@@ -113,7 +113,8 @@ impl Reentrant {
 
     /// See [`ReentrantLock::lock_timeout_as`].
     pub async fn lock_timeout_as(&self, owner: &Owner, wait: Duration) -> Result<Guard, Error> {
-        self.take(owner, Wait::for_at_most(wait)).await?.ok_or_else(|| timed_out(self.name()))
+        let taken = self.take(owner, Wait::for_at_most(wait)).await;
+        self.lock.base.granted(taken)
     }
 
     /// See [`ReentrantLock::hold_count`].

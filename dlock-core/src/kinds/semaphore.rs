@@ -5,10 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::Base;
-use crate::{
-    Error, Guard, LockName, Mode, Semaphore,
-    engine::acquire::{Wait, timed_out},
-};
+use crate::{Error, Guard, LockName, Mode, Semaphore, engine::acquire::Wait};
 
 /// A number of permits, first come, first served: what
 /// [`Locks::semaphore`](crate::Locks::semaphore) makes.
@@ -51,7 +48,8 @@ impl Counting {
 
     /// See [`Semaphore::acquire_many_timeout`].
     pub async fn acquire_many_timeout(&self, n: u32, wait: Duration) -> Result<Guard, Error> {
-        self.take(n, Wait::for_at_most(wait)).await?.ok_or_else(|| timed_out(&self.base.name))
+        let taken = self.take(n, Wait::for_at_most(wait)).await;
+        self.base.granted(taken)
     }
 
     async fn take(&self, n: u32, wait: Wait) -> Result<Option<Guard>, Error> {

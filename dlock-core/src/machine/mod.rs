@@ -21,7 +21,7 @@ mod tests;
 
 use std::time::Duration;
 
-use crate::{ClaimId, ClaimState, FencingToken, LockState, Mode, Queue};
+use crate::{ClaimId, ClaimState, ConfigIssue, Error, FencingToken, LockState, Mode, Queue};
 
 /// Microseconds on the store's clock.
 pub type Micros = u64;
@@ -131,6 +131,24 @@ impl Op {
             | Self::Release { claim, .. } => claim,
         }
     }
+}
+
+/// The error for [`Outcome::Conflict`]: `asked` takes a name for another kind of lock than others
+/// do just now.
+pub fn conflict(asked: Mode, capacity: u32) -> Error {
+    let kind = |capacity| match Mode::from_weight(1, capacity) {
+        Mode::Permits { of, .. } => format!("a semaphore of {of} permits"),
+        _ => "a mutex or read-write lock".to_owned(),
+    };
+    Error::config(
+        ConfigIssue::Capacity,
+        format!(
+            "others hold or wait for this name as {}, and it was asked for as {}: use one kind and \
+             one number of permits for a name",
+            kind(capacity),
+            kind(asked.capacity())
+        ),
+    )
 }
 
 impl Entry {

@@ -30,6 +30,8 @@ pub(crate) struct Faulty {
     /// After how many milliseconds the next waits in the queue fail.
     pub(crate) granted_fails: Mutex<VecDeque<u64>>,
     pub(crate) renew_takes: AtomicU64,
+    /// How many milliseconds an acquire's answer takes after it was applied.
+    pub(crate) answer_takes: AtomicU64,
 }
 
 /// What becomes of an acquire.
@@ -59,6 +61,7 @@ impl Faulty {
             script: Mutex::default(),
             granted_fails: Mutex::default(),
             renew_takes: AtomicU64::new(0),
+            answer_takes: AtomicU64::new(0),
         })
     }
 
@@ -95,6 +98,15 @@ impl Backend for Faulty {
         if fails > 0 {
             self.acquire_fails.store(fails - 1, Ordering::SeqCst);
             return Answer::ready(Err(Self::unavailable()));
+        }
+        let takes = self.answer_takes.load(Ordering::SeqCst);
+        if takes > 0 {
+            let (inner, request) = (Arc::clone(&self.inner), request.clone());
+            return Answer::later(async move {
+                let answer = inner.acquire(&request).await;
+                tokio::time::sleep(millis(takes)).await;
+                answer
+            });
         }
         if !self.slow.load(Ordering::SeqCst) {
             return self.inner.acquire(request);

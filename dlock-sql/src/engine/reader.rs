@@ -121,6 +121,8 @@ impl<C: Conn> Reader<C> {
         }
         if let Some((changes, names)) = joined {
             (self.changes, self.names) = (changes, names);
+            // Should the read fail, the next one must not be left out.
+            self.version = None;
         }
         let sent = Clock::Boot.now();
         let seen = self.conn.read(&self.names).await?;

@@ -13,13 +13,21 @@ const TIMER_STEP: Duration = Duration::from_millis(2);
 /// # Errors
 /// `Config(Runtime)`.
 pub(crate) fn runtime() -> Result<Handle, Error> {
-    Handle::try_current().map_err(|error| {
+    let runtime = Handle::try_current().map_err(|error| {
         Error::config(
             ConfigIssue::Runtime,
             "a SQL backend needs a tokio runtime for its tasks: open it inside one",
         )
         .with_source(error)
-    })
+    })?;
+    // tokio has no way to ask; making a timer panics where there are none.
+    std::panic::catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).map_err(|_| {
+        Error::config(
+            ConfigIssue::Runtime,
+            "the tokio runtime has no timers: call enable_time() or enable_all() on its builder",
+        )
+    })?;
+    Ok(runtime)
 }
 
 /// Starts a task of a backend. It ends by itself when the backend is dropped, and only

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use dlock_core::{
-    Acquired, Certainty, ConfigIssue, Error, ErrorKind, FencingToken, Grant, Instant, Mode,
-    Released, Renewed,
-    machine::{Granted, Micros, Outcome},
+    Acquired, Certainty, Error, ErrorKind, FencingToken, Grant, Instant, Mode, Released, Renewed,
+    machine::{Granted, Micros, Outcome, conflict},
 };
 
 /// One moment on two clocks: `sent`, on the holder's, is before `now`, on the database's.
@@ -62,7 +61,7 @@ impl Told {
             Outcome::Granted(granted) => Ok(Acquired::Granted(self.sight.grant(granted)?)),
             Outcome::Queued { .. } => Ok(Acquired::Queued),
             Outcome::Busy => Ok(Acquired::Busy),
-            Outcome::Conflict { capacity } => Err(conflict(mode.capacity(), capacity)),
+            Outcome::Conflict { capacity } => Err(conflict(mode, capacity)),
             other => Err(nonsense(other)),
         }
     }
@@ -104,25 +103,6 @@ impl Told {
     }
 }
 
-fn conflict(asked: u32, has: u32) -> Error {
-    let kind = |capacity| {
-        if capacity > Mode::MAX_PERMITS {
-            format!("a mutex or read-write lock (capacity {capacity})")
-        } else {
-            format!("a semaphore of {capacity} permits")
-        }
-    };
-    Error::config(
-        ConfigIssue::Capacity,
-        format!(
-            "the name is in use as {}, and was asked for as {}: use one size everywhere, or \
-             another name",
-            kind(has),
-            kind(asked)
-        ),
-    )
-}
-
 fn nonsense(outcome: Outcome) -> Error {
     Error::new(
         ErrorKind::Protocol,
@@ -133,7 +113,7 @@ fn nonsense(outcome: Outcome) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use dlock_core::ClaimId;
+    use dlock_core::{ClaimId, ConfigIssue};
 
     use super::*;
 

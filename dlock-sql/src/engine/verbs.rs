@@ -102,7 +102,7 @@ impl Engine {
     /// [`Backend::granted`](dlock_core::Backend::granted)
     pub(crate) async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
         let place =
-            |error: Error| error.during("granted").with_lock(&request.name).with_store(&self.store);
+            |error: Error| error.during("acquire").with_lock(&request.name).with_store(&self.store);
         // A sign of life, which does not join the queue anew.
         let op = Op::Renew {
             claim: request.claim,

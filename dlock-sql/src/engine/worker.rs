@@ -127,7 +127,15 @@ impl<C: Conn> Worker<C> {
                 }
                 batch.into_iter().for_each(Job::finish);
             }
-            Err(error) => batch.into_iter().for_each(|job| job.fail(error.clone())),
+            Err(error) => {
+                for job in batch {
+                    // Whoever gives a claim up waits for it no more, written or not.
+                    for ask in job.asks.iter().filter(|ask| matches!(ask.op, Op::Release { .. })) {
+                        self.waiters.withdraw(&ask.name, ask.op.claim());
+                    }
+                    job.fail(error.clone());
+                }
+            }
         }
     }
 

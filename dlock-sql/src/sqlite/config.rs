@@ -26,6 +26,10 @@ impl SqliteConfig {
     /// The `dlock.*` options of a URL.
     pub(super) const OPTIONS: &'static [&'static str] = &["create_schema"];
 
+    /// The statements that make dlock's tables, for who does it himself: `schema.sql` of this
+    /// crate. Running them again changes nothing.
+    pub const SCHEMA: &'static str = super::queries::SCHEMA;
+
     /// The file at `path`, which must have dlock's tables.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
@@ -39,7 +43,7 @@ impl SqliteConfig {
     /// Whether to create the file and the tables where they are missing. Off by default.
     ///
     /// A file that holds the tables of another program is refused all the same; who wants the
-    /// locks in there applies `schema.sql` by hand.
+    /// locks in there runs [`SCHEMA`](Self::SCHEMA) on it.
     #[must_use]
     pub const fn with_create_schema(mut self, create_schema: bool) -> Self {
         self.create_schema = create_schema;

@@ -113,7 +113,7 @@ fn by_code(code: i32, message: &str) -> Meaning {
             NotApplied,
             Cure::None,
             "the tables of dlock are missing: open with create_schema (dlock.create_schema=true), \
-             or apply schema.sql",
+             or run SqliteConfig::SCHEMA",
         ),
         ERROR if message.contains("no such column") || message.contains("has no column") => {
             (Config(ForeignStore), NotApplied, Cure::None, NOT_OURS)
@@ -158,7 +158,14 @@ mod tests {
             (1032, "readonly database", Config(Access), NotApplied, Cure::None, "moved"),
             (14, "unable to open", Config(Access), NotApplied, Cure::None, "directory"),
             (26, "not a database", Config(ForeignStore), NotApplied, Cure::None, "own"),
-            (1, "no such table: x", Config(SchemaMissing), NotApplied, Cure::None, "schema.sql"),
+            (
+                1,
+                "no such table: x",
+                Config(SchemaMissing),
+                NotApplied,
+                Cure::None,
+                "SqliteConfig::SCHEMA",
+            ),
             (1, "no such column: log", Config(ForeignStore), NotApplied, Cure::None, "own"),
             (
                 1,

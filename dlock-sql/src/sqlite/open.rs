@@ -10,12 +10,7 @@ use dlock_core::{Clock, ConfigIssue, Error};
 use sqlx::{ConnectOptions as _, Row as _, SqliteConnection, sqlite::SqliteConnectOptions};
 
 use super::{
-    SqliteConfig,
-    config::check_path,
-    conn::SqliteConn,
-    error::classify,
-    queries,
-    schema::{missing_schema, prepare},
+    SqliteConfig, config::check_path, conn::SqliteConn, error::classify, queries, schema::prepare,
 };
 use crate::engine::{Fault, Patience};
 
@@ -95,10 +90,19 @@ fn locate(config: &SqliteConfig) -> Result<PathBuf, Error> {
         Ok(found) if found.is_dir() => {
             Err(no_access(&path, io::Error::new(io::ErrorKind::IsADirectory, "it is a directory")))
         }
+        Ok(found) if !found.is_file() => {
+            let error = io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
+            Err(no_access(&path, error))
+        }
         Ok(_) => Ok(path),
         Err(error) if error.kind() == io::ErrorKind::NotFound && config.create_schema => Ok(path),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Err(missing_schema().with_source(error))
+            let text = format!(
+                "there is no file {}: check the path, or open it with create_schema \
+                 (dlock.create_schema=true), which makes it",
+                path.display()
+            );
+            Err(Error::config(ConfigIssue::SchemaMissing, text).with_source(error))
         }
         Err(error) => Err(no_access(&path, error)),
     }

@@ -25,12 +25,11 @@ pub(super) async fn prepare(conn: &mut SqliteConnection, create: bool) -> Result
     check_version(conn).await
 }
 
-/// There is no file, or no tables in it.
-pub(super) fn missing_schema() -> Error {
+fn missing_schema() -> Error {
     Error::config(
         ConfigIssue::SchemaMissing,
         "the file does not hold dlock's tables: open it with create_schema \
-         (dlock.create_schema=true), or apply schema.sql by hand",
+         (dlock.create_schema=true), or run SqliteConfig::SCHEMA on it",
     )
 }
 
@@ -39,7 +38,7 @@ fn foreign_tables(table: &str) -> Error {
         ConfigIssue::ForeignStore,
         format!(
             "the file belongs to another program (it has a table {table:.80?}): give the locks a \
-             file of their own, or apply schema.sql by hand"
+             file of their own, or run SqliteConfig::SCHEMA on this one"
         ),
     )
 }

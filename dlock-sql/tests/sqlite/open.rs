@@ -32,9 +32,9 @@ async fn a_missing_file_is_not_created_unasked() {
 async fn missing_tables_are_not_created_unasked() {
     let store = Store::new();
     fs::write(store.path(), "").unwrap();
-    refused(SqliteConfig::new(store.path()), ConfigIssue::SchemaMissing, "schema.sql").await;
+    refused(SqliteConfig::new(store.path()), ConfigIssue::SchemaMissing, "SCHEMA").await;
     script(&store, "CREATE TABLE theirs (x)").await;
-    refused(SqliteConfig::new(store.path()), ConfigIssue::SchemaMissing, "schema.sql").await;
+    refused(SqliteConfig::new(store.path()), ConfigIssue::SchemaMissing, "SCHEMA").await;
 }
 
 #[tokio::test]

@@ -26,7 +26,11 @@ impl Hold {
         let first = match self.engine.backend.release(&self.claim()).try_ready() {
             Ok(Ok(released)) => {
                 if held && released == Released::Released && self.may_rest() {
-                    self.state.store(RESTING, Ordering::Release);
+                    self.state.store(RESTING, Ordering::SeqCst);
+                    if self.engine.keeper.is_stopped() {
+                        // Nobody will look at it any more.
+                        self.make_way();
+                    }
                 } else if held {
                     self.engine.keeper.remove(self);
                 }
@@ -49,9 +53,11 @@ impl Hold {
     }
 
     /// Only a hold with a cohort is looked for again; somebody who watches for the end must not see
-    /// it begin anew; and what the keeper has in hand must not reach the next grant.
+    /// it begin anew; what the keeper has in hand must not reach the next grant; and among the old
+    /// ones it would not be looked at for long.
     fn may_rest(&self) -> bool {
         self.cohort.is_some()
+            && self.place.young.load(Ordering::Relaxed) != usize::MAX
             && !self.watched.load(Ordering::SeqCst)
             && !self.place.renewing.load(Ordering::SeqCst)
     }
