@@ -84,7 +84,8 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// [`acquire`](Self::acquire) for several names at one point of the store's order, so that
     /// multi-locks can't deadlock and cost one round trip. The requests have distinct names.
     ///
-    /// Contract: all claims reach the store or none does; one answer each, in order. `None`, the
+    /// Contract: all claims reach the store or none does; one answer each, in order. The core uses
+    /// it to wait only on a store that is first come, first served. `None`, the
     /// default, says that the store can't: the core then takes the names one by one, sorted.
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
         let _ = requests;

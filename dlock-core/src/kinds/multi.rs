@@ -1,8 +1,8 @@
 //! The multi-lock.
 //!
-//! Within one store that can, all claims enter all queues at one point of the store's order, so
-//! any two multi-locks stand in the same order everywhere and can't wait for each other. A store
-//! that can't is asked name by name, in the order of names, which has the same effect (Havender,
+//! Within one store that can, and that grants in order of arrival, all claims enter all queues at
+//! one point of the store's order, so any two multi-locks stand in the same order everywhere and
+//! can't wait for each other. A store that can't is asked name by name, in the order of names, which has the same effect (Havender,
 //! *Avoiding deadlock in multitasking systems*, 1968).
 //!
 //! Over several stores there is no such order: one may be known to another program by another
@@ -16,8 +16,8 @@ use tokio::time::Instant as Timer;
 
 use super::{Base, Takes};
 use crate::{
-    AcquireRequest, Acquired, Answer, Certainty, ClaimId, ConfigIssue, Error, ErrorKind, Guard,
-    LockName, LockOptions, Mode, MultiLock, Mutex,
+    AcquireRequest, Acquired, Answer, Certainty, ClaimId, ConfigIssue, Error, ErrorKind, Fairness,
+    Guard, LockName, LockOptions, Mode, MultiLock, Mutex,
     engine::{
         Engine,
         acquire::{Attempt, Trouble, Wait, backoff, pause, timed_out},
@@ -229,6 +229,11 @@ impl Group {
     /// Enters all queues at once; `None` when the store can't.
     async fn take_at_once(&self, wait: Wait) -> Option<Result<Option<Guard>, Error>> {
         let engine = &self.0[0].engine;
+        let waits = !matches!(wait, Wait::Try);
+        if waits && engine.backend.guarantees().fairness < Fairness::Fifo {
+            // Standing in one order in all queues helps only where that is the order of grants.
+            return None;
+        }
         if let Err(error) = engine.check_open() {
             return Some(Err(error));
         }

@@ -24,13 +24,16 @@ pub(crate) struct Toy {
     fault: Fault,
     modest: bool,
     names: Arc<Mutex<BTreeMap<String, Lock>>>,
+    /// Held while claims enter several queues, so that no two such entries mingle.
+    entering: Arc<Mutex<()>>,
     changed: Arc<Notify>,
 }
 
 impl Toy {
     pub(crate) fn new(fault: Fault) -> Self {
         let store = format!("toy:{}", ClaimId::random());
-        Self { store, fault, modest: false, names: Arc::default(), changed: Arc::default() }
+        let (names, entering, changed) = Default::default();
+        Self { store, fault, modest: false, names, entering, changed }
     }
 
     /// One that is right and promises next to nothing.
@@ -297,6 +300,7 @@ impl Backend for Toy {
         if self.fault == Fault::SinceTheReply {
             return None;
         }
+        let _entering = self.entering.lock();
         let mut answers = Vec::new();
         for request in requests {
             match self.acquire_now(request) {
