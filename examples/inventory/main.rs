@@ -54,6 +54,8 @@ async fn main() -> ExitCode {
     tokio::select! {
         told = tell(args) => match told {
             Ok(()) => ExitCode::SUCCESS,
+            // Whoever reads along has seen enough.
+            Err(failure) if is_broken_pipe(&failure) => ExitCode::SUCCESS,
             Err(failure) => complain(exit_code(&failure), &failure),
         },
         () = interrupted() => complain(130, &"interrupted"),
@@ -102,6 +104,12 @@ fn exit_code(failure: &Failure) -> u8 {
         Some(ErrorKind::Config(_)) => 2,
         _ => 1,
     }
+}
+
+fn is_broken_pipe(failure: &Failure) -> bool {
+    failure
+        .downcast_ref::<io::Error>()
+        .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 fn complain(code: u8, what: &dyn std::fmt::Display) -> ExitCode {
