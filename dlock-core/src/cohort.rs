@@ -26,8 +26,9 @@ use crate::{
     Error, FencingToken, Guard, LockName, LockOptions, Mode,
     engine::{
         Engine,
-        acquire::{Wait, take, within},
+        acquire::take,
         hold::Hold,
+        patience::{Wait, within},
     },
 };
 

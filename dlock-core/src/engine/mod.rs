@@ -4,12 +4,14 @@
 //!
 //! - [`acquire`] sends claims and cleans up after futures that are dropped;
 //! - [`hold`] is one held claim: its deadline, its state, its end;
+//! - [`patience`] says how long to wait and to ask again;
 //! - [`keeper`] renews holds in batches and tells the lost ones;
 //! - [`tasks`] runs what nobody waits for to its end.
 
 pub(crate) mod acquire;
 pub(crate) mod hold;
 pub(crate) mod keeper;
+pub(crate) mod patience;
 pub(crate) mod tasks;
 
 use std::{

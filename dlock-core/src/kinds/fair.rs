@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Base, Takes};
-use crate::{Error, FairLock, Guard, LockName, Mode, engine::acquire::Wait};
+use crate::{Error, FairLock, Guard, LockName, Mode, engine::patience::Wait};
 
 /// A lock that is granted in the order in which claims reached the store: what
 /// [`Locks::fair`](crate::Locks::fair) makes.

@@ -22,7 +22,8 @@ use crate::{
     Error, Guard, Lock, LockName, LockOptions, Mode,
     engine::{
         Engine,
-        acquire::{Wait, take, timed_out},
+        acquire::take,
+        patience::{Wait, timed_out},
     },
 };
 

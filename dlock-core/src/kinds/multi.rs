@@ -20,7 +20,8 @@ use crate::{
     Guard, LockName, LockOptions, Mode, MultiLock, Mutex,
     engine::{
         Engine,
-        acquire::{Attempt, Trouble, Wait, backoff, pause, timed_out},
+        acquire::Attempt,
+        patience::{Trouble, Wait, backoff, pause, timed_out},
         tasks::Ticket,
     },
 };

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{Base, Takes};
-use crate::{Error, Guard, LockName, Mode, cohort::Cohort, engine::acquire::Wait};
+use crate::{Error, Guard, LockName, Mode, cohort::Cohort, engine::patience::Wait};
 
 /// A lock for one holder at a time: what [`Locks::mutex`](crate::Locks::mutex) makes.
 ///

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use super::{Mutex, Takes};
 use crate::{
     Error, Guard, GuardState, LockName, Owner, ReentrantLock, Released,
-    engine::acquire::{Wait, within},
+    engine::patience::{Wait, within},
 };
 
 /// A lock that its owner can enter again: what [`Locks::reentrant`](crate::Locks::reentrant)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Base, Takes};
-use crate::{Error, Guard, Lock, LockName, Mode, ReadWriteLock, engine::acquire::Wait};
+use crate::{Error, Guard, Lock, LockName, Mode, ReadWriteLock, engine::patience::Wait};
 
 /// A lock for many readers or one writer, first come, first served: what
 /// [`Locks::rw`](crate::Locks::rw) makes.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::Base;
-use crate::{Error, Guard, LockName, Mode, Semaphore, engine::acquire::Wait};
+use crate::{Error, Guard, LockName, Mode, Semaphore, engine::patience::Wait};
 
 /// A number of permits, first come, first served: what
 /// [`Locks::semaphore`](crate::Locks::semaphore) makes.

@@ -1,0 +1,111 @@
+//! How long to wait, and for how long to ask again.
+
+use std::time::Duration;
+
+use tokio::time::Instant as Timer;
+
+use crate::{Error, ErrorKind, Instant, LockName, Queue};
+
+/// How long a caller is ready to wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wait {
+    /// Not at all: busy is an answer.
+    Try,
+    /// Until this time; `None` is for ever.
+    Until(Option<Timer>),
+}
+
+impl Wait {
+    /// What the claim is to do when the lock is not free.
+    pub(crate) const fn queue(self) -> Queue {
+        match self {
+            Self::Try => Queue::FailIfBusy,
+            Self::Until(_) => Queue::Enqueue,
+        }
+    }
+
+    /// At most this long from now; zero is one attempt.
+    pub(crate) fn for_at_most(wait: Duration) -> Self {
+        match wait {
+            Duration::ZERO => Self::Try,
+            // For ever is the default and reads no clock.
+            Duration::MAX => Self::Until(None),
+            wait => Self::Until(Timer::now().checked_add(wait)),
+        }
+    }
+
+    /// When the wait ends.
+    pub(crate) const fn deadline(self) -> Option<Timer> {
+        match self {
+            Self::Try => None,
+            Self::Until(deadline) => deadline,
+        }
+    }
+}
+
+/// The error of a wait that has ended.
+pub(crate) fn timed_out(name: &LockName) -> Error {
+    Error::new(
+        ErrorKind::Timeout,
+        "not granted within the wait: wait longer, or find out who holds it with inspect",
+    )
+    .during("acquire")
+    .with_lock(name)
+}
+
+/// How long the store has been out of reach.
+#[derive(Default)]
+pub(crate) struct Trouble {
+    since: Option<Instant>,
+    tries: u32,
+}
+
+impl Trouble {
+    /// The store is back. Only an answer proves that: a call may take long to fail.
+    pub(crate) fn over(&mut self) {
+        *self = Self::default();
+    }
+
+    /// How long to pause before the next try; `None` once it has lasted for one lease.
+    pub(crate) fn pause(&mut self, now: Instant, lease: Duration) -> Option<Duration> {
+        let since = *self.since.get_or_insert(now);
+        if now.since(since) >= lease {
+            return None;
+        }
+        self.tries += 1;
+        Some(backoff(self.tries))
+    }
+}
+
+/// Sleeps, but not past the deadline.
+pub(crate) async fn pause(
+    pause: Duration,
+    deadline: Option<Timer>,
+    name: &LockName,
+) -> Result<(), Error> {
+    within(deadline, name, async {
+        tokio::time::sleep(pause).await;
+        Ok(())
+    })
+    .await
+}
+
+/// 25 ms doubling to about a second, with jitter.
+pub(crate) fn backoff(tries: u32) -> Duration {
+    let base = Duration::from_millis(25 << tries.min(5));
+    base.mul_f64(rand::random_range(0.5..1.0))
+}
+
+/// The result of `work`, or the error of a wait that has ended.
+pub(crate) async fn within<T>(
+    deadline: Option<Timer>,
+    name: &LockName,
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    match deadline {
+        None => work.await,
+        Some(deadline) => {
+            tokio::time::timeout_at(deadline, work).await.unwrap_or_else(|_| Err(timed_out(name)))
+        }
+    }
+}
