@@ -2,9 +2,8 @@
 
 use dlock_core::{
     BackendUrl, ConfigIssue, DynBackend, Error, ErrorKind, LockName, LockOptions, Locks, Memory,
-    Prefixed, Registry, Traced,
+    Prefixed, Registry, Traced, current_runtime,
 };
-use tokio::runtime::Handle;
 
 /// The options that every backend's URL can have, without what they begin with.
 const SHARED: &[&str] = &["lease", "wait", "prefix"];
@@ -55,13 +54,7 @@ pub async fn connect_with(registry: &Registry, url: &str) -> Result<Locks, Error
     registry.factory(&url)?;
     let shared = Shared::take(&mut url)?;
     // Drivers may panic without a runtime, so none is called without one.
-    Handle::try_current().map_err(|_| {
-        Error::config(
-            ConfigIssue::Runtime,
-            "there is no tokio runtime here: call connect from inside one, for example under \
-             #[tokio::main]",
-        )
-    })?;
+    current_runtime()?;
     shared.apply(registry.connect(url, SHARED).await?)
 }
 

@@ -38,6 +38,7 @@ pub use backend::{
 };
 pub use claim::{Claim, ClaimId};
 pub use clock::{Clock, Instant};
+pub use engine::tasks::current_runtime;
 pub use error::{Certainty, ConfigIssue, Error, ErrorKind};
 pub use fence::{Fence, StaleToken};
 pub use guarantees::{

@@ -7,6 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use tokio::{runtime::Handle, sync::Notify};
@@ -42,16 +43,7 @@ impl Drop for Ticket {
 impl Tasks {
     /// Takes the current runtime.
     pub(crate) fn start() -> Result<Self, Error> {
-        let runtime = Handle::try_current().map_err(|error| {
-            Error::config(
-                ConfigIssue::Runtime,
-                "locks need a tokio runtime for renewal: make them inside one (#[tokio::main], \
-                 Runtime::block_on)",
-            )
-            .with_source(error)
-        })?;
-        check_timers()?;
-        Ok(Self { runtime, pending: Arc::default() })
+        Ok(Self { runtime: current_runtime()?, pending: Arc::default() })
     }
 
     /// Starts a task of the machinery itself.
@@ -92,19 +84,28 @@ impl Tasks {
     }
 }
 
-/// Makes sure that the current runtime has timers.
+/// The tokio runtime that this is called on, which must have timers: what locks, and the tasks of
+/// a backend, run on.
 ///
 /// # Errors
-/// `Config(Runtime)` for one that was built without.
-pub(crate) fn check_timers() -> Result<(), Error> {
+/// `Config(Runtime)` outside a runtime, and on one that was built without timers.
+pub fn current_runtime() -> Result<Handle, Error> {
+    let refuse = |why| Error::config(ConfigIssue::Runtime, why);
+    let runtime = Handle::try_current().map_err(|error| {
+        refuse(
+            "there is no tokio runtime here, which locks need for renewal: make them inside one \
+             (#[tokio::main], Runtime::block_on)",
+        )
+        .with_source(error)
+    })?;
     // tokio has no way to ask; making a timer panics where there are none.
-    std::panic::catch_unwind(|| drop(tokio::time::sleep(std::time::Duration::ZERO))).map_err(|_| {
-        Error::config(
-            ConfigIssue::Runtime,
+    std::panic::catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).map_err(|_| {
+        refuse(
             "the tokio runtime has no timers, which leases need: call enable_time() or \
              enable_all() on its builder",
         )
-    })
+    })?;
+    Ok(runtime)
 }
 
 impl fmt::Debug for Tasks {

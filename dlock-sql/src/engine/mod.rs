@@ -30,7 +30,6 @@ pub(crate) use conn::{Conn, Cure, Fault, Paged, Sighting};
 pub(crate) use dlock_core::machine::Micros;
 pub(crate) use patience::Patience;
 pub(crate) use row::{Mark, Row, Write};
-pub(crate) use tasks::runtime;
 pub(crate) use verbs::Engine;
 
 /// What an engine is told at its start.

@@ -2,33 +2,10 @@
 
 use std::time::Duration;
 
-use dlock_core::{ConfigIssue, Error};
 use tokio::{runtime::Handle, select, task::JoinHandle};
 
 /// tokio's timer counts whole milliseconds.
 const TIMER_STEP: Duration = Duration::from_millis(2);
-
-/// The runtime that we are called on.
-///
-/// # Errors
-/// `Config(Runtime)`.
-pub(crate) fn runtime() -> Result<Handle, Error> {
-    let runtime = Handle::try_current().map_err(|error| {
-        Error::config(
-            ConfigIssue::Runtime,
-            "a SQL backend needs a tokio runtime for its tasks: open it inside one",
-        )
-        .with_source(error)
-    })?;
-    // tokio has no way to ask; making a timer panics where there are none.
-    std::panic::catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).map_err(|_| {
-        Error::config(
-            ConfigIssue::Runtime,
-            "the tokio runtime has no timers: call enable_time() or enable_all() on its builder",
-        )
-    })?;
-    Ok(runtime)
-}
 
 /// Starts a task of a backend. It ends by itself when the backend is dropped, and only
 /// [`Engine::start`](super::Engine::start) calls this, so no task is unaccounted for.

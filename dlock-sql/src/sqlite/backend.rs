@@ -6,11 +6,11 @@ use async_trait::async_trait;
 use dlock_core::{
     AcquireRequest, Acquired, Answer, Backend, Claim, DynBackend, Error, Exclusion, Factory,
     Fairness, Fencing, Grant, Guarantees, LockName, LockState, OrphanRelease, Permits, Released,
-    Renewal, Renewed, Scope, WakeUp,
+    Renewal, Renewed, Scope, WakeUp, current_runtime,
 };
 
 use super::{SqliteConfig, open::open, queries};
-use crate::engine::{Engine, Settings, runtime};
+use crate::engine::{Engine, Settings};
 
 /// The shortest time for which an unused row is kept: some steps of the clock.
 const MIN_RETENTION: Duration = Duration::from_millis(20);
@@ -54,7 +54,7 @@ impl Sqlite {
         let place = |error: Error| {
             error.during("open").with_store(&format!("sqlite:{}", config.path.display()))
         };
-        let runtime = runtime().map_err(place)?;
+        let runtime = current_runtime().map_err(place)?;
         let opened = open(&config).await.map_err(place)?;
         let store: Arc<str> = format!("sqlite:{}", opened.path.display()).into();
         let settings = Settings {
