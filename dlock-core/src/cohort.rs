@@ -14,7 +14,7 @@ use std::{
     fmt,
     sync::{
         Arc, Weak,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicBool, AtomicU8, Ordering},
     },
     time::Duration,
 };
@@ -32,7 +32,7 @@ use crate::{
     },
 };
 
-/// The most hand-offs in a row; as many tokens are reserved with each claim.
+/// The most hand-offs in a row; as many tokens are reserved with each claim of a contended lock.
 pub(crate) const MOST: u32 = 1024;
 /// The longest that one claim is passed on.
 pub(crate) const LONGEST: Duration = Duration::from_millis(10);
@@ -51,6 +51,8 @@ pub(crate) struct Cohort {
     options: LockOptions,
     flags: AtomicU8,
     queue: Mutex<Waiting>,
+    /// Somebody has queued since the last claim was made.
+    hot: AtomicBool,
     /// The last hold, which may rest in the keeper's books until the next grant.
     last: Mutex<Weak<Hold>>,
 }
@@ -98,7 +100,13 @@ pub(crate) struct OwnedLead(Option<Arc<Cohort>>);
 
 impl Cohort {
     pub(crate) fn new(options: LockOptions) -> Self {
-        Self { options, flags: AtomicU8::new(0), queue: Mutex::default(), last: Mutex::default() }
+        Self {
+            options,
+            flags: AtomicU8::new(0),
+            queue: Mutex::default(),
+            hot: AtomicBool::new(false),
+            last: Mutex::default(),
+        }
     }
 
     /// Takes the lock: from a task of this process, or else from the store.
@@ -122,12 +130,14 @@ impl Cohort {
                     None => continue,
                 },
             };
-            let guard = match self.revive(engine, wait) {
+            let tokens = self.block();
+            let guard = match self.revive(engine, wait, tokens) {
                 Some(hold) => Guard::of_hold(hold),
                 None => {
                     let cohort = Some(self);
                     let mode = Mode::Exclusive;
-                    let taken = take(engine, name, mode, self.options, MOST, cohort, wait).await?;
+                    let taken =
+                        take(engine, name, mode, self.options, tokens, cohort, wait).await?;
                     let Some(guard) = taken else { return Ok(None) };
                     guard
                 }
@@ -158,18 +168,29 @@ impl Cohort {
             if queued.is_ok() {
                 let (sender, turn) = oneshot::channel();
                 queue.push(sender);
+                self.hot.store(true, Ordering::Relaxed);
                 return Entered::Queued(turn);
             }
         }
     }
 
     /// Holds the lock again with the hold that rests here, if it is free.
-    fn revive(&self, engine: &Engine, wait: Wait) -> Option<Arc<Hold>> {
+    fn revive(&self, engine: &Engine, wait: Wait, tokens: u32) -> Option<Arc<Hold>> {
         if matches!(wait, Wait::Try) || engine.check_open().is_err() {
             return None;
         }
         let hold = self.last.lock().upgrade()?;
-        hold.revive().then_some(hold)
+        (hold.block() >= tokens && hold.revive()).then_some(hold)
+    }
+
+    /// How many tokens to reserve with the next claim: one while nobody queues here, since a store
+    /// can be quicker when no block has to come back.
+    fn block(&self) -> u32 {
+        if self.hot.load(Ordering::Relaxed) {
+            self.hot.store(false, Ordering::Relaxed);
+            return MOST;
+        }
+        1
     }
 
     /// Looks for this hold when the next one is wanted.

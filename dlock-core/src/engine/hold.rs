@@ -171,6 +171,11 @@ impl Hold {
         Some(next)
     }
 
+    /// How many tokens it has.
+    pub(crate) const fn block(&self) -> u32 {
+        self.tokens
+    }
+
     /// The claim, with how many of its tokens were handed out.
     pub(crate) fn claim(&self) -> Cow<'_, Claim> {
         let used = 1 + self.used.load(Ordering::Relaxed) - self.first.load(Ordering::Relaxed);
