@@ -65,8 +65,28 @@ pub fn registry() -> Registry {
     let registry = registry.with(dlock_sql::SQLITE);
     #[cfg(not(feature = "sqlite"))]
     let registry = registry.with_missing("sqlite", "sqlite");
+    #[cfg(feature = "redis")]
+    let registry = registry.with(dlock_redis::REDIS);
+    #[cfg(not(feature = "redis"))]
+    let registry = REDIS_SCHEMES
+        .iter()
+        .fold(registry, |registry, scheme| registry.with_missing(scheme, "redis"));
     registry
 }
+
+/// What `redis` would know.
+#[cfg(not(feature = "redis"))]
+const REDIS_SCHEMES: [&str; 9] = [
+    "redis",
+    "rediss",
+    "redis+unix",
+    "redis+sentinel",
+    "rediss+sentinel",
+    "redis+cluster",
+    "rediss+cluster",
+    "redis+quorum",
+    "rediss+quorum",
+];
 
 /// The error of an option's value, with the option's name.
 fn of_option(name: &str, error: &Error) -> Error {

@@ -20,3 +20,9 @@ pub use dlock_core::{
 pub mod sqlite {
     pub use dlock_sql::{SQLITE as FACTORY, Sqlite, SqliteConfig};
 }
+
+/// Locks on Redis or Valkey: one server, Sentinel, Cluster, or a quorum of masters.
+#[cfg(feature = "redis")]
+pub mod redis {
+    pub use dlock_redis::{Durability, REDIS as FACTORY, Redis, RedisConfig};
+}

@@ -54,6 +54,7 @@
 //! - [`model`]: the rules of a lock in their simplest form.
 //! - [`Suite`]: the cases for programs that run them in another way; the kit's own tests run them
 //!   on stores that are wrong on purpose, and each must be caught.
+//! - `servers`, with the feature of that name: real servers that are private to a test.
 
 mod all;
 mod case;
@@ -68,6 +69,8 @@ mod play;
 mod polls;
 mod process;
 mod run;
+#[cfg(all(unix, feature = "servers"))]
+pub mod servers;
 mod stop;
 mod store;
 mod suite;

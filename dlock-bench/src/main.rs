@@ -1,0 +1,57 @@
+//! What dlock costs over a store, measured against the store's bare driver.
+//!
+//! `cargo run --release -p dlock-bench -- redis` starts a server of its own, prints one table and
+//! fails when a target is missed. Nothing here depends on how fast the machine is: each figure is
+//! a ratio to a floor that is measured in the same run, in turns with dlock, or a count of what
+//! the server saw.
+
+mod args;
+mod awake;
+mod clock;
+mod cycle;
+mod redis;
+mod report;
+mod runtime;
+mod stats;
+
+use std::process::ExitCode;
+
+use crate::{args::Args, redis::hand_over::child, report::Report};
+
+/// Any reason to stop: it is only printed.
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+fn main() -> ExitCode {
+    // This executable starts itself again for measurements over several processes.
+    if awake::is_asked_for() {
+        return end_of_child(awake::spin());
+    }
+    if let Some(url) = child::url() {
+        return end_of_child(child::serve(&url));
+    }
+    let args = match Args::parse() {
+        Ok(Some(args)) => args,
+        Ok(None) => {
+            print!("{}", args::help());
+            return ExitCode::SUCCESS;
+        }
+        Err(failure) => return complain(2, &format!("{failure}; see --help")),
+    };
+    let mut report = Report::default();
+    match redis::measure(&args, &mut report) {
+        Ok(()) => report.verdict(),
+        Err(failure) => complain(2, &failure),
+    }
+}
+
+fn end_of_child(end: Result<(), Failure>) -> ExitCode {
+    match end {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => complain(2, &failure),
+    }
+}
+
+fn complain(code: u8, what: &dyn std::fmt::Display) -> ExitCode {
+    eprintln!("dlock-bench: {what}");
+    ExitCode::from(code)
+}

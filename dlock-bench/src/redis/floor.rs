@@ -1,0 +1,81 @@
+//! The floor: what the bare driver needs for the least that can be called a lock.
+//!
+//! `SET key id NX PX 30000` to take it, and a script that deletes the key if it still has the id
+//! to give it back. No queue, no token, no renewal, no second try.
+
+use std::time::Duration;
+
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, IntoConnectionInfo, ProtocolVersion, Value,
+    aio::MultiplexedConnection,
+};
+
+use crate::{Failure, cycle::Cycle};
+
+const RELEASE: &str = "\
+if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
+return 0";
+
+/// The bare driver's client, with the settings that are known to make it fast.
+pub(crate) fn client(url: &str) -> Result<Client, Failure> {
+    let info = url.into_connection_info()?;
+    let tcp = info.tcp_settings().clone().set_nodelay(true);
+    let redis = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+    Ok(Client::open(info.set_tcp_settings(tcp).set_redis_settings(redis))?)
+}
+
+/// How its connections behave.
+pub(crate) fn config() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_pipeline_buffer_size(1024)
+        .set_response_timeout(Some(Duration::from_secs(10)))
+}
+
+/// A connection that all tasks share.
+pub(crate) async fn connect(url: &str) -> Result<MultiplexedConnection, Failure> {
+    Ok(client(url)?.get_multiplexed_async_connection_with_config(&config()).await?)
+}
+
+/// A lock made of nothing but the floor.
+#[derive(Clone)]
+pub(crate) struct FloorLock {
+    connection: MultiplexedConnection,
+    release: String,
+    key: String,
+    id: String,
+}
+
+impl FloorLock {
+    /// One on this connection.
+    pub(crate) async fn new(
+        mut connection: MultiplexedConnection,
+        name: &str,
+    ) -> Result<Self, Failure> {
+        let load = redis::cmd("SCRIPT").arg("LOAD").arg(RELEASE).to_owned();
+        let release = load.query_async(&mut connection).await?;
+        // As long as the keys and ids that a real lock needs.
+        let id = format!("0123456789abcdef:{name}");
+        Ok(Self { connection, release, key: format!("floor:{{{name}}}"), id })
+    }
+
+    /// One with another name on the same connection.
+    pub(crate) fn named(&self, name: &str) -> Self {
+        Self { key: format!("floor:{{{name}}}"), ..self.clone() }
+    }
+}
+
+impl Cycle for FloorLock {
+    async fn cycle(&mut self) -> Result<(), Failure> {
+        let mut set = Cmd::new();
+        set.arg("SET").arg(&self.key).arg(&self.id).arg("NX").arg("PX").arg(30_000);
+        if set.query_async::<Value>(&mut self.connection).await? != Value::Okay {
+            return Err("the floor's lock is taken".into());
+        }
+        let mut release = Cmd::new();
+        release.arg("EVALSHA").arg(&self.release).arg(1).arg(&self.key).arg(&self.id);
+        match release.query_async(&mut self.connection).await? {
+            1 => Ok(()),
+            _ => Err("the floor's lock was lost".into()),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Several processes that want one fair lock: what it takes until the next one has it.
+//!
+//! The floor is one message: what passes from `PUBLISH` in one process to the arrival in another.
+//! It goes round among the same processes, so that each is as cold when its turn comes as it is
+//! when it waits for the lock.
+
+pub(crate) mod child;
+mod crew;
+mod holds;
+mod ring;
+
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use tokio::runtime::Runtime;
+
+use self::{crew::Crew, holds::Holds};
+use super::{
+    Bench,
+    counters::{Counted, Counters},
+    floor,
+};
+use crate::{
+    Failure,
+    awake::Awake,
+    report::Pair,
+    runtime::Flavour,
+    stats::{highest, lowest, median, middle, percentile},
+};
+
+const PROCESSES: usize = 8;
+/// Clients of each process; each has a connection of its own.
+const CLIENTS: [usize; 3] = [1, 8, 64];
+/// What the first and the last holds of a run may add to the counts, which are handed over by
+/// nobody or to nobody.
+const SLACK: f64 = 0.02;
+
+pub(super) fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
+    let runtime = Flavour::CurrentThread.start()?;
+    let control = runtime.block_on(floor::connect(&bench.server.url()))?;
+    let crew = Crew::start(&bench.server.url(), PROCESSES)?;
+    let lasts = Duration::from_millis(if bench.quick { 400 } else { 1000 });
+    let mut scene = Scene { runtime, control, crew, lasts };
+
+    let awake = Awake::keep()?;
+    let (pushes, mut runs) = scene.rounds(bench.rounds())?;
+    let report = &mut *bench.report;
+    report.ratio_at_most(
+        "p50 from release to the waiter's return, 8 clients",
+        p50(lowest, &pushes, &runs),
+        2.2,
+    );
+    let tails: Vec<f64> = runs.iter().map(|run| percentile(run.holds.latencies(), 99)).collect();
+    report.note("p99 of that", lowest(&tails), "us");
+    let even: Vec<f64> = runs.iter().map(|run| run.holds.fairness()).collect();
+    report.at_least("Jain fairness over the processes, worst round", lowest(&even), "", 0.99);
+    drop(awake);
+    let (pushes, idle) = scene.rounds(bench.rounds() / 2)?;
+    bench.report.ratio("p50 of that, on processors that sleep", p50(middle, &pushes, &idle));
+
+    let first = runs.pop().ok_or("no round")?;
+    let mut commands = vec![counts(bench, &first, PROCESSES)];
+    for clients in &CLIENTS[1..] {
+        // So that each has some ten turns.
+        scene.lasts = lasts * u32::try_from(clients.div_ceil(32))?;
+        let run = scene.contend(*clients)?;
+        commands.push(counts(bench, &run, PROCESSES * clients));
+    }
+    let growth = highest(&commands) / lowest(&commands);
+    bench.report.at_most("commands of a hand-over, most : least of these", growth, "x", 1.1);
+    Ok(())
+}
+
+/// The medians of a message and of a hand-over.
+fn p50(of: fn(&[f64]) -> f64, pushes: &[f64], runs: &[Run]) -> Pair {
+    let medians: Vec<f64> = runs.iter().map(|run| median(run.holds.latencies())).collect();
+    Pair { floor: of(pushes), dlock: of(&medians), unit: "us" }
+}
+
+/// Tells what the server saw of one hand-over, and answers how many commands it was.
+fn counts(bench: &mut Bench<'_>, run: &Run, clients: usize) -> f64 {
+    let hand_overs = run.holds.hand_overs();
+    let (scripts, messages) = (run.counted.scripts(), run.counted.messages());
+    let commands = run.counted.commands() / hand_overs;
+    let report = &mut *bench.report;
+    let of = format!("of a hand-over, {clients} clients");
+    report.at_most(&format!("script calls {of}"), scripts / hand_overs, "", 2.0 + SLACK);
+    report.exactly(&format!("messages {of}"), messages / hand_overs, 1.0, SLACK);
+    report.note(&format!("commands {of}, those in scripts too"), commands, "");
+    report.note(
+        &format!("hand-overs a second, {clients} clients"),
+        hand_overs / run.lasts.as_secs_f64(),
+        "",
+    );
+    report.note(&format!("p50 {of}"), median(run.holds.latencies()), "us");
+    let server = run.counted.processor_time() * 1e6 / hand_overs;
+    report.note(&format!("server's time {of}"), server, "us");
+    commands
+}
+
+/// One run of all clients against each other.
+struct Run {
+    holds: Holds,
+    counted: Counted,
+    lasts: Duration,
+}
+
+struct Scene {
+    runtime: Runtime,
+    control: MultiplexedConnection,
+    crew: Crew,
+    lasts: Duration,
+}
+
+impl Scene {
+    /// Messages and hand-overs in turns: the median of each round's messages, and the hand-overs.
+    fn rounds(&mut self, rounds: usize) -> Result<(Vec<f64>, Vec<Run>), Failure> {
+        let (mut pushes, mut runs) = (Vec::new(), Vec::new());
+        for _ in 0..rounds {
+            pushes.push(median(self.crew.ring(self.lasts)?));
+            runs.push(self.contend(CLIENTS[0])?);
+        }
+        Ok((pushes, runs))
+    }
+
+    fn contend(&mut self, clients: usize) -> Result<Run, Failure> {
+        self.crew.connect(clients)?;
+        let before = self.runtime.block_on(Counters::look(&mut self.control))?;
+        let holds = self.crew.contend("hand-over", clients, self.lasts)?;
+        let counted = self.runtime.block_on(before.since(&mut self.control))?;
+        Ok(Run { holds, counted, lasts: self.lasts })
+    }
+}

@@ -1,0 +1,93 @@
+//! The floor of a hand-over: a message that goes round, each way of it a bare `PUBLISH` to a
+//! process that listens on the connection over which it publishes.
+
+use std::{sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use redis::{PushInfo, PushKind, Value, aio::MultiplexedConnection};
+use tokio::sync::Notify;
+
+use crate::{Failure, clock, redis::floor};
+
+/// How long a message that is still on its way is listened for, so that none is left for the next
+/// run.
+const STRAGGLERS: Duration = Duration::from_millis(50);
+
+/// A place in the ring.
+pub(super) struct Ring {
+    connection: MultiplexedConnection,
+    inbox: Arc<Inbox>,
+}
+
+#[derive(Default)]
+struct Inbox {
+    took: Mutex<Vec<Duration>>,
+    arrived: Notify,
+}
+
+impl Ring {
+    /// Listens at this place.
+    pub(super) async fn join(url: &str, place: &str) -> Result<Self, Failure> {
+        let inbox = Arc::new(Inbox::default());
+        let to = Arc::clone(&inbox);
+        let config = floor::config().set_push_sender(move |push: PushInfo| {
+            to.receive(&push);
+            Ok::<(), ()>(())
+        });
+        let client = floor::client(url)?;
+        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        connection.subscribe(channel(place)).await?;
+        Ok(Self { connection, inbox })
+    }
+
+    /// Passes the message on until the time is over; `first` sends it. How long each of its ways
+    /// here took.
+    pub(super) async fn go(
+        &mut self,
+        first: bool,
+        next: &str,
+        from: u64,
+        until: u64,
+    ) -> Result<Vec<Duration>, Failure> {
+        let end = until + u64::try_from(STRAGGLERS.as_nanos())?;
+        if first {
+            clock::sleep_until(from).await;
+            self.send(next).await?;
+        }
+        loop {
+            tokio::select! {
+                () = self.inbox.arrived.notified() => {}
+                () = clock::sleep_until(end) => break,
+            }
+            if clock::now() < until {
+                self.send(next).await?;
+            }
+        }
+        Ok(std::mem::take(&mut *self.inbox.took.lock()))
+    }
+
+    async fn send(&mut self, next: &str) -> Result<(), Failure> {
+        let mut publish = redis::cmd("PUBLISH");
+        publish.arg(channel(next)).arg(clock::now());
+        match publish.query_async(&mut self.connection).await? {
+            1 => Ok(()),
+            listeners => Err(format!("{listeners} instead of 1 listen at place {next}").into()),
+        }
+    }
+}
+
+impl Inbox {
+    fn receive(&self, push: &PushInfo) {
+        let arrived = clock::now();
+        if let (PushKind::Message, [_, Value::BulkString(sent)]) = (&push.kind, &push.data[..])
+            && let Some(sent) = str::from_utf8(sent).ok().and_then(|sent| sent.parse().ok())
+        {
+            self.took.lock().push(clock::between(sent, arrived));
+            self.arrived.notify_one();
+        }
+    }
+}
+
+fn channel(place: &str) -> String {
+    format!("ring:{place}")
+}

@@ -1,0 +1,159 @@
+//! The backend of one server, Sentinel and Cluster.
+
+use std::{fmt, sync::Arc};
+
+use async_trait::async_trait;
+use dlock_core::{
+    AcquireRequest, Acquired, Answer, Backend, Claim, DynBackend, Error, Grant, Guarantees,
+    LockName, LockState, Mode, Released, Renewal, Renewed, current_runtime,
+};
+use futures_util::future::try_join_all;
+
+use crate::{
+    config::{RedisConfig, Topology},
+    minder,
+    plain::Plain,
+    quorum::Quorum,
+    store::Store,
+};
+
+/// How many locks are renewed with one command.
+const BATCH: usize = 500;
+
+/// A store of locks on Redis or Valkey. See the crate's documentation.
+pub struct Redis {
+    store: Arc<Store>,
+    guarantees: Guarantees,
+}
+
+impl Redis {
+    /// Connects, and checks that the server will do.
+    ///
+    /// # Errors
+    /// `Unavailable` for a server that can't be reached, is loading, is a read-only replica or
+    /// takes no more clients; `Config(Access)` for a wrong password, missing rights, and TLS that
+    /// does not fit; `Config(Url)` for a node of a cluster where none is expected, and the other
+    /// way round; `Unsupported` for a server before 6.2; `Config(Runtime)` outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes what it has opened.
+    pub async fn connect(config: RedisConfig) -> Result<DynBackend, Error> {
+        let runtime = current_runtime()?;
+        if config.topology == Topology::Quorum {
+            return Ok(Quorum::connect(config).await?);
+        }
+        if config.plain {
+            return Ok(Plain::connect(config).await?);
+        }
+        let store = Arc::new(Store::open(config).await?);
+        let inbox = Arc::clone(&store.inbox);
+        runtime.spawn(minder::mind(Arc::downgrade(&store), inbox));
+        let guarantees = store.guarantees();
+        Ok(Arc::new(Self { store, guarantees }))
+    }
+
+    /// The error with where and what.
+    fn named<T>(
+        result: Result<T, Error>,
+        store: &Store,
+        verb: &'static str,
+        name: &LockName,
+    ) -> Result<T, Error> {
+        result.map_err(|error| error.during(verb).with_lock(name).with_store(store.session.store()))
+    }
+}
+
+#[async_trait]
+impl Backend for Redis {
+    fn store(&self) -> &str {
+        self.store.session.store()
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.guarantees
+    }
+
+    fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
+        let (store, request) = (Arc::clone(&self.store), request.clone());
+        Answer::later(async move {
+            let answer = store.acquire(&request).await;
+            Self::named(answer, &store, "acquire", &request.name)
+        })
+    }
+
+    async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
+        let grant = self.store.granted(request).await;
+        Self::named(grant, &self.store, "acquire", &request.name)
+    }
+
+    async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+        let renewed = self.renew_all(renewals).await;
+        renewed.map_err(|error| error.during("renew").with_store(self.store.session.store()))
+    }
+
+    fn release(&self, claim: &Claim) -> Answer<Released> {
+        let (store, claim) = (Arc::clone(&self.store), claim.clone());
+        Answer::later(async move {
+            let answer = store.release(&claim).await;
+            Self::named(answer, &store, "release", &claim.name)
+        })
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
+        Self::named(self.store.inspect(name).await, &self.store, "inspect", name)
+    }
+
+    fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
+        if !self.store.can_take_together(requests) {
+            return None;
+        }
+        let (store, requests) = (Arc::clone(&self.store), requests.to_vec());
+        Some(Answer::later(async move {
+            let answer = store.acquire_all(&requests).await;
+            answer.map_err(|error| error.during("acquire").with_store(store.session.store()))
+        }))
+    }
+}
+
+impl Redis {
+    async fn renew_all(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+        let mut answers = vec![Renewed::Lost; renewals.len()];
+        let (alone, mut others): (Vec<_>, Vec<_>) =
+            renewals.iter().enumerate().partition(|(_, renewal)| renewal.mode == Mode::Exclusive);
+        let batches = self.store.batches(alone, |(_, renewal)| &renewal.claim.name, BATCH);
+        let renewed = batches.iter().map(async |batch| {
+            let claims: Vec<_> =
+                batch.iter().map(|(_, r)| (r.claim.id, &r.claim.name, r.lease)).collect();
+            Ok::<_, Error>((batch, self.store.renew(&claims).await?))
+        });
+        for (batch, gone) in try_join_all(renewed).await? {
+            for (place, (at, renewal)) in batch.iter().enumerate() {
+                if gone.contains(&place) {
+                    // It may hold the lock in a weaker mode by now.
+                    others.push((*at, *renewal));
+                } else {
+                    answers[*at] = Renewed::Kept;
+                }
+            }
+        }
+        let batches = self.store.batches(others, |(_, r)| &r.claim.name, minder::BATCH);
+        let kept = batches.iter().map(async |batch| {
+            let claims = batch.iter().map(|(_, r)| (r.claim.id, &r.claim.name, r.mode, r.lease));
+            Ok::<_, Error>((batch, self.store.keep(claims).await?))
+        });
+        for (batch, standings) in try_join_all(kept).await? {
+            for ((at, _), standing) in batch.iter().zip(standings) {
+                if standing.is_there() {
+                    answers[*at] = Renewed::Kept;
+                }
+            }
+        }
+        Ok(answers)
+    }
+}
+
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redis").field("store", &self.store.session.store()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,446 @@
+//! Which servers to talk to, and how.
+
+use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
+
+use dlock_core::{BackendUrl, ConfigIssue, Error, LockOptions};
+use percent_encoding::percent_decode_str;
+
+/// A Redis or Valkey store: which servers, how to get in, and what it is to promise.
+///
+/// ```
+/// use dlock_redis::{Durability, RedisConfig};
+/// # fn main() -> Result<(), dlock_core::Error> {
+/// let config = RedisConfig::from_url("redis+sentinel://:secret@s1,s2,s3/mymaster")?
+///     .with_durability(Durability::Replicas(1));
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct RedisConfig {
+    pub(crate) topology: Topology,
+    /// `host:port`, or the path of a socket.
+    pub(crate) addresses: Vec<String>,
+    pub(crate) login: Login,
+    /// Of the sentinels.
+    pub(crate) sentinel_login: Login,
+    pub(crate) database: i64,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) durability: Durability,
+    pub(crate) retention: Duration,
+    pub(crate) restart_guard: Option<Duration>,
+    pub(crate) response_timeout: Duration,
+    pub(crate) plain: bool,
+}
+
+/// How the servers belong together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Topology {
+    /// One server, by TCP.
+    Single,
+    /// One server, by a Unix socket.
+    Socket,
+    /// The master of this name, which sentinels know.
+    Sentinel(String),
+    /// The nodes of a cluster.
+    Cluster,
+    /// Independent masters, of which a majority decides.
+    Quorum,
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct Login {
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
+}
+
+/// Files with what TLS needs, in PEM.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tls {
+    /// The authorities to trust instead of the system's.
+    pub(crate) authorities: Option<PathBuf>,
+    /// The client's own certificate and key.
+    pub(crate) certificate: Option<(PathBuf, PathBuf)>,
+}
+
+/// How many replicas have to know of a grant before it counts.
+///
+/// A replica that knows of a grant keeps it when it takes over. Redis does not promise to promote
+/// one that does, and renewals are not waited for, so this narrows the window in which a failover
+/// lets two in, and does not close it: fencing tokens do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Durability {
+    /// None: a grant is the master's word.
+    #[default]
+    Master,
+    /// So many.
+    Replicas(u32),
+    /// So many that they and the master are more than half of the nodes known when connecting.
+    Majority,
+}
+
+impl RedisConfig {
+    /// The names of dlock's own options in a URL.
+    pub const OPTIONS: &'static [&'static str] = &[
+        "durability",
+        "plain",
+        "response_timeout",
+        "restart_guard",
+        "retention",
+        "sentinel_password",
+        "sentinel_user",
+        "tls_ca",
+        "tls_cert",
+        "tls_key",
+    ];
+
+    /// The schemes of its URLs.
+    pub const SCHEMES: &'static [&'static str] = &[
+        "redis",
+        "rediss",
+        "redis+unix",
+        "redis+sentinel",
+        "rediss+sentinel",
+        "redis+cluster",
+        "rediss+cluster",
+        "redis+quorum",
+        "rediss+quorum",
+    ];
+
+    /// Reads a URL; the crate's documentation lists the schemes and options.
+    ///
+    /// # Errors
+    /// `Config(Url)`, `Config(UnknownScheme)`, `Config(UnknownOption)`, `Config(RepeatedOption)`,
+    /// `Config(OptionValue)`, and `Config(MissingFeature)` for TLS without the feature `tls`. None
+    /// shows a password.
+    pub fn from_url(url: &str) -> Result<Self, Error> {
+        let mut url: BackendUrl = url.parse()?;
+        let config = Self::take(&mut url)?;
+        url.finish(Self::OPTIONS)?;
+        Ok(config)
+    }
+
+    /// A quorum of independent masters, each by the URL that it alone would have (`redis://` or
+    /// `rediss://`); user, password and database are those of the first.
+    ///
+    /// # Errors
+    /// As [`from_url`](Self::from_url), and `Config(Url)` unless there are three or more, and an
+    /// odd number.
+    pub fn quorum<'a>(urls: impl IntoIterator<Item = &'a str>) -> Result<Self, Error> {
+        let mut configs = urls.into_iter().map(Self::from_url).collect::<Result<Vec<_>, _>>()?;
+        if configs.iter().any(|config| config.topology != Topology::Single) {
+            return Err(malformed("the masters of a quorum have redis:// or rediss:// URLs"));
+        }
+        let addresses = configs.iter().flat_map(|config| config.addresses.clone()).collect();
+        if configs.is_empty() {
+            return Err(malformed("a quorum has three masters or more"));
+        }
+        let first = configs.swap_remove(0);
+        Self { addresses, topology: Topology::Quorum, ..first }.checked()
+    }
+
+    /// How many replicas have to know of a grant before it counts.
+    #[must_use]
+    pub const fn with_durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// How long the last token of a free lock is kept, 1 s to 24 h; 10 minutes by default. Tokens
+    /// grow across its end as long as the server's clock does not step back by more.
+    #[must_use]
+    pub const fn with_retention(mut self, retention: Duration) -> Self {
+        self.retention = retention;
+        self
+    }
+
+    /// After the start of a server that may have lost what it knew, nothing is granted for so
+    /// long: the longest lease that anybody uses. Off by default for one server; one default lease
+    /// (30 s) for each master of a quorum, where `Duration::ZERO` turns it off.
+    #[must_use]
+    pub const fn with_restart_guard(mut self, guard: Duration) -> Self {
+        self.restart_guard = Some(guard);
+        self
+    }
+
+    /// How long an answer may take; 2 s by default.
+    #[must_use]
+    pub const fn with_response_timeout(mut self, timeout: Duration) -> Self {
+        self.response_timeout = timeout;
+        self
+    }
+
+    /// The lock that everybody knows, one key by `SET NAME value NX PX`: for the mutex only, with
+    /// no queue and no fencing token that means anything, so that other programs can take part.
+    #[must_use]
+    pub const fn with_plain(mut self, plain: bool) -> Self {
+        self.plain = plain;
+        self
+    }
+
+    /// Takes dlock's options out of a URL and reads the rest.
+    pub(crate) fn take(url: &mut BackendUrl) -> Result<Self, Error> {
+        let scheme = url.scheme().to_owned();
+        let (base, kind) = scheme.split_once('+').unwrap_or((&scheme, ""));
+        let tls = base == "rediss";
+        if !Self::SCHEMES.contains(&scheme.as_str()) {
+            return Err(Error::config(
+                ConfigIssue::UnknownScheme,
+                format!("{scheme:.40}: is not of Redis: use {}", Self::SCHEMES.join(", ")),
+            ));
+        }
+        if tls && cfg!(not(feature = "tls")) {
+            return Err(Error::config(
+                ConfigIssue::MissingFeature,
+                format!("{scheme}: needs the Cargo feature \"tls\""),
+            ));
+        }
+        let mut config = Self {
+            topology: Topology::Single,
+            addresses: Vec::new(),
+            login: Login::default(),
+            sentinel_login: Login {
+                user: url.take("sentinel_user"),
+                password: url.take("sentinel_password"),
+            },
+            database: 0,
+            tls: tls.then(Tls::default),
+            durability: Durability::Master,
+            retention: Duration::from_secs(600),
+            restart_guard: url.take_duration("restart_guard")?,
+            response_timeout: Duration::from_secs(2),
+            plain: url.take_bool("plain")?.unwrap_or(false),
+        };
+        if let Some(text) = url.take("durability") {
+            config.durability = text.parse()?;
+        }
+        if let Some(retention) = url.take_duration("retention")? {
+            config.retention = retention;
+        }
+        if let Some(timeout) = url.take_duration("response_timeout")? {
+            config.response_timeout = timeout;
+        }
+        config.take_tls(url)?;
+        config.read_address(kind, url.address())?;
+        config.checked()
+    }
+
+    fn take_tls(&mut self, url: &mut BackendUrl) -> Result<(), Error> {
+        let authorities = url.take("tls_ca").map(PathBuf::from);
+        let certificate = match (url.take("tls_cert"), url.take("tls_key")) {
+            (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
+            (None, None) => None,
+            _ => return Err(value("dlock.tls_cert and dlock.tls_key go together")),
+        };
+        match &mut self.tls {
+            Some(tls) => *tls = Tls { authorities, certificate },
+            None if authorities.is_some() || certificate.is_some() => {
+                return Err(value("dlock.tls_* needs a rediss URL"));
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Reads `//[[user]:password@]host[:port][,...][/master][/database]`, or a socket's path.
+    fn read_address(&mut self, kind: &str, address: &str) -> Result<(), Error> {
+        let (address, query) = address.split_once('?').unwrap_or((address, ""));
+        if !query.is_empty() {
+            return Err(Error::config(
+                ConfigIssue::UnknownOption,
+                "Redis URLs have no options but dlock's own, which begin with dlock.: write the \
+                 user and password before the host, and the database behind it",
+            ));
+        }
+        let rest = address.strip_prefix("//").ok_or_else(|| malformed("// is missing"))?;
+        if kind == "unix" {
+            self.topology = Topology::Socket;
+            let (login, path) = match rest.find('/') {
+                Some(0) => ("", rest),
+                Some(at) => (rest[..at].trim_end_matches('@'), &rest[at..]),
+                None => return Err(malformed("the path of the socket is missing")),
+            };
+            self.login = read_login(login)?;
+            self.addresses.push(decoded(path)?);
+            return Ok(());
+        }
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+        self.login = read_login(login)?;
+        let sentinel = kind == "sentinel";
+        let mut path = path.split('/').filter(|part| !part.is_empty());
+        self.topology = match kind {
+            "sentinel" => Topology::Sentinel(decoded(path.next().ok_or_else(|| {
+                malformed("the name of the master is missing: redis+sentinel://host/mymaster")
+            })?)?),
+            "cluster" => Topology::Cluster,
+            "quorum" => Topology::Quorum,
+            _ => Topology::Single,
+        };
+        if let Some(database) = path.next() {
+            self.database =
+                database.parse().ok().filter(|database| *database >= 0).ok_or_else(|| {
+                    malformed("the database is not a number: redis://host:6379/0")
+                })?;
+        }
+        if path.next().is_some() {
+            return Err(malformed("too many parts behind the host"));
+        }
+        let port = if sentinel { 26379 } else { 6379 };
+        for host in hosts.split(',') {
+            self.addresses.push(read_host(host, port)?);
+        }
+        Ok(())
+    }
+
+    fn checked(self) -> Result<Self, Error> {
+        let count = self.addresses.len();
+        let range = |what: &str, time: Duration, from: Duration, to: Duration| {
+            if time < from || time > to {
+                return Err(value(&format!("dlock.{what} has to be {from:?} to {to:?}")));
+            }
+            Ok(())
+        };
+        range("retention", self.retention, Duration::from_secs(1), LockOptions::MAX_LEASE)?;
+        let (shortest, longest) = (Duration::from_millis(10), Duration::from_secs(60));
+        range("response_timeout", self.response_timeout, shortest, longest)?;
+        let guard = self.restart_guard.unwrap_or_default();
+        range("restart_guard", guard, Duration::ZERO, LockOptions::MAX_LEASE)?;
+        match self.topology {
+            Topology::Single if count > 1 => Err(malformed(
+                "one server has one address: several are redis+cluster://, redis+sentinel:// or \
+                 redis+quorum://",
+            )),
+            Topology::Quorum if count < 3 || count % 2 == 0 => Err(malformed(
+                "a quorum has three masters, or five, or seven: an even number of them bears no \
+                 more failures than one less",
+            )),
+            Topology::Quorum if has_twins(&self.addresses) => {
+                Err(malformed("a master stands twice in the quorum, and has one vote only"))
+            }
+            Topology::Quorum | Topology::Cluster if self.plain => Err(value(
+                "dlock.plain is for one server or Sentinel: a cluster and a quorum have no plain \
+                 form",
+            )),
+            Topology::Quorum if self.durability != Durability::Master => Err(value(
+                "dlock.durability is for replicas, which the masters of a quorum do without",
+            )),
+            Topology::Cluster if !guard.is_zero() => Err(value(
+                "dlock.restart_guard is for one server, Sentinel and a quorum: the nodes of a \
+                 cluster restart unseen",
+            )),
+            Topology::Cluster if self.database != 0 => {
+                Err(malformed("a cluster has database 0 only"))
+            }
+            _ => Ok(self),
+        }
+    }
+
+    /// Kind and address without secrets.
+    pub(crate) fn store(&self) -> String {
+        let mut addresses = self.addresses.clone();
+        addresses.sort();
+        let addresses = addresses.join(",");
+        let tls = if self.tls.is_some() { "s" } else { "" };
+        let plain = if self.plain { " (plain)" } else { "" };
+        let database = match self.database {
+            0 => String::new(),
+            n => format!("/{n}"),
+        };
+        match &self.topology {
+            Topology::Single => format!("redis{tls}://{addresses}{database}{plain}"),
+            Topology::Socket => format!("redis+unix://{addresses}{plain}"),
+            Topology::Sentinel(master) => {
+                format!("redis{tls}+sentinel://{addresses}/{master}{database}{plain}")
+            }
+            Topology::Cluster => format!("redis{tls}+cluster://{addresses}"),
+            Topology::Quorum => format!("redis{tls}+quorum://{addresses}{database}"),
+        }
+    }
+}
+
+fn read_login(text: &str) -> Result<Login, Error> {
+    let filled = |text: &str| -> Result<Option<String>, Error> {
+        if text.is_empty() { Ok(None) } else { decoded(text).map(Some) }
+    };
+    let (user, password) = text.split_once(':').unwrap_or((text, ""));
+    Ok(Login { user: filled(user)?, password: filled(password)? })
+}
+
+/// `host`, `host:port` or `[v6]:port`, with the port filled in.
+fn read_host(text: &str, port: u16) -> Result<String, Error> {
+    let bare = |host: &str| !host.is_empty() && !host.contains(['[', ']', '/', '?', '#', ' ']);
+    let v6 = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    let (host, rest) = match v6 {
+        Some((host, rest)) if bare(host) => (format!("[{host}]"), rest),
+        Some(_) => return Err(malformed("a host's name can't be read")),
+        None => {
+            let at = text.find(':').unwrap_or(text.len());
+            if !bare(&text[..at]) {
+                return Err(malformed("a host's name is missing or can't be read"));
+            }
+            (text[..at].to_owned(), &text[at..])
+        }
+    };
+    match rest.strip_prefix(':') {
+        None if rest.is_empty() => Ok(format!("{host}:{port}")),
+        Some(port) if port.parse::<u16>().is_ok_and(|port| port > 0) => {
+            Ok(format!("{host}:{port}"))
+        }
+        _ => Err(malformed("a port is not a number from 1 to 65535")),
+    }
+}
+
+fn decoded(text: &str) -> Result<String, Error> {
+    let text = percent_decode_str(text).decode_utf8();
+    text.map(|text| text.into_owned())
+        .map_err(|_| malformed("a part of the URL is not UTF-8: percent-encode it as UTF-8"))
+}
+
+fn has_twins(addresses: &[String]) -> bool {
+    addresses.iter().enumerate().any(|(at, address)| addresses[..at].contains(address))
+}
+
+/// No message shows the URL, which may hold a password.
+fn malformed(what: &str) -> Error {
+    Error::config(
+        ConfigIssue::Url,
+        format!("{what}: write redis://user:password@host:6379/0 or another form of it"),
+    )
+}
+
+fn value(what: &str) -> Error {
+    Error::config(ConfigIssue::OptionValue, what.to_owned())
+}
+
+impl FromStr for Durability {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "master" => Ok(Self::Master),
+            "majority" => Ok(Self::Majority),
+            _ => match text.parse() {
+                Ok(0) => Ok(Self::Master),
+                Ok(replicas) if replicas <= 64 => Ok(Self::Replicas(replicas)),
+                _ => Err(value(
+                    "dlock.durability can't be read: write master, majority, or a number of \
+                     replicas up to 64",
+                )),
+            },
+        }
+    }
+}
+
+impl fmt::Debug for RedisConfig {
+    /// Without passwords.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisConfig")
+            .field("store", &self.store())
+            .field("user", &self.login.user)
+            .field("durability", &self.durability)
+            .field("retention", &self.retention)
+            .field("restart_guard", &self.restart_guard)
+            .field("response_timeout", &self.response_timeout)
+            .finish_non_exhaustive()
+    }
+}

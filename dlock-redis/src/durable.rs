@@ -1,0 +1,123 @@
+//! Grants that replicas know of.
+//!
+//! `WAIT` waits until so many replicas have everything that its own connection wrote before, and
+//! holds that connection up meanwhile. So durable acquires have a connection of their own, and
+//! `WAIT` goes right behind the script, in the same round trip. Too few answers: the claim is
+//! released, and the lock is unavailable.
+
+use std::time::Duration;
+
+use dlock_core::{AcquireRequest, Certainty, Clock, Error, ErrorKind};
+use redis::{Cmd, RedisError, Value};
+
+use crate::{
+    config::{Durability, RedisConfig},
+    error::{Cure, cure, unreadable},
+    inbox::{Turn, gone},
+    link::Link,
+    reply::{Standing, standing, standings},
+    scripts::Call,
+    session::Trouble,
+    store::Store,
+};
+
+/// The connection on which replicas are waited for.
+#[derive(Debug)]
+pub(crate) struct Durable {
+    link: Link,
+    replicas: u32,
+    patience: Duration,
+}
+
+impl Durable {
+    pub(crate) async fn open(
+        config: &RedisConfig,
+        durability: Durability,
+        main: &Link,
+    ) -> Result<Self, Error> {
+        let link = Link::open(config, None).await?;
+        let replicas = match durability {
+            Durability::Master => 0,
+            Durability::Replicas(replicas) => replicas,
+            // Of n nodes, more than n / 2, of which the master is one.
+            Durability::Majority => (main.facts().replicas + 1) / 2,
+        };
+        // The server gives up a little before the answer is overdue.
+        Ok(Self { link, replicas, patience: config.response_timeout.mul_f64(0.75) })
+    }
+
+    /// Runs an acquire, and waits for the replicas.
+    ///
+    /// # Errors
+    /// `Unavailable`, of unknown outcome, when too few know of it: the core releases the claim.
+    pub(crate) async fn run(&self, call: &Call<'_>) -> Result<Value, Error> {
+        let mut trouble = Trouble::new(self.patience);
+        let mut with_text = false;
+        loop {
+            let script = match with_text {
+                false => call.by_digest().clone(),
+                true => call.by_text(),
+            };
+            let error = match self.send(script).await {
+                Ok((value, replicas)) => return self.judge(value, replicas),
+                Err(error) => error,
+            };
+            if cure(&error) == Cure::SendText && !with_text {
+                with_text = true;
+                continue;
+            }
+            with_text = false;
+            trouble.over(&self.link, error).await?;
+        }
+    }
+
+    /// Makes sure that the replicas know of a grant that another client wrote.
+    pub(crate) async fn confirm(
+        &self,
+        store: &Store,
+        request: &AcquireRequest,
+    ) -> Result<Turn, Error> {
+        let claims = [(request.claim, &request.name, request.mode, request.lease)];
+        let sent = Clock::Boot.now();
+        let value = self.run(&store.keep_call(&claims)).await?;
+        match standings(&value)?.as_slice() {
+            [Standing::Held { token, .. }] => Ok(Turn { token: *token, since: sent }),
+            [Standing::Gone] => Err(gone()),
+            _ => Err(unreadable("a renewal", &value)),
+        }
+    }
+
+    async fn send(&self, script: Cmd) -> Result<(Value, i64), RedisError> {
+        let mut wait = Cmd::new();
+        wait.arg("WAIT").arg(self.replicas).arg(self.patience.as_millis().to_string());
+        let mut commands = redis::pipe();
+        commands.add_command(script).add_command(wait).ignore_errors();
+        let mut answers = self.link.send_all(&commands).await?.into_iter();
+        let value = answers.next().unwrap_or_default().extract_error()?;
+        match answers.next().unwrap_or_default().extract_error()? {
+            Value::Int(replicas) => Ok((value, replicas)),
+            _ => Ok((value, 0)),
+        }
+    }
+
+    fn judge(&self, value: Value, replicas: i64) -> Result<Value, Error> {
+        if replicas >= i64::from(self.replicas) || !won(&value) {
+            return Ok(value);
+        }
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            format!(
+                "{replicas} of {} replicas know of the grant, so it does not count: see that they \
+                 run and keep up, or ask for less with dlock.durability",
+                self.replicas
+            ),
+        )
+        .with_certainty(Certainty::Unknown))
+    }
+}
+
+fn won(value: &Value) -> bool {
+    let held = |answer| matches!(answer, Standing::Held { .. });
+    standing(value).is_ok_and(held)
+        || standings(value).is_ok_and(|answers| answers.into_iter().all(held))
+}

@@ -1,0 +1,163 @@
+//! What the server's and the driver's errors mean.
+
+use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind};
+use redis::{RedisError, ServerErrorKind};
+
+/// What to do about a failed command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cure {
+    /// The server does not know the script: send its text.
+    SendText,
+    /// Ask again in a moment.
+    Again,
+    /// The connection or the server is not the right one any more: find it anew, then ask again.
+    Reconnect,
+    /// Asking again does not help.
+    None,
+}
+
+/// What the ACL has to allow; the same line stands in the crate's documentation.
+pub(crate) const ACL: &str = "~dlock:* &dlock:* -@all +@connection +evalsha +eval +@scripting +time \
+     +get +set +setrange +del +exists +pexpire +pttl +zadd +zrem +zpopmin +zrange +zrangebyscore \
+     +zscore +zrank +zcard +hset +hget +hdel +publish +spublish +subscribe +ssubscribe \
+     +unsubscribe +sunsubscribe +info +wait +cluster";
+
+/// How to cure an error.
+pub(crate) fn cure(error: &RedisError) -> Cure {
+    use redis::ErrorKind as Kind;
+    match error.kind() {
+        Kind::Server(ServerErrorKind::NoScript) => Cure::SendText,
+        Kind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown) => Cure::Reconnect,
+        Kind::Server(
+            ServerErrorKind::BusyLoading
+            | ServerErrorKind::TryAgain
+            | ServerErrorKind::ClusterDown
+            | ServerErrorKind::Moved
+            | ServerErrorKind::Ask,
+        ) => Cure::Again,
+        Kind::Io | Kind::ClusterConnectionNotFound => Cure::Again,
+        // The parser has lost its place in the stream.
+        Kind::Parse => Cure::Reconnect,
+        Kind::MasterNameNotFoundBySentinel => Cure::Again,
+        Kind::Extension if matches!(error.code(), Some("BUSY" | "UNBLOCKED")) => Cure::Again,
+        _ => Cure::None,
+    }
+}
+
+/// Whether the server refused the command as a whole, so that nothing of it was applied.
+fn refused(error: &RedisError) -> bool {
+    matches!(error.kind(), redis::ErrorKind::Server(_) | redis::ErrorKind::Extension)
+}
+
+/// The error for people.
+pub(crate) fn explain(error: RedisError) -> Error {
+    use redis::ErrorKind as Kind;
+    let certainty = if refused(&error) { Certainty::NotApplied } else { Certainty::Unknown };
+    let text = error.to_string();
+    let said = |what: &str| text.contains(what);
+    let unavailable = |message: String| Error::new(ErrorKind::Unavailable, message);
+    let explained = match error.kind() {
+        Kind::AuthenticationFailed => password(&text),
+        Kind::Server(ServerErrorKind::NoPerm) => rights(&text),
+        _ if said("WRONGPASS") || said("NOAUTH") || said("invalid password") => password(&text),
+        _ if said("can't run this command") || said("NOPERM") || said("ACL failure") => {
+            rights(&text)
+        }
+        _ if said("is not of dlock") || said("WRONGTYPE") => Error::new(
+            ErrorKind::Protocol,
+            format!(
+                "a key of the lock holds something that is not dlock's: remove it, or use another \
+                 name or dlock.prefix ({text})"
+            ),
+        ),
+        _ if said("OOM") => unavailable(
+            "the server is out of memory (maxmemory): give it more, or remove keys; locks that \
+             are held can still be renewed and released"
+                .to_owned(),
+        ),
+        _ if said("max number of clients") => unavailable(
+            "the server has as many clients as it takes (maxclients): raise the limit, or use one \
+             connection for all locks of a process"
+                .to_owned(),
+        ),
+        Kind::Server(ServerErrorKind::ReadOnly) => unavailable(
+            "the server is a read-only replica: give the address of the master, or use \
+             redis+sentinel:// or redis+cluster:// to find it"
+                .to_owned(),
+        ),
+        Kind::Server(ServerErrorKind::BusyLoading) => {
+            unavailable("the server is still loading its data: wait until it has".to_owned())
+        }
+        Kind::Server(ServerErrorKind::Moved | ServerErrorKind::CrossSlot) => Error::config(
+            ConfigIssue::Url,
+            "the server is a node of a cluster: use redis+cluster:// instead of redis://",
+        ),
+        _ if said("cluster support disabled") => Error::config(
+            ConfigIssue::Url,
+            "the server is not a node of a cluster: use redis:// instead of redis+cluster://",
+        ),
+        Kind::Server(ServerErrorKind::ClusterDown | ServerErrorKind::MasterDown) => unavailable(
+            format!("the cluster can't serve this lock just now: see CLUSTER INFO ({text})"),
+        ),
+        Kind::RESP3NotSupported => Error::config(
+            ConfigIssue::Access,
+            "the server does not speak RESP3: dlock needs Redis 6.2 or later, or Valkey, without \
+             a proxy that speaks RESP2 only",
+        ),
+        Kind::InvalidClientConfig => {
+            Error::config(ConfigIssue::Url, format!("the driver refuses the address ({text})"))
+        }
+        Kind::Io if error.is_timeout() => unavailable(
+            "no answer from the server in time: see whether it is overloaded or cut off, or raise \
+             dlock.response_timeout"
+                .to_owned(),
+        ),
+        Kind::Io if said("InvalidContentType") || said("corrupt message") => {
+            tls("the server does not speak TLS on this port: use redis:// or its TLS port")
+        }
+        Kind::Io if said("certificate") || said("UnknownIssuer") => tls(
+            "the server's certificate is not trusted: give the authority's file with dlock.tls_ca",
+        ),
+        Kind::Io | Kind::ClusterConnectionNotFound => {
+            unavailable(format!("the server can't be reached: see that it runs ({text})"))
+        }
+        Kind::Server(_) | Kind::Extension => {
+            Error::new(ErrorKind::Protocol, format!("the server refuses the command ({text})"))
+        }
+        _ => Error::new(ErrorKind::Protocol, format!("the server answers out of order ({text})")),
+    };
+    explained.with_certainty(certainty).with_source(error)
+}
+
+fn password(text: &str) -> Error {
+    Error::config(
+        ConfigIssue::Access,
+        format!("the server does not accept the user or password in the URL ({text})"),
+    )
+}
+
+/// Some commands may not be run.
+pub(crate) fn missing_rights(commands: &str) -> Error {
+    rights(&format!("no permission to run {commands}"))
+}
+
+fn rights(text: &str) -> Error {
+    Error::config(
+        ConfigIssue::Access,
+        format!("the user lacks rights ({text}): ACL SETUSER name on >password {ACL}"),
+    )
+}
+
+fn tls(message: &'static str) -> Error {
+    Error::config(ConfigIssue::Access, message)
+}
+
+/// The answer is not what the script returns.
+pub(crate) fn unreadable(what: &str, value: &redis::Value) -> Error {
+    Error::new(
+        ErrorKind::Protocol,
+        format!(
+            "the server's answer to {what} can't be read ({value:.80?}): is it Redis or Valkey?"
+        ),
+    )
+}

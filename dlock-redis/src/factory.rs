@@ -1,0 +1,18 @@
+//! From a URL to a backend.
+
+use dlock_core::{BackendUrl, Connecting, Factory};
+
+use crate::{Redis, RedisConfig};
+
+/// All schemes and options of Redis, for a [`Registry`](dlock_core::Registry).
+pub const REDIS: Factory = Factory {
+    name: "redis",
+    schemes: RedisConfig::SCHEMES,
+    options: RedisConfig::OPTIONS,
+    connect,
+};
+
+fn connect(mut url: BackendUrl) -> Connecting {
+    let config = RedisConfig::take(&mut url);
+    Box::pin(async move { Redis::connect(config?).await })
+}

@@ -1,0 +1,312 @@
+//! The claims of this client that wait, and what is heard of them.
+//!
+//! A release makes the next claim in line the holder and sends one message to the channel of its
+//! client. The message is the grant itself: what the server wrote when. A claim whose message got
+//! lost is found out about by asking, which also keeps its place in the queue alive: one task asks
+//! for all waiting claims of this client together (see [`minder`](crate::minder)).
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    fmt,
+    time::Duration,
+};
+
+use dlock_core::{AcquireRequest, ClaimId, Clock, Error, FencingToken, Grant, Instant};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, oneshot};
+
+use crate::{keys::Bucket, reply::Place};
+
+/// The longest time until the next question, whatever the lease: how long a lost message can
+/// delay a grant.
+const LONGEST: Duration = Duration::from_secs(3);
+
+/// The waiting claims of one client.
+pub(crate) struct Inbox {
+    client: String,
+    book: Mutex<Book>,
+    /// Somebody is due earlier than before.
+    sooner: Notify,
+}
+
+#[derive(Default)]
+struct Book {
+    waiting: HashMap<ClaimId, Waiting>,
+    due: BTreeSet<(Instant, ClaimId)>,
+    closed: bool,
+}
+
+/// One claim.
+struct Waiting {
+    request: AcquireRequest,
+    /// When the last answered question was sent, and the server's time when it was answered.
+    heard: Option<(Instant, u64)>,
+    /// A grant that nobody has asked for yet.
+    grant: Option<Pushed>,
+    due: Instant,
+    listener: Option<oneshot::Sender<Result<Turn, Error>>>,
+    /// Whether it was kept alive once without a listener.
+    forsaken: bool,
+}
+
+/// What a message says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pushed {
+    token: FencingToken,
+    /// The server's time of the grant, in microseconds.
+    at: u64,
+    received: Instant,
+}
+
+/// A grant for somebody who waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Turn {
+    pub(crate) token: FencingToken,
+    /// When the lease began, or earlier.
+    pub(crate) since: Instant,
+}
+
+impl Turn {
+    pub(crate) const fn grant(self, request: &AcquireRequest) -> Grant {
+        Grant { token: self.token, tokens: request.tokens, since: self.since }
+    }
+}
+
+impl Inbox {
+    pub(crate) fn new() -> Self {
+        let client = format!("{:016x}", rand::random::<u64>());
+        Self { client, book: Mutex::default(), sooner: Notify::new() }
+    }
+
+    /// The channel of this client, or that for messages about a bucket's locks.
+    pub(crate) fn channel(&self, bucket: Option<Bucket>) -> String {
+        match bucket {
+            None => format!("dlock:i:{}", self.client),
+            Some(bucket) => format!("dlock:i:{}:{{{}}}", self.client, bucket.number()),
+        }
+    }
+
+    /// Listens for a claim that is about to be sent: its grant may be heard of before the answer.
+    pub(crate) fn expect(&self, request: &AcquireRequest) {
+        let due = Clock::Boot.now().saturating_add((request.lease / 3).min(LONGEST));
+        let mut book = self.book.lock();
+        book.remove(request.claim);
+        book.insert(Waiting {
+            request: request.clone(),
+            heard: None,
+            grant: None,
+            due,
+            listener: None,
+            forsaken: false,
+        });
+        drop(book);
+        self.sooner.notify_one();
+    }
+
+    /// The server has answered, to a question sent at this time, that the claim waits.
+    pub(crate) fn placed(&self, claim: ClaimId, sent: Instant, place: Place) {
+        let mut book = self.book.lock();
+        let Some(waiting) = book.waiting.get_mut(&claim) else { return };
+        waiting.heard = Some((sent, place.at));
+        let third = waiting.request.lease / 3;
+        let next = if place.first { place.next_end.min(third) } else { third };
+        let due = sent.saturating_add(next.clamp(Duration::from_millis(1), LONGEST));
+        book.move_to(claim, due);
+        book.settle(claim);
+        drop(book);
+        self.sooner.notify_one();
+    }
+
+    /// A grant that was heard of and that nobody listened for.
+    pub(crate) fn take(&self, claim: ClaimId) -> Option<Turn> {
+        let mut book = self.book.lock();
+        let waiting = book.waiting.get(&claim)?;
+        let turn = turn(waiting.heard?, waiting.grant?);
+        book.remove(claim);
+        Some(turn)
+    }
+
+    /// Nothing more is to be heard of a claim.
+    pub(crate) fn forget(&self, claim: ClaimId) {
+        drop(self.book.lock().remove(claim));
+    }
+
+    /// Waits for what becomes of a claim. Dropped, the claim keeps its place for one lease.
+    pub(crate) async fn listen(&self, request: &AcquireRequest) -> Result<Turn, Error> {
+        if let Some(turn) = self.take(request.claim) {
+            return Ok(turn);
+        }
+        let (sender, receiver) = oneshot::channel();
+        {
+            let mut book = self.book.lock();
+            match book.waiting.get_mut(&request.claim) {
+                Some(waiting) => {
+                    waiting.listener = Some(sender);
+                    book.settle(request.claim);
+                }
+                None => book.insert(Waiting {
+                    request: request.clone(),
+                    heard: None,
+                    grant: None,
+                    due: Clock::Boot.now(),
+                    listener: Some(sender),
+                    forsaken: false,
+                }),
+            }
+        }
+        self.sooner.notify_one();
+        // The sender goes only when somebody else asks for the same claim.
+        receiver.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// A message has come: `CLAIM TOKEN MICROSECONDS`. What can't be read is not for this version.
+    pub(crate) fn receive(&self, text: &[u8], received: Instant) {
+        let Some((claim, token, at)) = read(text) else { return };
+        let pushed = Pushed { token, at, received };
+        let mut book = self.book.lock();
+        let Some(waiting) = book.waiting.get_mut(&claim) else { return };
+        waiting.grant = Some(pushed);
+        book.settle(claim);
+    }
+
+    /// The connection was lost, and messages with it: everybody is asked about at once.
+    pub(crate) fn reconnected(&self) {
+        let now = Clock::Boot.now();
+        let mut book = self.book.lock();
+        let claims: Vec<ClaimId> = book.waiting.keys().copied().collect();
+        for claim in claims {
+            book.move_to(claim, now);
+        }
+        drop(book);
+        self.sooner.notify_one();
+    }
+
+    /// Waits until somebody is due, and takes all who are; they are due again a third of their
+    /// lease later. Nobody, once it is closed.
+    pub(crate) async fn due(&self) -> Vec<AcquireRequest> {
+        loop {
+            let next = {
+                let mut book = self.book.lock();
+                let due = book.take_due(Clock::Boot.now());
+                if !due.is_empty() || book.closed {
+                    return due;
+                }
+                book.due.first().map(|(at, _)| *at)
+            };
+            let wait = async {
+                match next {
+                    // Timers count whole milliseconds, and wake late rather than early.
+                    Some(at) => Clock::Boot.sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = wait => {}
+                () = self.sooner.notified() => {}
+            }
+        }
+    }
+
+    /// Tells who waits for a claim what has become of it. Nobody may: who asks later makes the
+    /// server be asked again.
+    pub(crate) fn tell(&self, claim: ClaimId, outcome: Result<Turn, Error>) {
+        let told = self.book.lock().remove(claim);
+        if let Some(listener) = told.and_then(|waiting| waiting.listener) {
+            // Who does not listen any more releases the claim.
+            let _ = listener.send(outcome);
+        }
+    }
+
+    /// Nobody wants to hear anything any more.
+    pub(crate) fn close(&self) {
+        self.book.lock().closed = true;
+        self.sooner.notify_one();
+    }
+}
+
+/// The error of a claim that the server does not know any more.
+pub(crate) fn gone() -> Error {
+    Error::new(
+        dlock_core::ErrorKind::NotHeld,
+        "the place in the queue ended with its lease: ask for the lock again",
+    )
+}
+
+impl Book {
+    fn insert(&mut self, waiting: Waiting) {
+        self.due.insert((waiting.due, waiting.request.claim));
+        self.waiting.insert(waiting.request.claim, waiting);
+    }
+
+    fn remove(&mut self, claim: ClaimId) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&claim)?;
+        self.due.remove(&(waiting.due, claim));
+        Some(waiting)
+    }
+
+    fn move_to(&mut self, claim: ClaimId, due: Instant) {
+        let Some(waiting) = self.waiting.get_mut(&claim) else { return };
+        self.due.remove(&(waiting.due, claim));
+        waiting.due = due;
+        self.due.insert((due, claim));
+    }
+
+    /// Hands a grant to the listener, once there are both and it is known when the lease began.
+    fn settle(&mut self, claim: ClaimId) {
+        let Some(waiting) = self.waiting.get(&claim) else { return };
+        let listens = waiting.listener.as_ref().is_some_and(|listener| !listener.is_closed());
+        let (true, Some(heard), Some(pushed)) = (listens, waiting.heard, waiting.grant) else {
+            return;
+        };
+        if let Some(listener) = self.remove(claim).and_then(|waiting| waiting.listener) {
+            // It may stop listening just now: then it releases the claim.
+            let _ = listener.send(Ok(turn(heard, pushed)));
+        }
+    }
+
+    fn take_due(&mut self, now: Instant) -> Vec<AcquireRequest> {
+        let mut taken = Vec::new();
+        let due: Vec<ClaimId> =
+            self.due.iter().take_while(|(at, _)| *at <= now).map(|(_, claim)| *claim).collect();
+        for claim in due {
+            let Some(waiting) = self.waiting.get_mut(&claim) else { continue };
+            let heard = waiting.listener.as_ref().is_some_and(|listener| !listener.is_closed());
+            if !heard && std::mem::replace(&mut waiting.forsaken, true) {
+                // Nobody wants it: its place ends with its lease.
+                self.remove(claim);
+                continue;
+            }
+            waiting.forsaken &= !heard;
+            taken.push(waiting.request.clone());
+            let again = now.saturating_add((waiting.request.lease / 3).min(LONGEST));
+            self.move_to(claim, again);
+        }
+        taken
+    }
+}
+
+/// When a lease began that the server granted at one time by its clock, where another time by its
+/// clock was that of the answer to a question sent then. The difference may be negative: a
+/// question may have been answered after the grant. Never after the message came, so that a step
+/// of the server's clock can't make it too late.
+fn turn((sent, at): (Instant, u64), pushed: Pushed) -> Turn {
+    let since = if pushed.at >= at {
+        sent.saturating_add(Duration::from_micros(pushed.at - at)).min(pushed.received)
+    } else {
+        sent.saturating_sub(Duration::from_micros(at - pushed.at))
+    };
+    Turn { token: pushed.token, since }
+}
+
+fn read(text: &[u8]) -> Option<(ClaimId, FencingToken, u64)> {
+    let mut parts = std::str::from_utf8(text).ok()?.split(' ');
+    let claim = parts.next()?.parse().ok()?;
+    let token = FencingToken::new(parts.next()?.parse().ok()?).ok()?;
+    Some((claim, token, parts.next()?.parse().ok()?))
+}
+
+impl fmt::Debug for Inbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inbox").field("waiting", &self.book.lock().waiting.len()).finish()
+    }
+}

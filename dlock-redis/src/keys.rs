@@ -1,0 +1,129 @@
+//! Where a lock lives on the server.
+//!
+//! A name has five keys, all in one hash slot whatever the name, since the first braces of a key
+//! are dlock's own:
+//!
+//! | key | type | holds | lives |
+//! |---|---|---|---|
+//! | `dlock:{B}:NAME` (H) | string | the exclusive holder: claim, mark, first token | the lease |
+//! | `dlock:{B}:NAME:f` (F) | string | the last token; `q` behind it: others may wait or share | the retention |
+//! | `dlock:{B}:NAME:q` (Q) | sorted set | waiting claims by ticket | as long as there are any |
+//! | `dlock:{B}:NAME:w` (W) | hash | claim to `weight:capacity:tokens:lease:N:channel`, where N is a waiter's deadline or a holder's token; `#` to `capacity:used` | as long as there are any |
+//! | `dlock:{B}:NAME:r` (R) | sorted set | shared holders by the end of their lease | as long as there are any |
+//!
+//! The mark in H is `:` where a release only has to delete it, `!` where others may wait or tokens
+//! come back. `B` is one of [`BUCKETS`] numbers that the name hashes to. Buckets, rather than a
+//! slot for each name, let a client of a cluster renew many locks with one command and subscribe
+//! to a bounded number of channels.
+//!
+//! **Invariant**: an F without `q`, or no F, means that nobody waits and nobody shares, so that the
+//! quiet path looks at H and F only. So F outlives all that Q, W and R hold.
+
+use dlock_core::LockName;
+
+/// How many hash tags the names are spread over. Every client of one cluster has to agree on it.
+pub(crate) const BUCKETS: u64 = 64;
+
+/// The hash tag that a name belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Bucket(u8);
+
+impl Bucket {
+    /// The bucket of a name: 64-bit FNV-1a, folded
+    /// (<http://www.isthe.com/chongo/tech/comp/fnv/>).
+    pub(crate) fn of(name: &LockName) -> Self {
+        let hash = name.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        Self(u8::try_from((hash ^ (hash >> 32)) % BUCKETS).unwrap_or_default())
+    }
+
+    /// Any bucket, for what belongs to none.
+    pub(crate) const ANY: Self = Self(0);
+
+    /// The number between the braces.
+    pub(crate) const fn number(self) -> u8 {
+        self.0
+    }
+}
+
+/// The keys of a name: H, F, Q, W and R.
+#[derive(Clone, Debug)]
+pub(crate) struct Keys {
+    /// All five, one behind the other.
+    text: String,
+    /// How long H is; the others have two bytes more.
+    base: usize,
+    bucket: Bucket,
+}
+
+impl Keys {
+    /// How many keys a name has.
+    pub(crate) const COUNT: usize = 5;
+
+    pub(crate) fn of(name: &LockName) -> Self {
+        let bucket = Bucket::of(name);
+        let base = format!("dlock:{{{}}}:{name}", bucket.number());
+        let mut text = String::with_capacity(5 * base.len() + 8);
+        for suffix in ["", ":f", ":q", ":w", ":r"] {
+            text.push_str(&base);
+            text.push_str(suffix);
+        }
+        Self { text, base: base.len(), bucket }
+    }
+
+    pub(crate) const fn bucket(&self) -> Bucket {
+        self.bucket
+    }
+
+    /// H, the exclusive holder's.
+    pub(crate) fn holder(&self) -> &str {
+        &self.text[..self.base]
+    }
+
+    /// F, the last token's.
+    pub(crate) fn token(&self) -> &str {
+        &self.text[self.base..2 * self.base + 2]
+    }
+
+    /// H, F, Q, W and R, in the order in which scripts take them.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &str> {
+        let (holder, rest) = self.text.split_at(self.base);
+        let long = self.base + 2;
+        std::iter::once(holder).chain((0..4).map(move |i| &rest[i * long..(i + 1) * long]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn keys(name: &str) -> Vec<String> {
+        let keys = Keys::of(&LockName::new(name).unwrap());
+        keys.all().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn all_keys_have_one_hash_tag_whatever_the_name() {
+        for name in ["a", "{}", "}{", "{a}b}", "}", "{", "a{b}c", "stock/42"] {
+            let tags: BTreeSet<String> = keys(name)
+                .iter()
+                .map(|key| {
+                    let (_, rest) = key.split_once('{').unwrap();
+                    rest.split_once('}').unwrap().0.to_owned()
+                })
+                .collect();
+            assert_eq!(tags.len(), 1, "{name}");
+            assert!(tags.iter().all(|tag| tag.parse::<u64>().unwrap() < BUCKETS), "{name}");
+        }
+    }
+
+    /// Other versions have to find the same keys.
+    #[test]
+    fn buckets_do_not_change() {
+        let of = |name: &str| Bucket::of(&LockName::new(name).unwrap()).number();
+        assert_eq!([of("a"), of("stock/42"), of("{}")], [0, 0, 0]);
+    }
+}

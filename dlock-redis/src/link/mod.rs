@@ -1,0 +1,126 @@
+//! The way to the servers: one connection for all commands and one push path, kept up.
+//!
+//! | link | leads to |
+//! |---|---|
+//! | [`node`] | one server, or the master that [`sentinel`]s name; connects anew by itself |
+//! | [`cluster`] | the nodes of a cluster, by the driver's own connection |
+//!
+//! A link sends one command once. What to do about an error is said in [`store`](crate::store).
+
+pub(crate) mod cluster;
+pub(crate) mod facts;
+pub(crate) mod node;
+mod open;
+mod sentinel;
+mod tls;
+
+use std::{sync::Arc, time::Duration};
+
+use dlock_core::{Clock, Error, Instant};
+use redis::{Cmd, Pipeline, PushInfo, PushKind, RedisResult, Value};
+
+use self::{cluster::ClusterLink, facts::Facts, node::NodeLink};
+use crate::{
+    config::{RedisConfig, Topology},
+    inbox::Inbox,
+    keys::Bucket,
+};
+
+/// A way to the servers of one store.
+#[derive(Debug)]
+pub(crate) enum Link {
+    Node(NodeLink),
+    Cluster(ClusterLink),
+}
+
+impl Link {
+    /// Connects. With an inbox, it also brings the messages for it.
+    pub(crate) async fn open(
+        config: &RedisConfig,
+        inbox: Option<Arc<Inbox>>,
+    ) -> Result<Self, Error> {
+        match config.topology {
+            Topology::Cluster => ClusterLink::open(config, inbox).await.map(Self::Cluster),
+            _ => NodeLink::open(config, inbox).await.map(Self::Node),
+        }
+    }
+
+    /// Sends a command to the server of its keys.
+    pub(crate) async fn send(&self, command: &Cmd) -> RedisResult<Value> {
+        match self {
+            Self::Node(link) => link.send(command).await,
+            Self::Cluster(link) => link.send(command).await,
+        }
+    }
+
+    /// Sends commands back to back, the first of which has a key; errors stand among the answers.
+    pub(crate) async fn send_all(&self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
+        match self {
+            Self::Node(link) => link.send_all(commands).await,
+            Self::Cluster(link) => link.send_all(commands).await,
+        }
+    }
+
+    /// Says that the server at the other end is not the right one any more.
+    pub(crate) fn give_up(&self) {
+        match self {
+            Self::Node(link) => link.give_up(),
+            // It finds out from the nodes where the slots are.
+            Self::Cluster(_) => {}
+        }
+    }
+
+    /// Which connection this is: another number after each loss. `None` where commands may reach
+    /// another server without being told.
+    pub(crate) fn epoch(&self) -> Option<u64> {
+        match self {
+            Self::Node(link) => link.epoch(),
+            Self::Cluster(_) => None,
+        }
+    }
+
+    /// The channel on which messages about locks of this bucket arrive; `None` while there is no
+    /// way for them.
+    pub(crate) async fn channel(&self, bucket: Bucket) -> Option<String> {
+        match self {
+            Self::Node(link) => link.channel(),
+            Self::Cluster(link) => link.channel(bucket).await,
+        }
+    }
+
+    /// Whether messages can be had.
+    pub(crate) fn has_push(&self) -> bool {
+        match self {
+            Self::Node(link) => link.channel().is_some(),
+            Self::Cluster(link) => link.facts().has_sharded_push(),
+        }
+    }
+
+    /// What is known of the server.
+    pub(crate) fn facts(&self) -> Facts {
+        match self {
+            Self::Node(link) => link.facts(),
+            Self::Cluster(link) => link.facts(),
+        }
+    }
+
+    /// How long nothing may be granted yet, because the server started a short while ago.
+    pub(crate) fn guarded_for(&self, guard: Duration) -> Duration {
+        if guard.is_zero() {
+            return Duration::ZERO;
+        }
+        self.facts().guarded_until(guard).since(Clock::Boot.now())
+    }
+}
+
+/// What a connection pushes: hands messages to the inbox; whether the connection is gone.
+fn receive(info: PushInfo, inbox: Option<&Inbox>, now: Instant) -> bool {
+    match (info.kind, info.data.as_slice(), inbox) {
+        (PushKind::Disconnection, ..) => return true,
+        (PushKind::Message | PushKind::SMessage, [_, Value::BulkString(text)], Some(inbox)) => {
+            inbox.receive(text, now);
+        }
+        _ => {}
+    }
+    false
+}

@@ -1,0 +1,64 @@
+//! What TLS needs: the authorities' certificates, and perhaps the client's own.
+
+use redis::{Client, ConnectionInfo, RedisResult, cluster::ClusterClientBuilder};
+
+use crate::config::Tls;
+
+/// A client whose connections are encrypted if TLS is asked for.
+#[cfg(feature = "tls")]
+pub(super) fn client(info: ConnectionInfo, tls: Option<&Tls>) -> RedisResult<Client> {
+    match tls {
+        Some(tls) => Client::build_with_tls(info, certificates(tls)?),
+        None => Client::open(info),
+    }
+}
+
+/// With what TLS needs, if it is asked for.
+#[cfg(feature = "tls")]
+pub(super) fn cluster(
+    builder: ClusterClientBuilder,
+    tls: Option<&Tls>,
+) -> RedisResult<ClusterClientBuilder> {
+    Ok(match tls {
+        Some(tls) => builder.certs(certificates(tls)?),
+        None => builder,
+    })
+}
+
+#[cfg(feature = "tls")]
+fn certificates(tls: &Tls) -> RedisResult<redis::TlsCertificates> {
+    let read = |path: &std::path::Path| std::fs::read(path);
+    provide_cryptography();
+    let client_tls = match &tls.certificate {
+        Some((certificate, key)) => {
+            Some(redis::ClientTlsConfig { client_cert: read(certificate)?, client_key: read(key)? })
+        }
+        None => None,
+    };
+    let root_cert = tls.authorities.as_deref().map(read).transpose()?;
+    Ok(redis::TlsCertificates { client_tls, root_cert })
+}
+
+/// The TLS library asks the process for its cryptography; an application's choice stays.
+#[cfg(feature = "tls")]
+fn provide_cryptography() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Another thread may have been faster.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+}
+
+// Without the feature, the configuration refuses TLS.
+
+#[cfg(not(feature = "tls"))]
+pub(super) fn client(info: ConnectionInfo, _: Option<&Tls>) -> RedisResult<Client> {
+    Client::open(info)
+}
+
+#[cfg(not(feature = "tls"))]
+pub(super) fn cluster(
+    builder: ClusterClientBuilder,
+    _: Option<&Tls>,
+) -> RedisResult<ClusterClientBuilder> {
+    Ok(builder)
+}

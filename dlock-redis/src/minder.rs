@@ -1,0 +1,60 @@
+//! Asking for the claims that wait: it keeps their places alive, and finds grants whose message
+//! got lost.
+
+use std::sync::{Arc, Weak};
+
+use dlock_core::{AcquireRequest, Clock, Error};
+use futures_util::{StreamExt, stream::FuturesUnordered};
+
+use crate::{
+    inbox::{Inbox, Turn, gone},
+    reply::Standing,
+    store::Store,
+};
+
+/// How many claims are asked about with one command.
+pub(crate) const BATCH: usize = 100;
+
+/// Asks for as long as the store is there.
+pub(crate) async fn mind(store: Weak<Store>, inbox: Arc<Inbox>) {
+    let mut asking = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            due = inbox.due() => {
+                let Some(store) = store.upgrade() else { return };
+                for batch in store.batches(due, |request| &request.name, BATCH) {
+                    let (store, inbox) = (Arc::clone(&store), Arc::clone(&inbox));
+                    asking.push(async move { ask(&store, &inbox, &batch).await });
+                }
+            }
+            Some(()) = asking.next(), if !asking.is_empty() => {}
+        }
+    }
+}
+
+async fn ask(store: &Store, inbox: &Inbox, batch: &[AcquireRequest]) {
+    let sent = Clock::Boot.now();
+    match store.keep(batch.iter().map(|r| (r.claim, &r.name, r.mode, r.lease))).await {
+        Ok(standings) => {
+            for (request, standing) in batch.iter().zip(standings) {
+                match standing {
+                    Standing::Held { token, .. } => {
+                        inbox.tell(request.claim, Ok(Turn { token, since: sent }));
+                    }
+                    Standing::Waits(place) => {
+                        inbox.placed(request.claim, sent, place);
+                    }
+                    _ => inbox.tell(request.claim, Err(gone())),
+                }
+            }
+        }
+        Err(error) => tell_all(inbox, batch, &error),
+    }
+}
+
+/// The core asks again, for as long as the caller has patience.
+fn tell_all(inbox: &Inbox, batch: &[AcquireRequest], error: &Error) {
+    for request in batch {
+        inbox.tell(request.claim, Err(error.clone()));
+    }
+}

@@ -1,0 +1,225 @@
+//! The lock that everybody knows: `SET NAME claim NX PX lease`, and a compare-and-delete script.
+//!
+//! See <https://redis.io/docs/latest/commands/set/>. The key is the lock's name, as it is, and its
+//! value is the claim in 32 hexadecimal digits, so that other programs can read it, respect it, and
+//! hold it with a value of their own. There is one kind of lock, nobody queues, and tokens mean
+//! nothing: two grants are told apart by the server's clock only.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use dlock_core::{
+    AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, ClaimId, ClaimState, Clock, Error,
+    ErrorKind, FencingToken, Grant, Guarantees, LockName, LockState, Mode, Queue, Released,
+    Renewal, Renewed, Scope,
+};
+use redis::Value;
+
+use crate::{
+    config::RedisConfig,
+    error::{explain, unreadable},
+    poll::Pace,
+    reply::{integers, millis},
+    scripts::Scripts,
+    session::Session,
+};
+
+/// One server, as one client sees it.
+pub(crate) struct Plain(Arc<Shared>);
+
+struct Shared {
+    session: Session,
+    scripts: Scripts,
+}
+
+impl Plain {
+    pub(crate) async fn connect(config: RedisConfig) -> Result<Arc<Self>, Error> {
+        let session = Session::open(&config, None).await?;
+        Ok(Arc::new(Self(Arc::new(Shared { session, scripts: Scripts::new() }))))
+    }
+}
+
+impl Shared {
+    async fn acquire(&self, request: &AcquireRequest) -> Result<Acquired, Error> {
+        if request.mode != Mode::Exclusive {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "the plain form (dlock.plain) is for the mutex only: leave it away for readers and \
+                 permits",
+            ));
+        }
+        self.session.check_guard()?;
+        let claim = request.claim.to_string();
+        let mut commands = redis::pipe();
+        commands
+            .cmd("SET")
+            .arg(request.name.as_str())
+            .arg(&claim)
+            .arg("NX")
+            .arg("PX")
+            .arg(millis(request.lease))
+            .cmd("GET")
+            .arg(request.name.as_str())
+            .cmd("TIME");
+        let sent = Clock::Boot.now();
+        let answers = self.session.run_all(&commands).await?;
+        let [set, get, time] = answers.as_slice() else {
+            return Err(unreadable("SET, GET and TIME", &Value::Array(answers)));
+        };
+        let mine = matches!(get, Value::BulkString(value) if value.as_slice() == claim.as_bytes());
+        if !mine {
+            return match (set, get) {
+                // Its lease has ended between the two.
+                (Value::Okay, _) | (Value::Nil, Value::Nil) => Ok(Acquired::Busy),
+                (Value::Nil, Value::BulkString(_)) => Ok(Acquired::Busy),
+                (_, Value::ServerError(error)) | (Value::ServerError(error), _) => {
+                    Err(explain(error.clone().into()))
+                }
+                _ => Err(unreadable("SET and GET", get)),
+            };
+        }
+        // An earlier sending took it: its lease starts anew.
+        if *set != Value::Okay && !self.renew_one(request).await? {
+            return Ok(Acquired::Busy);
+        }
+        let token = micros(time).and_then(|at| FencingToken::new(at).ok());
+        let token = token.ok_or_else(|| unreadable("TIME", time))?;
+        Ok(Acquired::Granted(Grant { token, tokens: request.tokens, since: sent }))
+    }
+
+    async fn renew_one(&self, request: &AcquireRequest) -> Result<bool, Error> {
+        let claims = [(request.claim, &request.name, request.lease)];
+        Ok(self.renew(&claims).await?.is_empty())
+    }
+
+    async fn renew(&self, claims: &[(ClaimId, &LockName, Duration)]) -> Result<Vec<i64>, Error> {
+        let mut call = self.scripts.renew.on(claims.len());
+        for (_, name, _) in claims {
+            call = call.arg(name.as_str());
+        }
+        for (claim, _, lease) in claims {
+            call = call.arg(claim.to_string()).arg(millis(*lease));
+        }
+        let answer = self.session.run(&call).await?;
+        integers(&answer).ok_or_else(|| unreadable("a renewal", &answer))
+    }
+
+    async fn release(&self, claim: &Claim) -> Result<Released, Error> {
+        let call =
+            self.scripts.release_plain.on(1).arg(claim.name.as_str()).arg(claim.id.to_string());
+        match self.session.run(&call).await? {
+            Value::Int(1) => Ok(Released::Released),
+            Value::Int(0) => Ok(Released::AlreadyLost),
+            other => Err(unreadable("a release", &other)),
+        }
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
+        let mut commands = redis::pipe();
+        commands.cmd("GET").arg(name.as_str()).cmd("PTTL").arg(name.as_str());
+        let answers = self.session.run_all(&commands).await?;
+        match answers.as_slice() {
+            [Value::Nil, _] => Ok(LockState::default()),
+            [Value::BulkString(value), Value::Int(left)] => {
+                // Another program's value is no claim of dlock's.
+                let claim = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+                let remaining = match u64::try_from(*left) {
+                    Ok(left) => Duration::from_millis(left),
+                    Err(_) => Duration::MAX,
+                };
+                let holder = ClaimState {
+                    claim: claim.unwrap_or(ClaimId::from_bits(0)),
+                    mode: Mode::Exclusive,
+                    token: None,
+                    remaining,
+                };
+                Ok(LockState::new(vec![holder], Vec::new(), None))
+            }
+            _ => Err(unreadable("GET and PTTL", &Value::Array(answers))),
+        }
+    }
+
+    fn named(&self, error: Error, verb: &'static str, name: &LockName) -> Error {
+        error.during(verb).with_lock(name).with_store(self.session.store())
+    }
+}
+
+#[async_trait]
+impl Backend for Plain {
+    fn store(&self) -> &str {
+        self.0.session.store()
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        Guarantees::WEAKEST.with_exclusion(self.0.session.exclusion()).with_scope(Scope::Network)
+    }
+
+    fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
+        let (shared, request) = (Arc::clone(&self.0), request.clone());
+        Answer::later(async move {
+            match shared.acquire(&request).await {
+                Ok(Acquired::Busy) if request.queue == Queue::Enqueue => Ok(Acquired::Queued),
+                Ok(answer) => Ok(answer),
+                Err(error) => Err(shared.named(error, "acquire", &request.name)),
+            }
+        })
+    }
+
+    async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
+        let mut pace = Pace::default();
+        loop {
+            match self.0.acquire(request).await {
+                Ok(Acquired::Granted(grant)) => return Ok(grant),
+                Ok(_) => pace.pause(request.lease).await,
+                // The caller may go on with the same claim, which this may have taken.
+                Err(error) => {
+                    let error = error.with_certainty(Certainty::Unknown);
+                    return Err(self.0.named(error, "acquire", &request.name));
+                }
+            }
+        }
+    }
+
+    async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+        let claims: Vec<_> =
+            renewals.iter().map(|r| (r.claim.id, &r.claim.name, r.lease)).collect();
+        let gone = self.0.renew(&claims).await;
+        let gone = gone.map_err(|e| e.during("renew").with_store(self.0.session.store()))?;
+        let mut answers = vec![Renewed::Kept; renewals.len()];
+        for at in gone {
+            if let Some(answer) = usize::try_from(at - 1).ok().and_then(|at| answers.get_mut(at)) {
+                *answer = Renewed::Lost;
+            }
+        }
+        Ok(answers)
+    }
+
+    fn release(&self, claim: &Claim) -> Answer<Released> {
+        let (shared, claim) = (Arc::clone(&self.0), claim.clone());
+        Answer::later(async move {
+            let released = shared.release(&claim).await;
+            released.map_err(|error| shared.named(error, "release", &claim.name))
+        })
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
+        let state = self.0.inspect(name).await;
+        state.map_err(|error| self.0.named(error, "inspect", name))
+    }
+}
+
+/// The answer to `TIME`, in microseconds.
+fn micros(time: &Value) -> Option<u64> {
+    let Value::Array(parts) = time else { return None };
+    let part = |at: usize| match parts.get(at) {
+        Some(Value::BulkString(text)) => std::str::from_utf8(text).ok()?.parse::<u64>().ok(),
+        _ => None,
+    };
+    part(0)?.checked_mul(1_000_000)?.checked_add(part(1)?)
+}
+
+impl fmt::Debug for Plain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Plain").field("store", &self.0.session.store()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,127 @@
+//! What the scripts answer.
+
+use dlock_core::{ClaimId, ClaimState, Error, FencingToken, LockState, Mode, Queue};
+use redis::Value;
+use std::time::Duration;
+
+use crate::error::unreadable;
+
+/// How a claim stands on the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It holds the lock by this token; `spare` tells that more were reserved for later.
+    Held { token: FencingToken, spare: bool },
+    /// It waits.
+    Waits(Place),
+    /// It does not want to wait.
+    Busy,
+    /// Others use the lock with this capacity.
+    Conflict(u32),
+    /// The server does not know it.
+    Gone,
+}
+
+impl Standing {
+    /// Whether the server knows the claim.
+    pub(crate) const fn is_there(self) -> bool {
+        matches!(self, Self::Held { .. } | Self::Waits(_))
+    }
+}
+
+/// Where a claim waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Whether nobody waits before it.
+    pub(crate) first: bool,
+    /// When the first of the holders' leases ends, from the answer on.
+    pub(crate) next_end: Duration,
+    /// The server's clock, in microseconds.
+    pub(crate) at: u64,
+}
+
+/// Reads the answer to ACQUIRE, or one of the answers to ACQUIRE_ALL and KEEP.
+pub(crate) fn standing(value: &Value) -> Result<Standing, Error> {
+    let bad = || unreadable("a script", value);
+    let token = |value: i64| {
+        u64::try_from(value).ok().and_then(|token| FencingToken::new(token).ok()).ok_or_else(bad)
+    };
+    if let Value::Int(value) = value {
+        return Ok(Standing::Held { token: token(*value)?, spare: true });
+    }
+    let numbers = integers(value).ok_or_else(bad)?;
+    match numbers.as_slice() {
+        [0] => Ok(Standing::Gone),
+        [1, value] => Ok(Standing::Held { token: token(*value)?, spare: false }),
+        [2, place, next_end, at] => Ok(Standing::Waits(Place {
+            first: *place == 1,
+            next_end: Duration::from_millis(u64::try_from(*next_end).unwrap_or(0)),
+            at: u64::try_from(*at).map_err(|_| bad())?,
+        })),
+        [3] => Ok(Standing::Busy),
+        [4, capacity] => Ok(Standing::Conflict(u32::try_from(*capacity).map_err(|_| bad())?)),
+        _ => Err(bad()),
+    }
+}
+
+/// Reads a list of answers.
+pub(crate) fn standings(value: &Value) -> Result<Vec<Standing>, Error> {
+    match value {
+        Value::Array(values) => values.iter().map(standing).collect(),
+        _ => Err(unreadable("a script", value)),
+    }
+}
+
+/// Reads a list of integers.
+pub(crate) fn integers(value: &Value) -> Option<Vec<i64>> {
+    let Value::Array(values) = value else { return None };
+    values.iter().map(|value| if let Value::Int(i) = value { Some(*i) } else { None }).collect()
+}
+
+/// Reads the answer to INSPECT.
+pub(crate) fn state(value: &Value) -> Result<LockState, Error> {
+    read_state(value).ok_or_else(|| unreadable("inspect", value))
+}
+
+fn read_state(value: &Value) -> Option<LockState> {
+    let Value::Array(parts) = value else { return None };
+    let [Value::Int(last), Value::Array(claims)] = parts.as_slice() else { return None };
+    let (mut holders, mut waiters) = (Vec::new(), Vec::new());
+    for claim in claims.chunks(5) {
+        let [Value::BulkString(id), weight, capacity, token, left] = claim else { return None };
+        let claim: ClaimId = std::str::from_utf8(id).ok()?.parse().ok()?;
+        let token = FencingToken::new(number(token)?).ok();
+        let (weight, capacity) = (number(weight)?, number(capacity)?);
+        let mode = Mode::from_weight(u32::try_from(weight).ok()?, u32::try_from(capacity).ok()?);
+        // Without the millisecond that was put on top: see `millis`.
+        let remaining = Duration::from_micros(number(left)?).saturating_sub(TICK);
+        let state = ClaimState { claim, mode, token, remaining };
+        if token.is_some() { holders.push(state) } else { waiters.push(state) }
+    }
+    holders.sort_by_key(|holder| holder.token);
+    let last = FencingToken::new(u64::try_from(*last).ok()?).ok();
+    Some(LockState::new(holders, waiters, last))
+}
+
+fn number(value: &Value) -> Option<u64> {
+    match value {
+        Value::Int(value) => u64::try_from(*value).ok(),
+        _ => None,
+    }
+}
+
+/// What is put on top of a lease, so that none ends early whatever the server's version takes for
+/// the time of a command.
+const TICK: Duration = Duration::from_millis(1);
+
+/// A lease as the server takes it, in milliseconds: rounded up, and a tick longer.
+pub(crate) fn millis(lease: Duration) -> u64 {
+    u64::try_from((lease + TICK).as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
+}
+
+/// `1` for a claim that does not wait.
+pub(crate) const fn tries(queue: Queue) -> &'static str {
+    match queue {
+        Queue::FailIfBusy => "1",
+        _ => "0",
+    }
+}

@@ -1,0 +1,112 @@
+//! The scripts, one for each verb. What they take and answer stands at the head of each file.
+
+use redis::{Cmd, ToRedisArgs};
+
+use crate::keys::Keys;
+
+/// A Lua script and the digest by which the server caches it.
+#[derive(Debug)]
+pub(crate) struct Script {
+    text: String,
+    digest: String,
+}
+
+/// All scripts.
+#[derive(Debug)]
+pub(crate) struct Scripts {
+    pub(crate) acquire: Script,
+    pub(crate) acquire_all: Script,
+    pub(crate) release: Script,
+    pub(crate) release_plain: Script,
+    pub(crate) renew: Script,
+    pub(crate) keep: Script,
+    pub(crate) inspect: Script,
+    pub(crate) raise: Script,
+    pub(crate) probe: Script,
+}
+
+impl Scripts {
+    pub(crate) fn new() -> Self {
+        const LOCK: &str = include_str!("scripts/lock.lua");
+        let whole = |text: &str| Script::new(text.replace("--%lock\n", LOCK));
+        Self {
+            acquire: Script::new(format!(
+                "{}{LOCK}{}",
+                include_str!("scripts/quick.lua"),
+                include_str!("scripts/acquire.lua")
+            )),
+            acquire_all: whole(include_str!("scripts/acquire_all.lua")),
+            release: whole(include_str!("scripts/release.lua")),
+            release_plain: whole(include_str!("scripts/release_plain.lua")),
+            renew: whole(include_str!("scripts/renew.lua")),
+            keep: whole(include_str!("scripts/keep.lua")),
+            inspect: whole(include_str!("scripts/inspect.lua")),
+            raise: whole(include_str!("scripts/raise.lua")),
+            probe: whole(include_str!("scripts/probe.lua")),
+        }
+    }
+}
+
+impl Script {
+    fn new(text: String) -> Self {
+        // Comments and indentation would be sent and compared with every EVAL.
+        let text: Vec<&str> = text
+            .lines()
+            .map(|line| line.split("--").next().unwrap_or_default().trim())
+            .filter(|line| !line.is_empty())
+            .collect();
+        let text = text.join("\n");
+        let digest = sha1_smol::Sha1::from(&text).hexdigest();
+        Self { text, digest }
+    }
+
+    /// The call of this script by its digest, with so many keys.
+    pub(crate) fn on(&self, keys: usize) -> Call<'_> {
+        let mut command = Cmd::new();
+        command.arg("EVALSHA").arg(&self.digest).arg(keys);
+        Call { script: self, command }
+    }
+}
+
+/// A script with its keys and arguments.
+///
+/// The crate's own type loads a script on every master of a cluster when one does not know it,
+/// and fails when one of them is down; this sends the text to where the keys are.
+#[derive(Clone, Debug)]
+pub(crate) struct Call<'a> {
+    script: &'a Script,
+    command: Cmd,
+}
+
+impl Call<'_> {
+    /// All five keys of a name.
+    pub(crate) fn keys(mut self, keys: &Keys) -> Self {
+        for key in keys.all() {
+            self.command.arg(key);
+        }
+        self
+    }
+
+    /// One key, or one argument.
+    pub(crate) fn arg(mut self, argument: impl ToRedisArgs) -> Self {
+        self.command.arg(argument);
+        self
+    }
+
+    /// The call by digest.
+    pub(crate) fn by_digest(&self) -> &Cmd {
+        &self.command
+    }
+
+    /// The call with the text, for a server that does not know the digest.
+    pub(crate) fn by_text(&self) -> Cmd {
+        let mut command = Cmd::new();
+        command.arg("EVAL").arg(&self.script.text);
+        for argument in self.command.args_iter().skip(2) {
+            if let redis::Arg::Simple(argument) = argument {
+                command.arg(argument);
+            }
+        }
+        command
+    }
+}

@@ -1,0 +1,19 @@
+-- ACQUIRE of several names at one point of the server's order. All keys are of one slot.
+--
+-- KEYS   H F Q W R of each name
+-- ARGV   1 retention of F, ms
+--        then for each name: claim, lease (ms), weight, capacity, tokens, 1 or 0 (leave or wait),
+--        channel of the client
+-- RETURN for each name what ACQUIRE returns, never an integer
+local ret=ARGV[1]+0
+local T=redis.call('TIME')
+local us=T[1]*1000000+T[2]
+local clock=us
+--%lock
+local answers={}
+for i=0,#KEYS/5-1 do
+  local a=2+7*i
+  answers[i+1]=acquire(5*i+1,ARGV[a],ARGV[a+1]+0,ARGV[a+2]+0,ARGV[a+3]+0,ARGV[a+4]+0,
+    ARGV[a+5]=='1',ARGV[a+6])
+end
+return answers

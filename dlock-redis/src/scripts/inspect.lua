@@ -1,0 +1,37 @@
+-- INSPECT: who holds a name and who waits. Writes nothing.
+--
+-- KEYS   H F Q W R of the name
+-- RETURN {last token, {claim, weight, capacity, token (0: it waits), us left, ...}}, the waiters
+--        last and in order
+local T=redis.call('TIME')
+local us=T[1]*1000000+T[2]
+local H,F,Q,W,R=KEYS[1],KEYS[2],KEYS[3],KEYS[4],KEYS[5]
+local out,last={},0
+local function add(id,weight,cap,token,left)
+  local n=#out
+  out[n+1],out[n+2],out[n+3],out[n+4],out[n+5]=id,weight+0,cap+0,token+0,left
+  if token+0>last then last=token+0 end
+end
+local o=redis.call('GET',H)
+if o then
+  local id,token=string.match(o,'^(%x+)[:!](%d+)$')
+  if not id then return redis.error_reply('DLOCK the key '..H..' is not of dlock') end
+  add(id,1073741824,1073741824,token,redis.call('PTTL',H)*1000)
+end
+local f=redis.call('GET',F)
+if f then
+  local t,q=string.match(f,'^(%d+)(q?)$')
+  if not t then return redis.error_reply('DLOCK the key '..F..' is not of dlock') end
+  if t+0>last then last=t+0 end
+  if q=='q' then
+    for _,key in ipairs({R,Q}) do
+      local list=redis.call('ZRANGE',key,0,-1,'WITHSCORES')
+      for i=1,#list,2 do
+        local w,c,_,_,n=string.match(redis.call('HGET',W,list[i]) or '','^(%d+):(%d+):(%d+):(%d+):(%d+):')
+        if w and key==R and list[i+1]-us>0 then add(list[i],w,c,n,list[i+1]-us) end
+        if w and key==Q and n-us>0 then add(list[i],w,c,0,n-us) end
+      end
+    end
+  end
+end
+return {last,out}

@@ -1,0 +1,52 @@
+-- KEEP: starts leases anew, of holders, perhaps in a weaker mode, and of waiters; says how each
+-- claim stands. All keys are of one slot.
+--
+-- KEYS   H F Q W R of each claim's name
+-- ARGV   1 retention of F, ms
+--        then for each claim: claim, lease (ms), weight, capacity
+-- RETURN for each claim {1, token} held; {2, place, ms to the next lease that ends, us} waiting;
+--        {0} gone
+local ret=ARGV[1]+0
+local T=redis.call('TIME')
+local us=T[1]*1000000+T[2]
+local clock=us
+--%lock
+local function weaken(s,id,weight,cap,lease)
+  if s.owner==id then
+    if weight>=WHOLE then return end
+    call('DEL',s.H)
+    s.owner=nil
+    call('ZADD',s.R,num(us+lease*1000),id)
+    s.used,s.cap=weight,cap
+  else
+    local held=call('HGET',s.W,id)
+    local before=string.match(held,'^(%d+):')+0
+    if weight>=before then return end
+    s.used=s.used-before+weight
+  end
+  call('HSET',s.W,id,string.format('%d:%d:1:%d:%.0f:',weight,cap,lease,s.kept))
+  -- Whoever looks at F must see that there are shared holders.
+  s.dirty,s.flag=true,true
+end
+local answers={}
+for i=0,#KEYS/5-1 do
+  local a=2+4*i
+  local id,lease,weight,cap=ARGV[a],ARGV[a+1]+0,ARGV[a+2]+0,ARGV[a+3]+0
+  local s=open(5*i+1)
+  local token=hold(s,id,lease)
+  local waits
+  if token then
+    s.kept=token
+    if lease>s.need then s.need=lease end
+    weaken(s,id,weight,cap,lease)
+    promote(s)
+  else
+    waits=stay(s,id,lease,true)
+    token=promote(s,id)
+  end
+  close(s)
+  if token then answers[i+1]={1,token}
+  elseif waits then answers[i+1]=standing(s,id)
+  else answers[i+1]={0} end
+end
+return answers

@@ -1,0 +1,230 @@
+-- The rules of a lock over its five keys: the longest prefix of the queue that fits holds it.
+--
+-- Needs us (the server's clock), clock (where tokens start) and ret (retention of F, ms).
+-- Reads come before writes, so that a key of a wrong type in the way changes nothing.
+local call=redis.call
+local unpack=unpack or table.unpack
+local WHOLE=1073741824
+local WAITS='^(%d+):(%d+):(%d+):(%d+):(%d+):(.*)$'
+
+local function num(n) return string.format('%.0f',n) end
+
+-- The state of the name whose keys begin at k, without the shared holders whose lease has ended.
+local function open(k)
+  local s={H=KEYS[k],F=KEYS[k+1],Q=KEYS[k+2],W=KEYS[k+3],R=KEYS[k+4],t=0,used=0,need=0}
+  local f=call('GET',s.F)
+  if f then
+    local t,q=string.match(f,'^(%d+)(q?)$')
+    if not t then error('DLOCK the key '..s.F..' is not of dlock',0) end
+    s.t,s.flag=t+0,q=='q'
+  end
+  s.was=f
+  local o=call('GET',s.H)
+  if o then
+    local owner,token=string.match(o,'^(%x+)[:!](%d+)$')
+    if not owner then error('DLOCK the key '..s.H..' is not of dlock',0) end
+    s.owner,s.token,s.quiet=owner,token+0,string.byte(o,33)==58
+  end
+  if s.flag then
+    call('ZCARD',s.Q)
+    local m=call('HGET',s.W,'#')
+    if m then
+      local cap,used=string.match(m,'^(%d+):(%d+)$')
+      s.cap,s.used=cap+0,used+0
+    end
+    local ended=call('ZRANGEBYSCORE',s.R,'-inf',num(us))
+    for _,h in ipairs(ended) do
+      local w=string.match(call('HGET',s.W,h) or '0:','^(%d+):')
+      call('ZREM',s.R,h)
+      call('HDEL',s.W,h)
+      s.used,s.dirty=s.used-w,true
+    end
+  end
+  return s
+end
+
+-- Gives the lock to a claim. H is marked with ! where its release has more to do than to delete it.
+local function grant(s,id,weight,cap,block,lease,mark)
+  local token=s.t+1
+  if clock>token then token=clock end
+  s.t=token+block-1
+  if weight==WHOLE then
+    call('SET',s.H,id..mark..num(token),'PX',num(lease))
+    s.owner,s.token,s.quiet=id,token,mark==':'
+  else
+    call('ZADD',s.R,num(us+lease*1000),id)
+    call('HSET',s.W,id,string.format('%d:%d:%d:%d:%.0f:',weight,cap,block,lease,token))
+    s.used,s.cap,s.dirty,s.shared=s.used+weight,cap,true,true
+  end
+  if lease>s.need then s.need=lease end
+  return token
+end
+
+local function fits(s,weight,cap)
+  if s.owner then return false end
+  return s.used+weight<=cap
+end
+
+-- Grants the longest prefix of the queue that fits, and tells the granted. The dead leave the
+-- queue; who can't be reached right now keeps its place and is passed over. The token of `me`, if
+-- it is among them; nobody publishes to the caller.
+local function promote(s,me)
+  local mine,back
+  s.blocked,s.waiting=false,false
+  if not s.flag then return nil end
+  while not (back and #back>=256) do
+    if s.owner then
+      s.blocked=call('EXISTS',s.Q)==1
+      break
+    end
+    local e=call('ZPOPMIN',s.Q)
+    local wid=e[1]
+    if not wid then break end
+    local weight,cap,block,lease,deadline,inbox=string.match(call('HGET',s.W,wid) or '',WAITS)
+    if not weight or deadline+0<=us then
+      call('HDEL',s.W,wid)
+    else
+      weight,cap,block,lease=weight+0,cap+0,block+0,lease+0
+      s.queue_cap=cap
+      if not fits(s,weight,cap) then
+        back=back or {}
+        back[#back+1]=e[2] back[#back+1]=wid
+        s.blocked=true
+        break
+      end
+      local token=s.t+1
+      if clock>token then token=clock end
+      local reached=1
+      if wid~=me and inbox~='' then
+        local say=string.find(inbox,'{',1,true) and 'SPUBLISH' or 'PUBLISH'
+        reached=call(say,inbox,string.format('%s %.0f %.0f',wid,token,us))
+      end
+      if reached==0 then
+        back=back or {}
+        back[#back+1]=e[2] back[#back+1]=wid
+      else
+        call('HDEL',s.W,wid)
+        grant(s,wid,weight,cap,block,lease,'!')
+        if wid==me then mine=token end
+      end
+    end
+  end
+  if back then call('ZADD',s.Q,unpack(back)) end
+  s.waiting=s.blocked or back~=nil
+  return mine
+end
+
+-- Writes F, the count of the shared, and lifetimes that outlast all that is there.
+local function close(s)
+  if s.dirty then
+    if s.used>0 then call('HSET',s.W,'#',num(s.cap)..':'..num(s.used)) else call('HDEL',s.W,'#') end
+  end
+  if not (s.waiting or s.used>0) then
+    local f=num(s.t)
+    if s.t>0 and f~=s.was then call('SET',s.F,f,'PX',ret) end
+    return
+  end
+  local f=num(s.t)..'q'
+  local left,need=call('PTTL',s.F),s.need+ret
+  if left<need then left=need end
+  if s.need>0 or s.was~=f then call('SET',s.F,f,'PX',num(left)) end
+  if s.need>0 then
+    call('PEXPIRE',s.Q,num(left))
+    call('PEXPIRE',s.W,num(left))
+    call('PEXPIRE',s.R,num(left))
+  end
+end
+
+-- When the first of the leases ends that keep the first in line waiting, in ms.
+local function next_end(s)
+  if s.owner then return call('PTTL',s.H)+1 end
+  local first=call('ZRANGE',s.R,0,0,'WITHSCORES')[2]
+  if not first then return 1 end
+  return math.ceil((first-us)/1000)
+end
+
+-- How a waiting claim stands.
+local function standing(s,id)
+  return {2,call('ZRANK',s.Q,id)+1,next_end(s),us}
+end
+
+-- The token of a claim that holds the lock, with its lease started anew.
+local function hold(s,id,lease)
+  if s.owner==id then
+    call('PEXPIRE',s.H,num(lease))
+    return s.token
+  end
+  if s.used==0 or not call('ZSCORE',s.R,id) then return nil end
+  call('ZADD',s.R,num(us+lease*1000),id)
+  if lease>s.need then s.need=lease end
+  local token=string.match(call('HGET',s.W,id),'^%d+:%d+:%d+:%d+:(%d+):')
+  return token+0
+end
+
+-- Starts the lease of a waiting claim anew; false when it does not wait.
+local function stay(s,id,lease,sooner)
+  local w=s.flag and call('ZSCORE',s.Q,id) and call('HGET',s.W,id)
+  if not w then return false end
+  local weight,cap,block,kept,deadline,inbox=string.match(w,WAITS)
+  if not weight or deadline+0<=us then return false end
+  local later=us+lease*1000
+  if not sooner and later<deadline+0 then later=deadline+0 end
+  call('HSET',s.W,id,weight..':'..cap..':'..block..':'..kept..':'..num(later)..':'..inbox)
+  if lease>s.need then s.need=lease end
+  return true
+end
+
+-- Takes a waiting claim out of the queue; false when it was not there or dead.
+local function leave(s,id)
+  if not s.flag or call('ZREM',s.Q,id)==0 then return false end
+  local deadline=string.match(call('HGET',s.W,id) or '','^%d+:%d+:%d+:%d+:(%d+):')
+  call('HDEL',s.W,id)
+  return deadline~=nil and deadline+0>us
+end
+
+local function acquire(k,id,lease,weight,cap,block,try,inbox,unsure)
+  local s=open(k)
+  if s.owner==id and unsure then
+    call('DEL',s.H)
+    s.owner=nil
+  end
+  local token=hold(s,id,lease)
+  if token then
+    promote(s)
+    close(s)
+    return {1,token}
+  end
+  local queued=stay(s,id,lease)
+  if not queued and s.flag and call('ZREM',s.Q,id)==1 then call('HDEL',s.W,id) end
+  token=promote(s,id)
+  local answer
+  if token then
+    answer={1,token}
+  elseif queued then
+    if try then
+      leave(s,id)
+      promote(s)
+      answer={3}
+    end
+  else
+    local other=s.owner and WHOLE or s.used>0 and s.cap or s.waiting and s.queue_cap
+    if other and other~=cap then
+      answer={4,other}
+    elseif not s.blocked and fits(s,weight,cap) then
+      token=grant(s,id,weight,cap,block,lease,(block==1 and not s.waiting) and ':' or '!')
+      answer={1,token}
+    elseif try then
+      answer={3}
+    else
+      local last=s.waiting and call('ZRANGE',s.Q,-1,-1,'WITHSCORES')[2] or 0
+      call('ZADD',s.Q,num(last+1),id)
+      local w=string.format('%d:%d:%d:%d:%.0f:%s',weight,cap,block,lease,us+lease*1000,inbox)
+      call('HSET',s.W,id,w)
+      if s.quiet then call('SETRANGE',s.H,32,'!') end
+      if lease>s.need then s.need=lease end
+      s.waiting=true
+    end
+  end
+  close(s)
+  return answer or standing(s,id)
+end

@@ -1,0 +1,38 @@
+-- PROBE: which of the commands that the scripts use may not be run. Leaves nothing.
+--
+-- KEYS   1 a key that nobody uses
+-- ARGV   1 a channel
+-- RETURN the names of the commands that are refused
+local key=KEYS[1]
+local refused={}
+local function try(...)
+  local answer=redis.pcall(...)
+  if type(answer)=='table' and answer.err then
+    if string.find(answer.err,'READONLY',1,true) then return answer end
+    refused[#refused+1]=(...)
+  end
+end
+local readonly=try('SET',key,'1','PX','1000')
+if readonly then return readonly end
+try('GET',key)
+try('SETRANGE',key,0,'2')
+try('PEXPIRE',key,'1000')
+try('PTTL',key)
+try('EXISTS',key)
+try('DEL',key)
+if #refused==0 then
+  try('ZADD',key,'1','a')
+  try('ZRANGE',key,'0','0')
+  try('ZRANGEBYSCORE',key,'-inf','0')
+  try('ZSCORE',key,'a')
+  try('ZRANK',key,'a')
+  try('ZCARD',key)
+  try('ZREM',key,'b')
+  try('ZPOPMIN',key)
+  try('HSET',key,'a','1')
+  try('HGET',key,'a')
+  try('HDEL',key,'a')
+end
+try('TIME')
+try('PUBLISH',ARGV[1],'')
+return refused

@@ -1,0 +1,47 @@
+-- ACQUIRE, first part: the exclusive lock that nobody holds, waits for or shares.
+--
+-- KEYS   H F Q W R of the name (see keys.rs)
+-- ARGV   1 claim, 32 hexadecimal digits
+--        2 lease, ms
+--        3 weight
+--        4 capacity
+--        5 how many tokens to reserve
+--        6 1: leave the queue again when the lock is not free; 0: wait
+--        7 channel of the claim's client; empty: the client asks by itself
+--        8 retention of F, ms
+--        9 how many tokens more to reserve for the client's next acquires, when that costs nothing
+--       10 1: a plain SET of the same claim may have taken H without a look at F
+--       11 proposed token of a quorum; 0: the server's clock
+-- RETURN an integer: granted with this token, and so many more are reserved;
+--        {1, token} granted; {2, place in the queue, ms to the next lease that ends, us of the
+--        server's clock} queued; {3} busy; {4, capacity} in use with another capacity
+local id,block,ret=ARGV[1],ARGV[5]+0,ARGV[8]+0
+local T=redis.call('TIME')
+local us=T[1]*1000000+T[2]
+local clock=ARGV[11]=='0' and us or ARGV[11]+0
+if ARGV[3]=='1073741824' and ARGV[10]=='0' then
+  local H,F=KEYS[1],KEYS[2]
+  local mark=block==1 and ':' or '!'
+  if redis.call('SET',H,id..mark..string.format('%.0f',clock),'NX','PX',ARGV[2]) then
+    local f=redis.pcall('SET',F,string.format('%.0f',clock+block+ARGV[9]-1),'PX',ret,'GET')
+    if not f then return clock end
+    if type(f)=='table' then redis.call('DEL',H) return f end
+    local n=string.find(f,'^%d+$') and f+0
+    if n and n<clock then return clock end
+    if n then
+      -- F is ahead of the clock: its next number, and none to spare.
+      redis.call('SET',H,id..mark..string.format('%.0f',n+1),'PX',ARGV[2])
+      redis.call('SET',F,string.format('%.0f',n+block),'PX',ret)
+      return {1,n+1}
+    end
+    -- Others may wait or share, or F is not of dlock: everything as it was, and the long way.
+    redis.call('DEL',H)
+    if string.find(f,'^%d+q$') then
+      -- F has to outlast all that W tells of.
+      local left=redis.call('PTTL',KEYS[4])
+      redis.call('SET',F,f,'PX',left>ret and left or ret)
+    else
+      redis.call('SET',F,f)
+    end
+  end
+end

@@ -1,0 +1,42 @@
+-- RELEASE: gives a claim up, held or waiting, and makes the next in line the holder.
+--
+-- KEYS   H F Q W R of the name
+-- ARGV   1 claim
+--        2 how many tokens of its block were handed out; 0 when it is not known
+--        3 retention of F, ms
+-- RETURN 1: it was there; 0: it was not
+local id=ARGV[1]
+local o=redis.call('GET',KEYS[1])
+if o and ARGV[2]~='0' and string.sub(o,1,33)==id..':' then
+  redis.call('DEL',KEYS[1])
+  return 1
+end
+local ret=ARGV[3]+0
+local T=redis.call('TIME')
+local us=T[1]*1000000+T[2]
+local clock=us
+--%lock
+local s=open(1)
+local there=false
+if s.owner==id then
+  -- While it held the lock alone, all tokens from its first on were its own: those that nobody
+  -- saw can be given out again.
+  local last=s.token+ARGV[2]-1
+  if ARGV[2]~='0' and s.t>last then s.t=last end
+  s.owner=nil
+  there=true
+  promote(s)
+  if not s.owner then call('DEL',s.H) end
+else
+  if s.used>0 and call('ZREM',s.R,id)==1 then
+    local w=string.match(call('HGET',s.W,id),'^(%d+):')
+    call('HDEL',s.W,id)
+    s.used,s.dirty=s.used-w,true
+    there=true
+  else
+    there=leave(s,id)
+  end
+  promote(s)
+end
+close(s)
+return there and 1 or 0

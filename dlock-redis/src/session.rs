@@ -1,0 +1,147 @@
+//! A link with what to do when a command fails: what all forms of the backend send through.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use dlock_core::{Certainty, Clock, Error, ErrorKind, Exclusion, Instant};
+use redis::{Pipeline, RedisError, Value};
+
+use crate::{
+    config::{RedisConfig, Topology},
+    error::{Cure, cure, explain},
+    inbox::Inbox,
+    link::Link,
+    scripts::Call,
+};
+
+/// One connected store.
+pub(crate) struct Session {
+    store: String,
+    pub(crate) topology: Topology,
+    pub(crate) link: Link,
+    guard: Duration,
+    patience: Duration,
+}
+
+impl Session {
+    pub(crate) async fn open(
+        config: &RedisConfig,
+        inbox: Option<Arc<Inbox>>,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            store: config.store(),
+            topology: config.topology.clone(),
+            link: Link::open(config, inbox).await?,
+            guard: config.restart_guard.unwrap_or_default(),
+            patience: config.response_timeout,
+        })
+    }
+
+    /// Kind and address, without secrets.
+    pub(crate) fn store(&self) -> &str {
+        &self.store
+    }
+
+    /// Runs a script. Faults that asking again cures are asked about again, for about as long as
+    /// an answer may take: all scripts have their effect once however often they are sent.
+    pub(crate) async fn run(&self, call: &Call<'_>) -> Result<Value, Error> {
+        let mut trouble = Trouble::new(self.patience);
+        let mut with_text = false;
+        loop {
+            let answer = match with_text {
+                false => self.link.send(call.by_digest()).await,
+                true => self.link.send(&call.by_text()).await,
+            };
+            match answer {
+                Ok(value) => return Ok(value),
+                Err(error) if cure(&error) == Cure::SendText && !with_text => with_text = true,
+                Err(error) => {
+                    with_text = false;
+                    trouble.over(&self.link, error).await?;
+                }
+            }
+        }
+    }
+
+    /// Sends commands back to back, all of which may be sent again. Errors stand among the
+    /// answers.
+    pub(crate) async fn run_all(&self, commands: &Pipeline) -> Result<Vec<Value>, Error> {
+        let mut trouble = Trouble::new(self.patience);
+        loop {
+            match self.link.send_all(commands).await {
+                Ok(answers) => return Ok(answers),
+                Err(error) => trouble.over(&self.link, error).await?,
+            }
+        }
+    }
+
+    /// What exclusion survives.
+    pub(crate) fn exclusion(&self) -> Exclusion {
+        let alone = matches!(self.topology, Topology::Single | Topology::Socket);
+        match alone && (!self.guard.is_zero() || self.link.facts().durable) {
+            true => Exclusion::Restart,
+            // A replica that takes over may have missed a grant.
+            false => Exclusion::Nothing,
+        }
+    }
+
+    /// Refuses to grant while a server that may have lost everything has run for too short.
+    pub(crate) fn check_guard(&self) -> Result<(), Error> {
+        let left = self.link.guarded_for(self.guard);
+        if left.is_zero() {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            format!(
+                "the server started a short while ago and may have lost who holds what, so nothing \
+                 is granted for another {left:.0?}: wait, let it write everything down \
+                 (appendonly yes, appendfsync always), or set dlock.restart_guard=0s"
+            ),
+        )
+        .with_certainty(Certainty::NotApplied))
+    }
+}
+
+/// How long asking again goes on.
+pub(crate) struct Trouble {
+    began: Instant,
+    patience: Duration,
+    tries: u32,
+    unknown: bool,
+}
+
+impl Trouble {
+    pub(crate) fn new(patience: Duration) -> Self {
+        Self { began: Clock::Boot.now(), patience, tries: 0, unknown: false }
+    }
+
+    /// Waits before the next try.
+    ///
+    /// # Errors
+    /// The error explained, when there is to be none.
+    pub(crate) async fn over(&mut self, link: &Link, error: RedisError) -> Result<(), Error> {
+        let cure = cure(&error);
+        let explained = explain(error);
+        self.unknown |= explained.certainty() == Certainty::Unknown;
+        if cure == Cure::Reconnect {
+            link.give_up();
+        }
+        let spent = Clock::Boot.now().since(self.began) >= self.patience;
+        if spent || matches!(cure, Cure::None | Cure::SendText) {
+            return Err(match self.unknown {
+                true => explained.with_certainty(Certainty::Unknown),
+                false => explained,
+            });
+        }
+        let pause = Duration::from_millis(2 << self.tries.min(6));
+        self.tries += 1;
+        tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.0))).await;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("store", &self.store).finish_non_exhaustive()
+    }
+}

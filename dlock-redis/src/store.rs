@@ -1,0 +1,396 @@
+//! The verbs over one link: scripts, what to do when they fail, and the quiet path.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use dlock_core::{
+    AcquireRequest, Acquired, Claim, ClaimId, Clock, Error, Fairness, Fencing, Grant, Guarantees,
+    LockName, LockState, Mode, OrphanRelease, Permits, Queue, Released, Scope, WakeUp,
+    machine::conflict,
+};
+use redis::Value;
+
+use crate::{
+    config::{Durability, RedisConfig, Topology},
+    durable::Durable,
+    error::unreadable,
+    inbox::{Inbox, Turn},
+    keys::{Bucket, Keys},
+    quiet::{Quiet, Reserve, SPARE},
+    reply::{self, Standing, millis, standing, standings, tries},
+    scripts::{Call, Scripts},
+    session::Session,
+};
+
+/// One store, as one client sees it.
+pub(crate) struct Store {
+    pub(crate) session: Session,
+    durable: Option<Durable>,
+    scripts: Scripts,
+    pub(crate) inbox: Arc<Inbox>,
+    quiet: Quiet,
+    retention: u64,
+}
+
+impl Store {
+    pub(crate) async fn open(config: RedisConfig) -> Result<Self, Error> {
+        let inbox = Arc::new(Inbox::new());
+        let session = Session::open(&config, Some(Arc::clone(&inbox))).await?;
+        let durable = match config.durability {
+            Durability::Master => None,
+            durability => Some(Durable::open(&config, durability, &session.link).await?),
+        };
+        let store = Self {
+            session,
+            durable,
+            scripts: Scripts::new(),
+            inbox,
+            quiet: Quiet::default(),
+            retention: u64::try_from(config.retention.as_millis()).unwrap_or(u64::MAX),
+        };
+        let checked = store.check_rights().await;
+        checked.map_err(|error| error.during("connect").with_store(store.session.store()))?;
+        Ok(store)
+    }
+
+    /// Asks which commands the user may run, for one error at the start instead of many later.
+    async fn check_rights(&self) -> Result<(), Error> {
+        let probe = rand::random::<u64>();
+        let call = self
+            .scripts
+            .probe
+            .on(1)
+            .arg(format!("dlock:{{{}}}:?probe:{probe:016x}", Bucket::ANY.number()))
+            .arg(self.inbox.channel(None));
+        let answer = self.session.run(&call).await?;
+        let Value::Array(refused) = &answer else { return Err(unreadable("a script", &answer)) };
+        if refused.is_empty() {
+            return Ok(());
+        }
+        let refused: Vec<String> = refused
+            .iter()
+            .filter_map(|command| match command {
+                Value::BulkString(text) => Some(String::from_utf8_lossy(text).into_owned()),
+                _ => None,
+            })
+            .collect();
+        Err(crate::error::missing_rights(&refused.join(", ")))
+    }
+
+    /// Takes the lock or joins its queue.
+    pub(crate) async fn acquire(&self, request: &AcquireRequest) -> Result<Acquired, Error> {
+        self.session.check_guard()?;
+        let keys = Keys::of(&request.name);
+        let mut unsure = false;
+        if request.tokens == 1 && request.mode == Mode::Exclusive && self.durable.is_none() {
+            match self.acquire_quietly(request, &keys).await {
+                Quickly::Granted(grant) => return Ok(Acquired::Granted(grant)),
+                Quickly::No => {}
+                Quickly::Unsure => unsure = true,
+            }
+        }
+        let waits = request.queue == Queue::Enqueue;
+        let channel = match waits {
+            true => self.session.link.channel(keys.bucket()).await,
+            false => None,
+        };
+        if waits {
+            self.inbox.expect(request);
+        }
+        let epoch = self.session.link.epoch();
+        let sent = Clock::Boot.now();
+        let spare = if epoch.is_some() && request.tokens == 1 { SPARE } else { 0 };
+        let call = self
+            .scripts
+            .acquire
+            .on(Keys::COUNT)
+            .keys(&keys)
+            .arg(request.claim.to_string())
+            .arg(millis(request.lease))
+            .arg(request.mode.weight())
+            .arg(request.mode.capacity())
+            .arg(request.tokens)
+            .arg(tries(request.queue))
+            .arg(channel.as_deref().unwrap_or_default())
+            .arg(self.retention)
+            .arg(spare)
+            .arg(u8::from(unsure))
+            .arg(0);
+        let answer = match &self.durable {
+            None => self.session.run(&call).await.and_then(|value| standing(&value)),
+            Some(durable) => durable.run(&call).await.and_then(|value| standing(&value)),
+        };
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => {
+                self.inbox.forget(request.claim);
+                return Err(error);
+            }
+        };
+        if let Standing::Held { token, spare: true } = answer
+            && spare > 0
+            && let Some(epoch) = epoch
+        {
+            self.quiet.put(&request.name, Reserve::after(token, epoch));
+        }
+        self.settle(request, sent, answer)
+    }
+
+    /// What an answer to an acquire means.
+    fn settle(
+        &self,
+        request: &AcquireRequest,
+        sent: dlock_core::Instant,
+        answer: Standing,
+    ) -> Result<Acquired, Error> {
+        match answer {
+            Standing::Waits(place) => {
+                self.inbox.placed(request.claim, sent, place);
+                Ok(match self.inbox.take(request.claim) {
+                    Some(turn) if self.durable.is_none() => Acquired::Granted(turn.grant(request)),
+                    _ => Acquired::Queued,
+                })
+            }
+            other => {
+                self.inbox.forget(request.claim);
+                match other {
+                    Standing::Held { token, .. } => {
+                        Ok(Acquired::Granted(Turn { token, since: sent }.grant(request)))
+                    }
+                    Standing::Conflict(capacity) => Err(conflict(request.mode, capacity)),
+                    _ => Ok(Acquired::Busy),
+                }
+            }
+        }
+    }
+
+    /// Takes a lock that nobody else has taken since: see [`quiet`](crate::quiet).
+    async fn acquire_quietly(&self, request: &AcquireRequest, keys: &Keys) -> Quickly {
+        let Some(epoch) = self.session.link.epoch() else { return Quickly::No };
+        let Some(reserve) = self.quiet.take(&request.name, epoch) else { return Quickly::No };
+        let Ok(token) = dlock_core::FencingToken::new(reserve.next()) else { return Quickly::No };
+        let mut commands = redis::pipe();
+        commands
+            .cmd("SET")
+            .arg(keys.holder())
+            .arg(format!("{}:{token}", request.claim))
+            .arg("NX")
+            .arg("PX")
+            .arg(millis(request.lease))
+            .cmd("GET")
+            .arg(keys.token())
+            .ignore_errors();
+        let sent = Clock::Boot.now();
+        let Ok(answers) = self.session.link.send_all(&commands).await else {
+            return Quickly::Unsure;
+        };
+        match answers.as_slice() {
+            [Value::Okay, Value::BulkString(end)]
+                if end.as_slice() == reserve.end().to_string().as_bytes()
+                    // The lease may have ended between the two.
+                    && Clock::Boot.now().since(sent) < request.lease / 2
+                    && self.session.link.epoch() == Some(epoch) =>
+            {
+                self.quiet.put(&request.name, reserve.used());
+                Quickly::Granted(Grant { token, tokens: 1, since: sent })
+            }
+            // Somebody holds it, or the claim itself does.
+            [Value::Nil, _] => Quickly::No,
+            _ => Quickly::Unsure,
+        }
+    }
+
+    /// Waits for the grant of a claim that is in the queue.
+    pub(crate) async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
+        loop {
+            let turn = self.inbox.listen(request).await?;
+            let late = Clock::Boot.now().since(turn.since) > request.lease / 2;
+            if let Some(durable) = &self.durable {
+                // What another client wrote is waited for by writing something behind it.
+                return durable.confirm(self, request).await.map(|turn| turn.grant(request));
+            }
+            if !late {
+                return Ok(turn.grant(request));
+            }
+            // It lay around while this process stood still: to see whether it is still true, and to
+            // start its lease anew, the server is asked again.
+        }
+    }
+
+    /// Starts leases anew, and tells how each claim stands. The names are of one batch.
+    pub(crate) async fn keep<'a>(
+        &self,
+        claims: impl Iterator<Item = (ClaimId, &'a LockName, Mode, Duration)>,
+    ) -> Result<Vec<Standing>, Error> {
+        self.session.check_guard()?;
+        let claims: Vec<_> = claims.collect();
+        let call = self.keep_call(&claims);
+        standings(&self.session.run(&call).await?)
+    }
+
+    pub(crate) fn keep_call(&self, claims: &[(ClaimId, &LockName, Mode, Duration)]) -> Call<'_> {
+        let mut call = self.scripts.keep.on(Keys::COUNT * claims.len());
+        for (_, name, ..) in claims {
+            call = call.keys(&Keys::of(name));
+        }
+        call = call.arg(self.retention);
+        for (claim, _, mode, lease) in claims {
+            call = call
+                .arg(claim.to_string())
+                .arg(millis(*lease))
+                .arg(mode.weight())
+                .arg(mode.capacity());
+        }
+        call
+    }
+
+    /// Starts the leases of exclusive holders anew; the places in the list of those that hold
+    /// nothing so. The names are of one batch.
+    pub(crate) async fn renew(
+        &self,
+        claims: &[(ClaimId, &LockName, Duration)],
+    ) -> Result<Vec<usize>, Error> {
+        let mut call = self.scripts.renew.on(claims.len());
+        for (_, name, _) in claims {
+            call = call.arg(Keys::of(name).holder());
+        }
+        for (claim, _, lease) in claims {
+            call = call.arg(claim.to_string()).arg(millis(*lease));
+        }
+        let answer = self.session.run(&call).await?;
+        let gone = reply::integers(&answer).ok_or_else(|| unreadable("a renewal", &answer))?;
+        Ok(gone.into_iter().filter_map(|at| usize::try_from(at - 1).ok()).collect())
+    }
+
+    pub(crate) async fn release(&self, claim: &Claim) -> Result<Released, Error> {
+        self.inbox.forget(claim.id);
+        let call = self
+            .scripts
+            .release
+            .on(Keys::COUNT)
+            .keys(&Keys::of(&claim.name))
+            .arg(claim.id.to_string())
+            .arg(claim.used)
+            .arg(self.retention);
+        match self.session.run(&call).await? {
+            Value::Int(1) => Ok(Released::Released),
+            Value::Int(0) => Ok(Released::AlreadyLost),
+            other => Err(unreadable("a release", &other)),
+        }
+    }
+
+    pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
+        let call = self.scripts.inspect.on(Keys::COUNT).keys(&Keys::of(name));
+        reply::state(&self.session.run(&call).await?)
+    }
+
+    /// Whether one script can take all these names.
+    pub(crate) fn can_take_together(&self, requests: &[AcquireRequest]) -> bool {
+        let mut buckets = requests.iter().map(|request| Bucket::of(&request.name));
+        let first = buckets.next();
+        self.durable.is_none()
+            && (self.session.topology != Topology::Cluster
+                || buckets.all(|bucket| Some(bucket) == first))
+    }
+
+    pub(crate) async fn acquire_all(
+        &self,
+        requests: &[AcquireRequest],
+    ) -> Result<Vec<Acquired>, Error> {
+        self.session.check_guard()?;
+        let mut call = self.scripts.acquire_all.on(Keys::COUNT * requests.len());
+        for request in requests {
+            call = call.keys(&Keys::of(&request.name));
+        }
+        call = call.arg(self.retention);
+        for request in requests {
+            let waits = request.queue == Queue::Enqueue;
+            let channel = match waits {
+                true => self.session.link.channel(Bucket::of(&request.name)).await,
+                false => None,
+            };
+            if waits {
+                self.inbox.expect(request);
+            }
+            call = call
+                .arg(request.claim.to_string())
+                .arg(millis(request.lease))
+                .arg(request.mode.weight())
+                .arg(request.mode.capacity())
+                .arg(request.tokens)
+                .arg(tries(request.queue))
+                .arg(channel.unwrap_or_default());
+        }
+        let sent = Clock::Boot.now();
+        let answers = match self.session.run(&call).await.and_then(|value| standings(&value)) {
+            Ok(answers) if answers.len() == requests.len() => answers,
+            Ok(_) => return Err(unreadable("a script", &Value::Nil)),
+            Err(error) => {
+                for request in requests {
+                    self.inbox.forget(request.claim);
+                }
+                return Err(error);
+            }
+        };
+        let settled: Result<Vec<_>, Error> = requests
+            .iter()
+            .zip(answers)
+            .map(|(request, answer)| self.settle(request, sent, answer))
+            .collect();
+        // After a conflict on one name the others are in their queues: the core gives them back.
+        settled.map_err(|error| error.with_certainty(dlock_core::Certainty::Unknown))
+    }
+
+    /// The list in pieces that one command can carry.
+    pub(crate) fn batches<T>(
+        &self,
+        list: Vec<T>,
+        name: impl Fn(&T) -> &LockName,
+        most: usize,
+    ) -> Vec<Vec<T>> {
+        let mut groups = std::collections::BTreeMap::<Option<Bucket>, Vec<Vec<T>>>::new();
+        for item in list {
+            let cluster = self.session.topology == Topology::Cluster;
+            let bucket = cluster.then(|| Bucket::of(name(&item)));
+            let group = groups.entry(bucket).or_default();
+            match group.last_mut() {
+                Some(batch) if batch.len() < most => batch.push(item),
+                _ => group.push(vec![item]),
+            }
+        }
+        groups.into_values().flatten().collect()
+    }
+
+    /// What this store promises.
+    pub(crate) fn guarantees(&self) -> Guarantees {
+        let wake_up = if self.session.link.has_push() { WakeUp::Push } else { WakeUp::Poll };
+        Guarantees::WEAKEST
+            .with_exclusion(self.session.exclusion())
+            .with_fencing(Fencing::Clock)
+            .with_orphan_release(OrphanRelease::LeaseEnd)
+            .with_fairness(Fairness::Fifo)
+            .with_wake_up(wake_up)
+            .with_scope(Scope::Network)
+            .with_permits(Permits::Counted)
+    }
+}
+
+/// How the quiet path went.
+enum Quickly {
+    Granted(Grant),
+    /// It can't be gone.
+    No,
+    /// H may be the claim's.
+    Unsure,
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.inbox.close();
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("name", &self.session.store()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,24 @@
+//! Private servers for tests: real ones, on free ports of the loopback interface, with their data
+//! in temporary directories.
+//!
+//! A server ends when its value is dropped, and with it its directory; also when the test panics,
+//! and also when the test process is killed, because each server has a watchdog that outlives the
+//! process by a moment. Signals go to process ids that were started here, never to names, so a
+//! server that the machine runs for other purposes is never touched.
+//!
+//! A server whose program is not installed is [`Stop::missing`](crate::Stop::missing), which
+//! ignores tests instead of failing them.
+//!
+//! [`Proxy`] puts faults between a client and any of them.
+//!
+//! What is not immediate: a server that was killed may still be seen as alive by its peers, for as
+//! long as their time-outs say.
+
+mod daemon;
+mod port;
+mod proxy;
+pub mod redis;
+mod relay;
+mod wait;
+
+pub use proxy::{Door, Flow, Proxy};

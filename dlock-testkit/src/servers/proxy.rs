@@ -1,0 +1,175 @@
+//! A TCP proxy that puts faults between a client and a server.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{net::TcpListener, runtime::Handle, sync::watch};
+
+use super::{relay::Acceptor, wait::until};
+use crate::{Stop, Verdict};
+
+/// A TCP proxy on a free port of the loopback interface. It passes everything on until it is told
+/// otherwise, and ends with its connections when dropped.
+#[derive(Debug)]
+pub struct Proxy {
+    address: SocketAddr,
+    rules: watch::Sender<Rules>,
+    /// How all connections were ended the last time.
+    ends: watch::Sender<End>,
+    listening: watch::Receiver<bool>,
+    counts: Arc<Counts>,
+}
+
+/// What happens to the bytes of one direction. It holds for connections that are open, too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Flow {
+    /// They pass.
+    #[default]
+    Pass,
+    /// They pass so much later, or later still.
+    Delay(Duration),
+    /// They wait until this changes, as in a network that is cut and heals.
+    Hold,
+    /// They are gone for good. What passes afterwards is not what the peer expects, so end the
+    /// connections before.
+    Drop,
+}
+
+/// What happens to new connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Door {
+    /// They are passed on.
+    #[default]
+    Open,
+    /// They are accepted and never answered, whether the server is there or not.
+    Silent,
+    /// They are refused.
+    Closed,
+}
+
+/// What the tasks listen to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rules {
+    pub(super) requests: Flow,
+    pub(super) replies: Flow,
+    pub(super) door: Door,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Reset,
+    Finish,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) connections: AtomicU64,
+    pub(super) requests: AtomicU64,
+    pub(super) replies: AtomicU64,
+}
+
+impl Proxy {
+    /// Starts a proxy in front of this address, on the runtime that runs this.
+    ///
+    /// # Errors
+    /// Outside of a runtime, and when there is no port.
+    pub async fn start(server: &str) -> Result<Self, Stop> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let rules = watch::Sender::new(Rules::default());
+        let ends = watch::Sender::new(End::Finish);
+        let (says_listening, listening) = watch::channel(true);
+        let counts = Arc::default();
+        let acceptor = Acceptor {
+            server: server.to_owned(),
+            address,
+            rules: rules.subscribe(),
+            ends: ends.subscribe(),
+            listening: says_listening,
+            counts: Arc::clone(&counts),
+        };
+        Handle::try_current()?.spawn(acceptor.run(listener));
+        Ok(Self { address, rules, ends, listening, counts })
+    }
+
+    /// Where it listens: `127.0.0.1:port`.
+    pub fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// The port it listens on.
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// Sets what happens to the bytes from clients to the server.
+    pub fn requests(&self, flow: Flow) {
+        self.rules.send_modify(|rules| rules.requests = flow);
+    }
+
+    /// Sets what happens to the bytes from the server to clients.
+    pub fn replies(&self, flow: Flow) {
+        self.rules.send_modify(|rules| rules.replies = flow);
+    }
+
+    /// Sets what happens to new connections, and waits until it holds. Those that are open stay,
+    /// unless they are [cut](Self::cut).
+    ///
+    /// # Errors
+    /// When somebody took the port while nobody listened.
+    pub async fn door(&self, door: Door) -> Verdict {
+        self.rules.send_modify(|rules| rules.door = door);
+        let listens = door != Door::Closed;
+        until("the proxy's door moves", || async {
+            match *self.listening.borrow() == listens {
+                true => Ok(()),
+                false => Err(Stop::failed("not yet")),
+            }
+        })
+        .await
+    }
+
+    /// Everything passes again, on connections that are open and on new ones.
+    ///
+    /// # Errors
+    /// As for [`Self::door`].
+    pub async fn pass(&self) -> Verdict {
+        self.requests(Flow::Pass);
+        self.replies(Flow::Pass);
+        self.door(Door::Open).await
+    }
+
+    /// Resets all connections, as a firewall does; what was on the way is lost. It happens a moment
+    /// later, and not to connections that are accepted after this.
+    pub fn cut(&self) {
+        self.ends.send_replace(End::Reset);
+    }
+
+    /// Closes all connections in an orderly way, as a server does that shuts down.
+    pub fn hang_up(&self) {
+        self.ends.send_replace(End::Finish);
+    }
+
+    /// How many connections there were.
+    pub fn connections(&self) -> u64 {
+        self.counts.connections.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes came from clients, passed on or not.
+    pub fn request_bytes(&self) -> u64 {
+        self.counts.requests.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes came from the server, passed on or not.
+    pub fn reply_bytes(&self) -> u64 {
+        self.counts.replies.load(Ordering::Relaxed)
+    }
+}

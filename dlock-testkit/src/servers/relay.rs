@@ -1,0 +1,192 @@
+//! The tasks of a proxy: one that accepts and one for each connection. All end when the proxy is
+//! dropped, because then nobody is left to tell them anything.
+
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use rustix::net::sockopt::set_socket_linger;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpListener, TcpSocket, TcpStream,
+        tcp::{ReadHalf, WriteHalf},
+    },
+    runtime::Handle,
+    sync::watch,
+    time::sleep,
+};
+
+use super::proxy::{Counts, Door, End, Flow, Rules};
+
+pub(super) struct Acceptor {
+    pub(super) server: String,
+    pub(super) address: SocketAddr,
+    pub(super) rules: watch::Receiver<Rules>,
+    pub(super) ends: watch::Receiver<End>,
+    pub(super) listening: watch::Sender<bool>,
+    pub(super) counts: Arc<Counts>,
+}
+
+impl Acceptor {
+    /// Opens and closes the door as it is told, and accepts while it is open.
+    pub(super) async fn run(mut self, mut listener: TcpListener) {
+        loop {
+            if !self.until_closed(&listener).await {
+                return;
+            }
+            drop(listener);
+            // Bound and deaf, it refuses, and keeps the port from others.
+            let mut kept = bound(self.address).ok();
+            self.listening.send_replace(false);
+            if !told(&mut self.rules, |rules| rules.door != Door::Closed).await {
+                return;
+            }
+            listener = loop {
+                let socket = kept.take().map_or_else(|| bound(self.address), Ok);
+                match socket.and_then(|socket| socket.listen(1024)) {
+                    Ok(listener) => break listener,
+                    Err(_) if self.rules.has_changed().is_err() => return,
+                    // Somebody has the port, perhaps not for long.
+                    Err(_) => sleep(Duration::from_millis(20)).await,
+                }
+            };
+            self.listening.send_replace(true);
+        }
+    }
+
+    /// Accepts until the door is closed; `false`: until the proxy is dropped.
+    async fn until_closed(&mut self, listener: &TcpListener) -> bool {
+        loop {
+            tokio::select! {
+                closed = told(&mut self.rules, |rules| rules.door == Door::Closed) => return closed,
+                client = listener.accept() => match client {
+                    Ok((client, _)) => self.accept(client),
+                    // Such as too many open files, which would fail again at once.
+                    Err(_) => sleep(Duration::from_millis(20)).await,
+                },
+            }
+        }
+    }
+
+    fn accept(&self, client: TcpStream) {
+        self.counts.connections.fetch_add(1, Ordering::Relaxed);
+        let mut ends = self.ends.clone();
+        ends.mark_unchanged();
+        let rules = self.rules.clone();
+        let link = Link { client, server: None, rules, counts: Arc::clone(&self.counts) };
+        Handle::current().spawn(link.run(self.server.clone(), ends));
+    }
+}
+
+/// A connection of a client and the one to the server that it is passed on to.
+struct Link {
+    client: TcpStream,
+    server: Option<TcpStream>,
+    rules: watch::Receiver<Rules>,
+    counts: Arc<Counts>,
+}
+
+impl Link {
+    async fn run(mut self, server: String, mut ends: watch::Receiver<End>) {
+        let reset = tokio::select! {
+            // Errors are those of a connection that is gone: both go.
+            _ = self.pass_on(&server) => false,
+            ended = ends.changed() => ended.is_ok() && *ends.borrow() == End::Reset,
+        };
+        if reset {
+            for socket in std::iter::once(&self.client).chain(&self.server) {
+                // Fails only for a connection that is gone.
+                let _ = set_socket_linger(socket, Some(Duration::ZERO));
+            }
+        }
+    }
+
+    async fn pass_on(&mut self, server: &str) -> io::Result<()> {
+        let (counts, rules) = (&*self.counts, &self.rules);
+        if rules.borrow().door == Door::Silent {
+            let nowhere = &mut tokio::io::empty();
+            let _: u64 = tokio::io::copy(&mut self.client, nowhere).await?;
+            return Ok(());
+        }
+        let server = self.server.insert(TcpStream::connect(server).await?);
+        self.client.set_nodelay(true)?;
+        server.set_nodelay(true)?;
+        let (from_client, to_client) = self.client.split();
+        let (from_server, to_server) = server.split();
+        let requests = Way { rules: rules.clone(), flow: |rules| rules.requests };
+        let replies = Way { rules: rules.clone(), flow: |rules| rules.replies };
+        tokio::try_join!(
+            requests.pass(from_client, to_server, &counts.requests),
+            replies.pass(from_server, to_client, &counts.replies),
+        )?;
+        Ok(())
+    }
+}
+
+/// One direction.
+struct Way {
+    rules: watch::Receiver<Rules>,
+    flow: fn(&Rules) -> Flow,
+}
+
+impl Way {
+    async fn pass(
+        mut self,
+        mut from: ReadHalf<'_>,
+        mut to: WriteHalf<'_>,
+        count: &AtomicU64,
+    ) -> io::Result<()> {
+        let mut bytes = Vec::with_capacity(16 * 1024);
+        loop {
+            bytes.clear();
+            let length = from.read_buf(&mut bytes).await?;
+            count.fetch_add(u64::try_from(length).unwrap_or(u64::MAX), Ordering::Relaxed);
+            match self.flow_now().await? {
+                // The end of a stream can't get lost: TCP sends it until it arrives.
+                Flow::Drop if length == 0 => {
+                    self.until(|flow| !matches!(flow, Flow::Drop | Flow::Hold)).await?;
+                }
+                Flow::Drop => continue,
+                Flow::Delay(delay) => sleep(delay).await,
+                Flow::Pass | Flow::Hold => {}
+            }
+            if length == 0 {
+                return to.shutdown().await;
+            }
+            to.write_all(&bytes).await?;
+        }
+    }
+
+    /// What to do with what was read, once it is to be done.
+    async fn flow_now(&mut self) -> io::Result<Flow> {
+        self.until(|flow| flow != Flow::Hold).await
+    }
+
+    async fn until(&mut self, wanted: fn(Flow) -> bool) -> io::Result<Flow> {
+        let flow = self.flow;
+        match self.rules.wait_for(|rules| wanted(flow(rules))).await {
+            Ok(rules) => Ok(flow(&rules)),
+            Err(_) => Err(io::ErrorKind::ConnectionAborted.into()),
+        }
+    }
+}
+
+/// Waits until the rules are so; `false` when the proxy is dropped.
+async fn told(rules: &mut watch::Receiver<Rules>, wanted: fn(&Rules) -> bool) -> bool {
+    rules.wait_for(wanted).await.is_ok()
+}
+
+fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    // Or the connections that were here before would keep the port for minutes.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
+}

@@ -1,0 +1,31 @@
+//! The private servers: that they do what tests rely on, and leave nothing behind.
+
+mod groups;
+mod proxy;
+mod redis;
+mod remains;
+
+use dlock_testkit::{Outcome, Verdict};
+use rustix::process::{Pid, test_kill_process};
+use tokio::runtime::Builder;
+
+/// Runs a test that needs a Redis server; without one it ends early, unless it must not.
+fn with_redis(test: impl Future<Output = Verdict>) {
+    let runtime = Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    match runtime.block_on(test).into() {
+        Outcome::Passed => {}
+        Outcome::Ignored { reason, .. } if !required("redis") => println!("ignored: {reason}"),
+        outcome => panic!("{outcome:?}"),
+    }
+}
+
+fn required(name: &str) -> bool {
+    let required = std::env::var("DLOCK_TEST_REQUIRE").unwrap_or_default();
+    required.split(',').any(|word| word.trim() == name)
+}
+
+/// Whether the process is there, were it only to be reaped.
+fn is_alive(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| test_kill_process(pid).is_ok())
+}
