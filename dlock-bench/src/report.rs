@@ -27,10 +27,10 @@ impl Report {
     /// What the lines that follow are about.
     pub(crate) fn title(&mut self, title: &str) {
         if !self.begun {
-            println!("{}", row("", ["floor", "dlock", "ratio", "target"], ""));
+            say(&row("", ["floor", "dlock", "ratio", "target"], ""));
         }
         self.begun = true;
-        println!("\n{title}");
+        say(&format!("\n{title}"));
     }
 
     /// A ratio to the floor that must not be larger.
@@ -73,11 +73,11 @@ impl Report {
     pub(crate) fn verdict(&self) -> ExitCode {
         match self.missed {
             0 => {
-                println!("\nall targets met");
+                say("\nall targets met");
                 ExitCode::SUCCESS
             }
             missed => {
-                println!("\ntargets missed: {missed}");
+                say(&format!("\ntargets missed: {missed}"));
                 ExitCode::FAILURE
             }
         }
@@ -103,9 +103,7 @@ impl Report {
             None => (String::new(), ""),
         };
         let [floor, dlock, ratio] = cells;
-        println!("{}", row(&format!("  {what}"), [floor, dlock, ratio, &target], verdict));
-        // Whoever looks on through a pipe sees each line when it is there.
-        let _ = std::io::stdout().flush();
+        say(&row(&format!("  {what}"), [floor, dlock, ratio, &target], verdict));
     }
 }
 
@@ -115,6 +113,12 @@ type Target<'a> = (&'a str, f64, bool);
 fn row(what: &str, [floor, dlock, ratio, target]: [&str; 4], verdict: &str) -> String {
     let row = format!("{what:<58}{floor:>10}{dlock:>10}{ratio:>9}{target:>11}  {verdict}");
     row.trim_end().to_owned()
+}
+
+/// Prints a line at once, also into a pipe. That nobody reads it is no reason to stop.
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
 /// As many digits as tell something.

@@ -6,10 +6,10 @@
 //! | key | type | holds | lives |
 //! |---|---|---|---|
 //! | `dlock:{B}:NAME` (H) | string | the exclusive holder: claim, mark, first token | the lease |
-//! | `dlock:{B}:NAME:f` (F) | string | the last token; `q` behind it: others may wait or share | the retention |
-//! | `dlock:{B}:NAME:q` (Q) | sorted set | waiting claims by ticket | as long as there are any |
-//! | `dlock:{B}:NAME:w` (W) | hash | claim to `weight:capacity:tokens:lease:N:channel`, where N is a waiter's deadline or a holder's token; `#` to `capacity:used` | as long as there are any |
-//! | `dlock:{B}:NAME:r` (R) | sorted set | shared holders by the end of their lease | as long as there are any |
+//! | `dlock:{B}f:NAME` (F) | string | the last token; `q` behind it: others may wait or share | the retention |
+//! | `dlock:{B}q:NAME` (Q) | sorted set | waiting claims by ticket | as long as there are any |
+//! | `dlock:{B}w:NAME` (W) | hash | claim to `weight:capacity:tokens:lease:N:channel`, where N is a waiter's deadline or a holder's token; `#` to `capacity:used` | as long as there are any |
+//! | `dlock:{B}r:NAME` (R) | sorted set | shared holders by the end of their lease | as long as there are any |
 //!
 //! The mark in H is `:` where a release only has to delete it, `!` where others may wait or tokens
 //! come back. `B` is one of [`BUCKETS`] numbers that the name hashes to. Buckets, rather than a
@@ -52,7 +52,7 @@ impl Bucket {
 pub(crate) struct Keys {
     /// All five, one behind the other.
     text: String,
-    /// How long H is; the others have two bytes more.
+    /// How long H is; the others have a byte more.
     base: usize,
     bucket: Bucket,
 }
@@ -63,13 +63,17 @@ impl Keys {
 
     pub(crate) fn of(name: &LockName) -> Self {
         let bucket = Bucket::of(name);
-        let base = format!("dlock:{{{}}}:{name}", bucket.number());
-        let mut text = String::with_capacity(5 * base.len() + 8);
-        for suffix in ["", ":f", ":q", ":w", ":r"] {
-            text.push_str(&base);
-            text.push_str(suffix);
+        let tag = format!("dlock:{{{}}}", bucket.number());
+        let base = tag.len() + 1 + name.as_str().len();
+        let mut text = String::with_capacity(5 * base + 4);
+        // Behind the name, a letter could make it another name's key.
+        for kind in ["", "f", "q", "w", "r"] {
+            text.push_str(&tag);
+            text.push_str(kind);
+            text.push(':');
+            text.push_str(name.as_str());
         }
-        Self { text, base: base.len(), bucket }
+        Self { text, base, bucket }
     }
 
     pub(crate) const fn bucket(&self) -> Bucket {
@@ -83,13 +87,13 @@ impl Keys {
 
     /// F, the last token's.
     pub(crate) fn token(&self) -> &str {
-        &self.text[self.base..2 * self.base + 2]
+        &self.text[self.base..2 * self.base + 1]
     }
 
     /// H, F, Q, W and R, in the order in which scripts take them.
     pub(crate) fn all(&self) -> impl Iterator<Item = &str> {
         let (holder, rest) = self.text.split_at(self.base);
-        let long = self.base + 2;
+        let long = self.base + 1;
         std::iter::once(holder).chain((0..4).map(move |i| &rest[i * long..(i + 1) * long]))
     }
 }
@@ -120,10 +124,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn keys_are_those_of_the_table() {
+        let name = "a:f";
+        let tag = format!("dlock:{{{}}}", Bucket::of(&LockName::new(name).unwrap()).number());
+        let expected = ["", "f", "q", "w", "r"].map(|kind| format!("{tag}{kind}:{name}"));
+        assert_eq!(keys(name), expected);
+        let of = Keys::of(&LockName::new(name).unwrap());
+        assert_eq!((of.holder(), of.token()), (expected[0].as_str(), expected[1].as_str()));
+    }
+
     /// Other versions have to find the same keys.
     #[test]
     fn buckets_do_not_change() {
         let of = |name: &str| Bucket::of(&LockName::new(name).unwrap()).number();
-        assert_eq!([of("a"), of("stock/42"), of("{}")], [0, 0, 0]);
+        assert_eq!([of("a"), of("stock/42"), of("{}")], [0, 27, 34]);
     }
 }

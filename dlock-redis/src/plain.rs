@@ -19,7 +19,7 @@ use crate::{
     config::RedisConfig,
     error::{explain, unreadable},
     poll::Pace,
-    reply::{integers, millis},
+    reply::{self, integers, millis},
     scripts::Scripts,
     session::Session,
 };
@@ -82,7 +82,7 @@ impl Shared {
         if *set != Value::Okay && !self.renew_one(request).await? {
             return Ok(Acquired::Busy);
         }
-        let token = micros(time).and_then(|at| FencingToken::new(at).ok());
+        let token = reply::micros(time).and_then(|at| FencingToken::new(at).ok());
         let token = token.ok_or_else(|| unreadable("TIME", time))?;
         Ok(Acquired::Granted(Grant { token, tokens: request.tokens, since: sent }))
     }
@@ -206,16 +206,6 @@ impl Backend for Plain {
         let state = self.0.inspect(name).await;
         state.map_err(|error| self.0.named(error, "inspect", name))
     }
-}
-
-/// The answer to `TIME`, in microseconds.
-fn micros(time: &Value) -> Option<u64> {
-    let Value::Array(parts) = time else { return None };
-    let part = |at: usize| match parts.get(at) {
-        Some(Value::BulkString(text)) => std::str::from_utf8(text).ok()?.parse::<u64>().ok(),
-        _ => None,
-    };
-    part(0)?.checked_mul(1_000_000)?.checked_add(part(1)?)
 }
 
 impl fmt::Debug for Plain {

@@ -77,6 +77,16 @@ pub(crate) fn integers(value: &Value) -> Option<Vec<i64>> {
     values.iter().map(|value| if let Value::Int(i) = value { Some(*i) } else { None }).collect()
 }
 
+/// Reads the answer to `TIME`, in microseconds.
+pub(crate) fn micros(time: &Value) -> Option<u64> {
+    let Value::Array(parts) = time else { return None };
+    let part = |at: usize| match parts.get(at) {
+        Some(Value::BulkString(text)) => std::str::from_utf8(text).ok()?.parse::<u64>().ok(),
+        _ => None,
+    };
+    part(0)?.checked_mul(1_000_000)?.checked_add(part(1)?)
+}
+
 /// Reads the answer to INSPECT.
 pub(crate) fn state(value: &Value) -> Result<LockState, Error> {
     read_state(value).ok_or_else(|| unreadable("inspect", value))

@@ -1,8 +1,11 @@
 //! The scripts, one for each verb. What they take and answer stands at the head of each file.
 
+use std::time::Duration;
+
+use dlock_core::{ClaimId, LockName, Mode};
 use redis::{Cmd, ToRedisArgs};
 
-use crate::keys::Keys;
+use crate::{keys::Keys, reply::millis};
 
 /// A Lua script and the digest by which the server caches it.
 #[derive(Debug)]
@@ -19,7 +22,7 @@ pub(crate) struct Scripts {
     pub(crate) release: Script,
     pub(crate) release_plain: Script,
     pub(crate) renew: Script,
-    pub(crate) keep: Script,
+    keep: Script,
     pub(crate) inspect: Script,
     pub(crate) raise: Script,
     pub(crate) probe: Script,
@@ -44,6 +47,27 @@ impl Scripts {
             raise: whole(include_str!("scripts/raise.lua")),
             probe: whole(include_str!("scripts/probe.lua")),
         }
+    }
+
+    /// KEEP for these claims, whose names are of one slot.
+    pub(crate) fn keep(
+        &self,
+        claims: &[(ClaimId, &LockName, Mode, Duration)],
+        retention: u64,
+    ) -> Call<'_> {
+        let mut call = self.keep.on(Keys::COUNT * claims.len());
+        for (_, name, ..) in claims {
+            call = call.keys(&Keys::of(name));
+        }
+        call = call.arg(retention);
+        for (claim, _, mode, lease) in claims {
+            call = call
+                .arg(claim.to_string())
+                .arg(millis(*lease))
+                .arg(mode.weight())
+                .arg(mode.capacity());
+        }
+        call
     }
 }
 

@@ -27,13 +27,17 @@ impl Session {
         config: &RedisConfig,
         inbox: Option<Arc<Inbox>>,
     ) -> Result<Self, Error> {
-        Ok(Self {
+        Ok(Self::over(config, Link::open(config, inbox).await?))
+    }
+
+    pub(crate) fn over(config: &RedisConfig, link: Link) -> Self {
+        Self {
             store: config.store(),
             topology: config.topology.clone(),
-            link: Link::open(config, inbox).await?,
+            link,
             guard: config.restart_guard.unwrap_or_default(),
             patience: config.response_timeout,
-        })
+        }
     }
 
     /// Kind and address, without secrets.

@@ -228,19 +228,7 @@ impl Store {
     }
 
     pub(crate) fn keep_call(&self, claims: &[(ClaimId, &LockName, Mode, Duration)]) -> Call<'_> {
-        let mut call = self.scripts.keep.on(Keys::COUNT * claims.len());
-        for (_, name, ..) in claims {
-            call = call.keys(&Keys::of(name));
-        }
-        call = call.arg(self.retention);
-        for (claim, _, mode, lease) in claims {
-            call = call
-                .arg(claim.to_string())
-                .arg(millis(*lease))
-                .arg(mode.weight())
-                .arg(mode.capacity());
-        }
-        call
+        self.scripts.keep(claims, self.retention)
     }
 
     /// Starts the leases of exclusive holders anew; the places in the list of those that hold

@@ -1,57 +1,156 @@
-//! The conformance suite on Redis.
+//! The conformance suite on Redis, in its four settings: one server, Sentinel, Cluster, and a
+//! quorum of masters.
 
 use async_trait::async_trait;
 use dlock_core::{DynBackend, Error, LockName};
 use dlock_redis::{Redis, RedisConfig};
 use dlock_testkit::{
     Opened, Stop, Store,
-    servers::redis::{Options, RedisServer},
+    servers::redis::{Options, RedisCluster, RedisMasters, RedisSentinel, RedisServer},
 };
 
-struct Single;
+/// One way to run Redis.
+enum Setting {
+    Single,
+    Sentinel,
+    Cluster,
+    Quorum,
+}
 
-struct Open(RedisServer);
-
-async fn connect(url: &str) -> Result<DynBackend, Error> {
-    Redis::connect(RedisConfig::from_url(url)?).await
+/// Private servers, which end with it.
+enum Servers {
+    Single(RedisServer),
+    Sentinel(RedisSentinel),
+    Cluster(RedisCluster),
+    Quorum(RedisMasters),
 }
 
 #[async_trait]
-impl Store for Single {
+impl Store for Setting {
     fn name(&self) -> &str {
         "redis"
     }
 
+    fn setting(&self) -> &str {
+        match self {
+            Self::Single => "single",
+            Self::Sentinel => "sentinel",
+            Self::Cluster => "cluster",
+            Self::Quorum => "quorum",
+        }
+    }
+
     async fn open(&self) -> Result<Box<dyn Opened>, Stop> {
-        Ok(Box::new(Open(RedisServer::start(&Options::new()).await?)))
+        let options = Options::new();
+        Ok(Box::new(match self {
+            Self::Single => Servers::Single(RedisServer::start(&options).await?),
+            Self::Sentinel => Servers::Sentinel(RedisSentinel::start(&options).await?),
+            Self::Cluster => Servers::Cluster(RedisCluster::start(&options).await?),
+            Self::Quorum => Servers::Quorum(RedisMasters::start(5, &options).await?),
+        }))
     }
 
     async fn connect_to(&self, address: &str) -> Result<DynBackend, Error> {
-        connect(address).await
+        Redis::connect(RedisConfig::from_url(address)?).await
     }
 }
 
 #[async_trait]
-impl Opened for Open {
+impl Opened for Servers {
     async fn connect(&self) -> Result<DynBackend, Error> {
-        connect(&self.0.url()).await
+        Redis::connect(RedisConfig::from_url(&self.url())?).await
     }
 
     fn address(&self) -> Option<String> {
-        Some(self.0.url())
+        Some(self.url())
     }
 
     async fn leftovers(&self, name: &LockName) -> Result<Vec<String>, Stop> {
         let mut left = Vec::new();
-        for key in self.0.keys("dlock:{*").await? {
-            if key.split_once("}:").is_some_and(|(_, rest)| rest == name.as_str()) {
-                left.push(key);
+        for server in self.masters().await? {
+            for (key, kind) in keys_of(server, name).await? {
+                left.extend(alive(server, &key, &kind).await?);
             }
         }
         Ok(left)
     }
+
+    async fn forget(&self, name: &LockName) -> Result<bool, Stop> {
+        for server in self.masters().await? {
+            for (key, _) in keys_of(server, name).await? {
+                // A replica of a cluster's node has no say about it.
+                server.command(&["DEL", &key]).await?;
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Servers {
+    fn url(&self) -> String {
+        match self {
+            Self::Single(server) => server.url(),
+            Self::Sentinel(servers) => servers.url(),
+            Self::Cluster(servers) => servers.url(),
+            // They have just been started, and nobody held anything before.
+            Self::Quorum(servers) => format!("{}?dlock.restart_guard=0s", servers.url()),
+        }
+    }
+
+    async fn masters(&self) -> Result<Vec<&RedisServer>, Stop> {
+        Ok(match self {
+            Self::Single(server) => vec![server],
+            Self::Sentinel(servers) => vec![servers.master_server().await?],
+            Self::Cluster(servers) => servers.nodes().iter().collect(),
+            Self::Quorum(servers) => servers.servers().iter().collect(),
+        })
+    }
+}
+
+/// The keys of a name on this server, each with the letter that tells what it holds.
+async fn keys_of(server: &RedisServer, name: &LockName) -> Result<Vec<(String, String)>, Stop> {
+    let keys = server.keys("dlock:{*").await?.into_iter();
+    let of_name = keys.filter_map(|key| {
+        let (kind, of) = key.split_once('}')?.1.split_once(':')?;
+        (of == name.as_str()).then(|| (key.clone(), kind.to_owned()))
+    });
+    Ok(of_name.collect())
+}
+
+/// The claims in a key that are alive. The last token of a free lock stays for its retention, and
+/// so do waiters and readers that died, until somebody asks for the lock.
+async fn alive(server: &RedisServer, key: &str, kind: &str) -> Result<Vec<String>, Stop> {
+    let time = server.command(&["TIME"]).await?.texts()?;
+    let now = time[0].parse::<u64>()? * 1_000_000 + time[1].parse::<u64>()?;
+    let listed = match kind {
+        // The claims of the queue stand in W too.
+        "f" | "q" => return Ok(Vec::new()),
+        "w" => server.command(&["HGETALL", key]).await,
+        "r" => server.command(&["ZRANGEBYSCORE", key, &now.to_string(), "+inf"]).await,
+        _ => return Ok(vec![key.to_owned()]),
+    };
+    let Ok(claims) = listed?.texts() else {
+        // A replica of a cluster's node sends elsewhere.
+        return Ok(Vec::new());
+    };
+    if kind == "r" {
+        return Ok(claims);
+    }
+    let mut left = Vec::new();
+    for pair in claims.chunks(2) {
+        let until = pair[1].split(':').nth(4).and_then(|time| time.parse::<u64>().ok());
+        if until.is_some_and(|until| until > now) {
+            left.push(format!("{key}: {} {}", pair[0], pair[1]));
+        }
+    }
+    Ok(left)
 }
 
 fn main() {
-    dlock_testkit::run(Single)
+    dlock_testkit::run_each(vec![
+        Box::new(Setting::Single),
+        Box::new(Setting::Sentinel),
+        Box::new(Setting::Cluster),
+        Box::new(Setting::Quorum),
+    ])
 }

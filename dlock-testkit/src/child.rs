@@ -28,9 +28,12 @@ pub(crate) fn is_one() -> bool {
     std::env::var_os(ADDRESS).is_some()
 }
 
+/// In which setting the store is run.
+pub(crate) const SETTING: &str = "DLOCK_TEST_CHILD_SETTING";
+
 /// Serves the parent until it closes the pipe.
-pub(crate) fn serve(store: &impl Store) -> ! {
-    let code = match served(store) {
+pub(crate) fn serve(stores: &[Box<dyn Store>]) -> ! {
+    let code = match served(stores) {
         Ok(()) => 0,
         Err(stop) => {
             eprintln!("child: {}", stop.into_text());
@@ -40,9 +43,11 @@ pub(crate) fn serve(store: &impl Store) -> ! {
     std::process::exit(code)
 }
 
-fn served(store: &impl Store) -> Result<(), Stop> {
+fn served(stores: &[Box<dyn Store>]) -> Result<(), Stop> {
     let runtime = runtime()?;
-    let address = std::env::var(ADDRESS)?;
+    let (address, setting) = (std::env::var(ADDRESS)?, std::env::var(SETTING)?);
+    let store = stores.iter().find(|store| store.setting() == setting);
+    let store = store.ok_or_else(|| Stop::failed("the parent has a setting of its own"))?;
     let locks = runtime.block_on(async { Locks::over(store.connect_to(&address).await?) })?;
     let mut child = Child { locks, guard: None };
     for line in std::io::stdin().lock().lines() {
@@ -67,7 +72,9 @@ struct Child {
 impl Child {
     async fn obey(&mut self, words: &[&str]) -> Result<String, Stop> {
         Ok(match *words {
-            ["lock", name, lease] => self.hold(self.with(lease)?.fair(name)?.lock().await?),
+            ["lock", name, lease] => {
+                self.hold(self.with(lease)?.without_handoff().mutex(name)?.lock().await?)
+            }
             ["share", name, lease] => self.hold(self.with(lease)?.rw(name)?.read().lock().await?),
             ["check"] => match self.held()?.check() {
                 Ok(token) => format!("held {token}"),

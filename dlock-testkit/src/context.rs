@@ -114,6 +114,11 @@ impl Cx {
         self.0.opened.address().ok_or_else(|| Stop::ruled_out("no address for a child"))
     }
 
+    /// In which setting the store is run.
+    pub(crate) fn setting(&self) -> &str {
+        self.0.store.setting()
+    }
+
     pub(crate) fn guarantees(&self) -> Guarantees {
         self.0.guarantees
     }

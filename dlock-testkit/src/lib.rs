@@ -78,7 +78,7 @@ mod verbs;
 
 pub use all::ALL;
 pub use case::Case;
-pub use run::run;
+pub use run::{run, run_each};
 pub use stop::{Stop, Verdict};
 pub use store::{Bounds, Opened, Store};
 pub use suite::{Outcome, Suite};

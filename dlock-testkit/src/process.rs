@@ -8,7 +8,11 @@ use tokio::{
     process::{Child, ChildStdin, ChildStdout, Command},
 };
 
-use crate::{Stop, Verdict, child::ADDRESS, context::Cx};
+use crate::{
+    Stop, Verdict,
+    child::{ADDRESS, SETTING},
+    context::Cx,
+};
 
 /// A process of its own that takes, holds and dies as it is told.
 pub(crate) struct Process {
@@ -23,6 +27,7 @@ impl Process {
     pub(crate) fn start(cx: &Cx) -> Result<Self, Stop> {
         let mut child = Command::new(std::env::current_exe()?)
             .env(ADDRESS, cx.address()?)
+            .env(SETTING, cx.setting())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)

@@ -16,34 +16,58 @@ const THREADS: usize = 8;
 ///
 /// In a child process of a cross-process case it serves that case instead.
 pub fn run(store: impl Store) -> ! {
+    run_each(vec![Box::new(store)])
+}
+
+/// [`run`] on one kind of store in several settings, each with a [`Store::setting`] of its own.
+pub fn run_each(stores: Vec<Box<dyn Store>>) -> ! {
     if child::is_one() {
-        child::serve(&store);
+        child::serve(&stores);
     }
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(THREADS);
-    let required = is_required(store.name(), std::env::var(REQUIRE).ok().as_deref());
-    let suite = match Suite::new(store) {
-        Ok(suite) => Arc::new(suite),
-        Err(error) => {
-            eprintln!("no runtime: {error}");
-            std::process::exit(1);
+    let required = std::env::var(REQUIRE).ok();
+    let (mut suites, mut trials) = (Vec::new(), Vec::new());
+    for store in stores {
+        let required = is_required(store.name(), required.as_deref());
+        let before = match store.setting() {
+            "" => String::new(),
+            setting => format!("{setting}::"),
+        };
+        match Suite::over(store.into()) {
+            Ok(suite) => {
+                let suite = Arc::new(suite);
+                trials.extend(trials_of(&suite, &before, required));
+                suites.push(suite);
+            }
+            Err(error) => {
+                eprintln!("no runtime: {error}");
+                std::process::exit(1);
+            }
         }
-    };
-    let opening = suite.clone();
-    let mut trials = vec![Trial::ignorable_test("store::opens", move || match opening.open() {
-        Outcome::Ignored { reason, store_missing: true } if required => {
-            Err(Failed::from(format!("{REQUIRE} names it, and it is missing: {reason}")))
-        }
-        outcome => completion(outcome),
-    })];
-    trials.extend(ALL.iter().map(|case| {
-        let suite = suite.clone();
-        Trial::ignorable_test(case.name(), move || completion(suite.try_case(case)))
-    }));
+    }
     let conclusion = libtest_mimic::run(&arguments, trials);
-    // `exit` runs no destructors, and dropping the store is its clean-up.
-    drop(suite);
+    // `exit` runs no destructors, and dropping the stores is their clean-up.
+    drop(suites);
     conclusion.exit()
+}
+
+fn trials_of(suite: &Arc<Suite>, before: &str, required: bool) -> Vec<Trial> {
+    let opening = suite.clone();
+    let opens =
+        Trial::ignorable_test(format!("{before}store::opens"), move || match opening.open() {
+            Outcome::Ignored { reason, store_missing: true } if required => {
+                Err(Failed::from(format!("{REQUIRE} names it, and it is missing: {reason}")))
+            }
+            outcome => completion(outcome),
+        });
+    let cases = ALL.iter().map(|case| {
+        let suite = suite.clone();
+        Trial::ignorable_test(format!("{before}{}", case.name()), move || {
+            completion(suite.try_case(case))
+        })
+    });
+    std::iter::once(opens).chain(cases).collect()
 }
 
 fn completion(outcome: Outcome) -> Result<Completion, Failed> {

@@ -13,6 +13,12 @@ pub trait Store: Send + Sync + 'static {
     /// What `DLOCK_TEST_REQUIRE` calls it, such as `redis`.
     fn name(&self) -> &str;
 
+    /// In which setting it is run, such as `cluster`, where one test target runs several: it stands
+    /// before the names of the cases.
+    fn setting(&self) -> &str {
+        ""
+    }
+
     /// Opens a store that nobody else uses: an empty file, a private server, an empty database.
     /// It is called once for most cases together and again for those that need two stores.
     ///

@@ -51,7 +51,11 @@ impl Suite {
     /// # Errors
     /// When no runtime can be made.
     pub fn new(store: impl Store) -> std::io::Result<Self> {
-        Ok(Self { store: Arc::new(store), opened: OnceLock::new(), runtime: runtime()? })
+        Self::over(Arc::new(store))
+    }
+
+    pub(crate) fn over(store: Arc<dyn Store>) -> std::io::Result<Self> {
+        Ok(Self { store, opened: OnceLock::new(), runtime: runtime()? })
     }
 
     /// Opens the store, if no case has.

@@ -39,12 +39,21 @@ impl Counters {
 
     fn parse(info: &str) -> Self {
         let mut values = HashMap::new();
-        for (name, value) in info.lines().filter_map(|line| line.trim_end().split_once(':')) {
-            // `cmdstat_set:calls=3,usec=5,...`
-            let value = value.strip_prefix("calls=").unwrap_or(value);
-            let value = value.split(',').next().unwrap_or(value);
+        let mut insert = |name, value: &str| {
             if let Ok(value) = value.parse() {
-                values.insert(name.to_owned(), value);
+                values.insert(name, value);
+            }
+        };
+        for (name, value) in info.lines().filter_map(|line| line.trim_end().split_once(':')) {
+            // `cmdstat_set:calls=3,usec=5,usec_per_call=1.67,...`
+            if let Some((calls, rest)) =
+                value.strip_prefix("calls=").and_then(|v| v.split_once(','))
+            {
+                let usec = rest.strip_prefix("usec=").and_then(|rest| rest.split(',').next());
+                insert(name.to_owned(), calls);
+                insert(format!("{name}.usec"), usec.unwrap_or_default());
+            } else {
+                insert(name.to_owned(), value);
             }
         }
         Self(values)
@@ -62,13 +71,20 @@ impl Counted {
     /// Commands, also those that scripts called, without the looks.
     pub(crate) fn commands(&self) -> f64 {
         let names = self.after.0.keys();
-        let names = names.filter(|name| name.starts_with("cmdstat_") && *name != "cmdstat_info");
-        names.map(|name| self.of(name)).sum()
+        let calls = names.filter(|name| {
+            name.starts_with("cmdstat_") && !name.ends_with(".usec") && *name != "cmdstat_info"
+        });
+        calls.map(|name| self.of(name)).sum()
     }
 
     /// Scripts that clients called.
     pub(crate) fn scripts(&self) -> f64 {
         self.of("cmdstat_evalsha") + self.of("cmdstat_eval")
+    }
+
+    /// Microseconds that the server spent in scripts.
+    pub(crate) fn script_time(&self) -> f64 {
+        self.of("cmdstat_evalsha.usec") + self.of("cmdstat_eval.usec")
     }
 
     /// Messages that were published.
@@ -101,6 +117,7 @@ mod tests {
         let counted = Counted { before: Counters::parse(BEFORE), after: Counters::parse(AFTER) };
         assert_eq!(counted.reads(), 4.0);
         assert_eq!(counted.scripts(), 4.0);
+        assert_eq!(counted.script_time(), 40.0);
         assert_eq!(counted.commands(), 7.0);
         assert_eq!(counted.messages(), 0.0);
         assert_eq!(counted.processor_time(), 1.25);

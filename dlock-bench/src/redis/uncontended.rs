@@ -35,6 +35,7 @@ pub(super) fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
     bench.report.exactly("round trips of a cycle", counted.reads() / cycles, 2.0, 0.01);
     bench.report.note("commands of a cycle, those in scripts too", counted.commands() / cycles, "");
     bench.report.note("script calls of a cycle", counted.scripts() / cycles, "");
+    bench.report.note("server's time in these scripts", counted.script_time() / cycles, "us");
     Ok(())
 }
 

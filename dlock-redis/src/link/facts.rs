@@ -23,6 +23,8 @@ pub(crate) struct Facts {
     pub(crate) loading: bool,
     cluster: Option<bool>,
     eviction: Option<String>,
+    /// What its clock showed, in microseconds, and when that was, or earlier.
+    time: Option<(u64, Instant)>,
 }
 
 impl Facts {
@@ -43,8 +45,22 @@ impl Facts {
             replica: fields.get("role") == Some(&"slave"),
             loading: number("loading") == Some(1),
             cluster: number("cluster_enabled").map(|enabled| enabled == 1),
+            time: None,
             eviction: fields.get("maxmemory_policy").map(|policy| (*policy).to_owned()),
         }
+    }
+
+    /// With what its clock showed, in microseconds, at this time or later.
+    pub(crate) fn with_time(mut self, micros: Option<u64>, at: Instant) -> Self {
+        self.time = micros.map(|micros| (micros, at));
+        self
+    }
+
+    /// What its clock shows now, about, in microseconds; zero when it is not known.
+    pub(crate) fn time_at(&self, now: Instant) -> u64 {
+        self.time.map_or(0, |(micros, at)| {
+            micros.saturating_add(u64::try_from(now.since(at).as_micros()).unwrap_or(0))
+        })
     }
 
     /// Until when nothing may be granted if a restart is to be outlasted by this.

@@ -61,27 +61,40 @@ struct Connection {
 
 impl NodeLink {
     /// Connects, and keeps the connection up from then on.
-    pub(crate) async fn open(
+    pub(super) async fn open(
         config: &RedisConfig,
         inbox: Option<Arc<Inbox>>,
     ) -> Result<Self, Error> {
-        open::check_files(config)?;
-        let store = config.store();
-        let shut = Error::new(ErrorKind::Unavailable, "not connected yet");
+        let (link, first) = Self::begin(config, inbox).await;
+        first.map(|()| link)
+    }
+
+    /// As [`open`](Self::open), and goes on trying when the first attempt fails: the second value.
+    pub(crate) async fn open_anyway(config: &RedisConfig) -> (Self, Result<(), Error>) {
+        Self::begin(config, None).await
+    }
+
+    async fn begin(config: &RedisConfig, inbox: Option<Arc<Inbox>>) -> (Self, Result<(), Error>) {
         let shared = Arc::new(Shared {
             config: config.clone(),
-            store,
+            store: config.store(),
             inbox,
-            door: watch::Sender::new(Door::Shut(shut)),
+            door: watch::Sender::new(Door::Shut(Error::new(
+                ErrorKind::Unavailable,
+                "not connected yet",
+            ))),
             epochs: AtomicU64::new(0),
             timeouts: AtomicU32::new(0),
         });
         let mut sentinels = Sentinels::new(config);
-        let first = shared.connect(&mut sentinels).await?;
-        shared.door.send_replace(Door::Open(first));
+        let first = match open::check_files(config) {
+            Ok(()) => shared.connect(&mut sentinels).await,
+            Err(error) => Err(error),
+        };
+        let first = first.map(|connection| drop(shared.door.send_replace(Door::Open(connection))));
         let keep = keep_up(Arc::downgrade(&shared), shared.door.subscribe(), sentinels);
-        current_runtime()?.spawn(keep);
-        Ok(Self(shared))
+        let started = current_runtime().map(|runtime| drop(runtime.spawn(keep)));
+        (Self(shared), started.and(first))
     }
 
     pub(super) async fn send(&self, command: &Cmd) -> RedisResult<Value> {

@@ -12,6 +12,7 @@ use super::{facts::Facts, tls};
 use crate::{
     config::{Login, RedisConfig, Topology},
     error::explain,
+    reply,
 };
 
 /// How many commands may wait to be written.
@@ -85,9 +86,10 @@ pub(super) fn check_files(config: &RedisConfig) -> Result<(), Error> {
 /// Asks a server what it is.
 pub(super) async fn facts(connection: &mut MultiplexedConnection) -> Result<Facts, RedisError> {
     let mut ask = redis::pipe();
-    ask.cmd("INFO").cmd("CONFIG").arg("GET").arg("appendfsync").ignore_errors();
-    let answers: Vec<Value> = ask.query_async(connection).await?;
-    let now = Clock::Boot.now();
+    ask.cmd("INFO").cmd("CONFIG").arg("GET").arg("appendfsync").cmd("TIME").ignore_errors();
+    let sent = Clock::Boot.now();
+    let answers = connection.send_packed_commands(&ask, 0, ask.len()).await?;
+    let received = Clock::Boot.now();
     let info = answers.first().and_then(text).unwrap_or_default();
     let fsync = answers.get(1).and_then(|value| match value {
         Value::Map(pairs) => pairs.first().and_then(|(_, value)| text(value)),
@@ -101,7 +103,8 @@ pub(super) async fn facts(connection: &mut MultiplexedConnection) -> Result<Fact
         }
         tracing::debug!("this user may not ask for INFO, so the server is not checked");
     }
-    Ok(Facts::read(&info, fsync.as_deref(), now))
+    let time = answers.get(2).and_then(reply::micros);
+    Ok(Facts::read(&info, fsync.as_deref(), received).with_time(time, sent))
 }
 
 fn text(value: &Value) -> Option<String> {

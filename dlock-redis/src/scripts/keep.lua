@@ -15,7 +15,7 @@ local function weaken(s,id,weight,cap,lease)
   if s.owner==id then
     if weight>=WHOLE then return end
     call('DEL',s.H)
-    s.owner=nil
+    s.owner,s.quiet=nil,nil
     call('ZADD',s.R,num(us+lease*1000),id)
     s.used,s.cap=weight,cap
   else

@@ -186,7 +186,7 @@ local function acquire(k,id,lease,weight,cap,block,try,inbox,unsure)
   local s=open(k)
   if s.owner==id and unsure then
     call('DEL',s.H)
-    s.owner=nil
+    s.owner,s.quiet=nil,nil
   end
   local token=hold(s,id,lease)
   if token then

@@ -1,5 +1,7 @@
 //! The private servers: that they do what tests rely on, and leave nothing behind.
 
+#![cfg(unix)]
+
 mod groups;
 mod proxy;
 mod redis;

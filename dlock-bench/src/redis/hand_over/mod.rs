@@ -93,6 +93,8 @@ fn counts(bench: &mut Bench<'_>, run: &Run, clients: usize) -> f64 {
         "",
     );
     report.note(&format!("p50 {of}"), median(run.holds.latencies()), "us");
+    let script = run.counted.script_time() / hand_overs;
+    report.note(&format!("server's time in scripts {of}"), script, "us");
     let server = run.counted.processor_time() * 1e6 / hand_overs;
     report.note(&format!("server's time {of}"), server, "us");
     commands

@@ -76,7 +76,7 @@ impl RedisSentinel {
         &self.servers
     }
 
-    /// The address of the master now: what most of the sentinels that answer say.
+    /// The address of the master now: what all sentinels that answer say.
     ///
     /// # Errors
     /// When no sentinel answers, or they do not agree yet.

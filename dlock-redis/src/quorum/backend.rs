@@ -1,0 +1,208 @@
+//! The backend over a quorum.
+
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use dlock_core::{
+    AcquireRequest, Acquired, Answer, Backend, Claim, ClaimId, ClaimState, Error, ErrorKind,
+    Exclusion, Fencing, Grant, Guarantees, LockName, LockOptions, LockState, Mode, Queue, Released,
+    Renewal, Renewed, Scope,
+};
+use futures_util::future::join_all;
+
+use super::{
+    member::{BATCH, Member},
+    tally::{Tally, Verdict, majority},
+    vote::{Attempt, Voters, no_majority},
+};
+use crate::{config::RedisConfig, poll::Pace};
+
+/// Independent masters, as one client sees them.
+pub(crate) struct Quorum {
+    store: Arc<str>,
+    voters: Arc<Voters>,
+}
+
+impl Quorum {
+    /// Connects to all, and needs a majority.
+    pub(crate) async fn connect(config: RedisConfig) -> Result<Arc<Self>, Error> {
+        let store: Arc<str> = config.store().into();
+        let guard = config.restart_guard.unwrap_or(LockOptions::new().lease());
+        let config = config.with_restart_guard(guard);
+        let opened = config.addresses.iter().map(|address| Member::open(&config, address));
+        let (mut members, mut failed) = (Vec::new(), Vec::new());
+        for (member, first) in join_all(opened).await {
+            members.push(Arc::new(member));
+            failed.extend(first.err());
+        }
+        let reached = members.len() - failed.len();
+        if reached < majority(members.len()) {
+            let tally = Tally { yes: reached, no: 0, unknown: failed.len() };
+            // What no waiting cures is said first.
+            failed.sort_by_key(Error::is_transient);
+            let first = failed.swap_remove(0);
+            let error = match first.is_transient() {
+                true => no_majority(&first, tally, members.len()),
+                false => first,
+            };
+            return Err(error.during("connect").with_store(&store));
+        }
+        Ok(Arc::new(Self { store, voters: Arc::new(Voters::new(members)) }))
+    }
+
+    fn named(store: &str, error: Error, verb: &'static str, name: &LockName) -> Error {
+        // Not the error of one master, which has an address of its own.
+        error.during(verb).with_lock(name).with_store(store)
+    }
+}
+
+/// Majorities don't keep a count.
+fn check(request: &AcquireRequest) -> Result<(), Error> {
+    match request.mode {
+        Mode::Permits { .. } => Err(Error::new(
+            ErrorKind::Unsupported,
+            "a quorum has no semaphores, because majorities don't keep a count: use one server, \
+             Sentinel or a cluster for them",
+        )),
+        _ => Ok(()),
+    }
+}
+
+#[async_trait]
+impl Backend for Quorum {
+    fn store(&self) -> &str {
+        &self.store
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        Guarantees::WEAKEST
+            .with_exclusion(Exclusion::Failover)
+            .with_fencing(Fencing::Clock)
+            .with_scope(Scope::Network)
+    }
+
+    fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
+        let (voters, request) = (Arc::clone(&self.voters), request.clone());
+        let store = Arc::clone(&self.store);
+        Answer::later(async move {
+            let waits = request.queue == Queue::Enqueue;
+            let attempt = match check(&request) {
+                Ok(()) => voters.attempt(&request, waits).await,
+                Err(error) => Err(error),
+            };
+            match attempt {
+                Ok(Attempt::Won(grant)) => Ok(Acquired::Granted(grant)),
+                Ok(Attempt::Busy) if waits => Ok(Acquired::Queued),
+                Ok(Attempt::Busy) => Ok(Acquired::Busy),
+                Err(error) => Err(Self::named(&store, error, "acquire", &request.name)),
+            }
+        })
+    }
+
+    async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
+        let mut pace = Pace::default();
+        loop {
+            // The first has just been answered.
+            pace.pause(request.lease).await;
+            match self.voters.attempt(request, true).await {
+                Ok(Attempt::Won(grant)) => return Ok(grant),
+                Ok(Attempt::Busy) => {}
+                Err(error) => {
+                    return Err(Self::named(&self.store, error, "acquire", &request.name));
+                }
+            }
+        }
+    }
+
+    async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+        let mut answers = Vec::with_capacity(renewals.len());
+        for batch in renewals.chunks(BATCH) {
+            let claims: Vec<(ClaimId, &LockName, Mode, Duration)> = batch
+                .iter()
+                .map(|r| (self.voters.id(r.claim.id), &r.claim.name, r.mode, r.lease))
+                .collect();
+            let asked = self.voters.members.iter().map(|member| member.keep(&claims));
+            let said = join_all(asked).await;
+            for at in 0..batch.len() {
+                let mut tally = Tally::default();
+                for answer in &said {
+                    tally.count(answer.as_ref().ok().and_then(|kept| kept.get(at).copied()));
+                }
+                answers.push(match tally.verdict(self.voters.count()) {
+                    Verdict::Yes => Renewed::Kept,
+                    Verdict::No => Renewed::Lost,
+                    Verdict::Unknown | Verdict::Open => {
+                        let failed = said.iter().find_map(|answer| answer.as_ref().err());
+                        let quiet = Error::new(ErrorKind::Unavailable, "masters do not answer");
+                        let error = no_majority(failed.unwrap_or(&quiet), tally, said.len());
+                        return Err(error.during("renew").with_store(&self.store));
+                    }
+                });
+            }
+        }
+        Ok(answers)
+    }
+
+    fn release(&self, claim: &Claim) -> Answer<Released> {
+        let (voters, claim) = (Arc::clone(&self.voters), claim.clone());
+        let store = Arc::clone(&self.store);
+        Answer::later(async move {
+            let (tally, failed) = voters.release(&claim.name, claim.id, claim.used).await;
+            let released = match tally.verdict(voters.count()) {
+                Verdict::Yes => Released::Released,
+                Verdict::No => Released::AlreadyLost,
+                Verdict::Unknown | Verdict::Open => {
+                    let quiet = Error::new(ErrorKind::Unavailable, "masters do not answer");
+                    let error = no_majority(&failed.unwrap_or(quiet), tally, voters.count());
+                    return Err(Self::named(&store, error, "release", &claim.name));
+                }
+            };
+            voters.forget(claim.id);
+            Ok(released)
+        })
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
+        let said = join_all(self.voters.members.iter().map(|member| member.inspect(name))).await;
+        let (states, failed): (Vec<_>, Vec<_>) = said.into_iter().partition(Result::is_ok);
+        let needed = majority(self.voters.count());
+        if states.len() < needed
+            && let Some(Err(error)) = failed.first()
+        {
+            let tally = Tally { yes: states.len(), no: 0, unknown: failed.len() };
+            let error = no_majority(error, tally, self.voters.count());
+            return Err(Self::named(&self.store, error, "inspect", name));
+        }
+        Ok(merged(&states.into_iter().flatten().collect::<Vec<_>>(), needed))
+    }
+}
+
+/// What a majority of the states agrees on.
+fn merged(states: &[LockState], needed: usize) -> LockState {
+    let mut seen: HashMap<ClaimId, Vec<ClaimState>> = HashMap::new();
+    for holder in states.iter().flat_map(|state| &state.holders) {
+        seen.entry(holder.claim).or_default().push(*holder);
+    }
+    let mut holders: Vec<ClaimState> = seen
+        .into_values()
+        .filter(|votes| votes.len() >= needed)
+        .filter_map(|votes| {
+            let agreed =
+                |vote: &&ClaimState| votes.iter().filter(|other| other.token == vote.token).count();
+            let vote = *votes.iter().max_by_key(agreed)?;
+            // It holds the lock until so many have let it go that no majority is left.
+            let mut remaining: Vec<Duration> = votes.iter().map(|vote| vote.remaining).collect();
+            remaining.sort_unstable_by(|a, b| b.cmp(a));
+            Some(ClaimState { remaining: *remaining.get(needed - 1)?, ..vote })
+        })
+        .collect();
+    holders.sort_by_key(|holder| holder.token);
+    let last = states.iter().filter_map(|state| state.last_token).max();
+    LockState::new(holders, Vec::new(), last)
+}
+
+impl fmt::Debug for Quorum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Quorum").field("store", &self.store).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,78 @@
+//! Counting the answers of masters.
+
+/// How many of so many are a majority.
+pub(super) const fn majority(of: usize) -> usize {
+    of / 2 + 1
+}
+
+/// The answers so far to a question with yes and no.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    pub(super) yes: usize,
+    pub(super) no: usize,
+    pub(super) unknown: usize,
+}
+
+/// What a tally comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// A majority says yes.
+    Yes,
+    /// No majority can say yes any more, by what the masters said themselves.
+    No,
+    /// Masters that did not answer leave it open.
+    Unknown,
+    /// Answers are still to come.
+    Open,
+}
+
+impl Tally {
+    pub(super) const fn count(&mut self, answer: Option<bool>) {
+        match answer {
+            Some(true) => self.yes += 1,
+            Some(false) => self.no += 1,
+            None => self.unknown += 1,
+        }
+    }
+
+    /// What it comes to among so many masters.
+    pub(super) const fn verdict(self, of: usize) -> Verdict {
+        let needed = majority(of);
+        if self.yes >= needed {
+            Verdict::Yes
+        } else if self.no > of - needed {
+            Verdict::No
+        } else if self.yes + self.no + self.unknown >= of {
+            Verdict::Unknown
+        } else {
+            Verdict::Open
+        }
+    }
+
+    /// Whether yes is still possible.
+    pub(super) const fn can_win(self, of: usize) -> bool {
+        self.no + self.unknown <= of - majority(of)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_majorities_always_meet() {
+        for of in [3, 5, 7, 9] {
+            assert!(2 * majority(of) > of);
+        }
+    }
+
+    #[test]
+    fn silence_is_neither_yes_nor_no() {
+        let tally = |yes, no, unknown| Tally { yes, no, unknown }.verdict(5);
+        assert_eq!(tally(3, 0, 0), Verdict::Yes);
+        assert_eq!(tally(2, 3, 0), Verdict::No);
+        assert_eq!(tally(2, 2, 1), Verdict::Unknown);
+        assert_eq!(tally(2, 1, 2), Verdict::Unknown);
+        assert_eq!(tally(2, 2, 0), Verdict::Open);
+    }
+}
