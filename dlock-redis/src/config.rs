@@ -310,7 +310,7 @@ impl RedisConfig {
                 "one server has one address: several are redis+cluster://, redis+sentinel:// or \
                  redis+quorum://",
             )),
-            Topology::Quorum if count < 3 || count % 2 == 0 => Err(malformed(
+            Topology::Quorum if count < 3 || count.is_multiple_of(2) => Err(malformed(
                 "a quorum has three masters, or five, or seven: an even number of them bears no \
                  more failures than one less",
             )),

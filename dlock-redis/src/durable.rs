@@ -40,7 +40,7 @@ impl Durable {
             Durability::Master => 0,
             Durability::Replicas(replicas) => replicas,
             // Of n nodes, more than n / 2, of which the master is one.
-            Durability::Majority => (main.facts().replicas + 1) / 2,
+            Durability::Majority => main.facts().replicas.div_ceil(2),
         };
         // The server gives up a little before the answer is overdue.
         Ok(Self { link, replicas, patience: config.response_timeout.mul_f64(0.75) })

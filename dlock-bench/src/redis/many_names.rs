@@ -91,7 +91,7 @@ impl Rounds {
 }
 
 async fn rounds(url: &str, rounds: usize, tasks: usize) -> Result<(Rounds, Rounds), Failure> {
-    let lasts = Duration::from_millis(250);
+    let lasts = Duration::from_millis(150);
     let mut control = floor::connect(url).await?;
     let names: Vec<String> = (0..tasks).map(|i| format!("many/{tasks}/{i}")).collect();
     let bare = FloorLock::new(floor::connect(url).await?, "many").await?;

@@ -32,9 +32,10 @@ pub(crate) struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// How many rounds floor and dlock take in turns.
+    /// How many rounds floor and dlock take in turns. Many short ones find more quiet moments than
+    /// a few long ones.
     fn rounds(&self) -> usize {
-        if self.quick { 4 } else { 12 }
+        if self.quick { 6 } else { 25 }
     }
 }
 

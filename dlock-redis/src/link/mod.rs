@@ -30,7 +30,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) enum Link {
     Node(NodeLink),
-    Cluster(ClusterLink),
+    Cluster(Box<ClusterLink>),
 }
 
 impl Link {
@@ -40,7 +40,10 @@ impl Link {
         inbox: Option<Arc<Inbox>>,
     ) -> Result<Self, Error> {
         match config.topology {
-            Topology::Cluster => ClusterLink::open(config, inbox).await.map(Self::Cluster),
+            Topology::Cluster => {
+                let link = ClusterLink::open(config, inbox).await?;
+                Ok(Self::Cluster(Box::new(link)))
+            }
             _ => NodeLink::open(config, inbox).await.map(Self::Node),
         }
     }

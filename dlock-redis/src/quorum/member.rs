@@ -7,7 +7,7 @@ use dlock_core::{
 };
 use parking_lot::Mutex;
 use redis::Value;
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::Notify;
 
 use crate::{
     config::{RedisConfig, Topology},
@@ -22,14 +22,18 @@ use crate::{
 /// How many claims one command carries.
 pub(super) const BATCH: usize = 100;
 
-/// Held while an acquire is under way.
-type Gate = tokio::sync::Mutex<()>;
+/// How many acquires of a claim are under way, and what is notified when none is.
+#[derive(Default)]
+struct Pending {
+    count: usize,
+    none: Arc<Notify>,
+}
 
 /// One master, by its own connection.
 pub(super) struct Member {
     session: Session,
     /// The acquires that are under way: a release of the same claim goes behind.
-    gates: Mutex<HashMap<ClaimId, Arc<Gate>>>,
+    under_way: Mutex<HashMap<ClaimId, Pending>>,
     scripts: Scripts,
     retention: u64,
 }
@@ -44,7 +48,7 @@ impl Member {
         };
         let (link, first) = NodeLink::open_anyway(&config).await;
         let member = Self {
-            gates: Mutex::default(),
+            under_way: Mutex::default(),
             session: Session::over(&config, Link::Node(link)),
             scripts: Scripts::new(),
             retention: u64::try_from(config.retention.as_millis()).unwrap_or(u64::MAX),
@@ -57,15 +61,26 @@ impl Member {
         self.session.link.facts().time_at(Clock::Boot.now())
     }
 
-    /// Takes the lock here, if it is free here.
-    pub(super) async fn acquire(
+    /// Takes the lock here, if it is free here. It counts as under way from the call on, not only
+    /// from the first poll, so that a release can't overtake it.
+    pub(super) fn acquire(
+        self: &Arc<Self>,
+        request: &AcquireRequest,
+        claim: ClaimId,
+        proposal: u64,
+    ) -> impl Future<Output = Result<Standing, Error>> + Send + use<> {
+        let under_way = UnderWay::begin(self, claim);
+        let request = request.clone();
+        async move { under_way.member.ask(&request, claim, proposal).await }
+    }
+
+    async fn ask(
         &self,
         request: &AcquireRequest,
         claim: ClaimId,
         proposal: u64,
     ) -> Result<Standing, Error> {
         self.session.check_guard()?;
-        let _under_way = UnderWay::begin(self, claim).await;
         let call = self
             .scripts
             .acquire
@@ -121,10 +136,7 @@ impl Member {
         claim: ClaimId,
         used: u32,
     ) -> Result<bool, Error> {
-        let gate = self.gates.lock().get(&claim).cloned();
-        if let Some(gate) = gate {
-            drop(gate.lock().await);
-        }
+        self.until_none_is_under_way(claim).await;
         let call = self
             .scripts
             .release
@@ -139,6 +151,19 @@ impl Member {
     pub(super) async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         let call = self.scripts.inspect.on(Keys::COUNT).keys(&Keys::of(name));
         reply::state(&self.run(&call).await?)
+    }
+
+    async fn until_none_is_under_way(&self, claim: ClaimId) {
+        loop {
+            let none = self.under_way.lock().get(&claim).map(|pending| Arc::clone(&pending.none));
+            let Some(none) = none else { return };
+            let mut notified = std::pin::pin!(none.notified());
+            notified.as_mut().enable();
+            if !self.under_way.lock().contains_key(&claim) {
+                return;
+            }
+            notified.await;
+        }
     }
 
     async fn yes_or_no(&self, call: &Call<'_>) -> Result<bool, Error> {
@@ -160,26 +185,27 @@ impl Member {
 }
 
 /// An acquire that is under way, perhaps asked again and again, until this is dropped.
-struct UnderWay<'a> {
-    member: &'a Member,
+struct UnderWay {
+    member: Arc<Member>,
     claim: ClaimId,
-    passed: Option<OwnedMutexGuard<()>>,
 }
 
-impl<'a> UnderWay<'a> {
-    async fn begin(member: &'a Member, claim: ClaimId) -> Self {
-        let gate = Arc::clone(member.gates.lock().entry(claim).or_default());
-        Self { member, claim, passed: Some(gate.lock_owned().await) }
+impl UnderWay {
+    fn begin(member: &Arc<Member>, claim: ClaimId) -> Self {
+        member.under_way.lock().entry(claim).or_default().count += 1;
+        Self { member: Arc::clone(member), claim }
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for UnderWay {
     fn drop(&mut self) {
-        let mut gates = self.member.gates.lock();
-        self.passed = None;
-        // Nobody else has it in hand.
-        if gates.get(&self.claim).is_some_and(|gate| Arc::strong_count(gate) == 1) {
-            gates.remove(&self.claim);
+        let mut under_way = self.member.under_way.lock();
+        let Some(pending) = under_way.get_mut(&self.claim) else { return };
+        pending.count -= 1;
+        if pending.count == 0
+            && let Some(pending) = under_way.remove(&self.claim)
+        {
+            pending.none.notify_waiters();
         }
     }
 }

@@ -15,6 +15,12 @@ use super::{
 };
 use crate::reply::Standing;
 
+/// How long to wait for more answers before a token is written back, which is a round trip too.
+const LATECOMERS: Duration = Duration::from_millis(5);
+
+/// How long a master that is slower than the majority is waited for when a claim is given up.
+const STRAGGLERS: Duration = Duration::from_millis(100);
+
 /// The masters, and what this client remembers of its claims.
 pub(super) struct Voters {
     pub(super) members: Vec<Arc<Member>>,
@@ -64,8 +70,8 @@ impl Voters {
             .iter()
             .enumerate()
             .map(|(at, member)| {
-                let (member, request) = (Arc::clone(member), request.clone());
-                async move { (at, member.acquire(&request, claim, proposal).await) }
+                let asking = member.acquire(request, claim, proposal);
+                async move { (at, asking.await) }
             })
             .collect();
         let mut tally = Tally::default();
@@ -96,14 +102,22 @@ impl Voters {
                 break;
             }
         }
-        if tally.yes >= majority(self.count())
-            && let Some(token) = self.agree(request, claim, &won).await
-        {
-            // Those that have not answered yet hold the lock too, or will say no.
-            if !asking.is_empty() {
-                self.background(async move { while asking.next().await.is_some() {} });
+        if tally.yes >= majority(self.count()) {
+            // The others may make the majority that is of one mind.
+            while agreed(&won, self.count()).is_none() {
+                let next = tokio::time::timeout(LATECOMERS, asking.next()).await;
+                let Ok(Some((at, answer))) = next else { break };
+                if let Ok(Standing::Held { token, .. }) = answer {
+                    won.push((at, token));
+                }
             }
-            return Ok(Attempt::Won(Grant { token, tokens: request.tokens, since: sent }));
+            if let Some(token) = self.agree(request, claim, &won).await {
+                // Who has not answered yet takes the lock too, before it can be released.
+                if !asking.is_empty() {
+                    self.background(async move { while asking.next().await.is_some() {} });
+                }
+                return Ok(Attempt::Won(Grant { token, tokens: request.tokens, since: sent }));
+            }
         }
         drop(asking);
         let again = refused.is_none() && (again || failed.is_some());
@@ -117,27 +131,29 @@ impl Voters {
         }
     }
 
-    /// Makes a majority agree on the largest of the tokens.
+    /// The token of a claim that a majority holds the lock for: what a majority of them took, or
+    /// else the largest, written back until a majority has it.
     async fn agree(
         &self,
         request: &AcquireRequest,
         claim: ClaimId,
         won: &[(usize, FencingToken)],
     ) -> Option<FencingToken> {
+        if let Some(token) = agreed(won, self.count()) {
+            self.seen(token, request.tokens);
+            return Some(token);
+        }
         let largest = won.iter().map(|(_, token)| *token).max()?;
-        self.seen(largest.get() + u64::from(request.tokens) - 1);
-        let needed = majority(self.count());
-        let mut agreed = won.iter().filter(|(_, token)| *token == largest).count();
+        self.seen(largest, request.tokens);
+        let mut have = won.iter().filter(|(_, token)| *token == largest).count();
         let mut raising: FuturesUnordered<_> = won
             .iter()
             .filter(|(_, token)| *token < largest)
             .map(|(at, _)| self.members[*at].raise(request, claim, largest))
             .collect();
-        while agreed < needed {
-            match raising.next().await {
-                Some(Ok(true)) => agreed += 1,
-                Some(_) => {}
-                None => return None,
+        while have < majority(self.count()) {
+            if matches!(raising.next().await?, Ok(true)) {
+                have += 1;
             }
         }
         Some(largest)
@@ -158,7 +174,7 @@ impl Voters {
             let (member, name) = (Arc::clone(member), name.clone());
             releasing.push(async move { member.release(&name, claim, 0).await.is_ok() });
         }
-        let patience = tokio::time::sleep((request.lease / 8).min(Duration::from_millis(100)));
+        let patience = tokio::time::sleep((request.lease / 8).min(STRAGGLERS));
         tokio::pin!(patience);
         let mut sure = true;
         loop {
@@ -181,9 +197,9 @@ impl Voters {
         }
     }
 
-    fn seen(&self, token: u64) {
+    fn seen(&self, token: FencingToken, tokens: u32) {
         let mut last = self.last.lock();
-        *last = (*last).max(token);
+        *last = (*last).max(token.get() + u64::from(tokens) - 1);
     }
 
     /// A token above all that this client has seen, near the masters' clocks.
@@ -199,8 +215,8 @@ impl Voters {
         }
     }
 
-    /// Releases a claim everywhere: answers once a majority has, the others are seen to in the
-    /// background.
+    /// Releases a claim everywhere. Once a majority has, the others get a little time, so that a
+    /// process that ends next leaves nothing; then they are seen to in the background.
     pub(super) async fn release(
         self: &Arc<Self>,
         name: &LockName,
@@ -217,18 +233,24 @@ impl Voters {
             })
             .collect();
         let (mut tally, mut failed) = (Tally::default(), None);
-        while let Some(answer) = releasing.next().await {
+        while tally.verdict(self.count()) == Verdict::Open
+            && let Some(answer) = releasing.next().await
+        {
             tally.count(answer.as_ref().ok().copied());
             failed = answer.err().or(failed);
-            if tally.verdict(self.count()) != Verdict::Open {
-                break;
-            }
         }
-        if !releasing.is_empty() {
+        let rest = async { while releasing.next().await.is_some() {} };
+        if tokio::time::timeout(STRAGGLERS, rest).await.is_err() {
             self.background(async move { while releasing.next().await.is_some() {} });
         }
         (tally, failed)
     }
+}
+
+/// The token that a majority of so many took.
+fn agreed(won: &[(usize, FencingToken)], of: usize) -> Option<FencingToken> {
+    let took = |token| won.iter().filter(|(_, other)| *other == token).count();
+    won.iter().map(|(_, token)| *token).find(|token| took(*token) >= majority(of))
 }
 
 /// Too few masters can be asked.

@@ -31,6 +31,8 @@ use crate::{
 const PROCESSES: usize = 8;
 /// Clients of each process; each has a connection of its own.
 const CLIENTS: [usize; 3] = [1, 8, 64];
+/// How long a round lasts.
+const LASTS: Duration = Duration::from_millis(400);
 /// What the first and the last holds of a run may add to the counts, which are handed over by
 /// nobody or to nobody.
 const SLACK: f64 = 0.02;
@@ -39,8 +41,7 @@ pub(super) fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
     let runtime = Flavour::CurrentThread.start()?;
     let control = runtime.block_on(floor::connect(&bench.server.url()))?;
     let crew = Crew::start(&bench.server.url(), PROCESSES)?;
-    let lasts = Duration::from_millis(if bench.quick { 400 } else { 1000 });
-    let mut scene = Scene { runtime, control, crew, lasts };
+    let mut scene = Scene { runtime, control, crew, lasts: LASTS };
 
     let awake = Awake::keep()?;
     let (pushes, mut runs) = scene.rounds(bench.rounds())?;
@@ -58,11 +59,11 @@ pub(super) fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
     let (pushes, idle) = scene.rounds(bench.rounds() / 2)?;
     bench.report.ratio("p50 of that, on processors that sleep", p50(middle, &pushes, &idle));
 
-    let first = runs.pop().ok_or("no round")?;
-    let mut commands = vec![counts(bench, &first, PROCESSES)];
+    runs.sort_by(|a, b| a.p50().total_cmp(&b.p50()));
+    let mut commands = vec![counts(bench, runs.first().ok_or("no round")?, PROCESSES)];
     for clients in &CLIENTS[1..] {
         // So that each has some ten turns.
-        scene.lasts = lasts * u32::try_from(clients.div_ceil(32))?;
+        scene.lasts = LASTS * u32::try_from(clients.div_ceil(16))?;
         let run = scene.contend(*clients)?;
         commands.push(counts(bench, &run, PROCESSES * clients));
     }
@@ -73,7 +74,7 @@ pub(super) fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
 
 /// The medians of a message and of a hand-over.
 fn p50(of: fn(&[f64]) -> f64, pushes: &[f64], runs: &[Run]) -> Pair {
-    let medians: Vec<f64> = runs.iter().map(|run| median(run.holds.latencies())).collect();
+    let medians: Vec<f64> = runs.iter().map(Run::p50).collect();
     Pair { floor: of(pushes), dlock: of(&medians), unit: "us" }
 }
 
@@ -92,7 +93,7 @@ fn counts(bench: &mut Bench<'_>, run: &Run, clients: usize) -> f64 {
         hand_overs / run.lasts.as_secs_f64(),
         "",
     );
-    report.note(&format!("p50 {of}"), median(run.holds.latencies()), "us");
+    report.note(&format!("p50 {of}"), run.p50(), "us");
     let script = run.counted.script_time() / hand_overs;
     report.note(&format!("server's time in scripts {of}"), script, "us");
     let server = run.counted.processor_time() * 1e6 / hand_overs;
@@ -105,6 +106,12 @@ struct Run {
     holds: Holds,
     counted: Counted,
     lasts: Duration,
+}
+
+impl Run {
+    fn p50(&self) -> f64 {
+        median(self.holds.latencies())
+    }
 }
 
 struct Scene {
