@@ -62,6 +62,7 @@ mod with_the_feature {
 
     #[test]
     fn the_scheme_is_known() {
-        assert_eq!(registry().schemes(), ["memory", "sqlite"]);
+        let schemes = registry().schemes();
+        assert!(schemes.contains(&"memory") && schemes.contains(&"sqlite"), "{schemes:?}");
     }
 }

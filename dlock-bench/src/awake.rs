@@ -13,7 +13,7 @@ use std::{
 
 use rustix::process::nice;
 
-use crate::Failure;
+use crate::{Failure, processors};
 
 /// Its presence makes a process one that spins.
 const SPINS: &str = "DLOCK_BENCH_SPINS";
@@ -49,8 +49,10 @@ pub(crate) fn is_asked_for() -> bool {
 /// Spins until the parent is gone, however it went.
 pub(crate) fn spin() -> Result<(), Failure> {
     nice(19)?;
-    for _ in 0..std::thread::available_parallelism()?.get() {
-        std::thread::spawn(|| {
+    for processor in processors::all()? {
+        std::thread::spawn(move || {
+            // Two on one processor would leave another asleep.
+            let _ = processors::bind(None, &[processor]);
             loop {
                 std::hint::spin_loop();
             }

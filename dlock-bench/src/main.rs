@@ -9,6 +9,7 @@ mod args;
 mod awake;
 mod clock;
 mod cycle;
+mod processors;
 mod redis;
 mod report;
 mod runtime;

@@ -17,10 +17,7 @@ pub(crate) enum Cure {
 }
 
 /// What the ACL has to allow; the same line stands in the crate's documentation.
-pub(crate) const ACL: &str = "~dlock:* &dlock:* -@all +@connection +evalsha +eval +@scripting +time \
-     +get +set +setrange +del +exists +pexpire +pttl +zadd +zrem +zpopmin +zrange +zrangebyscore \
-     +zscore +zrank +zcard +hset +hget +hdel +publish +spublish +subscribe +ssubscribe \
-     +unsubscribe +sunsubscribe +info +wait +cluster";
+const ACL: &str = include_str!("acl.txt");
 
 /// How to cure an error.
 pub(crate) fn cure(error: &RedisError) -> Cure {
@@ -144,7 +141,7 @@ pub(crate) fn missing_rights(commands: &str) -> Error {
 fn rights(text: &str) -> Error {
     Error::config(
         ConfigIssue::Access,
-        format!("the user lacks rights ({text}): ACL SETUSER name on >password {ACL}"),
+        format!("the user lacks rights ({text}): {}", ACL.trim_end()),
     )
 }
 

@@ -1,4 +1,84 @@
-//! Redis and Valkey backends.
+//! Locks on Redis and Valkey: one server, the master that Sentinels name, a Cluster, or a quorum of
+//! independent masters. Every lock kind of dlock, with fencing tokens, first come, first served
+//! over all processes, and handed over by the release itself.
+//!
+//! ```no_run
+//! use dlock_core::{Lock, Locks};
+//! use dlock_redis::{Redis, RedisConfig};
+//! # async fn example() -> Result<(), dlock_core::Error> {
+//! let config = RedisConfig::from_url("redis://:secret@localhost:6379/0")?;
+//! let locks = Locks::over(Redis::connect(config).await?)?;
+//! let guard = locks.mutex("inventory/42")?.lock().await?;
+//! println!("write with token {}", guard.token());
+//! guard.release().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! # URLs
+//!
+//! | URL | leads to |
+//! |---|---|
+//! | `redis://[[user]:password@]host[:6379][/database]` | one server |
+//! | `redis+unix://[[user]:password@]/path/of/socket` | one server, by its socket |
+//! | `redis+sentinel://[[user]:password@]host[:26379],host,host/master[/database]` | the master of this name; the user is the servers', see `dlock.sentinel_user` |
+//! | `redis+cluster://[[user]:password@]host[:6379],host,host` | a cluster; any of its nodes will do |
+//! | `redis+quorum://[[user]:password@]host,host,host[/database]` | three, five or more independent masters, of which a majority decides |
+//!
+//! `rediss`, `rediss+sentinel`, `rediss+cluster` and `rediss+quorum` are the same with TLS, and
+//! need the Cargo feature `tls`. Users and passwords are percent-encoded.
+//!
+//! | option | meaning | default |
+//! |---|---|---|
+//! | `dlock.durability` | how many replicas must know of a grant before it counts: `master`, a number, or `majority` | `master` |
+//! | `dlock.restart_guard` | after a server starts that may have lost its data, nothing is granted for so long: the longest lease in use | off; `30s` for a quorum |
+//! | `dlock.retention` | how long the last token of a free lock is kept | `10m` |
+//! | `dlock.response_timeout` | how long an answer may take | `2s` |
+//! | `dlock.plain` | `true`: the form that other programs know, see below | `false` |
+//! | `dlock.tls_ca`, `dlock.tls_cert`, `dlock.tls_key` | files in PEM: authorities to trust instead of the system's; the client's own certificate and key | |
+//! | `dlock.sentinel_user`, `dlock.sentinel_password` | for the sentinels | none |
+//!
+//! # What the server needs
+//!
+//! Redis 6.2 or later, or Valkey; RESP3, so no proxy that speaks RESP2 only; 7.0 or later for
+//! messages in a cluster (waiters ask now and then before). `maxmemory-policy noeviction`: any
+//! other may evict a held lock, and is warned of. A user needs no more than
+//!
+//! ```text
+#![doc = include_str!("acl.txt")]
+//! ```
+//!
+//! Whoever lacks a part of it is told at the start. `info` and `config|get` are optional: without
+//! them the server is not checked. Without the right to the channels waiters ask now and then.
+//!
+//! # The protocol
+//!
+//! `src/keys.rs` has the five keys of a lock, `scripts/` the scripts with their arguments and answers.
+//! In short:
+//!
+//! - **Acquire** is one script that takes the lock or joins its queue, and **release** one that
+//!   makes the next waiting claim the holder and sends one message to its client. So a hand-over
+//!   costs two scripts and one message, however many wait. A client has one connection and one
+//!   channel, on which all its messages come (in a cluster one for each of 64 groups of names).
+//! - **Waiting claims are leases too**, kept alive by asking for all of a client's together, every
+//!   third of their lease and every 3 s at least. So a lost message delays a grant for no longer,
+//!   a dead waiter is passed over, and one whose client is disconnected is passed over at once and
+//!   keeps its place.
+//! - **A name that nobody else takes** needs no script to be taken again: `SET NX PX` and `GET`,
+//!   back to back, with a token out of a reserve.
+//! - **Everything is idempotent by claim id**, so what was sent without an answer is sent again:
+//!   after `NOSCRIPT`, a lost connection, `LOADING`, `READONLY`, `MOVED`, `ASK`, `TRYAGAIN`,
+//!   `CLUSTERDOWN`.
+//! - **Time** is the server's. Leases end by its clock, tokens start at it. A holder measures its
+//!   lease from before its request was sent, or for a message by the server's time of the grant.
+//!
+//! What stays of a lock that is free is its last token, one small key, for the retention.
+//!
+//! # The plain form
+//!
+//! With `dlock.plain=true` a mutex is one key of its very name, taken by `SET name claim NX PX` and
+//! deleted if it still holds the claim, as in the documentation of `SET`. Other programs can read
+//! it and take part. There are no readers and permits, nobody queues, and fencing tokens mean
+//! nothing; the guarantees say so.
 
 mod backend;
 mod config;

@@ -51,6 +51,8 @@
 //! # What else is here
 //!
 //! - [`history`]: what clients did and were told, and one checker for each invariant.
+//! - `load`: processes that take locks at random while a test does them harm, and what they
+//!   believed in meanwhile, checked.
 //! - [`model`]: the rules of a lock in their simplest form.
 //! - [`Suite`]: the cases for programs that run them in another way; the kit's own tests run them
 //!   on stores that are wrong on purpose, and each must be caught.
@@ -63,6 +65,8 @@ mod child;
 mod context;
 mod crew;
 pub mod history;
+#[cfg(unix)]
+pub mod load;
 mod meddle;
 pub mod model;
 mod play;

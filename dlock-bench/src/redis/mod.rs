@@ -10,7 +10,13 @@ mod uncontended;
 
 use dlock_testkit::servers::redis::{Options, RedisServer};
 
-use crate::{Failure, args::Args, report::Report, runtime::Flavour};
+use crate::{
+    Failure,
+    args::Args,
+    processors::{Placed, Server},
+    report::Report,
+    runtime::Flavour,
+};
 
 /// A measurement over this server.
 type Measure = fn(&mut Bench<'_>) -> Result<(), Failure>;
@@ -32,6 +38,11 @@ pub(crate) struct Bench<'a> {
 }
 
 impl Bench<'_> {
+    /// Chooses the processor of the server.
+    fn place(&self, place: Server) -> Result<Placed, Failure> {
+        Placed::keep(self.server.pid().ok_or("the server is gone")?, place)
+    }
+
     /// How many rounds floor and dlock take in turns. Many short ones find more quiet moments than
     /// a few long ones.
     fn rounds(&self) -> usize {

@@ -6,29 +6,25 @@ use super::{
     floor::{self, FloorLock},
 };
 use crate::{
-    Failure,
-    awake::Awake,
-    cycle::latency,
-    report::Pair,
-    runtime::Flavour,
-    stats::{lowest, middle},
+    Failure, awake::Awake, cycle::latency, processors::Server, report::Pair, runtime::Flavour,
+    stats::lowest,
 };
 
 /// Cycles in a round.
 const CYCLES: usize = 2000;
 
 pub(super) fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
-    let what = "p50 of a cycle, one thread";
-    let awake = Awake::keep()?;
+    let _awake = Awake::keep()?;
+    let placed = bench.place(Server::Together)?;
     let seen = run(bench, Flavour::CurrentThread)?;
-    bench.report.ratio_at_most(what, seen.pair(lowest), 1.2);
-    // Which thread runs what is noise that is larger than what is measured.
+    bench.report.ratio_at_most("p50 of a cycle, all on one processor", seen.pair(), 1.2);
+    drop(placed);
+    let placed = bench.place(Server::Apart)?;
+    let apart = run(bench, Flavour::CurrentThread)?;
+    bench.report.ratio("p50 of a cycle, the server on another", apart.pair());
+    drop(placed);
     let two = run(bench, Flavour::TwoWorkers)?;
-    bench.report.ratio("p50 of a cycle, two threads", two.pair(lowest));
-    drop(awake);
-    // The best round would be the one in which something else kept them awake.
-    let idle = run(bench, Flavour::CurrentThread)?;
-    bench.report.ratio(&format!("{what}, on processors that sleep"), idle.pair(middle));
+    bench.report.ratio("p50 of a cycle, two threads, all anywhere", two.pair());
 
     let cycles = f64::from(u32::try_from(CYCLES)?);
     let counted = &seen.counted;
@@ -51,8 +47,8 @@ struct Seen {
 }
 
 impl Seen {
-    fn pair(&self, of: fn(&[f64]) -> f64) -> Pair {
-        Pair { floor: of(&self.floor), dlock: of(&self.dlock), unit: "us" }
+    fn pair(&self) -> Pair {
+        Pair { floor: lowest(&self.floor), dlock: lowest(&self.dlock), unit: "us" }
     }
 }
 

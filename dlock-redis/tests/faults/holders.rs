@@ -1,0 +1,40 @@
+//! Harm to the holders.
+
+use std::time::Duration;
+
+use dlock_testkit::{
+    Verdict,
+    load::Load,
+    servers::redis::{Options, RedisServer},
+};
+
+use crate::{
+    left,
+    storm::{Storm, with_options},
+};
+
+pub(crate) async fn are_killed() -> Verdict {
+    let server = RedisServer::start(&Options::new()).await?;
+    let mut load = Load::new("killed").start(&with_options(&server.url(), "")).await?;
+    let mut storm = Storm::begin();
+    while storm.next(300).await {
+        load.kill_one().await?;
+    }
+    let report = load.finish().await?;
+    println!("killed: {} faults: {report}", storm.faults);
+    report.at_least(500)?.check()?;
+    left::nothing(&[&server]).await
+}
+
+pub(crate) async fn are_stopped() -> Verdict {
+    let server = RedisServer::start(&Options::new()).await?;
+    let load = Load::new("stopped").start(&with_options(&server.url(), "")).await?;
+    let mut storm = Storm::begin();
+    while storm.next(150).await {
+        load.stop_one(Duration::from_millis(rand::random_range(200..1200))).await?;
+    }
+    let report = load.finish().await?;
+    println!("stopped: {} faults: {report}", storm.faults);
+    report.at_least(500)?.check()?;
+    left::nothing(&[&server]).await
+}

@@ -1,0 +1,183 @@
+//! Keys of other programs where a lock's keys would be.
+
+use dlock_core::{AcquireRequest, DynBackend, Error, ErrorKind, Mode};
+use dlock_testkit::{Stop, Verdict, servers::redis::RedisServer};
+
+use crate::support::{
+    KEYS_OF_A, ask, attempt, connect, exclusive, free, queue, run, says, start, take, works,
+    works_fully,
+};
+
+const REMEDY: &str = "remove it, or use another name or dlock.prefix";
+
+/// Commands that make a key of each type.
+const OTHERS: [&[&str]; 5] = [
+    &["RPUSH", "", "theirs"],
+    &["SADD", "", "theirs"],
+    &["HSET", "", "their", "value"],
+    &["ZADD", "", "1", "theirs"],
+    &["SET", "", "hello"],
+];
+
+/// Who comes upon the key.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// One that takes a free lock.
+    Take(Mode),
+    /// One that does not wait for it.
+    Try,
+    /// One that takes a free lock that it has had before.
+    Again,
+    /// One that joins the queue.
+    Wait,
+}
+
+/// The key as others see it: how it is stored, and when it ends.
+async fn look(server: &RedisServer, key: &str) -> Result<String, Stop> {
+    let dump = server.command(&["DUMP", key]).await?.ok()?;
+    let end = server.command(&["PEXPIRETIME", key]).await?.ok()?;
+    Ok(format!("{dump:?} {end:?}"))
+}
+
+/// With this key there, the lock says what is wrong and leaves everything as it was. It works once
+/// the key is gone.
+async fn in_the_way(server: &RedisServer, way: Way, key: &str, command: &[&str]) -> Verdict {
+    let client = connect(&server.url()).await?;
+    let held = exclusive("a");
+    let request = match way {
+        Way::Take(mode) => ask("a", mode),
+        Way::Try => attempt("a"),
+        Way::Again => {
+            works(&client, "a").await?;
+            exclusive("a")
+        }
+        Way::Wait => {
+            take(&client, &held).await?;
+            exclusive("a")
+        }
+    };
+    let mut command = command.to_vec();
+    command[1] = key;
+    server.command(&["DEL", key]).await?.ok()?;
+    server.command(&command).await?.ok()?;
+    server.command(&["PEXPIRE", key, "500000"]).await?.ok()?;
+    let (keys, before) = (server.keys("*").await?, look(server, key).await?);
+    for _ in 0..2 {
+        says(&fails(&client, &request).await?, ErrorKind::Protocol, REMEDY);
+        assert_eq!(look(server, key).await?, before, "{way:?} {command:?}");
+        assert_eq!(server.keys("*").await?, keys, "{way:?} {command:?}");
+    }
+    server.command(&["DEL", key]).await?.ok()?;
+    if let Way::Wait = way {
+        queue(&client, &request).await?;
+        free(&client, &request).await?;
+        return free(&client, &held).await;
+    }
+    take(&client, &request).await?;
+    free(&client, &request).await
+}
+
+async fn fails(client: &DynBackend, request: &AcquireRequest) -> Result<Error, Stop> {
+    match client.acquire(request).await {
+        Err(error) => Ok(error),
+        Ok(answer) => Err(Stop::failed(format!("{answer:?}"))),
+    }
+}
+
+/// Keys of these types in the place of one of the five.
+async fn all_in_the_way(way: Way, part: usize, others: &[&[&str]]) -> Verdict {
+    let (server, client) = start().await?;
+    for command in others {
+        in_the_way(&server, way, KEYS_OF_A[part], command).await?;
+        server.command(&["FLUSHALL"]).await?.ok()?;
+    }
+    works_fully(&client, &client, "a").await
+}
+
+const H: usize = 0;
+const F: usize = 1;
+const Q: usize = 2;
+const W: usize = 3;
+const R: usize = 4;
+
+/// Those that are not of the type that Q and R have.
+const NO_SETS: [&[&str]; 4] = [OTHERS[0], OTHERS[1], OTHERS[2], OTHERS[4]];
+/// Those that are not of the type that W has.
+const NO_HASHES: [&[&str]; 4] = [OTHERS[0], OTHERS[1], OTHERS[3], OTHERS[4]];
+/// Those that are of no type that H and F have.
+const NO_STRINGS: [&[&str]; 4] = [OTHERS[0], OTHERS[1], OTHERS[2], OTHERS[3]];
+
+#[test]
+fn a_holder_that_is_not_ours_is_named_and_left_alone() {
+    run(async {
+        let reader = Way::Take(Mode::Shared);
+        for way in [Way::Take(Mode::Exclusive), Way::Try, Way::Again, reader] {
+            all_in_the_way(way, H, &OTHERS).await?;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_last_token_that_is_not_ours_is_named_and_left_alone() {
+    run(async {
+        all_in_the_way(Way::Take(Mode::Exclusive), F, &NO_STRINGS).await?;
+        all_in_the_way(Way::Try, F, &NO_STRINGS).await?;
+        all_in_the_way(Way::Wait, F, &OTHERS).await?;
+        all_in_the_way(Way::Take(Mode::Shared), F, &OTHERS).await
+    })
+}
+
+#[test]
+fn a_queue_and_readers_that_are_not_ours_are_named_and_left_alone() {
+    run(async {
+        all_in_the_way(Way::Wait, Q, &NO_SETS).await?;
+        all_in_the_way(Way::Take(Mode::Shared), R, &NO_SETS).await
+    })
+}
+
+#[test]
+#[ignore = "quick.lua writes a foreign string in F back without its lifetime"]
+fn a_string_in_place_of_the_last_token_keeps_its_lifetime() {
+    run(all_in_the_way(Way::Take(Mode::Exclusive), F, &OTHERS[4..]))
+}
+
+#[test]
+#[ignore = "H, set by the quiet path, stays for its lease when the script then fails"]
+fn the_quiet_path_leaves_nothing_when_the_last_token_is_not_ours() {
+    run(all_in_the_way(Way::Again, F, &OTHERS))
+}
+
+#[test]
+#[ignore = "lock.lua adds to Q or R, without a lifetime, before W turns out to be foreign"]
+fn claims_that_are_not_ours_are_named_and_left_alone() {
+    run(async {
+        all_in_the_way(Way::Take(Mode::Shared), W, &NO_HASHES).await?;
+        all_in_the_way(Way::Wait, W, &NO_HASHES).await
+    })
+}
+
+/// The keys that a verb does not look at are not its own either.
+#[test]
+#[ignore = "lock.lua sets the lifetime of all three of Q, W and R, of whatever type they are"]
+fn a_key_that_is_not_in_the_way_keeps_its_lifetime() {
+    run(async {
+        let (server, client) = start().await?;
+        for (part, other) in [(Q, OTHERS[0]), (R, OTHERS[0])] {
+            let mut command = other.to_vec();
+            command[1] = KEYS_OF_A[part];
+            server.command(&command).await?.ok()?;
+            let before = look(&server, KEYS_OF_A[part]).await?;
+            let (held, second) = (exclusive("a"), exclusive("a"));
+            if part == R {
+                take(&client, &held).await?;
+                queue(&client, &second).await?;
+            } else {
+                take(&client, &ask("a", Mode::Shared)).await?;
+            }
+            assert_eq!(look(&server, KEYS_OF_A[part]).await?, before);
+            server.command(&["FLUSHALL"]).await?.ok()?;
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,196 @@
+//! A private server, clients of it, and looks at it past the backend.
+
+use std::time::Duration;
+
+use dlock_core::{
+    AcquireRequest, Acquired, ClaimId, DynBackend, Error, ErrorKind, Grant, LockName,
+    LockOptions, Locks, Mode, Queue, Released, Renewal, Renewed,
+};
+use dlock_redis::{Redis, RedisConfig};
+use dlock_testkit::{
+    Outcome, Stop, Verdict,
+    servers::redis::{Options, RedisServer},
+};
+use tokio::time::{sleep, timeout};
+
+/// Longer than any lease here has to last.
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
+
+/// Longer than anything here takes, however busy the machine is.
+const LONG: Duration = Duration::from_secs(60);
+
+/// How long what is refused may take to be refused: a few times the longest time-out in between.
+const SOON: Duration = Duration::from_secs(10);
+
+/// Runs a test that needs a Redis server; without one it ends early, unless it must not. One
+/// thread, so that a subscriber of one test hears nothing of another.
+pub(crate) fn run(test: impl Future<Output = Verdict>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let bounded = async {
+        let stuck = |_| Err(Stop::failed("it hangs"));
+        timeout(LONG, test).await.unwrap_or_else(stuck)
+    };
+    match runtime.expect("a runtime").block_on(bounded).into() {
+        Outcome::Passed => {}
+        Outcome::Ignored { reason, .. } if !required() => println!("ignored: {reason}"),
+        outcome => panic!("{outcome:?}"),
+    }
+}
+
+fn required() -> bool {
+    let required = std::env::var("DLOCK_TEST_REQUIRE").unwrap_or_default();
+    required.split(',').any(|word| word.trim() == "redis")
+}
+
+/// A server that keeps nothing, and a client of it.
+pub(crate) async fn start() -> Result<(RedisServer, DynBackend), Stop> {
+    let server = RedisServer::start(&Options::new()).await?;
+    let client = connect(&server.url()).await?;
+    Ok((server, client))
+}
+
+pub(crate) async fn connect(url: &str) -> Result<DynBackend, Error> {
+    Redis::connect(RedisConfig::from_url(url)?).await
+}
+
+pub(crate) async fn locks(url: &str) -> Result<Locks, Error> {
+    Locks::over(connect(url).await?)?.with_options(LockOptions::new().with_wait(SOON))
+}
+
+/// The error of a connect that has to fail.
+pub(crate) async fn refused(url: &str) -> Result<Error, Stop> {
+    match timeout(SOON, connect(url)).await? {
+        Ok(backend) => Err(Stop::failed(format!("{} is let in", backend.store()))),
+        Err(error) => Ok(error),
+    }
+}
+
+/// Fails unless the error is of this kind and names the remedy.
+#[track_caller]
+pub(crate) fn says(error: &Error, kind: ErrorKind, remedy: &str) {
+    assert_eq!(error.kind(), kind, "{error:?}");
+    assert!(error.to_string().contains(remedy), "no {remedy:?} in {error:?}");
+}
+
+pub(crate) fn name(text: &str) -> LockName {
+    LockName::new(text).expect("a name")
+}
+
+pub(crate) fn ask(lock: &str, mode: Mode) -> AcquireRequest {
+    AcquireRequest {
+        name: name(lock),
+        claim: ClaimId::random(),
+        mode,
+        lease: LEASE,
+        queue: Queue::Enqueue,
+        tokens: 1,
+    }
+}
+
+pub(crate) fn exclusive(lock: &str) -> AcquireRequest {
+    ask(lock, Mode::Exclusive)
+}
+
+pub(crate) fn attempt(lock: &str) -> AcquireRequest {
+    AcquireRequest { queue: Queue::FailIfBusy, ..exclusive(lock) }
+}
+
+/// Takes a lock that must be free.
+pub(crate) async fn take(client: &DynBackend, request: &AcquireRequest) -> Result<Grant, Stop> {
+    match client.acquire(request).await? {
+        Acquired::Granted(grant) => Ok(grant),
+        other => Err(Stop::failed(format!("{} is {other:?}", request.name))),
+    }
+}
+
+/// Joins the queue of a lock that must not be free.
+pub(crate) async fn queue(client: &DynBackend, request: &AcquireRequest) -> Verdict {
+    match client.acquire(request).await? {
+        Acquired::Queued => Ok(()),
+        other => Err(Stop::failed(format!("{} is {other:?}", request.name))),
+    }
+}
+
+/// Waits for a claim that is in the queue.
+pub(crate) async fn granted(client: &DynBackend, request: &AcquireRequest) -> Result<Grant, Stop> {
+    Ok(timeout(SOON, client.granted(request)).await??)
+}
+
+/// Gives up a claim that must be there.
+pub(crate) async fn free(client: &DynBackend, request: &AcquireRequest) -> Verdict {
+    match client.release(&request.as_claim()).await? {
+        Released::Released => Ok(()),
+        other => Err(Stop::failed(format!("{} is {other:?}", request.name))),
+    }
+}
+
+/// Starts the lease of a held claim anew.
+pub(crate) async fn renew(client: &DynBackend, request: &AcquireRequest) -> Verdict {
+    let renewal =
+        Renewal { claim: request.as_claim(), mode: request.mode, lease: request.lease };
+    match client.renew(&[renewal]).await?.as_slice() {
+        [Renewed::Kept] => Ok(()),
+        other => Err(Stop::failed(format!("{} is {other:?}", request.name))),
+    }
+}
+
+/// Takes and gives back, as if nothing had ever happened to the server.
+pub(crate) async fn works(client: &DynBackend, lock: &str) -> Verdict {
+    let request = exclusive(lock);
+    take(client, &request).await?;
+    renew(client, &request).await?;
+    free(client, &request).await
+}
+
+/// Every verb, every mode, and a hand-over to another client.
+pub(crate) async fn works_fully(client: &DynBackend, other: &DynBackend, lock: &str) -> Verdict {
+    works(client, lock).await?;
+    // The second of the same client goes without a script.
+    works(client, lock).await?;
+    for mode in [Mode::Shared, Mode::permits(2, 3)?] {
+        let (first, second) = (ask(lock, mode), ask(lock, mode));
+        take(client, &first).await?;
+        client.acquire(&second).await?;
+        renew(client, &first).await?;
+        free(client, &first).await?;
+        client.release(&second.as_claim()).await?;
+    }
+    let (held, waiting) = (exclusive(lock), exclusive(lock));
+    take(client, &held).await?;
+    queue(other, &waiting).await?;
+    client.inspect(&held.name).await?;
+    free(client, &held).await?;
+    granted(other, &waiting).await?;
+    // A downgrade, and a reader that was let in by it.
+    let reader = ask(lock, Mode::Shared);
+    queue(client, &reader).await?;
+    let weaker = Renewal { claim: waiting.as_claim(), mode: Mode::Shared, lease: LEASE };
+    other.renew(&[weaker]).await?;
+    granted(client, &reader).await?;
+    free(client, &reader).await?;
+    free(other, &waiting).await?;
+    let both = [exclusive(lock), exclusive(&format!("{lock}2"))];
+    let Some(answer) = client.acquire_all(&both) else {
+        return Err(Stop::failed("it can't take two at once"));
+    };
+    answer.await?;
+    for request in &both {
+        free(client, request).await?;
+    }
+    Ok(())
+}
+
+/// Asks again until it is so.
+pub(crate) async fn until(what: &str, mut check: impl AsyncFnMut() -> Result<bool, Stop>) -> Verdict {
+    let polling = async {
+        while !check().await? {
+            sleep(Duration::from_millis(10)).await;
+        }
+        Ok(())
+    };
+    timeout(SOON, polling).await.map_err(|_| Stop::failed(format!("not in time: {what}")))?
+}
+
+/// The keys of the lock `a`, in the order H F Q W R.
+pub(crate) const KEYS_OF_A: [&str; 5] =
+    ["dlock:{0}:a", "dlock:{0}f:a", "dlock:{0}q:a", "dlock:{0}w:a", "dlock:{0}r:a"];

@@ -1,0 +1,8 @@
+//! Redis as it is run: Sentinel, Cluster, replicas and quorums of real servers that fail over, move
+//! slots, hang, die and come back, under clients that hold locks and wait for them.
+
+#![cfg(unix)]
+#![expect(clippy::disallowed_methods, reason = "tests run clients side by side")]
+
+mod help;
+mod scratch;

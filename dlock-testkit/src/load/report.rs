@@ -1,0 +1,212 @@
+//! What came of a load.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use dlock_core::{Instant, Mode};
+
+use super::{
+    belief::{self, Tale},
+    line::{BUSY, CANCELLED, Phase},
+};
+use crate::{
+    Stop, Verdict,
+    history::{exclusion, permits, shared, tokens, wake_up},
+    stop::ensure,
+};
+
+/// How long a lock may be free while somebody waits for it, once all is well: a backstop on a busy
+/// machine.
+const WAKE_UP: Duration = Duration::from_secs(3);
+
+/// What came of a load: who held what when, and how the attempts went.
+#[derive(Clone, Debug)]
+pub struct Report {
+    by_name: BTreeMap<String, Vec<Tale>>,
+    stormy: Duration,
+    killed: usize,
+}
+
+impl Report {
+    pub(super) fn of(
+        tales: Vec<Tale>,
+        names: Vec<String>,
+        stormy: Duration,
+        killed: usize,
+    ) -> Self {
+        let mut by_name: BTreeMap<String, Vec<Tale>> =
+            names.into_iter().map(|name| (name, Vec::new())).collect();
+        for tale in tales {
+            by_name.entry(tale.name.clone()).or_default().push(tale);
+        }
+        Self { by_name, stormy, killed }
+    }
+
+    /// Checks everything that has to be so whatever happens to the holders.
+    ///
+    /// # Errors
+    /// What is not, of each kind one example.
+    pub fn check(&self) -> Verdict {
+        self.check_except_exclusion()?;
+        let overlaps = self.overlaps();
+        ensure!(overlaps.is_empty(), "{} overlaps: {}; {self}", overlaps.len(), overlaps[0]);
+        let revoked: Vec<_> = self.all().filter(|tale| tale.was_revoked()).collect();
+        ensure!(revoked.is_empty(), "{} were revoked: {:?}; {self}", revoked.len(), revoked[0]);
+        Ok(())
+    }
+
+    /// Checks what has to be so even when the store loses what it knew: tokens, and that all are
+    /// well in the end.
+    ///
+    /// # Errors
+    /// What is not, of each kind one example.
+    pub fn check_except_exclusion(&self) -> Verdict {
+        let wrong = [self.token_violations(), self.oddities(), self.stalls()].concat();
+        ensure!(wrong.is_empty(), "{} violations: {}; {self}", wrong.len(), wrong.join("\n"));
+        Ok(())
+    }
+
+    /// Where two believed to hold what excludes each other: one example for each name and rule.
+    pub fn overlaps(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for (name, tales) in &self.by_name {
+            let history = belief::beliefs(tales);
+            let capacity = tales.iter().find_map(|tale| match tale.mode {
+                Mode::Permits { of, .. } => Some(of),
+                _ => None,
+            });
+            let counted = capacity.map_or(Ok(()), |all| permits::check(&history, all));
+            for verdict in [exclusion::check(&history), shared::check(&history), counted] {
+                found.extend(verdict.err().map(|wrong| format!("{name}: {wrong}")));
+            }
+        }
+        found
+    }
+
+    /// Where tokens are out of order: one example for each name and rule.
+    pub fn token_violations(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for (name, tales) in &self.by_name {
+            let order = tokens::check(&belief::grants(tales));
+            found.extend(order.err().map(|wrong| format!("{name}: {wrong}")));
+            if tales.iter().all(|tale| tale.mode == Mode::Exclusive) {
+                let holders = tokens::check_holders(&belief::beliefs(tales));
+                found.extend(holders.err().map(|wrong| format!("{name}: {wrong}")));
+            }
+        }
+        found
+    }
+
+    /// How many holds the store did not know any more while they were to be believed.
+    pub fn revoked(&self) -> usize {
+        self.all().filter(|tale| tale.was_revoked()).count()
+    }
+
+    /// How many locks were granted.
+    pub fn grants(&self) -> usize {
+        self.all().filter(|tale| tale.got.is_some()).count()
+    }
+
+    /// How many attempts were dropped half-way.
+    pub fn cancelled(&self) -> usize {
+        self.count(CANCELLED)
+    }
+
+    /// How many holds ended before they were let go.
+    pub fn lost(&self) -> usize {
+        self.all().filter(|tale| tale.lost.is_some()).count()
+    }
+
+    /// How many attempts failed because the store was out of reach.
+    pub fn unavailable(&self) -> usize {
+        self.count("Unavailable") + self.count("refused")
+    }
+
+    /// How many processes were killed.
+    pub fn killed(&self) -> usize {
+        self.killed
+    }
+
+    /// Errors that no fault explains.
+    fn oddities(&self) -> Vec<String> {
+        let usual = [BUSY, CANCELLED, "Timeout", "Unavailable", "refused"];
+        let odd = self.all().filter_map(|tale| tale.not.as_ref().map(|not| (tale, not)));
+        let odd = odd.filter(|(_, (_, how, _))| !usual.contains(&how.as_str()));
+        odd.map(|(tale, _)| format!("odd: {tale:?}")).take(3).collect()
+    }
+
+    /// Where somebody failed or waited for long although all was well, or nobody did anything.
+    fn stalls(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for (name, tales) in &self.by_name {
+            let well = || tales.iter().filter(|tale| tale.phase == Phase::Well);
+            let failed = well().filter(|tale| tale.not.is_some());
+            let open = tales.iter().filter(|tale| tale.is_open());
+            found.extend(failed.chain(open).map(|tale| format!("stalled: {tale:?}")).take(3));
+            if well().all(|tale| tale.got.is_none()) {
+                found.push(format!("{name}: nobody had it when all was well"));
+            }
+            if tales.iter().all(|tale| tale.mode == Mode::Exclusive) {
+                let late = wake_up::check(&belief::peace(tales), WAKE_UP);
+                found.extend(late.err().map(|wrong| format!("{name}: {wrong}")));
+            }
+        }
+        found
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Tale> {
+        self.by_name.values().flatten()
+    }
+
+    fn count(&self, how: &str) -> usize {
+        let named = |tale: &&Tale| tale.not.as_ref().is_some_and(|(_, not, _)| not == how);
+        self.all().filter(named).count()
+    }
+
+    /// The longest time from asking to holding once all was well.
+    fn longest_wait(&self) -> Duration {
+        let well = self.all().filter(|tale| tale.phase == Phase::Well);
+        let waited = well.filter_map(|tale| tale.got.map(|(at, _)| at.since(tale.asked)));
+        waited.max().unwrap_or_default()
+    }
+
+    /// Checks that enough happened for a verdict.
+    ///
+    /// # Errors
+    /// When fewer locks were granted.
+    pub fn at_least(&self, grants: usize) -> Result<&Self, Stop> {
+        match self.grants() >= grants {
+            true => Ok(self),
+            false => Err(Stop::failed(format!("too little for a verdict: {self}"))),
+        }
+    }
+
+    /// What happened to a name around this time, for whoever looks into a violation.
+    pub fn around(&self, name: &str, at: Instant, margin: Duration) -> Vec<String> {
+        let (from, to) = (at.saturating_sub(margin), at.saturating_add(margin));
+        let of_name = self.by_name.get(name).into_iter().flatten();
+        let near = of_name.filter(|tale| tale.asked <= to && tale.ended() >= from);
+        near.map(|tale| format!("{tale:?}")).collect()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} grants of {} attempts in {:.1?} of harm and the peace after it: {} busy, {} timed \
+             out, {} cancelled, {} without the store, {} lost, {} revoked; {} processes killed; \
+             longest wait in peace {:.0?}",
+            self.grants(),
+            self.all().count(),
+            self.stormy,
+            self.count(BUSY),
+            self.count("Timeout"),
+            self.cancelled(),
+            self.unavailable(),
+            self.lost(),
+            self.revoked(),
+            self.killed,
+            self.longest_wait()
+        )
+    }
+}

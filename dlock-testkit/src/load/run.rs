@@ -1,0 +1,84 @@
+//! The `main` of a target of fault tests.
+
+use std::{fmt, pin::Pin};
+
+use dlock_core::{DynBackend, Error};
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+
+use super::child;
+use crate::{Outcome, Verdict, suite::runtime};
+
+/// The servers whose absence is a failure, separated by commas.
+const REQUIRE: &str = "DLOCK_TEST_REQUIRE";
+/// How many times longer harm is done than by default.
+const EFFORT: &str = "DLOCK_TEST_EFFORT";
+
+/// Each case starts servers and processes of its own.
+const THREADS: usize = 2;
+
+type Case = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = Verdict>>> + Send>;
+
+/// One case of harm.
+pub struct Scenario {
+    name: String,
+    case: Case,
+}
+
+impl Scenario {
+    /// A case by this name.
+    pub fn new<C, F>(name: &str, case: C) -> Self
+    where
+        C: FnOnce() -> F + Send + 'static,
+        F: Future<Output = Verdict> + 'static,
+    {
+        Self { name: name.to_owned(), case: Box::new(|| Box::pin(case())) }
+    }
+}
+
+impl fmt::Debug for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scenario").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Runs the cases, each as a test of its own, and exits. In a child process it takes locks for a
+/// [`Load`](super::Load) instead, over what `connect` makes of the address of the store.
+///
+/// A case whose server is [missing](crate::Stop::missing) is ignored, unless `DLOCK_TEST_REQUIRE`
+/// lists `store`.
+pub fn run<C, F>(store: &str, connect: C, scenarios: Vec<Scenario>) -> !
+where
+    C: Fn(String) -> F,
+    F: Future<Output = Result<DynBackend, Error>>,
+{
+    if child::is_one() {
+        child::serve(connect);
+    }
+    let required = std::env::var(REQUIRE).unwrap_or_default();
+    let required = required.split(',').any(|word| word.trim() == store);
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(THREADS);
+    let trials = scenarios.into_iter().map(|Scenario { name, case }| {
+        Trial::ignorable_test(name, move || {
+            let outcome = match runtime() {
+                Ok(runtime) => runtime.block_on(case()).into(),
+                Err(error) => Outcome::Failed(error.to_string()),
+            };
+            match outcome {
+                Outcome::Passed => Ok(Completion::Completed),
+                Outcome::Ignored { reason, store_missing: true } if required => {
+                    Err(Failed::from(format!("{REQUIRE} names it, and it is missing: {reason}")))
+                }
+                Outcome::Ignored { reason, .. } => Ok(Completion::ignored_with(reason)),
+                Outcome::Failed(what) => Err(what.into()),
+            }
+        })
+    });
+    libtest_mimic::run(&arguments, trials.collect()).exit()
+}
+
+/// So many times longer than by default harm is to be done.
+pub fn effort() -> u32 {
+    let times = std::env::var(EFFORT).ok().and_then(|times| times.parse().ok());
+    times.unwrap_or(1).max(1)
+}

@@ -1,0 +1,99 @@
+//! Redis by URL, with the feature and without it.
+
+#[cfg(not(feature = "redis"))]
+#[tokio::test]
+async fn without_the_feature_every_scheme_names_it() {
+    use dlock::{ConfigIssue, ErrorKind};
+
+    for scheme in [
+        "redis",
+        "rediss",
+        "redis+unix",
+        "redis+sentinel",
+        "rediss+sentinel",
+        "redis+cluster",
+        "rediss+cluster",
+        "redis+quorum",
+        "rediss+quorum",
+    ] {
+        let error = dlock::connect(&format!("{scheme}://user:hunter2@host")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::MissingFeature), "{error}");
+        assert!(error.to_string().contains("feature \"redis\""), "{error}");
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+    }
+}
+
+#[cfg(feature = "redis")]
+mod with_the_feature {
+    use std::time::Duration;
+
+    use dlock::{ConfigIssue, ErrorKind, Lock, LockName, redis::RedisConfig};
+    use dlock_testkit::{
+        Outcome, Stop,
+        servers::redis::{Options, RedisServer},
+    };
+
+    #[test]
+    fn every_scheme_is_known() {
+        let schemes = dlock::registry().schemes();
+        for scheme in RedisConfig::SCHEMES {
+            assert!(schemes.contains(scheme), "{scheme} is not among {schemes:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn each_mistake_has_its_own_error_before_anything_is_opened() {
+        use ConfigIssue as Is;
+        for (url, issue, remedy) in [
+            ("redis:host", Is::Url, "redis://"),
+            ("redis://a,b", Is::Url, "redis+cluster://"),
+            ("redis+sentinel://a", Is::Url, "mymaster"),
+            ("redis+quorum://a,b", Is::Url, "three"),
+            ("redis://host?timeout=3", Is::UnknownOption, "dlock."),
+            ("redis://host?dlock.create_schema=true", Is::UnknownOption, "dlock.durability"),
+            ("redis://host?dlock.durability=all", Is::OptionValue, "majority"),
+            ("redis://host?dlock.retention=1ms", Is::OptionValue, "dlock.retention"),
+        ] {
+            let error = dlock::connect(url).await.expect_err("a wrong URL was taken");
+            assert_eq!(error.kind(), ErrorKind::Config(issue), "{url}: {error}");
+            assert!(error.to_string().contains(remedy), "{url}: {error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_not_there_is_told_with_its_address() {
+        let error = dlock::connect("redis://user:hunter2@127.0.0.1:1").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        let text = format!("{error} {error:?}");
+        assert!(text.contains("127.0.0.1:1") && !text.contains("hunter2"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn locks_of_one_url_meet_and_a_prefix_keeps_them_apart() {
+        let met = async {
+            let server = RedisServer::start(&Options::new()).await?;
+            let url = server.url();
+            let prefixed = format!("{url}?dlock.prefix=shop/&dlock.lease=5s");
+            let [one, two] = [dlock::connect(&url).await?, dlock::connect(&url).await?];
+            let other = dlock::connect(&prefixed).await?;
+            let guard = one.mutex("inventory/42")?.lock().await?;
+            assert!(two.mutex("inventory/42")?.try_lock().await?.is_none());
+            let apart = other.mutex("inventory/42")?.try_lock().await?;
+            assert!(apart.is_some(), "the prefix is lost");
+            let name = LockName::new("shop/inventory/42")?;
+            let seen = one.inspect(&name).await?;
+            assert_eq!(seen.holders.len(), 1, "{seen:?}");
+            assert!(seen.holders[0].remaining <= Duration::from_secs(5), "{seen:?}");
+            guard.release().await?;
+            Ok::<_, Stop>(())
+        };
+        let required = std::env::var("DLOCK_TEST_REQUIRE").unwrap_or_default();
+        match Outcome::from(met.await) {
+            Outcome::Passed => {}
+            Outcome::Ignored { reason, .. } if !required.contains("redis") => {
+                println!("ignored: {reason}");
+            }
+            outcome => panic!("{outcome:?}"),
+        }
+    }
+}
