@@ -8,6 +8,7 @@
 use std::{
     collections::{BTreeSet, HashMap},
     fmt,
+    sync::Arc,
     time::Duration,
 };
 
@@ -24,6 +25,7 @@ const LONGEST: Duration = Duration::from_secs(3);
 /// The waiting claims of one client.
 pub(crate) struct Inbox {
     client: String,
+    channel: Arc<str>,
     book: Mutex<Book>,
     /// Somebody is due earlier than before.
     sooner: Notify,
@@ -43,10 +45,18 @@ struct Waiting {
     heard: Option<(Instant, u64)>,
     /// A grant that nobody has asked for yet.
     grant: Option<Pushed>,
-    due: Instant,
+    /// When to ask about it; not while the claim itself is being sent.
+    due: Option<Instant>,
     listener: Option<oneshot::Sender<Result<Turn, Error>>>,
     /// Whether it was kept alive once without a listener.
     forsaken: bool,
+}
+
+impl Waiting {
+    fn new(request: &AcquireRequest, due: Option<Instant>) -> Self {
+        let request = request.clone();
+        Self { request, heard: None, grant: None, due, listener: None, forsaken: false }
+    }
 }
 
 /// What a message says.
@@ -75,32 +85,26 @@ impl Turn {
 impl Inbox {
     pub(crate) fn new() -> Self {
         let client = format!("{:016x}", rand::random::<u64>());
-        Self { client, book: Mutex::default(), sooner: Notify::new() }
+        let channel = format!("dlock:i:{client}").into();
+        Self { client, channel, book: Mutex::default(), sooner: Notify::new() }
     }
 
-    /// The channel of this client, or that for messages about a bucket's locks.
-    pub(crate) fn channel(&self, bucket: Option<Bucket>) -> String {
-        match bucket {
-            None => format!("dlock:i:{}", self.client),
-            Some(bucket) => format!("dlock:i:{}:{{{}}}", self.client, bucket.number()),
-        }
+    /// The channel of this client.
+    pub(crate) fn channel(&self) -> Arc<str> {
+        Arc::clone(&self.channel)
+    }
+
+    /// The channel of this client for messages about a bucket's locks, in the slot of their keys.
+    pub(crate) fn channel_of(&self, bucket: Bucket) -> String {
+        format!("dlock:i:{}:{{{}}}", self.client, bucket.number())
     }
 
     /// Listens for a claim that is about to be sent: its grant may be heard of before the answer.
+    /// Then comes [`placed`](Self::placed) or [`forget`](Self::forget).
     pub(crate) fn expect(&self, request: &AcquireRequest) {
-        let due = Clock::Boot.now().saturating_add((request.lease / 3).min(LONGEST));
         let mut book = self.book.lock();
         book.remove(request.claim);
-        book.insert(Waiting {
-            request: request.clone(),
-            heard: None,
-            grant: None,
-            due,
-            listener: None,
-            forsaken: false,
-        });
-        drop(book);
-        self.sooner.notify_one();
+        book.insert(Waiting::new(request, None));
     }
 
     /// The server has answered, to a question sent at this time, that the claim waits.
@@ -111,10 +115,10 @@ impl Inbox {
         let third = waiting.request.lease / 3;
         let next = if place.first { place.next_end.min(third) } else { third };
         let due = sent.saturating_add(next.clamp(Duration::from_millis(1), LONGEST));
-        book.move_to(claim, due);
+        let sooner = book.move_to(claim, due);
         book.settle(claim);
         drop(book);
-        self.sooner.notify_one();
+        self.look_again(sooner);
     }
 
     /// A grant that was heard of and that nobody listened for.
@@ -136,27 +140,24 @@ impl Inbox {
         if let Some(turn) = self.take(request.claim) {
             return Ok(turn);
         }
-        let (sender, receiver) = oneshot::channel();
-        {
-            let mut book = self.book.lock();
-            match book.waiting.get_mut(&request.claim) {
-                Some(waiting) => {
-                    waiting.listener = Some(sender);
-                    book.settle(request.claim);
-                }
-                None => book.insert(Waiting {
-                    request: request.clone(),
-                    heard: None,
-                    grant: None,
-                    due: Clock::Boot.now(),
-                    listener: Some(sender),
-                    forsaken: false,
-                }),
-            }
-        }
-        self.sooner.notify_one();
+        let receiver = self.listener_of(request);
         // The sender goes only when somebody else asks for the same claim.
         receiver.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    fn listener_of(&self, request: &AcquireRequest) -> oneshot::Receiver<Result<Turn, Error>> {
+        let (sender, receiver) = oneshot::channel();
+        let mut book = self.book.lock();
+        if !book.waiting.contains_key(&request.claim) {
+            let due = Some(Clock::Boot.now());
+            book.insert(Waiting::new(request, due));
+            self.look_again(true);
+        }
+        if let Some(waiting) = book.waiting.get_mut(&request.claim) {
+            waiting.listener = Some(sender);
+            book.settle(request.claim);
+        }
+        receiver
     }
 
     /// A message has come: `CLAIM TOKEN MICROSECONDS`. What can't be read is not for this version.
@@ -173,12 +174,21 @@ impl Inbox {
     pub(crate) fn reconnected(&self) {
         let now = Clock::Boot.now();
         let mut book = self.book.lock();
-        let claims: Vec<ClaimId> = book.waiting.keys().copied().collect();
+        // Not the ones that are being sent just now.
+        let claims: Vec<ClaimId> = book.due.iter().map(|(_, claim)| *claim).collect();
+        let mut sooner = false;
         for claim in claims {
-            book.move_to(claim, now);
+            sooner |= book.move_to(claim, now);
         }
         drop(book);
-        self.sooner.notify_one();
+        self.look_again(sooner);
+    }
+
+    /// The next look is sooner than before.
+    fn look_again(&self, sooner: bool) {
+        if sooner {
+            self.sooner.notify_one();
+        }
     }
 
     /// Waits until somebody is due, and takes all who are; they are due again a third of their
@@ -234,21 +244,28 @@ pub(crate) fn gone() -> Error {
 
 impl Book {
     fn insert(&mut self, waiting: Waiting) {
-        self.due.insert((waiting.due, waiting.request.claim));
-        self.waiting.insert(waiting.request.claim, waiting);
+        let claim = waiting.request.claim;
+        self.due.extend(waiting.due.map(|due| (due, claim)));
+        self.waiting.insert(claim, waiting);
     }
 
     fn remove(&mut self, claim: ClaimId) -> Option<Waiting> {
         let waiting = self.waiting.remove(&claim)?;
-        self.due.remove(&(waiting.due, claim));
+        if let Some(due) = waiting.due {
+            self.due.remove(&(due, claim));
+        }
         Some(waiting)
     }
 
-    fn move_to(&mut self, claim: ClaimId, due: Instant) {
-        let Some(waiting) = self.waiting.get_mut(&claim) else { return };
-        self.due.remove(&(waiting.due, claim));
-        waiting.due = due;
+    /// Sets when to ask about a claim; whether that is before all others.
+    fn move_to(&mut self, claim: ClaimId, due: Instant) -> bool {
+        let Some(waiting) = self.waiting.get_mut(&claim) else { return false };
+        if let Some(before) = waiting.due.replace(due) {
+            self.due.remove(&(before, claim));
+        }
+        let sooner = self.due.first().is_none_or(|(first, _)| due < *first);
         self.due.insert((due, claim));
+        sooner
     }
 
     /// Hands a grant to the listener, once there are both and it is known when the lease began.

@@ -60,7 +60,7 @@ impl Store {
             .probe
             .on(1)
             .arg(format!("dlock:{{{}}}:?probe:{probe:016x}", Bucket::ANY.number()))
-            .arg(self.inbox.channel(None));
+            .arg(&*self.inbox.channel());
         let answer = self.session.run(&call).await?;
         let Value::Array(refused) = &answer else { return Err(unreadable("a script", &answer)) };
         if refused.is_empty() {
@@ -306,7 +306,7 @@ impl Store {
                 .arg(request.mode.capacity())
                 .arg(request.tokens)
                 .arg(tries(request.queue))
-                .arg(channel.unwrap_or_default());
+                .arg(channel.as_deref().unwrap_or_default());
         }
         let sent = Clock::Boot.now();
         let answers = match self.session.run(&call).await.and_then(|value| standings(&value)) {

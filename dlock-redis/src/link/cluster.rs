@@ -94,7 +94,7 @@ impl ClusterLink {
         if !self.facts.has_sharded_push() {
             return None;
         }
-        let channel = inbox.channel(Some(bucket));
+        let channel = inbox.channel_of(bucket);
         let mut channels = self.channels.lock().await;
         if channels.contains(&bucket) {
             return Some(channel);

@@ -84,10 +84,10 @@ impl Link {
 
     /// The channel on which messages about locks of this bucket arrive; `None` while there is no
     /// way for them.
-    pub(crate) async fn channel(&self, bucket: Bucket) -> Option<String> {
+    pub(crate) async fn channel(&self, bucket: Bucket) -> Option<Arc<str>> {
         match self {
             Self::Node(link) => link.channel(),
-            Self::Cluster(link) => link.channel(bucket).await,
+            Self::Cluster(link) => link.channel(bucket).await.map(Arc::from),
         }
     }
 

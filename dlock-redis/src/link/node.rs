@@ -124,10 +124,10 @@ impl NodeLink {
         }
     }
 
-    pub(super) fn channel(&self) -> Option<String> {
+    pub(super) fn channel(&self) -> Option<Arc<str>> {
         let inbox = self.0.inbox.as_ref()?;
         match &*self.0.door.borrow() {
-            Door::Open(connection) if connection.push => Some(inbox.channel(None)),
+            Door::Open(connection) if connection.push => Some(inbox.channel()),
             _ => None,
         }
     }
@@ -211,7 +211,7 @@ impl Shared {
         facts.check(false, &self.store).map_err(named)?;
         open::check_ready(&facts).map_err(named)?;
         let push = match &self.inbox {
-            Some(inbox) => match redis.subscribe(inbox.channel(None)).await {
+            Some(inbox) => match redis.subscribe(&*inbox.channel()).await {
                 Ok(()) => true,
                 Err(error) if error.is_io_error() => return Err(refused(error)),
                 Err(error) => {

@@ -2,18 +2,20 @@
 --
 -- KEYS   1 a key that nobody uses
 -- ARGV   1 a channel
--- RETURN the names of the commands that are refused
+-- RETURN the names of the commands that are refused; an error when nobody may write just now
 local key=KEYS[1]
 local refused={}
 local function try(...)
   local answer=redis.pcall(...)
   if type(answer)=='table' and answer.err then
-    if string.find(answer.err,'READONLY',1,true) then return answer end
+    -- Other codes are not about rights: READONLY, OOM, MISCONF, NOREPLICAS.
+    local code=string.match(answer.err,'^%-?(%u+) ')
+    if code and code~='ERR' and code~='NOPERM' then return answer end
     refused[#refused+1]=(...)
   end
 end
-local readonly=try('SET',key,'1','PX','1000')
-if readonly then return readonly end
+local unready=try('SET',key,'1','PX','1000')
+if unready then return unready end
 try('GET',key)
 try('SETRANGE',key,0,'2')
 try('PEXPIRE',key,'1000')
@@ -34,5 +36,5 @@ if #refused==0 then
   try('HDEL',key,'a')
 end
 try('TIME')
-try('PUBLISH',ARGV[1],'')
+try(string.find(ARGV[1],'{',1,true) and 'SPUBLISH' or 'PUBLISH',ARGV[1],'')
 return refused

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock_testkit::{
-    Verdict,
+    Stop, Verdict,
     load::Load,
     servers::redis::{Options, RedisServer},
 };
@@ -37,4 +37,21 @@ pub(crate) async fn are_stopped() -> Verdict {
     println!("stopped: {} faults: {report}", storm.faults);
     report.at_least(500)?.check()?;
     left::nothing(&[&server]).await
+}
+
+/// A thousand attempts that are dropped at any of their await points.
+pub(crate) async fn change_their_minds() -> Verdict {
+    let server = RedisServer::start(&Options::new()).await?;
+    let load = Load::new("cancel").with_cancels(85).with_tasks(12);
+    let load = load.start(&with_options(&server.url(), "")).await?;
+    let mut storm = Storm::begin();
+    while storm.next(1000).await {}
+    let report = load.finish().await?;
+    println!("cancel: {report}");
+    report.at_least(500)?.check()?;
+    left::nothing(&[&server]).await?;
+    match report.cancelled() {
+        0..1000 => Err(Stop::failed(format!("too few cancels: {report}"))),
+        _ => Ok(()),
+    }
 }

@@ -4,9 +4,13 @@
 //!
 //! `DLOCK_TEST_EFFORT=20` does harm for twenty times as long.
 
+mod groups;
 mod holders;
 mod left;
+mod network;
+mod server;
 mod storm;
+mod together;
 
 use dlock_core::{DynBackend, Error};
 use dlock_redis::{Redis, RedisConfig};
@@ -23,6 +27,18 @@ fn main() {
         vec![
             Scenario::new("holders::are_killed", holders::are_killed),
             Scenario::new("holders::are_stopped_past_their_leases", holders::are_stopped),
+            Scenario::new("holders::change_their_minds", holders::change_their_minds),
+            Scenario::new("server::is_killed", server::is_killed),
+            Scenario::new("server::forgets_everything", server::forgets),
+            Scenario::new("server::forgets_everything_unguarded", server::forgets_unguarded),
+            Scenario::new("server::forgets_its_scripts", server::forgets_its_scripts),
+            Scenario::new("network::connections_are_cut", network::connections_are_cut),
+            Scenario::new("network::replies_are_lost", network::replies_are_lost),
+            Scenario::new("sentinel::fails_over", groups::sentinels_fail_over),
+            Scenario::new("cluster::a_replica_takes_over", groups::a_replica_takes_over),
+            Scenario::new("cluster::slots_move", groups::slots_move),
+            Scenario::new("quorum::two_of_five_are_away", groups::two_of_five_are_away),
+            Scenario::new("all_at_once", together::all_at_once),
         ],
     )
 }

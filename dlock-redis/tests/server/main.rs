@@ -8,3 +8,4 @@ mod support;
 mod foreign;
 mod memory;
 mod names;
+mod scratch;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use dlock_core::{Certainty, ErrorKind, Mode};
+use dlock_core::{AcquireRequest, Certainty, ErrorKind, Mode};
 use dlock_testkit::{Stop, Verdict, servers::redis::RedisServer};
 
 use crate::support::{
-    ask, attempt, connect, exclusive, free, granted, locks, queue, refused, renew, run, says, start, take,
+    ask, attempt, connect, exclusive, free, granted, queue, refused, renew, run, says, start, take,
     works,
 };
 
@@ -114,29 +114,26 @@ fn a_full_server_hands_over_to_who_waits() {
 }
 
 #[test]
-fn who_waits_on_a_full_server_is_withdrawn_or_served() {
+#[ignore = "keep.lua begins with a command that a full server refuses"]
+fn who_waits_on_a_full_server_keeps_its_place() {
     run(async {
         let (server, client) = start().await?;
-        let locks = locks(&server.url()).await?;
+        let other = connect(&server.url()).await?;
         let held = exclusive("a");
+        // It is asked about a few times meanwhile.
+        let lease = Duration::from_millis(900);
+        let waiting = AcquireRequest { lease, ..exclusive("a") };
         take(&client, &held).await?;
-        let fair = locks.fair("a")?;
-        let waiting = fair.lock();
-        let full = async {
-            crate::support::until("somebody waits", async || {
-                Ok(!client.inspect(&held.name).await?.waiters.is_empty())
-            })
-            .await?;
-            fill(&server).await?;
-            // Longer than until the next question.
-            tokio::time::sleep(Duration::from_millis(3500)).await;
+        queue(&other, &waiting).await?;
+        fill(&server).await?;
+        let release = async {
+            tokio::time::sleep(2 * lease).await;
             free(&client, &held).await
         };
-        let (guard, done) = tokio::join!(waiting, full);
-        done?;
-        guard?.release().await?;
-        assert!(client.inspect(&held.name).await?.is_free());
-        Ok(())
+        let (grant, released) = tokio::join!(granted(&other, &waiting), release);
+        released?;
+        grant?;
+        free(&other, &waiting).await
     })
 }
 

@@ -7,8 +7,28 @@ use crate::support::{exclusive, free, name, run, start, take, works_fully};
 
 /// Braces stand for hash slots in keys, and letters behind them for the parts of a lock.
 const NAMES: [&str; 22] = [
-    "{}", "}{", "{", "}", "{a}b}", "{{a}}", "{0}", "{0}:a", "}f:a", "a", "a:", ":a", "a:f", "f:a", "fa",
-    "af", "q:a", "w:a", "r:a", "dlock:{0}:a", "*", "a b?[c]\\",
+    "{}",
+    "}{",
+    "{",
+    "}",
+    "{a}b}",
+    "{{a}}",
+    "{0}",
+    "{0}:a",
+    "}f:a",
+    "a",
+    "a:",
+    ":a",
+    "a:f",
+    "f:a",
+    "fa",
+    "af",
+    "q:a",
+    "w:a",
+    "r:a",
+    "dlock:{0}:a",
+    "*",
+    "a b?[c]\\",
 ];
 
 async fn meet_nobody(client: &DynBackend, names: &[LockName]) -> Verdict {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use dlock_core::{
-    AcquireRequest, Acquired, ClaimId, DynBackend, Error, ErrorKind, Grant, LockName,
-    LockOptions, Locks, Mode, Queue, Released, Renewal, Renewed,
+    AcquireRequest, Acquired, ClaimId, DynBackend, Error, ErrorKind, Grant, LockName, LockOptions,
+    Locks, Mode, Queue, Released, Renewal, Renewed,
 };
 use dlock_redis::{Redis, RedisConfig};
 use dlock_testkit::{
@@ -126,8 +126,7 @@ pub(crate) async fn free(client: &DynBackend, request: &AcquireRequest) -> Verdi
 
 /// Starts the lease of a held claim anew.
 pub(crate) async fn renew(client: &DynBackend, request: &AcquireRequest) -> Verdict {
-    let renewal =
-        Renewal { claim: request.as_claim(), mode: request.mode, lease: request.lease };
+    let renewal = Renewal { claim: request.as_claim(), mode: request.mode, lease: request.lease };
     match client.renew(&[renewal]).await?.as_slice() {
         [Renewed::Kept] => Ok(()),
         other => Err(Stop::failed(format!("{} is {other:?}", request.name))),
@@ -181,7 +180,10 @@ pub(crate) async fn works_fully(client: &DynBackend, other: &DynBackend, lock: &
 }
 
 /// Asks again until it is so.
-pub(crate) async fn until(what: &str, mut check: impl AsyncFnMut() -> Result<bool, Stop>) -> Verdict {
+pub(crate) async fn until(
+    what: &str,
+    mut check: impl AsyncFnMut() -> Result<bool, Stop>,
+) -> Verdict {
     let polling = async {
         while !check().await? {
             sleep(Duration::from_millis(10)).await;

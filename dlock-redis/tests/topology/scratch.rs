@@ -1,6 +1,9 @@
-use dlock_core::{Queue, Acquired};
+use dlock_core::{Acquired, Queue};
 use dlock_testkit::servers::redis::{Options, RedisCluster};
-use std::sync::{Arc, atomic::{AtomicBool, AtomicU64, Ordering}};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
 
 use crate::help::*;
 
@@ -23,8 +26,12 @@ fn desync() {
         for i in 0..10000 {
             let n = format!("n{i}");
             let s = cluster.slot_of(&format!("{{{}}}", bucket(&n))).await?;
-            if s != slot && cluster.master_of_slot(s).await?.port() == from.port() { names.push(n); }
-            if names.len() == 64 { break; }
+            if s != slot && cluster.master_of_slot(s).await?.port() == from.port() {
+                names.push(n);
+            }
+            if names.len() == 64 {
+                break;
+            }
         }
         let stop = Arc::new(AtomicBool::new(false));
         let done = Arc::new(AtomicU64::new(0));
@@ -46,14 +53,16 @@ fn desync() {
                         Err(e) => errors.push(format!("{n} release {e}")),
                     }
                     done.fetch_add(1, Ordering::Relaxed);
-                    if errors.len() > 5 { break; }
+                    if errors.len() > 5 {
+                        break;
+                    }
                 }
                 errors
             }));
         }
         tokio::time::sleep(millis(300)).await;
         let mut raw = from.connect().await?;
-        println!("{:?}", raw.command(&["PUBSUB","SHARDCHANNELS"]).await?.texts()?.len());
+        println!("{:?}", raw.command(&["PUBSUB", "SHARDCHANNELS"]).await?.texts()?.len());
         let ch = format!("test:{{{}}}", bucket(name));
         println!("{:?}", raw.command(&["SSUBSCRIBE", &ch]).await?);
         println!("done {}", done.load(Ordering::Relaxed));
@@ -63,7 +72,12 @@ fn desync() {
         tokio::time::sleep(millis(1000)).await;
         println!("done {}", done.load(Ordering::Relaxed));
         stop.store(true, Ordering::Relaxed);
-        for (i, j) in jobs.into_iter().enumerate() { let e = within(secs(20), j).await??; if !e.is_empty() { println!("{i}: {e:#?}"); } }
+        for (i, j) in jobs.into_iter().enumerate() {
+            let e = within(secs(20), j).await??;
+            if !e.is_empty() {
+                println!("{i}: {e:#?}");
+            }
+        }
         Ok(())
     });
 }

@@ -1,0 +1,220 @@
+//! Messages from the masters of a cluster, and where the slots are.
+//!
+//! Messages come on connections of their own, one for each master that somebody waits at. A node
+//! that gives a slot away unsubscribes its clients unasked, and the driver takes that for the
+//! answer to whatever command is on its way, so that every answer after it belongs to the command
+//! before. Here no answer matters much, and a connection on which that happened is closed.
+//!
+//! The driver also subscribes anew with one command for all channels of a node, which a cluster
+//! refuses when they are of several slots; and at a master that became a replica it would hear
+//! everything while the scripts, which count who hears them, believe it gone. So where a channel
+//! belongs is looked up here, about once a second and whenever a connection is lost.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use dlock_core::Clock;
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use redis::{ErrorKind, PushInfo, PushKind, RedisError, RedisResult, aio::MultiplexedConnection};
+use tokio::{sync::Notify, sync::OnceCell, time::timeout};
+
+use super::{super::open, super::receive, map::Map};
+use crate::{config::RedisConfig, inbox::Inbox, keys::Bucket};
+
+/// How long a node may take to answer here, where another one will do.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Connections that listen.
+pub(super) struct Ears {
+    config: RedisConfig,
+    inbox: Option<Arc<Inbox>>,
+    book: Mutex<Book>,
+    /// A connection was lost, or is not at the right node any more.
+    lost: Arc<Notify>,
+}
+
+#[derive(Default)]
+struct Book {
+    map: Map,
+    /// By address.
+    ears: HashMap<String, Arc<OnceCell<Ear>>>,
+    /// Where each bucket is heard that somebody has waited at.
+    heard: HashMap<Bucket, Option<Heard>>,
+    /// Which of all addresses to try next.
+    turn: usize,
+}
+
+#[derive(Clone)]
+struct Ear {
+    redis: MultiplexedConnection,
+    deaf: Arc<AtomicBool>,
+}
+
+struct Heard {
+    at: String,
+    deaf: Arc<AtomicBool>,
+}
+
+impl Ears {
+    pub(super) fn new(config: &RedisConfig, inbox: Option<Arc<Inbox>>) -> Self {
+        Self {
+            config: config.clone(),
+            inbox,
+            book: Mutex::default(),
+            lost: Arc::default(),
+        }
+    }
+
+    /// The channel of a bucket, if it can be heard.
+    pub(super) async fn channel(&self, bucket: Bucket) -> Option<String> {
+        let inbox = self.inbox.as_ref()?;
+        if !self.book.lock().hears(bucket)
+            && let Err(error) = self.listen(inbox, bucket).await
+        {
+            tracing::debug!(%error, "no messages yet, so waiting locks ask now and then");
+            self.lost.notify_one();
+            return None;
+        }
+        Some(inbox.channel(Some(bucket)))
+    }
+
+    /// The masters that have slots.
+    pub(super) fn masters(&self) -> BTreeSet<String> {
+        self.book.lock().map.masters()
+    }
+
+    /// Waits until there is reason to look where the slots are.
+    pub(super) async fn until_lost(&self) {
+        self.lost.notified().await;
+    }
+
+    /// Finds out where the slots are: what most of the nodes say that are listened to.
+    pub(super) async fn look(&self) -> bool {
+        let known: Vec<String> = self.book.lock().ears.keys().cloned().collect();
+        let answers = join_all(known.iter().map(|address| self.ask(address))).await;
+        let mut votes: Vec<(usize, Map)> = Vec::new();
+        for map in answers.into_iter().flatten() {
+            match votes.iter_mut().find(|(_, other)| *other == map) {
+                Some((count, _)) => *count += 1,
+                None => votes.push((1, map)),
+            }
+        }
+        let mut found = votes.into_iter().max_by_key(|(count, _)| *count).map(|(_, map)| map);
+        if found.is_none() {
+            for address in self.book.lock().candidates(&self.config.addresses) {
+                found = self.ask(&address).await;
+                if found.is_some() {
+                    break;
+                }
+            }
+        }
+        let Some(map) = found else { return false };
+        let mut book = self.book.lock();
+        let masters = map.masters();
+        book.map = map;
+        // Connections to nodes that are no masters any more end with this.
+        book.ears.retain(|address, ear| masters.contains(address) && !is_deaf(ear));
+        true
+    }
+
+    /// Listens again where it was heard before, and has everybody asked who may have missed a
+    /// message meanwhile.
+    pub(super) async fn listen_again(&self) {
+        let Some(inbox) = &self.inbox else { return };
+        let lost = self.book.lock().unheard();
+        let heard = join_all(lost.iter().map(|bucket| self.listen(inbox, *bucket))).await;
+        if heard.iter().any(Result::is_ok) {
+            inbox.reconnected();
+        }
+    }
+
+    async fn listen(&self, inbox: &Arc<Inbox>, bucket: Bucket) -> RedisResult<()> {
+        let master = {
+            let mut book = self.book.lock();
+            book.heard.entry(bucket).or_default();
+            book.map.master(bucket).map(str::to_owned)
+        };
+        let nobody = || RedisError::from((ErrorKind::ClusterConnectionNotFound, "no master"));
+        let at = master.ok_or_else(nobody)?;
+        let mut ear = self.ear(&at).await?;
+        let channel = inbox.channel(Some(bucket));
+        let heard = timeout(PATIENCE, ear.redis.ssubscribe(channel)).await;
+        heard.map_err(|_| RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut)))??;
+        self.book.lock().heard.insert(bucket, Some(Heard { at, deaf: ear.deaf }));
+        Ok(())
+    }
+
+    /// Where the slots are, by the node at this address.
+    async fn ask(&self, address: &str) -> Option<Map> {
+        let ear = timeout(PATIENCE, self.ear(address)).await.ok()?.ok()?;
+        let mut question = redis::cmd("CLUSTER");
+        question.arg("SLOTS");
+        let mut redis = ear.redis.clone();
+        let answer = timeout(PATIENCE, redis.send_packed_command(&question)).await;
+        let map = answer.ok().and_then(Result::ok).and_then(|value| Map::read(&value, address));
+        if map.is_none() {
+            ear.deaf.store(true, Ordering::SeqCst);
+        }
+        map
+    }
+
+    async fn ear(&self, address: &str) -> RedisResult<Ear> {
+        let cell = {
+            let mut book = self.book.lock();
+            let ear = book.ears.entry(address.to_owned()).or_default();
+            if is_deaf(ear) {
+                *ear = Arc::default();
+            }
+            Arc::clone(ear)
+        };
+        cell.get_or_try_init(|| self.open(address)).await.cloned()
+    }
+
+    async fn open(&self, address: &str) -> RedisResult<Ear> {
+        let deaf = Arc::new(AtomicBool::new(false));
+        let (inbox, lost, ends) = (self.inbox.clone(), Arc::clone(&self.lost), Arc::clone(&deaf));
+        let push = move |info: PushInfo| {
+            let unasked = info.kind == PushKind::SUnsubscribe;
+            if receive(info, inbox.as_deref(), Clock::Boot.now()) || unasked {
+                ends.store(true, Ordering::SeqCst);
+                lost.notify_one();
+            }
+        };
+        let redis = open::connection(&self.config, address, &self.config.login, push).await?;
+        Ok(Ear { redis, deaf })
+    }
+}
+
+impl Book {
+    fn hears(&self, bucket: Bucket) -> bool {
+        let heard = self.heard.get(&bucket).and_then(Option::as_ref);
+        heard.is_some_and(|heard| {
+            !heard.deaf.load(Ordering::SeqCst) && self.map.master(bucket) == Some(&heard.at)
+        })
+    }
+
+    fn unheard(&self) -> Vec<Bucket> {
+        self.heard.keys().copied().filter(|bucket| !self.hears(*bucket)).collect()
+    }
+
+    /// All addresses that may lead to a node, beginning with another one each time.
+    fn candidates(&mut self, configured: &[String]) -> Vec<String> {
+        let mut all: Vec<String> = self.map.masters().into_iter().collect();
+        all.extend(configured.iter().filter(|address| !self.map.masters().contains(*address)).cloned());
+        self.turn = (self.turn + 1) % all.len().max(1);
+        all.rotate_left(self.turn);
+        all
+    }
+}
+
+/// Whether a connection is there that nothing is heard on any more.
+fn is_deaf(ear: &OnceCell<Ear>) -> bool {
+    ear.get().is_some_and(|ear| ear.deaf.load(Ordering::SeqCst))
+}

@@ -1,0 +1,79 @@
+//! Harm to the one server.
+
+use std::time::Duration;
+
+use dlock_testkit::{
+    Verdict,
+    load::Load,
+    servers::redis::{Options, Persistence, RedisServer},
+};
+use tokio::time::sleep;
+
+use crate::{
+    left,
+    storm::{Storm, with_options},
+};
+
+/// With everything on disk before it answers, a server that comes back knows who holds what.
+pub(crate) async fn is_killed() -> Verdict {
+    let options = Options::new().with_persistence(Persistence::AofAlways);
+    let server = RedisServer::start(&options).await?;
+    let load = Load::new("aof").start(&with_options(&server.url(), "")).await?;
+    let mut storm = Storm::begin();
+    while storm.next(600).await {
+        kill_and_restart(&server).await?;
+    }
+    let report = load.finish().await?;
+    println!("aof: {} faults: {report}", storm.faults);
+    report.at_least(300)?.check()?;
+    left::nothing(&[&server]).await
+}
+
+/// Without, it must not grant anything before the leases have ended that it forgot.
+pub(crate) async fn forgets() -> Verdict {
+    let server = RedisServer::start(&Options::new()).await?;
+    let load = Load::new("forgets");
+    let guard = format!("dlock.restart_guard={}ms", load.longest_lease().as_millis() + 1);
+    let load = load.start(&with_options(&server.url(), &guard)).await?;
+    let mut storm = Storm::begin();
+    while storm.next(2500).await {
+        kill_and_restart(&server).await?;
+    }
+    let report = load.finish().await?;
+    println!("forgets: {} faults: {report}", storm.faults);
+    report.at_least(200)?.check_except_revoked()?;
+    left::nothing(&[&server]).await
+}
+
+/// A restart without data and without a guard lets two in. Tokens stay in order all the same.
+pub(crate) async fn forgets_unguarded() -> Verdict {
+    let server = RedisServer::start(&Options::new()).await?;
+    let load = Load::new("unguarded").start(&with_options(&server.url(), "")).await?;
+    let mut storm = Storm::begin();
+    while storm.next(600).await {
+        kill_and_restart(&server).await?;
+    }
+    let report = load.finish().await?;
+    println!("unguarded: {} faults: {} overlaps: {report}", storm.faults, report.overlaps().len());
+    report.at_least(300)?.check_except_exclusion()?;
+    left::nothing(&[&server]).await
+}
+
+pub(crate) async fn forgets_its_scripts() -> Verdict {
+    let server = RedisServer::start(&Options::new()).await?;
+    let load = Load::new("scripts").start(&with_options(&server.url(), "")).await?;
+    let mut storm = Storm::begin();
+    while storm.next(50).await {
+        server.flush_scripts().await?;
+    }
+    let report = load.finish().await?;
+    println!("scripts: {} faults: {report}", storm.faults);
+    report.at_least(500)?.check()?;
+    left::nothing(&[&server]).await
+}
+
+async fn kill_and_restart(server: &RedisServer) -> Verdict {
+    server.kill();
+    sleep(Duration::from_millis(rand::random_range(0..150))).await;
+    server.restart().await
+}

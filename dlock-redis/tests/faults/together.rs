@@ -1,0 +1,38 @@
+//! Harm of all kinds to holders, connections and scripts of one server.
+
+use std::time::Duration;
+
+use dlock_testkit::{
+    Verdict,
+    load::Load,
+    servers::{
+        Proxy,
+        redis::{Options, RedisServer},
+    },
+};
+
+use crate::{
+    left,
+    storm::{Storm, with_options},
+};
+
+pub(crate) async fn all_at_once() -> Verdict {
+    let server = RedisServer::start(&Options::new()).await?;
+    let proxy = Proxy::start(&server.address()).await?;
+    let url = format!("redis://{}", proxy.address());
+    let mut load = Load::new("all").start(&with_options(&url, "")).await?;
+    let mut storm = Storm::begin();
+    while storm.next(80).await {
+        match rand::random_range(0..10) {
+            0..2 => load.kill_one().await?,
+            2..4 => load.stop_one(Duration::from_millis(rand::random_range(50..800))).await?,
+            4..6 => proxy.cut(),
+            6 => drop(server.kill_clients().await?),
+            _ => server.flush_scripts().await?,
+        }
+    }
+    let report = load.finish().await?;
+    println!("all: {} faults: {report}", storm.faults);
+    report.at_least(300)?.check()?;
+    left::nothing(&[&server]).await
+}
