@@ -1,6 +1,6 @@
 //! Which servers to talk to, and how.
 
-use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
+use std::{fmt, net::Ipv6Addr, path::PathBuf, str::FromStr, time::Duration};
 
 use dlock_core::{BackendUrl, ConfigIssue, Error, LockOptions};
 use percent_encoding::percent_decode_str;
@@ -130,6 +130,9 @@ impl RedisConfig {
         if configs.iter().any(|config| config.topology != Topology::Single) {
             return Err(malformed("the masters of a quorum have redis:// or rediss:// URLs"));
         }
+        if configs.iter().any(|config| config.tls.is_some() != configs[0].tls.is_some()) {
+            return Err(malformed("either all masters of a quorum have rediss:// URLs, or none"));
+        }
         let addresses = configs.iter().flat_map(|config| config.addresses.clone()).collect();
         if configs.is_empty() {
             return Err(malformed("a quorum has three masters or more"));
@@ -254,12 +257,13 @@ impl RedisConfig {
         let rest = address.strip_prefix("//").ok_or_else(|| malformed("// is missing"))?;
         if kind == "unix" {
             self.topology = Topology::Socket;
-            let (login, path) = match rest.find('/') {
-                Some(0) => ("", rest),
-                Some(at) => (rest[..at].trim_end_matches('@'), &rest[at..]),
-                None => return Err(malformed("the path of the socket is missing")),
+            let at = rest.find('/').ok_or_else(|| malformed("the socket's path is missing"))?;
+            let (login, path) = rest.split_at(at);
+            self.login = match login.strip_suffix('@') {
+                Some(login) => read_login(login)?,
+                None if login.is_empty() => Login::default(),
+                None => return Err(malformed("a socket has no host: redis+unix:///path")),
             };
-            self.login = read_login(login)?;
             self.addresses.push(decoded(path)?);
             return Ok(());
         }
@@ -304,6 +308,11 @@ impl RedisConfig {
         let (shortest, longest) = (Duration::from_millis(10), Duration::from_secs(60));
         range("response_timeout", self.response_timeout, shortest, longest)?;
         let guard = self.restart_guard.unwrap_or_default();
+        let (plain, durable) = (self.plain, self.durability != Durability::Master);
+        let for_sentinels = &self.sentinel_login;
+        if for_sentinels.user.is_some() && for_sentinels.password.is_none() {
+            return Err(value("dlock.sentinel_user needs a dlock.sentinel_password"));
+        }
         range("restart_guard", guard, Duration::ZERO, LockOptions::MAX_LEASE)?;
         match self.topology {
             Topology::Single if count > 1 => Err(malformed(
@@ -317,11 +326,11 @@ impl RedisConfig {
             Topology::Quorum if has_twins(&self.addresses) => {
                 Err(malformed("a master stands twice in the quorum, and has one vote only"))
             }
-            Topology::Quorum | Topology::Cluster if self.plain => Err(value(
+            Topology::Quorum | Topology::Cluster if plain => Err(value(
                 "dlock.plain is for one server or Sentinel: a cluster and a quorum have no plain \
                  form",
             )),
-            Topology::Quorum if self.durability != Durability::Master => Err(value(
+            Topology::Quorum if durable => Err(value(
                 "dlock.durability is for replicas, which the masters of a quorum do without",
             )),
             Topology::Cluster if !guard.is_zero() => Err(value(
@@ -331,6 +340,15 @@ impl RedisConfig {
             Topology::Cluster if self.database != 0 => {
                 Err(malformed("a cluster has database 0 only"))
             }
+            Topology::Single | Topology::Socket | Topology::Cluster | Topology::Quorum
+                if for_sentinels.password.is_some() =>
+            {
+                Err(value("dlock.sentinel_* needs a redis+sentinel URL"))
+            }
+            _ if plain && durable => Err(value(
+                "dlock.durability is not for the plain form (dlock.plain), which waits for no \
+                 replica",
+            )),
             _ => Ok(self),
         }
     }
@@ -363,7 +381,12 @@ fn read_login(text: &str) -> Result<Login, Error> {
         if text.is_empty() { Ok(None) } else { decoded(text).map(Some) }
     };
     let (user, password) = text.split_once(':').unwrap_or((text, ""));
-    Ok(Login { user: filled(user)?, password: filled(password)? })
+    let login = Login { user: filled(user)?, password: filled(password)? };
+    if login.user.is_some() && login.password.is_none() {
+        // The driver would not log in at all.
+        return Err(malformed("the user has no password (redis://:password@host has no user)"));
+    }
+    Ok(login)
 }
 
 /// `host`, `host:port` or `[v6]:port`, with the port filled in.
@@ -371,8 +394,8 @@ fn read_host(text: &str, port: u16) -> Result<String, Error> {
     let bare = |host: &str| !host.is_empty() && !host.contains(['[', ']', '/', '?', '#', ' ']);
     let v6 = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
     let (host, rest) = match v6 {
-        Some((host, rest)) if bare(host) => (format!("[{host}]"), rest),
-        Some(_) => return Err(malformed("a host's name can't be read")),
+        Some((host, rest)) if host.parse::<Ipv6Addr>().is_ok() => (format!("[{host}]"), rest),
+        Some(_) => return Err(malformed("between brackets stands no IPv6 address")),
         None => {
             let at = text.find(':').unwrap_or(text.len());
             if !bare(&text[..at]) {
@@ -444,3 +467,6 @@ impl fmt::Debug for RedisConfig {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -67,7 +67,7 @@ impl Durable {
                 continue;
             }
             with_text = false;
-            trouble.over(&self.link, error).await?;
+            trouble.over(error).await?;
         }
     }
 

@@ -1,5 +1,7 @@
 //! What the server's and the driver's errors mean.
 
+use std::borrow::Cow;
+
 use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind};
 use redis::{RedisError, ServerErrorKind};
 
@@ -18,6 +20,16 @@ pub(crate) enum Cure {
 
 /// What the ACL has to allow; the same line stands in the crate's documentation.
 const ACL: &str = include_str!("acl.txt");
+
+/// What servers of different versions say when an ACL forbids something, within scripts and without.
+const NO_RIGHTS: [&str; 6] = [
+    "NOPERM",
+    "ACL failure",
+    "no permissions",
+    "can't run this command",
+    "can't access at least one of the keys",
+    "can't publish to the channel",
+];
 
 /// How to cure an error.
 pub(crate) fn cure(error: &RedisError) -> Cure {
@@ -49,17 +61,16 @@ fn refused(error: &RedisError) -> bool {
 /// The error for people.
 pub(crate) fn explain(error: RedisError) -> Error {
     use redis::ErrorKind as Kind;
+    if let Some(why) = not_connected(&error) {
+        return why.with_certainty(Certainty::NotApplied);
+    }
     let certainty = if refused(&error) { Certainty::NotApplied } else { Certainty::Unknown };
     let text = error.to_string();
     let said = |what: &str| text.contains(what);
     let unavailable = |message: String| Error::new(ErrorKind::Unavailable, message);
     let explained = match error.kind() {
         Kind::AuthenticationFailed => password(&text),
-        Kind::Server(ServerErrorKind::NoPerm) => rights(&text),
-        _ if said("WRONGPASS") || said("NOAUTH") || said("invalid password") => password(&text),
-        _ if said("can't run this command") || said("NOPERM") || said("ACL failure") => {
-            rights(&text)
-        }
+        // First of all, since it holds the lock's name, which may hold any of the words below.
         _ if said("is not of dlock") || said("WRONGTYPE") => Error::new(
             ErrorKind::Protocol,
             format!(
@@ -67,6 +78,9 @@ pub(crate) fn explain(error: RedisError) -> Error {
                  name or dlock.prefix ({text})"
             ),
         ),
+        Kind::Server(ServerErrorKind::NoPerm) => rights(&text),
+        _ if said("WRONGPASS") || said("NOAUTH") || said("invalid password") => password(&text),
+        _ if NO_RIGHTS.into_iter().any(said) => rights(&text),
         _ if said("OOM") => unavailable(
             "the server is out of memory (maxmemory): give it more, or remove keys; locks that \
              are held can still be renewed and released"
@@ -85,6 +99,32 @@ pub(crate) fn explain(error: RedisError) -> Error {
         Kind::Server(ServerErrorKind::BusyLoading) => {
             unavailable("the server is still loading its data: wait until it has".to_owned())
         }
+        _ if said("MISCONF") => unavailable(
+            "the server takes no writes because it can't save them: see its log, and make room on \
+             its disk"
+                .to_owned(),
+        ),
+        _ if said("NOREPLICAS") => unavailable(
+            "the server takes no writes because too few replicas follow it \
+             (min-replicas-to-write): see that they run"
+                .to_owned(),
+        ),
+        Kind::Extension if error.code() == Some("BUSY") => unavailable(
+            "the server is busy with somebody's script: wait, or end it with SCRIPT KILL"
+                .to_owned(),
+        ),
+        Kind::Extension if error.code() == Some("UNBLOCKED") => {
+            unavailable(format!("the server is about to become a replica: try again ({text})"))
+        }
+        _ if said("DB index is out of range") => Error::config(
+            ConfigIssue::Url,
+            "the server has fewer databases than the URL's number: use 0, or raise databases",
+        ),
+        _ if said("unknown command") && said("SENTINEL") => Error::config(
+            ConfigIssue::Url,
+            "the server is no sentinel: give the sentinels' addresses (port 26379 as a rule), or \
+             use redis://",
+        ),
         Kind::Server(ServerErrorKind::Moved | ServerErrorKind::CrossSlot) => Error::config(
             ConfigIssue::Url,
             "the server is a node of a cluster: use redis+cluster:// instead of redis://",
@@ -96,11 +136,8 @@ pub(crate) fn explain(error: RedisError) -> Error {
         Kind::Server(ServerErrorKind::ClusterDown | ServerErrorKind::MasterDown) => unavailable(
             format!("the cluster can't serve this lock just now: see CLUSTER INFO ({text})"),
         ),
-        Kind::RESP3NotSupported => Error::config(
-            ConfigIssue::Access,
-            "the server does not speak RESP3: dlock needs Redis 6.2 or later, or Valkey, without \
-             a proxy that speaks RESP2 only",
-        ),
+        Kind::RESP3NotSupported => no_resp3(),
+        _ if said("NOPROTO") || said("unknown command") && said("HELLO") => no_resp3(),
         Kind::InvalidClientConfig => {
             Error::config(ConfigIssue::Url, format!("the driver refuses the address ({text})"))
         }
@@ -112,19 +149,46 @@ pub(crate) fn explain(error: RedisError) -> Error {
         Kind::Io if said("InvalidContentType") || said("corrupt message") => {
             tls("the server does not speak TLS on this port: use redis:// or its TLS port")
         }
-        Kind::Io if said("certificate") || said("UnknownIssuer") => tls(
-            "the server's certificate is not trusted: give the authority's file with dlock.tls_ca",
-        ),
-        Kind::Io | Kind::ClusterConnectionNotFound => {
-            unavailable(format!("the server can't be reached: see that it runs ({text})"))
-        }
+        Kind::Io if said("invalid peer certificate") => tls(format!(
+            "the server's certificate is not trusted ({text}): give its authority's file with \
+             dlock.tls_ca, and in the URL the name that it is made for"
+        )),
+        Kind::Io if said("received fatal alert") => tls(format!(
+            "the server refuses this client's TLS ({text}): if it wants a certificate, give one \
+             that it trusts with dlock.tls_cert and dlock.tls_key"
+        )),
+        Kind::Io => unavailable(format!("the server can't be reached: see that it runs ({text})")),
+        Kind::ClusterConnectionNotFound => unavailable(format!(
+            "no node that serves this lock can be reached: see CLUSTER INFO ({text})"
+        )),
         Kind::Server(_) | Kind::Extension => {
             Error::new(ErrorKind::Protocol, format!("the server refuses the command ({text})"))
         }
-        _ => Error::new(ErrorKind::Protocol, format!("the server answers out of order ({text})")),
+        _ => Error::new(
+            ErrorKind::Protocol,
+            format!(
+                "the server does not answer as Redis or Valkey does: see that the address is \
+                 theirs ({})",
+                text.lines().collect::<Vec<_>>().join(" ")
+            ),
+        ),
     };
     explained.with_certainty(certainty).with_source(error)
 }
+
+/// Why there is no connection, when that is why nothing was sent: the link has explained it.
+fn not_connected(error: &RedisError) -> Option<Error> {
+    // The driver's errors share what they wrap.
+    let wrapped = std::error::Error::source(error)?.downcast_ref::<Wrapped>()?;
+    let error = wrapped.downcast_ref::<std::io::Error>()?;
+    if error.kind() != std::io::ErrorKind::NotConnected {
+        return None;
+    }
+    let why = error.get_ref().and_then(|why| why.downcast_ref::<Error>());
+    Some(why.cloned().unwrap_or_else(|| Error::new(ErrorKind::Unavailable, error.to_string())))
+}
+
+type Wrapped = std::sync::Arc<dyn std::error::Error + Send + Sync>;
 
 fn password(text: &str) -> Error {
     Error::config(
@@ -145,8 +209,16 @@ fn rights(text: &str) -> Error {
     )
 }
 
-fn tls(message: &'static str) -> Error {
+fn tls(message: impl Into<Cow<'static, str>>) -> Error {
     Error::config(ConfigIssue::Access, message)
+}
+
+fn no_resp3() -> Error {
+    Error::config(
+        ConfigIssue::Access,
+        "the server does not speak RESP3: dlock needs Redis 6.2 or later, or Valkey, without a \
+         proxy that speaks RESP2 only",
+    )
 }
 
 /// The answer is not what the script returns.
@@ -158,3 +230,6 @@ pub(crate) fn unreadable(what: &str, value: &redis::Value) -> Error {
         ),
     )
 }
+
+#[cfg(test)]
+mod tests;

@@ -105,13 +105,11 @@ impl Shared {
     }
 
     async fn release(&self, claim: &Claim) -> Result<Released, Error> {
-        let call =
-            self.scripts.release_plain.on(1).arg(claim.name.as_str()).arg(claim.id.to_string());
-        match self.session.run(&call).await? {
-            Value::Int(1) => Ok(Released::Released),
-            Value::Int(0) => Ok(Released::AlreadyLost),
-            other => Err(unreadable("a release", &other)),
-        }
+        let call = self.scripts.delete.on(1).arg(claim.name.as_str()).arg(claim.id.to_string());
+        Ok(match self.session.give_up(&call).await? {
+            true => Released::Released,
+            false => Released::AlreadyLost,
+        })
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {

@@ -11,10 +11,12 @@
 //! with the old master. At most one acquire of a name is under way like this, so that tokens are
 //! used in the order in which they were reserved.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
-use dlock_core::{FencingToken, LockName};
+use dlock_core::{ClaimId, FencingToken, LockName};
 use parking_lot::Mutex;
+
+use crate::keys::Keys;
 
 /// How many tokens are reserved beyond the granted ones. The server's clock counts microseconds
 /// and a cycle takes longer than one, so tokens don't run ahead of it by more than this.
@@ -22,58 +24,81 @@ pub(crate) const SPARE: u32 = 256;
 /// How many names are remembered.
 const MOST: usize = 8192;
 
-/// Tokens in reserve, by name.
+/// Names that this client was the last to take, as far as it knows.
 #[derive(Debug, Default)]
-pub(crate) struct Quiet(Mutex<HashMap<LockName, Reserve>>);
+pub(crate) struct Quiet(Mutex<HashMap<LockName, Last>>);
 
-/// The rest of a block.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Reserve {
-    next: u64,
+/// The last grant of a name.
+#[derive(Clone, Debug)]
+pub(crate) struct Last {
+    pub(crate) keys: Arc<Keys>,
+    claim: ClaimId,
+    token: FencingToken,
+    /// The end of the block.
     end: u64,
     epoch: u64,
+    /// What H holds then, and F.
+    holds: String,
+    shows: String,
 }
 
-impl Reserve {
-    /// What is left after a grant of one token in this connection.
-    pub(crate) const fn after(token: FencingToken, epoch: u64) -> Self {
-        Self { next: token.get() + 1, end: token.get() + SPARE as u64, epoch }
+impl Last {
+    /// A grant of one token in this connection, with more reserved.
+    pub(crate) fn new(keys: Arc<Keys>, claim: ClaimId, token: FencingToken, epoch: u64) -> Self {
+        let end = token.get() + u64::from(SPARE);
+        let holds = holds(claim, token);
+        Self { keys, claim, token, end, epoch, holds, shows: end.to_string() }
     }
 
-    /// The token that the next acquire uses.
-    pub(crate) const fn next(self) -> u64 {
-        self.next
+    /// The next grant, if it is this claim's and a token is left.
+    pub(crate) fn next(&self, claim: ClaimId) -> Option<Self> {
+        let token = FencingToken::new(self.token.get() + 1).ok()?;
+        let left = token.get() <= self.end;
+        left.then(|| Self { claim, token, holds: holds(claim, token), ..self.clone() })
     }
 
-    /// What F shows as long as the reserve is good.
-    pub(crate) const fn end(self) -> u64 {
-        self.end
+    pub(crate) const fn token(&self) -> FencingToken {
+        self.token
     }
 
-    /// With one token less.
-    pub(crate) const fn used(self) -> Self {
-        Self { next: self.next + 1, ..self }
+    /// What H holds while this is the last grant.
+    pub(crate) fn holds(&self) -> &str {
+        &self.holds
+    }
+
+    /// What F shows while this is the last grant.
+    pub(crate) fn shows(&self) -> &str {
+        &self.shows
     }
 }
 
 impl Quiet {
-    /// Takes the reserve of a name out, if it is of this connection.
-    pub(crate) fn take(&self, name: &LockName, epoch: u64) -> Option<Reserve> {
-        self.0.lock().remove(name).filter(|reserve| reserve.epoch == epoch)
+    /// Takes the last grant of a name out, if it was in this connection.
+    pub(crate) fn take(&self, name: &LockName, epoch: u64) -> Option<Last> {
+        self.0.lock().remove(name).filter(|last| last.epoch == epoch)
     }
 
-    /// Puts a reserve in, unless it is used up.
-    pub(crate) fn put(&self, name: &LockName, reserve: Reserve) {
-        if reserve.next > reserve.end {
-            return;
-        }
+    /// Remembers the last grant of a name.
+    pub(crate) fn put(&self, name: &LockName, last: Last) {
         let mut names = self.0.lock();
         // Names that were used once fill it up; those in use come back at once.
         if names.len() >= MOST && !names.contains_key(name) {
             names.clear();
         }
-        names.insert(name.clone(), reserve);
+        names.insert(name.clone(), last);
     }
+
+    /// The key and value of a claim, if it was the last that was granted.
+    pub(crate) fn held(&self, name: &LockName, claim: ClaimId) -> Option<(Arc<Keys>, String)> {
+        let names = self.0.lock();
+        let last = names.get(name).filter(|last| last.claim == claim)?;
+        Some((Arc::clone(&last.keys), last.holds.clone()))
+    }
+}
+
+/// What H holds of a claim of one token, for which nobody waits.
+fn holds(claim: ClaimId, token: FencingToken) -> String {
+    format!("{claim}:{token}")
 }
 
 #[cfg(test)]
@@ -84,31 +109,51 @@ mod tests {
         LockName::new(text).unwrap()
     }
 
-    #[test]
-    fn a_reserve_is_for_one_connection_and_one_acquire_at_a_time() {
-        let quiet = Quiet::default();
-        let token = FencingToken::new(100).unwrap();
-        quiet.put(&name("a"), Reserve::after(token, 1));
-        assert!(quiet.take(&name("a"), 2).is_none(), "another connection");
-        quiet.put(&name("a"), Reserve::after(token, 1));
-        let reserve = quiet.take(&name("a"), 1).unwrap();
-        assert_eq!((reserve.next(), reserve.end()), (101, 100 + u64::from(SPARE)));
-        assert!(quiet.take(&name("a"), 1).is_none(), "it is under way");
-        quiet.put(&name("a"), reserve.used());
-        assert_eq!(quiet.take(&name("a"), 1).unwrap().next(), 102);
+    fn last(claim: ClaimId) -> Last {
+        let keys = Arc::new(Keys::of(&name("a")));
+        Last::new(keys, claim, FencingToken::new(100).unwrap(), 1)
     }
 
     #[test]
-    fn an_empty_reserve_is_not_kept_and_names_are_bounded() {
-        let quiet = Quiet::default();
-        let mut reserve = Reserve::after(FencingToken::new(1).unwrap(), 1);
+    fn a_reserve_is_for_one_connection_and_one_acquire_at_a_time() {
+        let (quiet, claim) = (Quiet::default(), ClaimId::random());
+        quiet.put(&name("a"), last(claim));
+        assert!(quiet.take(&name("a"), 2).is_none(), "another connection");
+        quiet.put(&name("a"), last(claim));
+        let taken = quiet.take(&name("a"), 1).unwrap();
+        assert!(quiet.take(&name("a"), 1).is_none(), "it is under way");
+        let other = ClaimId::random();
+        let next = taken.next(other).unwrap();
+        assert_eq!(next.holds(), format!("{other}:101"));
+        assert_eq!(next.shows(), (100 + u64::from(SPARE)).to_string());
+    }
+
+    #[test]
+    fn a_reserve_ends() {
+        let claim = ClaimId::random();
+        let mut last = last(claim);
         for _ in 0..SPARE {
-            reserve = reserve.used();
+            last = last.next(claim).unwrap();
         }
-        quiet.put(&name("a"), reserve);
-        assert!(quiet.take(&name("a"), 1).is_none());
+        assert_eq!(last.token().get().to_string(), last.shows());
+        assert!(last.next(claim).is_none());
+    }
+
+    #[test]
+    fn only_the_last_claim_is_released_quietly() {
+        let (quiet, claim) = (Quiet::default(), ClaimId::random());
+        quiet.put(&name("a"), last(claim));
+        let (_, value) = quiet.held(&name("a"), claim).unwrap();
+        assert_eq!(value, format!("{claim}:100"));
+        assert!(quiet.held(&name("a"), ClaimId::random()).is_none());
+        assert!(quiet.held(&name("b"), claim).is_none());
+    }
+
+    #[test]
+    fn names_are_bounded() {
+        let quiet = Quiet::default();
         for i in 0..2 * MOST {
-            quiet.put(&name(&i.to_string()), Reserve::after(FencingToken::new(1).unwrap(), 1));
+            quiet.put(&name(&i.to_string()), last(ClaimId::random()));
         }
         assert!(quiet.0.lock().len() <= MOST);
     }

@@ -7,7 +7,7 @@ use redis::{Pipeline, RedisError, Value};
 
 use crate::{
     config::{RedisConfig, Topology},
-    error::{Cure, cure, explain},
+    error::{Cure, cure, explain, unreadable},
     inbox::Inbox,
     link::Link,
     scripts::Call,
@@ -48,7 +48,21 @@ impl Session {
     /// Runs a script. Faults that asking again cures are asked about again, for about as long as
     /// an answer may take: all scripts have their effect once however often they are sent.
     pub(crate) async fn run(&self, call: &Call<'_>) -> Result<Value, Error> {
+        self.run_through(call, &mut Trouble::new(self.patience)).await
+    }
+
+    /// Runs a script that gives a claim up; whether the claim was there. An earlier sending whose
+    /// answer got lost may have been the one that found it.
+    pub(crate) async fn give_up(&self, call: &Call<'_>) -> Result<bool, Error> {
         let mut trouble = Trouble::new(self.patience);
+        match self.run_through(call, &mut trouble).await? {
+            Value::Int(1) => Ok(true),
+            Value::Int(0) => Ok(trouble.unknown),
+            other => Err(unreadable("a release", &other)),
+        }
+    }
+
+    async fn run_through(&self, call: &Call<'_>, trouble: &mut Trouble) -> Result<Value, Error> {
         let mut with_text = false;
         loop {
             let answer = match with_text {
@@ -60,7 +74,7 @@ impl Session {
                 Err(error) if cure(&error) == Cure::SendText && !with_text => with_text = true,
                 Err(error) => {
                     with_text = false;
-                    trouble.over(&self.link, error).await?;
+                    trouble.over(error).await?;
                 }
             }
         }
@@ -73,7 +87,7 @@ impl Session {
         loop {
             match self.link.send_all(commands).await {
                 Ok(answers) => return Ok(answers),
-                Err(error) => trouble.over(&self.link, error).await?,
+                Err(error) => trouble.over(error).await?,
             }
         }
     }
@@ -108,7 +122,7 @@ impl Session {
 
 /// How long asking again goes on.
 pub(crate) struct Trouble {
-    began: Instant,
+    began: Option<Instant>,
     patience: Duration,
     tries: u32,
     unknown: bool,
@@ -116,21 +130,19 @@ pub(crate) struct Trouble {
 
 impl Trouble {
     pub(crate) fn new(patience: Duration) -> Self {
-        Self { began: Clock::Boot.now(), patience, tries: 0, unknown: false }
+        Self { began: None, patience, tries: 0, unknown: false }
     }
 
     /// Waits before the next try.
     ///
     /// # Errors
     /// The error explained, when there is to be none.
-    pub(crate) async fn over(&mut self, link: &Link, error: RedisError) -> Result<(), Error> {
+    pub(crate) async fn over(&mut self, error: RedisError) -> Result<(), Error> {
         let cure = cure(&error);
         let explained = explain(error);
         self.unknown |= explained.certainty() == Certainty::Unknown;
-        if cure == Cure::Reconnect {
-            link.give_up();
-        }
-        let spent = Clock::Boot.now().since(self.began) >= self.patience;
+        let now = Clock::Boot.now();
+        let spent = now.since(*self.began.get_or_insert(now)) >= self.patience;
         if spent || matches!(cure, Cure::None | Cure::SendText) {
             return Err(match self.unknown {
                 true => explained.with_certainty(Certainty::Unknown),

@@ -15,7 +15,7 @@ use crate::{
     error::unreadable,
     inbox::{Inbox, Turn},
     keys::{Bucket, Keys},
-    quiet::{Quiet, Reserve, SPARE},
+    quiet::{Last, Quiet, SPARE},
     reply::{self, Standing, millis, standing, standings, tries},
     scripts::{Call, Scripts},
     session::Session,
@@ -79,15 +79,16 @@ impl Store {
     /// Takes the lock or joins its queue.
     pub(crate) async fn acquire(&self, request: &AcquireRequest) -> Result<Acquired, Error> {
         self.session.check_guard()?;
-        let keys = Keys::of(&request.name);
+        let epoch = self.session.link.epoch().filter(|_| self.can_be_quiet(request));
         let mut unsure = false;
-        if request.tokens == 1 && request.mode == Mode::Exclusive && self.durable.is_none() {
-            match self.acquire_quietly(request, &keys).await {
+        if let Some(epoch) = epoch {
+            match self.acquire_quietly(request, epoch).await {
                 Quickly::Granted(grant) => return Ok(Acquired::Granted(grant)),
                 Quickly::No => {}
                 Quickly::Unsure => unsure = true,
             }
         }
+        let keys = Arc::new(Keys::of(&request.name));
         let waits = request.queue == Queue::Enqueue;
         let channel = match waits {
             true => self.session.link.channel(keys.bucket()).await,
@@ -96,9 +97,8 @@ impl Store {
         if waits {
             self.inbox.expect(request);
         }
-        let epoch = self.session.link.epoch();
         let sent = Clock::Boot.now();
-        let spare = if epoch.is_some() && request.tokens == 1 { SPARE } else { 0 };
+        let spare = if epoch.is_some() { SPARE } else { 0 };
         let call = self
             .scripts
             .acquire
@@ -127,10 +127,9 @@ impl Store {
             }
         };
         if let Standing::Held { token, spare: true } = answer
-            && spare > 0
             && let Some(epoch) = epoch
         {
-            self.quiet.put(&request.name, Reserve::after(token, epoch));
+            self.quiet.put(&request.name, Last::new(keys, request.claim, token, epoch));
         }
         self.settle(request, sent, answer)
     }
@@ -163,34 +162,39 @@ impl Store {
         }
     }
 
+    /// Whether the quiet path is open to a request: one that wants no more than a plain lock does.
+    fn can_be_quiet(&self, request: &AcquireRequest) -> bool {
+        request.tokens == 1 && request.mode == Mode::Exclusive && self.durable.is_none()
+    }
+
     /// Takes a lock that nobody else has taken since: see [`quiet`](crate::quiet).
-    async fn acquire_quietly(&self, request: &AcquireRequest, keys: &Keys) -> Quickly {
-        let Some(epoch) = self.session.link.epoch() else { return Quickly::No };
-        let Some(reserve) = self.quiet.take(&request.name, epoch) else { return Quickly::No };
-        let Ok(token) = dlock_core::FencingToken::new(reserve.next()) else { return Quickly::No };
+    async fn acquire_quietly(&self, request: &AcquireRequest, epoch: u64) -> Quickly {
+        let last = self.quiet.take(&request.name, epoch);
+        let Some(next) = last.and_then(|last| last.next(request.claim)) else { return Quickly::No };
         let mut commands = redis::pipe();
         commands
             .cmd("SET")
-            .arg(keys.holder())
-            .arg(format!("{}:{token}", request.claim))
+            .arg(next.keys.holder())
+            .arg(next.holds())
             .arg("NX")
             .arg("PX")
             .arg(millis(request.lease))
             .cmd("GET")
-            .arg(keys.token())
+            .arg(next.keys.token())
             .ignore_errors();
         let sent = Clock::Boot.now();
         let Ok(answers) = self.session.link.send_all(&commands).await else {
             return Quickly::Unsure;
         };
         match answers.as_slice() {
-            [Value::Okay, Value::BulkString(end)]
-                if end.as_slice() == reserve.end().to_string().as_bytes()
+            [Value::Okay, Value::BulkString(shown)]
+                if shown.as_slice() == next.shows().as_bytes()
                     // The lease may have ended between the two.
                     && Clock::Boot.now().since(sent) < request.lease / 2
                     && self.session.link.epoch() == Some(epoch) =>
             {
-                self.quiet.put(&request.name, reserve.used());
+                let token = next.token();
+                self.quiet.put(&request.name, next);
                 Quickly::Granted(Grant { token, tokens: 1, since: sent })
             }
             // Somebody holds it, or the claim itself does.
@@ -251,6 +255,13 @@ impl Store {
 
     pub(crate) async fn release(&self, claim: &Claim) -> Result<Released, Error> {
         self.inbox.forget(claim.id);
+        if let Some((keys, value)) = self.quiet.held(&claim.name, claim.id) {
+            let call = self.scripts.delete.on(1).arg(keys.holder()).arg(value);
+            if self.session.give_up(&call).await? {
+                return Ok(Released::Released);
+            }
+            // Somebody waits, or it was lost.
+        }
         let call = self
             .scripts
             .release
@@ -259,11 +270,10 @@ impl Store {
             .arg(claim.id.to_string())
             .arg(claim.used)
             .arg(self.retention);
-        match self.session.run(&call).await? {
-            Value::Int(1) => Ok(Released::Released),
-            Value::Int(0) => Ok(Released::AlreadyLost),
-            other => Err(unreadable("a release", &other)),
-        }
+        Ok(match self.session.give_up(&call).await? {
+            true => Released::Released,
+            false => Released::AlreadyLost,
+        })
     }
 
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {

@@ -1,36 +1,46 @@
 //! The nodes of a cluster.
 //!
-//! The driver finds out where the slots are, follows them, and connects anew. Messages come on
-//! sharded channels, one for each bucket that somebody waits on, since only there a script learns
-//! whether they reached anybody.
+//! Commands go by the driver's own connection, which follows slots that move and connects anew.
+//! Messages come by [`ears`], on sharded channels, one for each bucket that somebody waits on,
+//! since only there a script learns whether they reached anybody.
 
-use std::{
-    collections::HashSet,
-    fmt,
-    sync::{Arc, Weak},
-    time::Duration,
-};
+mod ears;
+mod map;
 
-use dlock_core::{Clock, Error};
+use std::{fmt, sync::Arc, time::Duration};
+
+use dlock_core::{Error, current_runtime};
+use parking_lot::RwLock;
 use redis::{
-    Cmd, Pipeline, ProtocolVersion, PushInfo, RedisResult, Value, aio::ConnectionLike,
-    cluster::ClusterClientBuilder, cluster_async::ClusterConnection,
+    Cmd, ErrorKind, Pipeline, ProtocolVersion, RedisError, RedisResult, ServerErrorKind, Value,
+    aio::ConnectionLike, cluster::ClusterClientBuilder, cluster_async::ClusterConnection,
 };
+use tokio::{task::AbortHandle, time::timeout};
 
+use self::ears::Ears;
 use super::{facts::Facts, open, receive, tls};
 use crate::{config::RedisConfig, inbox::Inbox, keys::Bucket};
 
 /// How often the driver sends a command again when a slot has moved or a node does not answer.
 const RETRIES: u32 = 8;
+/// How often a node is asked where the slots are.
+const WATCH: Duration = Duration::from_secs(1);
+/// The pause after a lost connection, which may be one of many.
+const PAUSE: Duration = Duration::from_millis(20);
 
-/// The driver's connections to all masters.
+/// The connections to all masters.
 pub(crate) struct ClusterLink {
+    shared: Arc<Shared>,
+    /// The watch ends with the link, and its connections with it.
+    watch: AbortHandle,
+}
+
+struct Shared {
+    config: RedisConfig,
     store: String,
-    redis: ClusterConnection,
-    facts: Facts,
-    inbox: Option<Arc<Inbox>>,
-    /// The buckets whose channels are subscribed to.
-    channels: tokio::sync::Mutex<HashSet<Bucket>>,
+    facts: Arc<Facts>,
+    redis: RwLock<ClusterConnection>,
+    ears: Ears,
 }
 
 impl ClusterLink {
@@ -45,74 +55,101 @@ impl ClusterLink {
         // One node by itself, for an error that says what is wrong.
         let facts = first_that_answers(config, &store).await?;
         facts.check(true, &store).map_err(|error| error.during("connect").with_store(&store))?;
-
-        let nodes = config
-            .addresses
-            .iter()
-            .map(|address| open::info(config, address, &config.login))
-            .collect::<RedisResult<Vec<_>>>()
-            .map_err(refused)?;
-        let mut builder = ClusterClientBuilder::new(nodes)
-            .use_protocol(ProtocolVersion::RESP3)
-            .tcp_settings(open::tcp())
-            .connection_timeout(config.response_timeout.min(Duration::from_secs(2)))
-            .response_timeout(config.response_timeout)
-            .overall_response_timeout(Some(config.response_timeout * 3))
-            .retries(RETRIES)
-            .min_retry_wait(10)
-            .max_retry_wait(400);
-        builder = tls::cluster(builder, config.tls.as_ref()).map_err(refused)?;
-        if let Some(inbox) = &inbox {
-            let weak: Weak<Inbox> = Arc::downgrade(inbox);
-            builder = builder.push_sender(
-                move |info: PushInfo| -> Result<(), std::convert::Infallible> {
-                    if let Some(inbox) = weak.upgrade()
-                        && receive(info, Some(&inbox), Clock::Boot.now())
-                    {
-                        inbox.reconnected();
-                    }
-                    Ok(())
-                },
-            );
-        }
-        let redis = builder.build().map_err(refused)?.get_async_connection().await;
-        let redis = redis.map_err(refused)?;
-        Ok(Self { store, redis, facts, inbox, channels: tokio::sync::Mutex::default() })
+        let redis = connect(config, &config.addresses).await.map_err(refused)?;
+        let inbox = inbox.filter(|_| facts.has_sharded_push());
+        let shared = Arc::new(Shared {
+            config: config.clone(),
+            store,
+            facts: Arc::new(facts),
+            redis: RwLock::new(redis),
+            ears: Ears::new(config, inbox),
+        });
+        shared.ears.look().await;
+        let watch = current_runtime()?.spawn(watch(Arc::clone(&shared))).abort_handle();
+        Ok(Self { shared, watch })
     }
 
     pub(super) async fn send(&self, command: &Cmd) -> RedisResult<Value> {
-        self.redis.clone().req_packed_command(command).await?.extract_error()
+        let mut redis = self.shared.redis.read().clone();
+        let answer = redis.req_packed_command(command).await.and_then(Value::extract_error);
+        answer.map_err(unsettled)
     }
 
     pub(super) async fn send_all(&self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
-        self.redis.clone().req_packed_commands(commands, 0, commands.len()).await
+        let mut redis = self.shared.redis.read().clone();
+        let answers = redis.req_packed_commands(commands, 0, commands.len()).await;
+        answers.map_err(unsettled)
     }
 
-    /// Subscribes to the channel of this bucket, if that was not done yet.
+    /// The channel of this bucket, if messages can be had there just now.
     pub(super) async fn channel(&self, bucket: Bucket) -> Option<String> {
-        let inbox = self.inbox.as_ref()?;
-        if !self.facts.has_sharded_push() {
-            return None;
-        }
-        let channel = inbox.channel_of(bucket);
-        let mut channels = self.channels.lock().await;
-        if channels.contains(&bucket) {
-            return Some(channel);
-        }
-        match self.redis.clone().ssubscribe(&channel).await {
-            Ok(()) => {
-                channels.insert(bucket);
-                Some(channel)
-            }
-            Err(error) => {
-                tracing::debug!(%error, channel, "no messages yet, so waiting locks ask now and then");
-                None
-            }
-        }
+        self.shared.ears.channel(bucket).await
     }
 
-    pub(super) fn facts(&self) -> Facts {
-        self.facts.clone()
+    pub(super) fn facts(&self) -> Arc<Facts> {
+        Arc::clone(&self.shared.facts)
+    }
+}
+
+/// Looks where the slots are, about once a second, and follows.
+///
+/// The driver learns of a failover from the nodes that redirect it. From a master that hangs it
+/// learns nothing, not even after a replica has taken over: then it is replaced.
+async fn watch(shared: Arc<Shared>) {
+    let mut masters = shared.ears.masters();
+    let t0 = tokio::time::Instant::now();
+    loop {
+        eprintln!("{:?} {:?} loop", std::process::id(), t0.elapsed());
+        if timeout(WATCH, shared.ears.until_lost()).await.is_ok() {
+            tokio::time::sleep(PAUSE).await;
+        }
+        let l = shared.ears.look().await;
+        eprintln!("{:?} look {l} {:?}", t0.elapsed(), shared.ears.masters());
+        shared.ears.listen_again().await;
+        let now = shared.ears.masters();
+        if now == masters {
+            continue;
+        }
+        match connect(&shared.config, &now).await {
+            Ok(redis) => {
+                eprintln!("{:?} replaced", t0.elapsed());
+                *shared.redis.write() = redis;
+                masters = now;
+            }
+            Err(error) => tracing::debug!(%error, "the new masters can't be reached yet"),
+        }
+    }
+}
+
+/// The driver's connection to the cluster that these nodes belong to.
+async fn connect<'a>(
+    config: &RedisConfig,
+    nodes: impl IntoIterator<Item = &'a String>,
+) -> RedisResult<ClusterConnection> {
+    let nodes = nodes.into_iter().map(|address| open::info(config, address, &config.login));
+    let builder = ClusterClientBuilder::new(nodes.collect::<RedisResult<Vec<_>>>()?)
+        .use_protocol(ProtocolVersion::RESP3)
+        .tcp_settings(open::tcp())
+        .connection_timeout(config.response_timeout.min(Duration::from_secs(2)))
+        .response_timeout(config.response_timeout)
+        .overall_response_timeout(Some(config.response_timeout * 3))
+        .retries(RETRIES)
+        .min_retry_wait(10)
+        .max_retry_wait(400);
+    tls::cluster(builder, config.tls.as_ref())?.build()?.get_async_connection().await
+}
+
+/// The error for a slot that still has no settled place after all retries.
+fn unsettled(error: RedisError) -> RedisError {
+    match error.kind() {
+        ErrorKind::Server(
+            ServerErrorKind::Moved | ServerErrorKind::Ask | ServerErrorKind::TryAgain,
+        ) => RedisError::from((
+            ErrorKind::Server(ServerErrorKind::ClusterDown),
+            "the slot has no place",
+            error.to_string(),
+        )),
+        _ => error,
     }
 }
 
@@ -135,8 +172,14 @@ async fn first_that_answers(config: &RedisConfig, store: &str) -> Result<Facts, 
     }
 }
 
+impl Drop for ClusterLink {
+    fn drop(&mut self) {
+        self.watch.abort();
+    }
+}
+
 impl fmt::Debug for ClusterLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClusterLink").field("store", &self.store).finish_non_exhaustive()
+        f.debug_struct("ClusterLink").field("store", &self.shared.store).finish_non_exhaustive()
     }
 }

@@ -22,6 +22,7 @@ pub(crate) struct Facts {
     pub(crate) replica: bool,
     pub(crate) loading: bool,
     cluster: Option<bool>,
+    sentinel: bool,
     eviction: Option<String>,
     /// What its clock showed, in microseconds, and when that was, or earlier.
     time: Option<(u64, Instant)>,
@@ -45,6 +46,7 @@ impl Facts {
             replica: fields.get("role") == Some(&"slave"),
             loading: number("loading") == Some(1),
             cluster: number("cluster_enabled").map(|enabled| enabled == 1),
+            sentinel: fields.get("redis_mode") == Some(&"sentinel"),
             time: None,
             eviction: fields.get("maxmemory_policy").map(|policy| (*policy).to_owned()),
         }
@@ -87,6 +89,12 @@ impl Facts {
                     "the server is version {}.{}, and {}.{} is needed: upgrade Redis, or use Valkey",
                     found.0, found.1, OLDEST.0, OLDEST.1
                 ),
+            ));
+        }
+        if self.sentinel {
+            return Err(Error::config(
+                ConfigIssue::Url,
+                "the server is a sentinel: use redis+sentinel://host/master instead of redis://",
             ));
         }
         match (self.cluster, wants_cluster) {
@@ -146,6 +154,8 @@ mod tests {
         let error = facts("cluster_enabled:1\r\n").check(false, "x").unwrap_err();
         assert!(error.to_string().contains("redis+cluster://"), "{error}");
         assert!(facts("cluster_enabled:0\r\n").check(true, "x").is_err());
+        let error = facts("redis_mode:sentinel\r\n").check(false, "x").unwrap_err();
+        assert!(error.to_string().contains("redis+sentinel://"), "{error}");
     }
 
     #[test]

@@ -64,15 +64,6 @@ impl Link {
         }
     }
 
-    /// Says that the server at the other end is not the right one any more.
-    pub(crate) fn give_up(&self) {
-        match self {
-            Self::Node(link) => link.give_up(),
-            // It finds out from the nodes where the slots are.
-            Self::Cluster(_) => {}
-        }
-    }
-
     /// Which connection this is: another number after each loss. `None` where commands may reach
     /// another server without being told.
     pub(crate) fn epoch(&self) -> Option<u64> {
@@ -100,7 +91,7 @@ impl Link {
     }
 
     /// What is known of the server.
-    pub(crate) fn facts(&self) -> Facts {
+    pub(crate) fn facts(&self) -> Arc<Facts> {
         match self {
             Self::Node(link) => link.facts(),
             Self::Cluster(link) => link.facts(),

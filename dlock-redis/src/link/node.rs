@@ -1,21 +1,22 @@
 //! One server, or the master that sentinels name.
 //!
-//! A task of its own connects anew whenever the connection is lost, and, with sentinels, moves to
-//! the new master after a failover. The driver's own manager does neither after a time-out, nor
-//! with sentinels.
+//! A task of its own ([`upkeep`]) connects anew whenever the connection is lost, and, with
+//! sentinels, moves to the new master after a failover. The driver's own manager does neither after
+//! a time-out, nor with sentinels.
+
+mod upkeep;
 
 use std::{
     fmt,
     sync::{
-        Arc, Weak,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        Arc,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
-    time::Duration,
 };
 
-use dlock_core::{Clock, Error, ErrorKind, current_runtime};
+use dlock_core::{Error, ErrorKind, current_runtime};
 use redis::{Cmd, Pipeline, RedisError, RedisResult, Value, aio::MultiplexedConnection};
-use tokio::sync::watch;
+use tokio::{sync::watch, task::AbortHandle};
 
 use super::{facts::Facts, open, receive, sentinel::Sentinels};
 use crate::{
@@ -27,11 +28,13 @@ use crate::{
 /// After so many answers in a row that did not come in time, the connection is given up: the
 /// system may take minutes to notice that a peer is cut off.
 const TIMEOUTS: u32 = 2;
-/// How often the sentinels are asked who the master is.
-const WATCH: Duration = Duration::from_secs(1);
 
 /// A connection that is kept up.
-pub(crate) struct NodeLink(Arc<Shared>);
+pub(crate) struct NodeLink {
+    shared: Arc<Shared>,
+    /// Ends with the link, and its connections with it.
+    upkeep: Option<AbortHandle>,
+}
 
 struct Shared {
     config: RedisConfig,
@@ -39,24 +42,25 @@ struct Shared {
     inbox: Option<Arc<Inbox>>,
     door: watch::Sender<Door>,
     epochs: AtomicU64,
-    timeouts: AtomicU32,
 }
 
 /// Whether commands can be sent.
-#[derive(Clone)]
 enum Door {
-    Open(Connection),
+    Open(Arc<Connection>),
     Shut(Error),
 }
 
-#[derive(Clone)]
 struct Connection {
     redis: MultiplexedConnection,
     epoch: u64,
     address: String,
-    facts: Facts,
+    facts: Arc<Facts>,
     /// Whether messages for the inbox arrive here.
     push: bool,
+    /// How many answers in a row did not come in time.
+    late: AtomicU32,
+    /// The other side has closed it.
+    gone: Arc<AtomicBool>,
 }
 
 impl NodeLink {
@@ -75,112 +79,111 @@ impl NodeLink {
     }
 
     async fn begin(config: &RedisConfig, inbox: Option<Arc<Inbox>>) -> (Self, Result<(), Error>) {
+        let shut = Error::new(ErrorKind::Unavailable, "not connected yet");
         let shared = Arc::new(Shared {
             config: config.clone(),
             store: config.store(),
             inbox,
-            door: watch::Sender::new(Door::Shut(Error::new(
-                ErrorKind::Unavailable,
-                "not connected yet",
-            ))),
+            door: watch::Sender::new(Door::Shut(shut)),
             epochs: AtomicU64::new(0),
-            timeouts: AtomicU32::new(0),
         });
         let mut sentinels = Sentinels::new(config);
         let first = match open::check_files(config) {
             Ok(()) => shared.connect(&mut sentinels).await,
             Err(error) => Err(error),
         };
-        let first = first.map(|connection| drop(shared.door.send_replace(Door::Open(connection))));
-        let keep = keep_up(Arc::downgrade(&shared), shared.door.subscribe(), sentinels);
-        let started = current_runtime().map(|runtime| drop(runtime.spawn(keep)));
-        (Self(shared), started.and(first))
+        let first = first.map(|connection| shared.enter(connection));
+        let upkeep = upkeep::keep_up(Arc::clone(&shared), sentinels);
+        let upkeep = current_runtime().map(|runtime| runtime.spawn(upkeep).abort_handle());
+        let (upkeep, started) = match upkeep {
+            Ok(upkeep) => (Some(upkeep), Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        (Self { shared, upkeep }, started.and(first))
     }
 
     pub(super) async fn send(&self, command: &Cmd) -> RedisResult<Value> {
-        let mut connection = self.0.connection().await?;
-        let answer = connection.redis.send_packed_command(command).await;
-        self.0.seen(connection.epoch, answer.as_ref().err());
-        answer?.extract_error()
+        let connection = self.shared.connection().await?;
+        let answer = connection.redis.clone().send_packed_command(command).await;
+        let answer = answer.and_then(Value::extract_error);
+        self.shared.seen(&connection, answer.as_ref().err());
+        answer
     }
 
     pub(super) async fn send_all(&self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
-        let mut connection = self.0.connection().await?;
-        let answers = connection.redis.send_packed_commands(commands, 0, commands.len()).await;
-        self.0.seen(connection.epoch, answers.as_ref().err());
+        let connection = self.shared.connection().await?;
+        let mut redis = connection.redis.clone();
+        let answers = redis.send_packed_commands(commands, 0, commands.len()).await;
+        match &answers {
+            Ok(answers) => self.shared.seen(&connection, first_error(answers).as_ref()),
+            Err(error) => self.shared.seen(&connection, Some(error)),
+        }
         answers
     }
 
-    pub(super) fn give_up(&self) {
-        if let Some(epoch) = self.epoch() {
-            self.0.shut(epoch, "the server can't be used any more");
-        }
-    }
-
     pub(super) fn epoch(&self) -> Option<u64> {
-        match &*self.0.door.borrow() {
-            Door::Open(connection) => Some(connection.epoch),
-            Door::Shut(_) => None,
-        }
+        self.shared.door.borrow().open().map(|connection| connection.epoch)
     }
 
     pub(super) fn channel(&self) -> Option<Arc<str>> {
-        let inbox = self.0.inbox.as_ref()?;
-        match &*self.0.door.borrow() {
-            Door::Open(connection) if connection.push => Some(inbox.channel()),
-            _ => None,
-        }
+        let inbox = self.shared.inbox.as_ref()?;
+        self.shared.door.borrow().open().filter(|connection| connection.push)?;
+        Some(inbox.channel())
     }
 
-    pub(super) fn facts(&self) -> Facts {
-        match &*self.0.door.borrow() {
-            Door::Open(connection) => connection.facts.clone(),
-            Door::Shut(_) => Facts::default(),
-        }
+    pub(super) fn facts(&self) -> Arc<Facts> {
+        let door = self.shared.door.borrow();
+        door.open().map(|connection| Arc::clone(&connection.facts)).unwrap_or_default()
     }
 }
 
 impl Shared {
     /// The connection; while there is none, waits for as long as for an answer.
-    async fn connection(&self) -> RedisResult<Connection> {
-        if let Door::Open(connection) = &*self.door.borrow() {
-            return Ok(connection.clone());
+    async fn connection(&self) -> RedisResult<Arc<Connection>> {
+        if let Some(connection) = self.door.borrow().open() {
+            return Ok(Arc::clone(connection));
         }
         let mut door = self.door.subscribe();
-        let open = door.wait_for(|door| matches!(door, Door::Open(_)));
-        if let Ok(Ok(door)) = tokio::time::timeout(self.config.response_timeout, open).await
-            && let Door::Open(connection) = &*door
-        {
-            return Ok(connection.clone());
+        let open = door.wait_for(|door| door.open().is_some());
+        // The door never ends before this.
+        let _ = tokio::time::timeout(self.config.response_timeout, open).await;
+        match &*self.door.borrow() {
+            Door::Open(connection) => Ok(Arc::clone(connection)),
+            Door::Shut(why) => Err(RedisError::from(std::io::Error::new(
+                std::io::ErrorKind::NotConnected,
+                why.to_string(),
+            ))),
         }
-        let why = match &*self.door.borrow() {
-            Door::Open(connection) => return Ok(connection.clone()),
-            Door::Shut(why) => why.to_string(),
-        };
-        let refused = std::io::Error::new(std::io::ErrorKind::NotConnected, why);
-        Err(RedisError::from(refused))
     }
 
     /// Looks at how a command went.
-    fn seen(&self, epoch: u64, error: Option<&RedisError>) {
-        let Some(error) = error else {
-            if self.timeouts.load(Ordering::Relaxed) != 0 {
-                self.timeouts.store(0, Ordering::Relaxed);
-            }
-            return;
-        };
-        let late = error.is_timeout();
-        let many = late && self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS;
+    fn seen(&self, connection: &Connection, error: Option<&RedisError>) {
+        let late = error.is_some_and(RedisError::is_timeout);
+        if !late && connection.late.load(Ordering::Relaxed) != 0 {
+            connection.late.store(0, Ordering::Relaxed);
+        }
+        let Some(error) = error else { return };
+        let many = late && connection.late.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS;
         let broken = !late && (error.is_unrecoverable_error() || error.is_io_error());
         if many || broken || cure(error) == Cure::Reconnect {
-            self.shut(epoch, &error.to_string());
+            self.shut(connection.epoch, &error.to_string());
+        }
+    }
+
+    /// Lets commands through.
+    fn enter(&self, connection: Connection) {
+        let (epoch, gone) = (connection.epoch, Arc::clone(&connection.gone));
+        self.door.send_replace(Door::Open(Arc::new(connection)));
+        // Whoever said so earlier found the door shut.
+        if gone.load(Ordering::SeqCst) {
+            self.shut(epoch, "the other side has closed it");
         }
     }
 
     /// Shuts the door, unless that connection is gone already.
     fn shut(&self, epoch: u64, why: &str) {
         self.door.send_if_modified(|door| {
-            let same = matches!(door, Door::Open(connection) if connection.epoch == epoch);
+            let same = door.open().is_some_and(|connection| connection.epoch == epoch);
             if same {
                 tracing::debug!(store = self.store, why, "the connection is given up");
                 *door = Door::Shut(
@@ -191,98 +194,37 @@ impl Shared {
             same
         });
     }
-
-    /// Finds the server, connects, looks at what is there, and subscribes.
-    async fn connect(self: &Arc<Self>, sentinels: &mut Sentinels) -> Result<Connection, Error> {
-        let address = sentinels.master(&self.config).await?;
-        let epoch = self.epochs.fetch_add(1, Ordering::Relaxed);
-        let refused = |error| open::refused(error, &self.store);
-        let named = |error: Error| error.during("connect").with_store(&self.store);
-        let weak = Arc::downgrade(self);
-        let push = move |info| {
-            let Some(shared) = weak.upgrade() else { return };
-            if receive(info, shared.inbox.as_deref(), Clock::Boot.now()) {
-                shared.shut(epoch, "the other side has closed it");
-            }
-        };
-        let opening = open::connection(&self.config, &address, &self.config.login, push);
-        let mut redis = opening.await.map_err(refused)?;
-        let facts = open::facts(&mut redis).await.map_err(refused)?;
-        facts.check(false, &self.store).map_err(named)?;
-        open::check_ready(&facts).map_err(named)?;
-        let push = match &self.inbox {
-            Some(inbox) => match redis.subscribe(&*inbox.channel()).await {
-                Ok(()) => true,
-                Err(error) if error.is_io_error() => return Err(refused(error)),
-                Err(error) => {
-                    tracing::warn!(
-                        %error, store = self.store,
-                        "no messages can be had, so waiting locks ask now and then"
-                    );
-                    false
-                }
-            },
-            None => false,
-        };
-        Ok(Connection { redis, epoch, address, facts, push })
-    }
 }
 
-/// Connects anew whenever the door is shut, until nobody wants the link any more.
-async fn keep_up(shared: Weak<Shared>, mut door: watch::Receiver<Door>, mut sentinels: Sentinels) {
-    let mut tries = 0u32;
-    loop {
-        let open = matches!(&*door.borrow_and_update(), Door::Open(_));
-        if open {
-            tries = 0;
-            if tokio::time::timeout(WATCH, door.changed()).await.is_ok_and(|gone| gone.is_err()) {
-                return;
-            }
-            let Some(shared) = shared.upgrade() else { return };
-            watch_master(&shared, &mut sentinels).await;
-            continue;
-        }
-        if tries > 0 {
-            let pause = Duration::from_millis(5 << tries.min(8));
-            let pause = pause.mul_f64(rand::random_range(0.5..1.0));
-            tokio::time::sleep(pause).await;
-        }
-        tries += 1;
-        let Some(shared) = shared.upgrade() else { return };
-        match shared.connect(&mut sentinels).await {
-            Ok(connection) => {
-                shared.timeouts.store(0, Ordering::Relaxed);
-                shared.door.send_replace(Door::Open(connection));
-                if let Some(inbox) = &shared.inbox {
-                    inbox.reconnected();
-                }
-            }
-            Err(error) => {
-                tracing::debug!(%error, tries, "no connection yet");
-                shared.door.send_replace(Door::Shut(error));
-            }
+impl Door {
+    const fn open(&self) -> Option<&Arc<Connection>> {
+        match self {
+            Self::Open(connection) => Some(connection),
+            Self::Shut(_) => None,
         }
     }
 }
 
-/// Shuts the door when the sentinels name another master than the one behind it.
-async fn watch_master(shared: &Shared, sentinels: &mut Sentinels) {
-    if !matches!(shared.config.topology, Topology::Sentinel(_)) {
-        return;
-    }
-    let behind = match &*shared.door.borrow() {
-        Door::Open(connection) => (connection.epoch, connection.address.clone()),
-        Door::Shut(_) => return,
-    };
-    if let Ok(master) = sentinels.master(&shared.config).await
-        && master != behind.1
-    {
-        shared.shut(behind.0, "the sentinels name another master");
+/// The first of these answers that says that this is not the right server any more.
+fn first_error(answers: &[Value]) -> Option<RedisError> {
+    answers.iter().find_map(|answer| match answer {
+        Value::ServerError(error) => {
+            Some(RedisError::from(error.clone())).filter(|error| cure(error) == Cure::Reconnect)
+        }
+        _ => None,
+    })
+}
+
+impl Drop for NodeLink {
+    fn drop(&mut self) {
+        if let Some(upkeep) = &self.upkeep {
+            upkeep.abort();
+        }
     }
 }
 
 impl fmt::Debug for NodeLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeLink").field("store", &self.0.store).finish_non_exhaustive()
+        f.debug_struct("NodeLink").field("store", &self.shared.store).finish_non_exhaustive()
     }
 }

@@ -1,11 +1,12 @@
 //! Opening one connection, by the configuration.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use dlock_core::{Clock, ConfigIssue, Error, ErrorKind};
 use redis::{
-    AsyncConnectionConfig, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, PushInfo,
-    RedisConnectionInfo, RedisError, Value, aio::MultiplexedConnection, io::tcp::TcpSettings,
+    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
+    PushInfo, RedisConnectionInfo, RedisError, Value, aio::MultiplexedConnection,
+    io::tcp::TcpSettings,
 };
 
 use super::{facts::Facts, tls};
@@ -45,10 +46,10 @@ pub(super) fn info(
     address: &str,
     login: &Login,
 ) -> Result<ConnectionInfo, RedisError> {
-    let url = match (&config.topology, &config.tls) {
-        (Topology::Socket, _) => format!("redis+unix://{address}"),
-        (_, None) => format!("redis://{address}"),
-        (_, Some(_)) => format!("rediss://{address}"),
+    let info = match (&config.topology, &config.tls) {
+        (Topology::Socket, _) => ConnectionAddr::Unix(address.into()).into_connection_info()?,
+        (_, None) => format!("redis://{address}").into_connection_info()?,
+        (_, Some(_)) => format!("rediss://{address}").into_connection_info()?,
     };
     let mut redis = RedisConnectionInfo::default()
         .set_protocol(ProtocolVersion::RESP3)
@@ -60,7 +61,7 @@ pub(super) fn info(
     if let Some(password) = &login.password {
         redis = redis.set_password(password);
     }
-    Ok(url.into_connection_info()?.set_tcp_settings(tcp()).set_redis_settings(redis))
+    Ok(info.set_tcp_settings(tcp()).set_redis_settings(redis))
 }
 
 /// Small messages at once, and a dead peer found out by the system.
@@ -71,16 +72,28 @@ pub(super) fn tcp() -> TcpSettings {
 /// Checks that the files of the configuration can be read, for an error that says so.
 pub(super) fn check_files(config: &RedisConfig) -> Result<(), Error> {
     let Some(tls) = &config.tls else { return Ok(()) };
-    let pair = tls.certificate.iter().flat_map(|(certificate, key)| [certificate, key]);
-    for path in tls.authorities.iter().chain(pair) {
-        std::fs::metadata(path).map_err(|error| {
-            Error::config(
-                ConfigIssue::Access,
-                format!("the file {} of dlock.tls_* can't be read: {error}", path.display()),
-            )
-        })?;
+    if let Some(authorities) = &tls.authorities {
+        check_file("tls_ca", authorities, "CERTIFICATE")?;
+    }
+    if let Some((certificate, key)) = &tls.certificate {
+        check_file("tls_cert", certificate, "CERTIFICATE")?;
+        check_file("tls_key", key, "PRIVATE KEY")?;
     }
     Ok(())
+}
+
+/// The driver takes a file that holds nothing of what it should.
+fn check_file(option: &str, path: &Path, what: &str) -> Result<(), Error> {
+    let unfit = |why: &str| {
+        let path = path.display();
+        Error::config(ConfigIssue::Access, format!("the file {path} of dlock.{option} {why}"))
+    };
+    let text = std::fs::read(path).map_err(|error| unfit(&format!("can't be read: {error}")))?;
+    let begins = format!("{what}-----");
+    match text.windows(begins.len()).any(|part| part == begins.as_bytes()) {
+        true => Ok(()),
+        false => Err(unfit(&format!("holds no {what} in PEM"))),
+    }
 }
 
 /// Asks a server what it is.
@@ -128,7 +141,24 @@ pub(super) fn check_ready(facts: &Facts) -> Result<(), Error> {
     Err(Error::new(ErrorKind::Unavailable, what))
 }
 
-/// [`explain`], during a connect.
+/// [`explain`], during a connect, where a silent server has reasons of its own.
 pub(super) fn refused(error: RedisError, store: &str) -> Error {
-    explain(error).during("connect").with_store(store)
+    let tls = store.starts_with("rediss");
+    let closed = error.is_connection_dropped() && !error.is_connection_refusal();
+    let why = match (closed, tls) {
+        (true, false) => {
+            "the server closes the connection at once: it has as many clients as it takes \
+             (maxclients), or speaks TLS on this port (rediss://)"
+        }
+        (true, true) => {
+            "the server closes the connection at once: it has as many clients as it takes \
+             (maxclients), or does not speak TLS on this port"
+        }
+        (false, true) if error.is_timeout() => {
+            "no answer from the server in time: see that it speaks TLS on this port, and whether \
+             it is overloaded or cut off"
+        }
+        _ => return explain(error).during("connect").with_store(store),
+    };
+    Error::new(ErrorKind::Unavailable, why).during("connect").with_store(store).with_source(error)
 }

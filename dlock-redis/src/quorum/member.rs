@@ -145,7 +145,8 @@ impl Member {
             .arg(claim.to_string())
             .arg(used)
             .arg(self.retention);
-        self.yes_or_no(&call).await
+        self.check_up()?;
+        self.session.give_up(&call).await
     }
 
     pub(super) async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
@@ -176,11 +177,16 @@ impl Member {
 
     /// A master that is away is no vote, and not worth waiting for.
     async fn run(&self, call: &Call<'_>) -> Result<Value, Error> {
-        if self.session.link.epoch().is_none() {
-            let away = Error::new(ErrorKind::Unavailable, "a master of the quorum is away");
-            return Err(away.with_certainty(dlock_core::Certainty::NotApplied));
-        }
+        self.check_up()?;
         self.session.run(call).await
+    }
+
+    fn check_up(&self) -> Result<(), Error> {
+        if self.session.link.epoch().is_some() {
+            return Ok(());
+        }
+        let away = Error::new(ErrorKind::Unavailable, "a master of the quorum is away");
+        Err(away.with_certainty(dlock_core::Certainty::NotApplied))
     }
 }
 

@@ -16,26 +16,24 @@ use crate::{
 pub(crate) async fn are_killed() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;
     let mut load = Load::new("killed").start(&with_options(&server.url(), "")).await?;
-    let mut storm = Storm::begin();
+    let mut storm = Storm::begin("killed");
     while storm.next(300).await {
         load.kill_one().await?;
     }
     let report = load.finish().await?;
-    println!("killed: {} faults: {report}", storm.faults);
-    report.at_least(500)?.check()?;
+    storm.says(&report)?.check()?;
     left::nothing(&[&server]).await
 }
 
 pub(crate) async fn are_stopped() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;
     let load = Load::new("stopped").start(&with_options(&server.url(), "")).await?;
-    let mut storm = Storm::begin();
+    let mut storm = Storm::begin("stopped");
     while storm.next(150).await {
         load.stop_one(Duration::from_millis(rand::random_range(200..1200))).await?;
     }
     let report = load.finish().await?;
-    println!("stopped: {} faults: {report}", storm.faults);
-    report.at_least(500)?.check()?;
+    storm.says(&report)?.check()?;
     left::nothing(&[&server]).await
 }
 
@@ -44,11 +42,10 @@ pub(crate) async fn change_their_minds() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;
     let load = Load::new("cancel").with_cancels(85).with_tasks(12);
     let load = load.start(&with_options(&server.url(), "")).await?;
-    let mut storm = Storm::begin();
+    let mut storm = Storm::begin("cancel");
     while storm.next(1000).await {}
     let report = load.finish().await?;
-    println!("cancel: {report}");
-    report.at_least(500)?.check()?;
+    storm.says(&report)?.check()?;
     left::nothing(&[&server]).await?;
     match report.cancelled() {
         0..1000 => Err(Stop::failed(format!("too few cancels: {report}"))),

@@ -8,6 +8,7 @@ mod groups;
 mod holders;
 mod left;
 mod network;
+mod precise;
 mod server;
 mod storm;
 mod together;
@@ -39,6 +40,26 @@ fn main() {
             Scenario::new("cluster::slots_move", groups::slots_move),
             Scenario::new("quorum::two_of_five_are_away", groups::two_of_five_are_away),
             Scenario::new("all_at_once", together::all_at_once),
+            Scenario::new(
+                "precise::the_guard_holds_for_who_waits_for_the_connection",
+                precise::the_guard_holds_for_who_waits_for_the_connection,
+            ),
+            Scenario::new(
+                "precise::the_guard_holds_for_votes_that_are_asked_for_again",
+                precise::the_guard_holds_for_votes_that_are_asked_for_again,
+            ),
+            Scenario::new(
+                "precise::a_release_whose_answer_is_lost_is_a_release",
+                precise::a_release_whose_answer_is_lost_is_a_release,
+            ),
+            Scenario::new(
+                "precise::answers_stay_with_their_questions",
+                precise::answers_stay_with_their_questions,
+            ),
+            Scenario::new(
+                "precise::a_multi_lock_waits_for_as_long_as_it_takes",
+                precise::a_multi_lock_waits_for_as_long_as_it_takes,
+            ),
         ],
     )
 }

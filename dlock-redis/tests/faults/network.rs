@@ -22,7 +22,7 @@ pub(crate) async fn connections_are_cut() -> Verdict {
     let proxy = Proxy::start(&server.address()).await?;
     let url = format!("redis://{}", proxy.address());
     let load = Load::new("cut").start(&with_options(&url, "")).await?;
-    let mut storm = Storm::begin();
+    let mut storm = Storm::begin("cut");
     while storm.next(150).await {
         match rand::random_range(0..3) {
             0 => proxy.cut(),
@@ -31,8 +31,7 @@ pub(crate) async fn connections_are_cut() -> Verdict {
         }
     }
     let report = load.finish().await?;
-    println!("cut: {} faults: {report}", storm.faults);
-    report.at_least(500)?.check()?;
+    storm.says(&report)?.check()?;
     left::nothing(&[&server]).await
 }
 
@@ -42,7 +41,7 @@ pub(crate) async fn replies_are_lost() -> Verdict {
     let proxy = Proxy::start(&server.address()).await?;
     let url = format!("redis://{}", proxy.address());
     let load = Load::new("replies").start(&with_options(&url, "")).await?;
-    let mut storm = Storm::begin();
+    let mut storm = Storm::begin("replies");
     while storm.next(300).await {
         let time = Duration::from_millis(rand::random_range(1..400));
         match rand::random_range(0..4) {
@@ -65,7 +64,6 @@ pub(crate) async fn replies_are_lost() -> Verdict {
         proxy.pass().await?;
     }
     let report = load.finish().await?;
-    println!("replies: {} faults: {report}", storm.faults);
-    report.at_least(300)?.check()?;
+    storm.says(&report)?.check()?;
     left::nothing(&[&server]).await
 }

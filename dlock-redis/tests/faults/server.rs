@@ -19,13 +19,12 @@ pub(crate) async fn is_killed() -> Verdict {
     let options = Options::new().with_persistence(Persistence::AofAlways);
     let server = RedisServer::start(&options).await?;
     let load = Load::new("aof").start(&with_options(&server.url(), "")).await?;
-    let mut storm = Storm::begin();
+    let mut storm = Storm::begin("aof");
     while storm.next(600).await {
         kill_and_restart(&server).await?;
     }
     let report = load.finish().await?;
-    println!("aof: {} faults: {report}", storm.faults);
-    report.at_least(300)?.check()?;
+    storm.says(&report)?.check()?;
     left::nothing(&[&server]).await
 }
 
@@ -35,13 +34,12 @@ pub(crate) async fn forgets() -> Verdict {
     let load = Load::new("forgets");
     let guard = format!("dlock.restart_guard={}ms", load.longest_lease().as_millis() + 1);
     let load = load.start(&with_options(&server.url(), &guard)).await?;
-    let mut storm = Storm::begin();
+    let mut storm = Storm::begin("forgets");
     while storm.next(2500).await {
         kill_and_restart(&server).await?;
     }
     let report = load.finish().await?;
-    println!("forgets: {} faults: {report}", storm.faults);
-    report.at_least(200)?.check_except_revoked()?;
+    storm.says(&report)?.check_exclusion()?;
     left::nothing(&[&server]).await
 }
 
@@ -49,26 +47,24 @@ pub(crate) async fn forgets() -> Verdict {
 pub(crate) async fn forgets_unguarded() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;
     let load = Load::new("unguarded").start(&with_options(&server.url(), "")).await?;
-    let mut storm = Storm::begin();
+    let mut storm = Storm::begin("unguarded");
     while storm.next(600).await {
         kill_and_restart(&server).await?;
     }
     let report = load.finish().await?;
-    println!("unguarded: {} faults: {} overlaps: {report}", storm.faults, report.overlaps().len());
-    report.at_least(300)?.check_except_exclusion()?;
+    storm.says(&report)?.check_tokens()?;
     left::nothing(&[&server]).await
 }
 
 pub(crate) async fn forgets_its_scripts() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;
     let load = Load::new("scripts").start(&with_options(&server.url(), "")).await?;
-    let mut storm = Storm::begin();
+    let mut storm = Storm::begin("scripts");
     while storm.next(50).await {
         server.flush_scripts().await?;
     }
     let report = load.finish().await?;
-    println!("scripts: {} faults: {report}", storm.faults);
-    report.at_least(500)?.check()?;
+    storm.says(&report)?.check()?;
     left::nothing(&[&server]).await
 }
 

@@ -21,7 +21,7 @@ pub(crate) async fn all_at_once() -> Verdict {
     let proxy = Proxy::start(&server.address()).await?;
     let url = format!("redis://{}", proxy.address());
     let mut load = Load::new("all").start(&with_options(&url, "")).await?;
-    let mut storm = Storm::begin();
+    let mut storm = Storm::begin("all");
     while storm.next(80).await {
         match rand::random_range(0..10) {
             0..2 => load.kill_one().await?,
@@ -32,7 +32,6 @@ pub(crate) async fn all_at_once() -> Verdict {
         }
     }
     let report = load.finish().await?;
-    println!("all: {} faults: {report}", storm.faults);
-    report.at_least(300)?.check()?;
+    storm.says(&report)?.check()?;
     left::nothing(&[&server]).await
 }

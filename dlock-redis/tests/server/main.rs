@@ -3,9 +3,17 @@
 
 #![cfg(unix)]
 
+mod heard;
 mod support;
 
+mod access;
+mod busy;
+mod fit;
 mod foreign;
 mod memory;
 mod names;
-mod scratch;
+mod plain;
+mod rights;
+mod scripts;
+#[cfg(feature = "tls")]
+mod tls;

@@ -3,12 +3,16 @@
 use std::time::Duration;
 
 use dlock_core::{
-    AcquireRequest, Acquired, ClaimId, DynBackend, Error, Grant, LockName, LockOptions, Locks,
-    Mode, Queue,
+    AcquireRequest, Acquired, ClaimId, DynBackend, Error, ErrorKind, Grant, LockName, LockOptions,
+    Locks, Mode, Queue,
 };
 use dlock_redis::{Redis, RedisConfig};
-use dlock_testkit::{Outcome, Stop, Verdict};
-use tokio::{runtime::Builder, task::JoinHandle, time::timeout};
+use dlock_testkit::{Outcome, Stop, Verdict, servers::redis::RedisServer};
+use tokio::{
+    runtime::Builder,
+    task::JoinHandle,
+    time::{Instant, sleep, timeout},
+};
 
 /// Runs a test that needs Redis servers; without Redis it ends early, unless it must not.
 pub(crate) fn with_redis(test: impl Future<Output = Verdict>) {
@@ -30,20 +34,20 @@ pub(crate) async fn connect(url: &str) -> Result<DynBackend, Error> {
     Redis::connect(RedisConfig::from_url(url)?).await
 }
 
-/// Locks of a client of its own.
+/// Locks of a client of its own, with leases of this length. Each hold is the store's.
 pub(crate) async fn locks(url: &str, lease: Duration) -> Result<Locks, Error> {
     let locks = Locks::over(connect(url).await?)?;
-    Ok(locks.without_handoff().with_options(LockOptions::new().with_lease(lease))?)
+    locks.without_handoff().with_options(LockOptions::new().with_lease(lease))
 }
 
-/// A claim for the lock alone.
-pub(crate) fn ask(name: &str, lease: Duration, queue: Queue) -> AcquireRequest {
+/// A claim for the lock alone that waits in line.
+pub(crate) fn ask(name: &str, lease: Duration) -> AcquireRequest {
     AcquireRequest {
         name: LockName::new(name).expect("a name"),
         claim: ClaimId::random(),
         mode: Mode::Exclusive,
         lease,
-        queue,
+        queue: Queue::Enqueue,
         tokens: 1,
     }
 }
@@ -56,7 +60,22 @@ pub(crate) async fn take(backend: &DynBackend, request: &AcquireRequest) -> Resu
     }
 }
 
-/// What happens beside.
+/// Joins the queue of what must be held.
+pub(crate) async fn queue(backend: &DynBackend, request: &AcquireRequest) -> Verdict {
+    match backend.acquire(request).await? {
+        Acquired::Queued => Ok(()),
+        other => Err(Stop::failed(format!("{}: {other:?}", request.name))),
+    }
+}
+
+/// The connections of clients of dlock: who else is here speaks RESP2.
+pub(crate) async fn clients(server: &RedisServer) -> Result<Vec<String>, Stop> {
+    let list = server.command(&["CLIENT", "LIST"]).await?.ok()?.text()?;
+    let ours = list.lines().filter(|line| line.contains("resp=3"));
+    Ok(ours.filter_map(|line| line.split(' ').next().map(str::to_owned)).collect())
+}
+
+/// Runs beside the test.
 pub(crate) fn beside<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
 ) -> JoinHandle<T> {
@@ -73,6 +92,38 @@ pub(crate) fn within<T>(
     async move { timeout(limit, work).await.map_err(|_| late) }
 }
 
+/// Asks again until it is so.
+#[track_caller]
+pub(crate) fn until<F>(
+    what: &'static str,
+    limit: Duration,
+    mut check: impl FnMut() -> F,
+) -> impl Future<Output = Verdict>
+where
+    F: Future<Output = Result<bool, Stop>>,
+{
+    let late = Stop::failed(format!("{what}: not within {limit:?}"));
+    async move {
+        let began = Instant::now();
+        while !check().await? {
+            if began.elapsed() > limit {
+                return Err(late);
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+}
+
+/// An error that says that the servers are out of reach, and with these words why.
+#[track_caller]
+pub(crate) fn assert_unavailable(error: &Error, words: &[&str]) {
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    for word in words {
+        assert!(error.to_string().contains(word), "{word}: {error}");
+    }
+}
+
 pub(crate) const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
@@ -81,10 +132,10 @@ pub(crate) const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// The bucket of a name: 64-bit FNV-1a, folded.
-pub(crate) fn bucket(name: &str) -> u64 {
+/// The hash tag of a name: 64-bit FNV-1a, folded.
+pub(crate) fn tag(name: &str) -> String {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    (hash ^ (hash >> 32)) % 64
+    format!("{{{}}}", (hash ^ (hash >> 32)) % 64)
 }

@@ -4,5 +4,10 @@
 #![cfg(unix)]
 #![expect(clippy::disallowed_methods, reason = "tests run clients side by side")]
 
+mod cluster;
+mod fall;
 mod help;
-mod scratch;
+mod moves;
+mod nodes;
+mod resolve;
+mod sentinel;

@@ -102,14 +102,16 @@ impl Tale {
         self.got.is_some_and(|(at, _)| at < self.ended())
     }
 
-    /// Whether the store did not know it any more at a time when it was to be believed.
+    /// Whether the holder was told that the store does not know it any more, at a time when it was
+    /// to be believed.
     pub(super) fn was_revoked(&self) -> bool {
-        let told = match (&self.lost, &self.left) {
-            (Some((at, how)), _) if how == REVOKED => Some(*at),
-            (_, Some((at, how))) if how == GONE => Some(*at),
-            _ => None,
-        };
-        told.is_some_and(|at| at < self.until)
+        self.lost.as_ref().is_some_and(|(at, how)| how == REVOKED && *at < self.until)
+    }
+
+    /// Whether its release was told that it had been lost before, at a time when it was to be
+    /// believed.
+    pub(super) fn was_gone(&self) -> bool {
+        self.left.as_ref().is_some_and(|(at, how)| how == GONE && *at < self.until)
     }
 
     /// Whether it is not known how the attempt ended although its process lived on.
@@ -243,11 +245,13 @@ mod tests {
 
     #[test]
     fn a_store_that_forgets_whom_it_promised_is_noticed() {
-        let revoked = |text: &str| tales(&[(text, None)])[0].was_revoked();
-        let got = "1 ask 0 storm x 1 a\n1 got 5 7 40\n";
-        assert!(revoked(&format!("{got}1 lost 30 revoked\n")));
-        assert!(revoked(&format!("{got}1 let 30\n1 left 35 gone\n")));
-        assert!(!revoked(&format!("{got}1 let 30\n1 left 45 gone\n")), "its lease may have ended");
-        assert!(!revoked(&format!("{got}1 lost 41 expired\n")));
+        let tale = |end: &str| {
+            let text = format!("1 ask 0 storm x 1 a\n1 got 5 7 40\n{end}");
+            tales(&[(&text, None)]).remove(0)
+        };
+        assert!(tale("1 lost 30 revoked\n").was_revoked());
+        assert!(!tale("1 lost 41 expired\n").was_revoked());
+        assert!(tale("1 let 30\n1 left 35 gone\n").was_gone());
+        assert!(!tale("1 let 30\n1 left 45 gone\n").was_gone(), "its lease may have ended");
     }
 }

@@ -12,17 +12,21 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{Load, Report, belief, child::CHILD, line::Phase, worker::PATIENCE};
+use super::{Load, Report, belief, child::CHILD, line::Phase};
 use crate::{Stop, Verdict, context::now};
 
-/// How long errors are excused once the harm is over: failovers are noticed, connections made.
-const RECOVERY: Duration = Duration::from_millis(2500);
-/// For how long nobody may fail then.
+/// How long it may take until all is well again: failovers are noticed, connections made.
+const RECOVERY: Duration = Duration::from_millis(1500);
+/// For how long nobody may fail or wait for long then.
 const PEACE: Duration = Duration::from_millis(1000);
+/// Keeps what the processes wrote, and says where.
+const KEEP: &str = "DLOCK_TEST_KEEP";
 /// How long a process may take to begin or to end.
-const BOUND: Duration = Duration::from_secs(25);
+const BOUND: Duration = Duration::from_secs(40);
 
 /// Processes that take and let go of locks. Dropped, they are killed.
+///
+/// With `DLOCK_TEST_KEEP` set, the logs of the processes are kept, and where they are is printed.
 #[derive(Debug)]
 pub struct Running {
     load: Load,
@@ -116,7 +120,11 @@ impl Running {
         }
     }
 
-    fn report(&self, stormy: Duration) -> Result<Report, Stop> {
+    fn report(&mut self, stormy: Duration) -> Result<Report, Stop> {
+        if std::env::var_os(KEEP).is_some() {
+            self.directory.disable_cleanup(true);
+            println!("the logs are in {}", self.directory.path().display());
+        }
         let alive = self.processes.iter().map(|process| (&process.log, None));
         let dead = self.dead.iter().map(|(log, at)| (log, Some(*at)));
         let mut tales = Vec::new();
@@ -170,12 +178,8 @@ impl Process {
         self.hear("ready").await
     }
 
-    /// Those that took the place of others may still have to say that they are ready.
     async fn done(&mut self) -> Verdict {
-        match self.hear("done").await {
-            Ok(()) => Ok(()),
-            Err(stop) => Err(stop),
-        }
+        self.hear("done").await
     }
 
     async fn hear(&mut self, what: &str) -> Verdict {
@@ -183,13 +187,14 @@ impl Process {
             loop {
                 match self.output.next_line().await? {
                     Some(line) if line == what => return Ok(()),
+                    // Those that took the place of others were not waited for.
                     Some(line) if line == "ready" => {}
                     Some(line) => return Err(Stop::failed(format!("a process says: {line}"))),
                     None => return Err(Stop::failed("a process has ended by itself")),
                 }
             }
         };
-        match timeout(BOUND.max(PATIENCE * 2), hearing).await {
+        match timeout(BOUND, hearing).await {
             Ok(verdict) => verdict,
             Err(_) => Err(Stop::failed(format!("a process is not {what} within {BOUND:?}"))),
         }

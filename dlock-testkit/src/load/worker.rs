@@ -19,7 +19,10 @@ use super::{
 use crate::{Stop, Verdict, context::now, polls};
 
 /// How long anybody may wait once all is well: a backstop on a busy machine.
-pub(super) const PATIENCE: Duration = Duration::from_secs(8);
+pub(super) const PATIENCE: Duration = Duration::from_secs(12);
+
+/// Before the store is asked again that was out of reach.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// How often a holder looks whether it still holds.
 const LOOK: Duration = Duration::from_millis(10);
@@ -97,7 +100,7 @@ impl Worker {
         let answer = if cancel {
             self.until_cancelled(attempt.take()).await
         } else {
-            Some(attempt.take().await)
+            Some(attempt.insist().await)
         };
         let (how, text) = match answer {
             Some(Ok(Some(guard))) => return self.hold(guard, &attempt, &holds).await,
@@ -188,7 +191,8 @@ impl Worker {
         since: dlock_core::Instant,
     ) -> Verdict {
         let time = match (attempt.phase, self.rng.random_range(0..20)) {
-            (Phase::Storm, 0) => self.lease.mul_f64(self.rng.random_range(0.8..1.6)),
+            // Past the lease, unless it is renewed.
+            (Phase::Storm, 0) => self.lease.mul_f64(self.rng.random_range(0.8..2.0)),
             (Phase::Storm, _) => Duration::from_micros(self.rng.random_range(0..20_000)),
             _ => Duration::from_micros(self.rng.random_range(0..4_000)),
         };
@@ -230,6 +234,23 @@ impl Worker {
 }
 
 impl Attempt {
+    /// Takes it; in peace, also from a store that takes its time to be well again.
+    async fn insist(&self) -> Result<Option<Guard>, Error> {
+        let end = now().saturating_add(PATIENCE);
+        loop {
+            match self.take().await {
+                Err(error)
+                    if error.kind() == ErrorKind::Unavailable
+                        && self.phase != Phase::Storm
+                        && now() < end =>
+                {
+                    sleep(PAUSE).await;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
     async fn take(&self) -> Result<Option<Guard>, Error> {
         let (locks, names) = (&self.locks, &self.target.names);
         let name = names.first().map_or("", String::as_str);

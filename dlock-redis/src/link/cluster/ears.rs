@@ -23,9 +23,12 @@ use dlock_core::Clock;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use redis::{ErrorKind, PushInfo, PushKind, RedisError, RedisResult, aio::MultiplexedConnection};
-use tokio::{sync::Notify, sync::OnceCell, time::timeout};
+use tokio::{
+    sync::{Notify, OnceCell},
+    time::timeout,
+};
 
-use super::{super::open, super::receive, map::Map};
+use super::{map::Map, open, receive};
 use crate::{config::RedisConfig, inbox::Inbox, keys::Bucket};
 
 /// How long a node may take to answer here, where another one will do.
@@ -64,12 +67,7 @@ struct Heard {
 
 impl Ears {
     pub(super) fn new(config: &RedisConfig, inbox: Option<Arc<Inbox>>) -> Self {
-        Self {
-            config: config.clone(),
-            inbox,
-            book: Mutex::default(),
-            lost: Arc::default(),
-        }
+        Self { config: config.clone(), inbox, book: Mutex::default(), lost: Arc::default() }
     }
 
     /// The channel of a bucket, if it can be heard.
@@ -82,7 +80,7 @@ impl Ears {
             self.lost.notify_one();
             return None;
         }
-        Some(inbox.channel(Some(bucket)))
+        Some(inbox.channel_of(bucket))
     }
 
     /// The masters that have slots.
@@ -108,7 +106,8 @@ impl Ears {
         }
         let mut found = votes.into_iter().max_by_key(|(count, _)| *count).map(|(_, map)| map);
         if found.is_none() {
-            for address in self.book.lock().candidates(&self.config.addresses) {
+            let candidates = self.book.lock().candidates(&self.config.addresses);
+            for address in candidates {
                 found = self.ask(&address).await;
                 if found.is_some() {
                     break;
@@ -144,9 +143,9 @@ impl Ears {
         let nobody = || RedisError::from((ErrorKind::ClusterConnectionNotFound, "no master"));
         let at = master.ok_or_else(nobody)?;
         let mut ear = self.ear(&at).await?;
-        let channel = inbox.channel(Some(bucket));
-        let heard = timeout(PATIENCE, ear.redis.ssubscribe(channel)).await;
-        heard.map_err(|_| RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut)))??;
+        let mut subscribe = redis::cmd("SSUBSCRIBE");
+        subscribe.arg(inbox.channel_of(bucket));
+        ear.redis.send_packed_command(&subscribe).await?.extract_error()?;
         self.book.lock().heard.insert(bucket, Some(Heard { at, deaf: ear.deaf }));
         Ok(())
     }
@@ -207,7 +206,9 @@ impl Book {
     /// All addresses that may lead to a node, beginning with another one each time.
     fn candidates(&mut self, configured: &[String]) -> Vec<String> {
         let mut all: Vec<String> = self.map.masters().into_iter().collect();
-        all.extend(configured.iter().filter(|address| !self.map.masters().contains(*address)).cloned());
+        all.extend(
+            configured.iter().filter(|address| !self.map.masters().contains(*address)).cloned(),
+        );
         self.turn = (self.turn + 1) % all.len().max(1);
         all.rotate_left(self.turn);
         all

@@ -82,10 +82,8 @@ mod tests {
     fn a_bucket_is_where_the_server_puts_its_hash_tag() {
         // CLUSTER KEYSLOT {0} is 13907.
         assert_eq!(number(Slot::for_key(Bucket::ANY.number().to_string())), 13_907);
-        let answer = Value::Array(vec![
-            range(13_908, 16_383, text("b"), 2),
-            range(0, 13_907, text("a"), 1),
-        ]);
+        let answer =
+            Value::Array(vec![range(13_908, 16_383, text("b"), 2), range(0, 13_907, text("a"), 1)]);
         let map = Map::read(&answer, "x:9").unwrap();
         assert_eq!(map.master(Bucket::ANY), Some("a:1"));
         assert_eq!(map.masters().into_iter().collect::<Vec<_>>(), ["a:1", "b:2"]);

@@ -1,0 +1,202 @@
+//! What servers and the driver say, and what becomes of it.
+
+use super::*;
+
+/// The error that the driver makes of a server's answer.
+fn answer(text: &str) -> RedisError {
+    match redis::parse_redis_value(format!("-{text}\r\n").as_bytes()).unwrap() {
+        redis::Value::ServerError(error) => error.into(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn io(kind: std::io::ErrorKind, text: &'static str) -> RedisError {
+    std::io::Error::new(kind, text).into()
+}
+
+const ACCESS: ErrorKind = ErrorKind::Config(ConfigIssue::Access);
+const URL: ErrorKind = ErrorKind::Config(ConfigIssue::Url);
+
+/// What a server says, what kind of error it is, and what the message has to name.
+const ANSWERS: [(&str, ErrorKind, &str); 36] = [
+    (
+        "WRONGPASS invalid username-password pair or user is disabled.",
+        ACCESS,
+        "password in the URL",
+    ),
+    ("NOAUTH Authentication required.", ACCESS, "password in the URL"),
+    ("ERR invalid password", ACCESS, "password in the URL"),
+    ("NOPERM this user has no permissions to run the 'evalsha' command", ACCESS, "ACL SETUSER"),
+    ("NOPERM No permissions to access a key", ACCESS, "~dlock:*"),
+    // Within scripts, by 6.2, 7.0 and 7.2.
+    (
+        "ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -NOPERM The user executing the script can't run this command or subcommand",
+        ACCESS,
+        "ACL SETUSER",
+    ),
+    (
+        "ERR The user executing the script can't run this command or subcommand script: 1, on @user_script:1.",
+        ACCESS,
+        "ACL SETUSER",
+    ),
+    (
+        "ERR The user executing the script can't access at least one of the keys mentioned in the command arguments script: 1",
+        ACCESS,
+        "~dlock:*",
+    ),
+    (
+        "ERR The user executing the script can't publish to the channel mentioned in the command script: 1",
+        ACCESS,
+        "&dlock:*",
+    ),
+    (
+        "NOPERM ACL failure in script: User u has no permissions to run the 'set' command",
+        ACCESS,
+        "ACL SETUSER",
+    ),
+    (
+        "WRONGTYPE Operation against a key holding the wrong kind of value",
+        ErrorKind::Protocol,
+        "dlock.prefix",
+    ),
+    (
+        "ERR DLOCK the key dlock:{0}:a is not of dlock script: 1",
+        ErrorKind::Protocol,
+        "dlock.prefix",
+    ),
+    // Names are words like any other.
+    (
+        "ERR DLOCK the key dlock:{0}:WRONGPASS NOPERM OOM is not of dlock",
+        ErrorKind::Protocol,
+        "dlock.prefix",
+    ),
+    (
+        "OOM command not allowed when used memory > 'maxmemory'.",
+        ErrorKind::Unavailable,
+        "maxmemory",
+    ),
+    (
+        "OOM command not allowed when used memory > 'maxmemory'. script: 1, on @user_script:1.",
+        ErrorKind::Unavailable,
+        "maxmemory",
+    ),
+    (
+        "ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -OOM command not allowed when used memory > 'maxmemory'.",
+        ErrorKind::Unavailable,
+        "maxmemory",
+    ),
+    ("ERR max number of clients reached", ErrorKind::Unavailable, "maxclients"),
+    (
+        "READONLY You can't write against a read only replica.",
+        ErrorKind::Unavailable,
+        "address of the master",
+    ),
+    ("LOADING Redis is loading the dataset in memory", ErrorKind::Unavailable, "loading"),
+    (
+        "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+        ErrorKind::Unavailable,
+        "SCRIPT KILL",
+    ),
+    (
+        "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+        ErrorKind::Unavailable,
+        "disk",
+    ),
+    (
+        "NOREPLICAS Not enough good replicas to write.",
+        ErrorKind::Unavailable,
+        "min-replicas-to-write",
+    ),
+    (
+        "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
+        ErrorKind::Unavailable,
+        "replica",
+    ),
+    (
+        "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+        ErrorKind::Unavailable,
+        "can't serve",
+    ),
+    ("CLUSTERDOWN Hash slot not served", ErrorKind::Unavailable, "CLUSTER INFO"),
+    ("MOVED 1 127.0.0.1:1", URL, "redis+cluster://"),
+    ("CROSSSLOT Keys in request don't hash to the same slot", URL, "redis+cluster://"),
+    ("ERR This instance has cluster support disabled", URL, "redis:// instead"),
+    ("ERR DB index is out of range", URL, "databases"),
+    (
+        "ERR unknown command 'SENTINEL', with args beginning with: 'GET-MASTER-ADDR-BY-NAME' 'm' ",
+        URL,
+        "sentinels' addresses",
+    ),
+    ("ERR unknown command `SENTINEL`, with args beginning with: ", URL, "sentinels' addresses"),
+    ("ERR unknown command 'HELLO', with args beginning with: '3' ", ACCESS, "RESP3"),
+    ("NOPROTO unsupported protocol version", ACCESS, "RESP3"),
+    ("ERR Client sent AUTH, but no password is set", ErrorKind::Protocol, "refuses the command"),
+    ("ERR wrong number of arguments for 'set' command", ErrorKind::Protocol, "refuses the command"),
+    ("STRANGE news", ErrorKind::Protocol, "refuses the command"),
+];
+
+#[test]
+fn what_a_server_refuses_has_a_kind_and_names_the_remedy() {
+    for (text, kind, remedy) in ANSWERS {
+        let error = explain(answer(text));
+        assert_eq!(error.kind(), kind, "{text}: {error}");
+        assert!(error.to_string().contains(remedy), "{text}: no {remedy:?} in {error}");
+        assert_eq!(error.certainty(), Certainty::NotApplied, "{text}");
+    }
+}
+
+#[test]
+fn what_goes_wrong_on_the_way_has_a_kind_and_names_the_remedy() {
+    use std::io::ErrorKind as Io;
+    for (kind, text, expected, remedy) in [
+        (Io::TimedOut, "timed out", ErrorKind::Unavailable, "dlock.response_timeout"),
+        (Io::ConnectionRefused, "refused", ErrorKind::Unavailable, "see that it runs"),
+        (Io::ConnectionReset, "reset", ErrorKind::Unavailable, "see that it runs"),
+        (Io::InvalidData, "invalid peer certificate: UnknownIssuer", ACCESS, "dlock.tls_ca"),
+        (Io::InvalidData, "received fatal alert: CertificateRequired", ACCESS, "dlock.tls_cert"),
+        (
+            Io::InvalidData,
+            "received corrupt message of type InvalidContentType",
+            ACCESS,
+            "TLS port",
+        ),
+    ] {
+        let error = explain(io(kind, text));
+        assert_eq!(error.kind(), expected, "{text}: {error}");
+        assert!(error.to_string().contains(remedy), "{text}: no {remedy:?} in {error}");
+        assert_eq!(error.certainty(), Certainty::Unknown, "{text}");
+    }
+}
+
+#[test]
+fn without_a_connection_nothing_was_sent_and_the_reason_is_told_once() {
+    let why = || Error::config(ConfigIssue::Access, "wrong password").during("connect");
+    let told = explain(std::io::Error::new(std::io::ErrorKind::NotConnected, why()).into());
+    assert_eq!((told.kind(), told.certainty()), (ACCESS, Certainty::NotApplied));
+    assert_eq!(told.to_string(), "connect: wrong password");
+    let told = explain(io(std::io::ErrorKind::NotConnected, "connect: NOAUTH"));
+    assert_eq!((told.kind(), told.certainty()), (ErrorKind::Unavailable, Certainty::NotApplied));
+    assert_eq!(told.to_string(), "connect: NOAUTH");
+}
+
+#[test]
+fn what_passes_is_asked_again() {
+    for (text, expected) in [
+        ("NOSCRIPT No matching script.", Cure::SendText),
+        ("READONLY You can't write against a read only replica.", Cure::Reconnect),
+        ("MASTERDOWN Link with MASTER is down", Cure::Reconnect),
+        ("LOADING Redis is loading the dataset in memory", Cure::Again),
+        ("BUSY Redis is busy running a script.", Cure::Again),
+        ("UNBLOCKED force unblock from blocking operation", Cure::Again),
+        ("TRYAGAIN Multiple keys request during rehashing of slot", Cure::Again),
+        ("CLUSTERDOWN The cluster is down", Cure::Again),
+        ("MOVED 1 127.0.0.1:1", Cure::Again),
+        ("OOM command not allowed", Cure::None),
+        ("NOPERM this user has no permissions", Cure::None),
+        ("WRONGTYPE Operation against a key", Cure::None),
+        ("ERR anything", Cure::None),
+    ] {
+        assert_eq!(cure(&answer(text)), expected, "{text}");
+    }
+    assert_eq!(cure(&io(std::io::ErrorKind::TimedOut, "late")), Cure::Again);
+}

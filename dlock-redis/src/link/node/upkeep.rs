@@ -1,0 +1,113 @@
+//! How the connection to a server comes about, and comes about again.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use dlock_core::{Clock, Error};
+use tokio::time::{Instant, timeout};
+
+use super::{Connection, Door, Sentinels, Shared, Topology, open, receive};
+
+/// How often the sentinels are asked who the master is; also how long a connection has to hold
+/// until the next one is tried for without a pause.
+const WATCH: Duration = Duration::from_secs(1);
+
+impl Shared {
+    /// Finds the server, connects, looks at what is there, and subscribes.
+    pub(super) async fn connect(
+        self: &Arc<Self>,
+        sentinels: &mut Sentinels,
+    ) -> Result<Connection, Error> {
+        let address = sentinels.master(&self.config).await?;
+        let epoch = self.epochs.fetch_add(1, Ordering::Relaxed);
+        let refused = |error| open::refused(error, &self.store);
+        let named = |error: Error| error.during("connect").with_store(&self.store);
+        let gone = Arc::new(AtomicBool::new(false));
+        let (weak, closed) = (Arc::downgrade(self), Arc::clone(&gone));
+        let push = move |info| {
+            let Some(shared) = weak.upgrade() else { return };
+            if receive(info, shared.inbox.as_deref(), Clock::Boot.now()) {
+                closed.store(true, Ordering::SeqCst);
+                shared.shut(epoch, "the other side has closed it");
+            }
+        };
+        let opening = open::connection(&self.config, &address, &self.config.login, push);
+        let mut redis = opening.await.map_err(refused)?;
+        let facts = open::facts(&mut redis).await.map_err(refused)?;
+        facts.check(false, &self.store).map_err(named)?;
+        open::check_ready(&facts).map_err(named)?;
+        let push = match &self.inbox {
+            Some(inbox) => match redis.subscribe(&*inbox.channel()).await {
+                Ok(()) => true,
+                Err(error) if error.is_io_error() => return Err(refused(error)),
+                Err(error) => {
+                    tracing::warn!(
+                        %error, store = self.store,
+                        "no messages can be had, so waiting locks ask now and then"
+                    );
+                    false
+                }
+            },
+            None => false,
+        };
+        let (facts, late) = (Arc::new(facts), AtomicU32::new(0));
+        Ok(Connection { redis, epoch, address, facts, push, late, gone })
+    }
+}
+
+/// Connects anew whenever the door is shut.
+pub(super) async fn keep_up(shared: Arc<Shared>, mut sentinels: Sentinels) {
+    let mut tries = 0u32;
+    loop {
+        let since = Instant::now();
+        until_shut(&shared, &mut sentinels).await;
+        if since.elapsed() >= WATCH {
+            tries = 0;
+        }
+        if tries > 0 {
+            let pause = Duration::from_millis(5 << tries.min(8));
+            tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.0))).await;
+        }
+        tries += 1;
+        match shared.connect(&mut sentinels).await {
+            Ok(connection) => {
+                shared.enter(connection);
+                if let Some(inbox) = &shared.inbox {
+                    inbox.reconnected();
+                }
+            }
+            Err(error) => {
+                tracing::debug!(%error, tries, "no connection yet");
+                shared.door.send_replace(Door::Shut(error));
+            }
+        }
+    }
+}
+
+/// Waits until the connection is lost, and shuts the door itself when the sentinels name another
+/// master than the one behind it.
+async fn until_shut(shared: &Shared, sentinels: &mut Sentinels) {
+    let mut door = shared.door.subscribe();
+    let mut shut = std::pin::pin!(door.wait_for(|door| door.open().is_none()));
+    if !matches!(shared.config.topology, Topology::Sentinel(_)) {
+        // The door stays for as long as there is somebody to wait at it.
+        let _ = shut.await;
+        return;
+    }
+    while timeout(WATCH, &mut shut).await.is_err() {
+        let behind = match &*shared.door.borrow() {
+            Door::Open(connection) => Arc::clone(connection),
+            Door::Shut(_) => return,
+        };
+        if let Ok(master) = sentinels.master(&shared.config).await
+            && master != behind.address
+        {
+            shared.shut(behind.epoch, "the sentinels name another master");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Users and passwords: who gets in, and that nobody is told a secret.
+
+use dlock_core::{ConfigIssue, DynBackend, ErrorKind, Locks, Traced};
+use dlock_redis::RedisConfig;
+use dlock_testkit::{
+    Stop, Verdict,
+    servers::redis::{Options, RedisServer},
+};
+
+use crate::{
+    heard::Heard,
+    support::{attempt, connect, free, refused, run, says, start, take, until, works},
+};
+
+const ACCESS: ErrorKind = ErrorKind::Config(ConfigIssue::Access);
+const REMEDY: &str = "user or password in the URL";
+
+/// Stands for every secret.
+const CANARY: &str = "hunter2";
+
+/// The error with all that stands behind it.
+fn whole(error: &dlock_core::Error) -> String {
+    let mut text = format!("{error} {error:?}");
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text.push_str(&format!(" {cause} {cause:?}"));
+        source = cause.source();
+    }
+    text
+}
+
+async fn add_user(server: &RedisServer, words: &[&str]) -> Verdict {
+    let all = ["ACL", "SETUSER"].iter().chain(words).chain(&["~*", "&*", "+@all"]);
+    server.command(&all.copied().collect::<Vec<_>>()).await?.ok()?;
+    Ok(())
+}
+
+#[test]
+fn users_and_passwords_of_any_letters_get_in() {
+    run(async {
+        let (server, _) = start().await?;
+        let at = server.address();
+        add_user(&server, &["j@e", "on", ">p/?#@:% é+&="]).await?;
+        let login = "j%40e:p%2F%3F%23%40%3A%25%20%C3%A9%2B&=";
+        works(&connect(&format!("redis://{login}@{at}")).await?, "a").await?;
+        add_user(&server, &["default", "resetpass", ">a:b", ">c%20d"]).await?;
+        works(&connect(&format!("redis://:a:b@{at}")).await?, "a").await?;
+        works(&connect(&format!("redis://:c%2520d@{at}/5")).await?, "a").await?;
+        works(&connect(&format!("redis://default:a:b@{at}")).await?, "a").await
+    })
+}
+
+#[test]
+fn who_may_not_get_in_is_told_and_hears_no_secret() {
+    run(async {
+        let (heard, _guard) = Heard::listen();
+        let server = RedisServer::start(&Options::new().with_password("hunter2theirs")).await?;
+        let at = server.address();
+        add_user(&server, &["asleep", "off", ">hunter2"]).await?;
+        for login in [
+            "",
+            ":hunter2@",
+            "default:hunter2@",
+            "joe:hunter2theirs@",
+            "asleep:hunter2@",
+            ":hunter2theirs%20@",
+        ] {
+            for option in ["", "?dlock.plain=true", "?dlock.durability=1"] {
+                let error = refused(&format!("redis://{login}{at}{option}")).await?;
+                says(&error, ACCESS, REMEDY);
+                assert!(!error.is_transient());
+                assert!(!whole(&error).contains(CANARY), "{}", whole(&error));
+            }
+        }
+        assert!(!heard.text().contains(CANARY), "{}", heard.text());
+        Ok(())
+    })
+}
+
+#[test]
+fn nothing_that_is_shown_holds_a_secret() {
+    run(async {
+        let (heard, _guard) = Heard::listen();
+        let server = RedisServer::start(&Options::new().with_password(CANARY)).await?;
+        let config = RedisConfig::from_url(&server.url())?;
+        let client: DynBackend = Traced::new(connect(&server.url()).await?);
+        let locks = Locks::over(client.clone())?;
+        let lock = locks.mutex("a")?;
+        let guard = lock.lock().await?;
+        server.kill_clients().await?;
+        works(&client, "b").await?;
+        let mut shown = format!("{config:?} {client:?} {locks:?} {lock:?} {guard:?}");
+        guard.release().await?;
+        server.kill();
+        let error = client.acquire(&attempt("a")).await.err().ok_or("the server is gone")?;
+        shown.push_str(&whole(&error));
+        shown.push_str(&heard.text());
+        assert!(shown.contains("dlock.acquire"), "{shown}");
+        assert!(!shown.contains(CANARY), "{shown}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_password_that_changes_under_a_client_is_told() {
+    run(async {
+        let (heard, _guard) = Heard::listen();
+        let server = RedisServer::start(&Options::new().with_password(CANARY)).await?;
+        let url = format!("{}?dlock.response_timeout=300ms", server.url());
+        let client = connect(&url).await?;
+        let held = attempt("a");
+        take(&client, &held).await?;
+        let mut admin = server.connect().await?;
+        admin.command(&["CONFIG", "SET", "requirepass", "other"]).await?.ok()?;
+        for kind in ["normal", "pubsub"] {
+            admin.command(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]).await?.ok()?;
+        }
+        let mut told = None;
+        until("the password is refused", async || {
+            let error = client.acquire(&attempt("b")).await.err();
+            let error = error.ok_or_else(|| Stop::failed("it is let in"))?;
+            let is_told = error.to_string().contains(REMEDY);
+            told = Some(error);
+            Ok(is_told)
+        })
+        .await?;
+        let error = told.ok_or("never refused")?;
+        assert!([ErrorKind::Unavailable, ACCESS].contains(&error.kind()), "{error}");
+        assert!(!whole(&error).contains(CANARY), "{error:?}");
+        admin.command(&["CONFIG", "SET", "requirepass", CANARY]).await?.ok()?;
+        until("the password is right again", async || Ok(client.inspect(&held.name).await.is_ok()))
+            .await?;
+        free(&client, &held).await?;
+        assert!(!heard.text().contains(CANARY), "{}", heard.text());
+        Ok(())
+    })
+}

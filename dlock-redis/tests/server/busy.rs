@@ -1,0 +1,222 @@
+//! A server that can't serve just now: it is full of clients, loads its data, is a replica, or
+//! runs somebody's script. Each is told, and passes by itself.
+
+use std::time::Duration;
+
+use dlock_core::{Certainty, DynBackend, Error, ErrorKind};
+use dlock_testkit::{
+    Stop, Verdict,
+    servers::redis::{Options, RedisServer},
+};
+use tokio::time::sleep;
+
+use crate::support::{
+    attempt, connect, exclusive, free, granted, queue, refused, run, says, start, take, until,
+    works,
+};
+
+const UNAVAILABLE: ErrorKind = ErrorKind::Unavailable;
+
+/// The error of an acquire that has to fail.
+async fn fails(client: &DynBackend) -> Result<Error, Stop> {
+    match client.acquire(&attempt("b")).await {
+        Err(error) => Ok(error),
+        Ok(answer) => Err(Stop::failed(format!("{answer:?}"))),
+    }
+}
+
+/// Asks until the reason is this; every other until then has to be of its kind, too.
+async fn until_says(client: &DynBackend, remedy: &str) -> Verdict {
+    until(remedy, async || {
+        let error = fails(client).await?;
+        assert_eq!(error.kind(), UNAVAILABLE, "{error:?}");
+        Ok(error.to_string().contains(remedy))
+    })
+    .await
+}
+
+#[test]
+fn a_server_full_of_clients_names_the_limit_and_lets_the_next_one_in() {
+    run(async {
+        let server = RedisServer::start(&Options::new().with_config("maxclients 4")).await?;
+        let client = connect(&server.url()).await?;
+        let mut others = Vec::new();
+        for _ in 0..3 {
+            others.push(server.connect().await?);
+        }
+        for scheme in ["redis", "redis+cluster"] {
+            let error = refused(&server.url().replace("redis:", &format!("{scheme}:"))).await?;
+            says(&error, UNAVAILABLE, "maxclients");
+        }
+        works(&client, "a").await?;
+        drop(others);
+        until("somebody gets in", async || Ok(connect(&server.url()).await.is_ok())).await
+    })
+}
+
+#[test]
+fn a_replica_is_refused() {
+    run(async {
+        let (master, client) = start().await?;
+        works(&client, "a").await?;
+        let line = format!("replicaof 127.0.0.1 {}", master.port());
+        let replica = RedisServer::start(&Options::new().with_config(&line)).await?;
+        for option in ["", "?dlock.plain=true", "?dlock.durability=1"] {
+            let error = refused(&format!("{}{option}", replica.url())).await?;
+            says(&error, UNAVAILABLE, "address of the master");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_master_that_becomes_a_replica_and_master_again_is_used_again() {
+    run(async {
+        let server = RedisServer::start(&Options::new()).await?;
+        let other = RedisServer::start(&Options::new()).await?;
+        let url = format!("{}?dlock.response_timeout=300ms", server.url());
+        let (client, plain) =
+            (connect(&url).await?, connect(&format!("{url}&dlock.plain=true")).await?);
+        works(&client, "a").await?;
+        works(&plain, "a").await?;
+        let port = other.port().to_string();
+        server.command(&["REPLICAOF", "127.0.0.1", &port]).await?.ok()?;
+        for client in [&client, &plain] {
+            until_says(client, "address of the master").await?;
+            assert!(client.release(&exclusive("a").as_claim()).await.is_err());
+        }
+        server.command(&["REPLICAOF", "NO", "ONE"]).await?.ok()?;
+        for client in [&client, &plain] {
+            until("it is used again", async || Ok(client.acquire(&attempt("c")).await.is_ok()))
+                .await?;
+            works(client, "d").await?;
+            server.command(&["FLUSHALL"]).await?;
+        }
+        Ok(())
+    })
+}
+
+/// A server that takes about a second to load what it saved.
+async fn slow_to_load() -> Result<RedisServer, Stop> {
+    let options = Options::new()
+        .with_config("key-load-delay 1000")
+        .with_config("loading-process-events-interval-bytes 1024");
+    let server = RedisServer::start(&options).await?;
+    let fill = "for i=1,1000 do redis.call('SET','k'..i,string.rep('x',200)..i) end";
+    server.command(&["EVAL", fill, "0"]).await?.ok()?;
+    server.command(&["SAVE"]).await?.ok()?;
+    Ok(server)
+}
+
+#[test]
+fn a_server_that_loads_its_data_says_so_and_is_used_once_it_has() {
+    run(async {
+        let server = slow_to_load().await?;
+        let url = format!("{}?dlock.response_timeout=100ms", server.url());
+        let client = connect(&url).await?;
+        works(&client, "a").await?;
+        let meanwhile = async {
+            until_says(&client, "loading").await?;
+            says(&refused(&url).await?, UNAVAILABLE, "still loading its data");
+            until("it has loaded", async || Ok(client.inspect(&attempt("a").name).await.is_ok()))
+                .await?;
+            works(&client, "a").await
+        };
+        let (restarted, meanwhile) = tokio::join!(server.restart(), meanwhile);
+        restarted.and(meanwhile)
+    })
+}
+
+/// Somebody's script, until it is ended.
+async fn busy(server: &RedisServer) -> Result<dlock_testkit::servers::redis::Resp, Stop> {
+    server.command(&["CONFIG", "SET", "busy-reply-threshold", "10"]).await?.ok()?;
+    let mut connection = server.connect().await?;
+    connection.send(&["EVAL", "while true do end", "0"]).await?;
+    until("the script runs", async || {
+        Ok(format!("{:?}", server.command(&["PING"]).await?).contains("BUSY"))
+    })
+    .await?;
+    Ok(connection)
+}
+
+#[test]
+fn a_script_that_blocks_the_server_for_a_moment_is_waited_for() {
+    run(async {
+        let (server, client) = start().await?;
+        let held = exclusive("a");
+        take(&client, &held).await?;
+        let _script = busy(&server).await?;
+        let end = async {
+            sleep(Duration::from_millis(300)).await;
+            server.command(&["SCRIPT", "KILL"]).await?.ok()
+        };
+        let (freed, ended) = tokio::join!(free(&client, &held), end);
+        ended?;
+        freed?;
+        works(&client, "a").await
+    })
+}
+
+#[test]
+fn a_script_that_blocks_the_server_for_long_is_named() {
+    run(async {
+        let server = RedisServer::start(&Options::new()).await?;
+        let client = connect(&format!("{}?dlock.response_timeout=300ms", server.url())).await?;
+        let _script = busy(&server).await?;
+        let error = fails(&client).await?;
+        says(&error, UNAVAILABLE, "SCRIPT KILL");
+        assert_eq!(error.certainty(), Certainty::NotApplied);
+        says(&refused(&server.url()).await?, UNAVAILABLE, "SCRIPT KILL");
+        server.command(&["SCRIPT", "KILL"]).await?.ok()?;
+        works(&client, "b").await
+    })
+}
+
+#[test]
+fn a_server_that_can_not_save_or_replicate_takes_no_locks_and_says_why() {
+    run(async {
+        let options = Options::new().with_config("enable-protected-configs yes");
+        let server = RedisServer::start(&options).await?;
+        let client = connect(&server.url()).await?;
+        let held = exclusive("a");
+        take(&client, &held).await?;
+        server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]).await?.ok()?;
+        says(&fails(&client).await?, UNAVAILABLE, "min-replicas-to-write");
+        says(&refused(&server.url()).await?, UNAVAILABLE, "min-replicas-to-write");
+        server.command(&["CONFIG", "SET", "min-replicas-to-write", "0"]).await?.ok()?;
+        free(&client, &held).await?;
+
+        // The server can't write where there is no directory any more.
+        server.command(&["CONFIG", "SET", "save", "3600 1"]).await?.ok()?;
+        server.command(&["CONFIG", "SET", "dir", "/proc"]).await?.ok()?;
+        server.command(&["BGSAVE"]).await?.ok()?;
+        until("it can't save", async || {
+            Ok(server.info("persistence").await?.contains("rdb_last_bgsave_status:err"))
+        })
+        .await?;
+        says(&fails(&client).await?, UNAVAILABLE, "can't save");
+        says(&refused(&server.url()).await?, UNAVAILABLE, "can't save");
+        server.command(&["CONFIG", "SET", "stop-writes-on-bgsave-error", "no"]).await?.ok()?;
+        works(&client, "a").await
+    })
+}
+
+#[test]
+fn who_waits_is_served_after_the_server_was_busy() {
+    run(async {
+        let (server, client) = start().await?;
+        let other = connect(&server.url()).await?;
+        let (held, waiting) = (exclusive("a"), exclusive("a"));
+        take(&client, &held).await?;
+        queue(&other, &waiting).await?;
+        let _script = busy(&server).await?;
+        let end = async {
+            sleep(Duration::from_millis(200)).await;
+            server.command(&["SCRIPT", "KILL"]).await?.ok()?;
+            free(&client, &held).await
+        };
+        let (grant, ended) = tokio::join!(granted(&other, &waiting), end);
+        ended?;
+        grant.map(|_| ())
+    })
+}

@@ -1,0 +1,242 @@
+//! The plain form, beside programs that do the same without dlock.
+
+use std::time::Duration;
+
+use dlock_core::{
+    Certainty, DynBackend, ErrorKind, Fairness, Fencing, LockOptions, Locks, Mode, Permits, Prefixed,
+    Owner, Released, Renewal, Renewed, WakeUp,
+};
+use dlock_testkit::{
+    Stop,
+    servers::redis::{Options, RedisServer, Reply},
+};
+use tokio::time::sleep;
+
+use crate::support::{
+    LEASE, ask, attempt, connect, exclusive, free, granted, queue, renew, run, says, take, works,
+};
+
+/// How other programs give their lock back.
+const RELEASE: &str =
+    "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) else return 0 end";
+
+async fn start() -> Result<(RedisServer, DynBackend), Stop> {
+    let server = RedisServer::start(&Options::new()).await?;
+    let client = connect(&plain(&server)).await?;
+    Ok((server, client))
+}
+
+fn plain(server: &RedisServer) -> String {
+    format!("{}?dlock.plain=true", server.url())
+}
+
+/// How other programs take their lock; whether they have it.
+async fn theirs(server: &RedisServer, name: &str, millis: &str) -> Result<bool, Stop> {
+    let reply = server.command(&["SET", name, "theirs", "NX", "PX", millis]).await?.ok()?;
+    Ok(reply != Reply::Bulk(None))
+}
+
+#[test]
+fn who_holds_it_keeps_the_others_out() {
+    run(async {
+        let (server, client) = start().await?;
+        let held = exclusive("a");
+        take(&client, &held).await?;
+        assert_eq!(server.keys("*").await?, ["a"]);
+        assert_eq!(server.command(&["GET", "a"]).await?.text()?, held.claim.to_string());
+        let left = server.command(&["PTTL", "a"]).await?.int()?;
+        assert!((20_000..=30_001).contains(&left), "{left}");
+        assert!(!theirs(&server, "a", "1000").await?);
+        free(&client, &held).await?;
+        assert!(server.keys("*").await?.is_empty());
+
+        assert!(theirs(&server, "a", "30000").await?);
+        assert_eq!(client.acquire(&attempt("a")).await?, dlock_core::Acquired::Busy);
+        let state = client.inspect(&held.name).await?;
+        assert_eq!(state.holders.len(), 1);
+        assert!(state.holders[0].remaining > Duration::from_secs(20), "{state:?}");
+        let gone = server.command(&["EVAL", RELEASE, "1", "a", "theirs"]).await?.int()?;
+        assert_eq!(gone, 1);
+        assert!(client.inspect(&held.name).await?.is_free());
+        works(&client, "a").await
+    })
+}
+
+#[test]
+fn a_release_and_a_renewal_touch_their_own_value_only() {
+    run(async {
+        let (server, client) = start().await?;
+        let held = exclusive("a");
+        take(&client, &held).await?;
+        server.command(&["SET", "a", "theirs", "PX", "30000"]).await?.ok()?;
+        let renewal = Renewal { claim: held.as_claim(), mode: held.mode, lease: 10 * LEASE };
+        assert_eq!(client.renew(&[renewal]).await?, [Renewed::Lost]);
+        assert_eq!(client.release(&held.as_claim()).await?, Released::AlreadyLost);
+        assert_eq!(server.command(&["GET", "a"]).await?.text()?, "theirs");
+        assert!(server.command(&["PTTL", "a"]).await?.int()? <= 30_000);
+        // And the other way round.
+        server.command(&["DEL", "a"]).await?.ok()?;
+        take(&client, &held).await?;
+        let theirs = server.command(&["EVAL", RELEASE, "1", "a", "theirs"]).await?.int()?;
+        assert_eq!(theirs, 0);
+        free(&client, &held).await
+    })
+}
+
+#[test]
+fn renewals_keep_all_that_are_held() {
+    run(async {
+        let (_server, client) = start().await?;
+        let lease = Duration::from_millis(400);
+        let held: Vec<_> = (0..700)
+            .map(|n| dlock_core::AcquireRequest { lease, ..exclusive(&n.to_string()) })
+            .collect();
+        for request in &held {
+            take(&client, request).await?;
+        }
+        let renewals: Vec<_> = held
+            .iter()
+            .map(|r| Renewal { claim: r.as_claim(), mode: r.mode, lease: LEASE })
+            .collect();
+        let renewed = client.renew(&renewals).await?;
+        let kept = renewed.iter().filter(|answer| **answer == Renewed::Kept).count();
+        sleep(lease).await;
+        let again = client.renew(&renewals).await?;
+        assert_eq!(renewed, again);
+        assert!(kept > 0, "the machine is very slow");
+        Ok(())
+    })
+}
+
+#[test]
+fn who_waits_asks_until_it_is_free() {
+    run(async {
+        let (server, client) = start().await?;
+        // One that is given back, and one whose lease ends.
+        for (millis, back) in [("30000", true), ("300", false)] {
+            assert!(theirs(&server, "a", millis).await?);
+            let waiting = exclusive("a");
+            queue(&client, &waiting).await?;
+            let release = async {
+                sleep(Duration::from_millis(100)).await;
+                if back {
+                    server.command(&["EVAL", RELEASE, "1", "a", "theirs"]).await?.ok()?;
+                }
+                Ok::<_, Stop>(())
+            };
+            let (grant, released) = tokio::join!(granted(&client, &waiting), release);
+            released?;
+            grant?;
+            free(&client, &waiting).await?;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn an_acquire_sent_again_is_the_same_hold() {
+    run(async {
+        let (_server, client) = start().await?;
+        let held = exclusive("a");
+        take(&client, &held).await?;
+        take(&client, &held).await?;
+        free(&client, &held).await?;
+        assert_eq!(client.release(&held.as_claim()).await?, Released::AlreadyLost);
+        Ok(())
+    })
+}
+
+#[test]
+fn it_promises_little_and_refuses_the_rest() {
+    run(async {
+        let (server, client) = start().await?;
+        let given = client.guarantees();
+        assert_eq!(given.fencing, Fencing::None);
+        assert_eq!(given.fairness, Fairness::None);
+        assert_eq!(given.wake_up, WakeUp::Poll);
+        assert_eq!(given.permits, Permits::Refused);
+        let locks = Locks::over(client.clone())?;
+        let unsupported = ErrorKind::Unsupported;
+        says(&locks.fair("a").err().ok_or("a fair lock")?, unsupported, "use a mutex");
+        says(&locks.semaphore("a", 2).err().ok_or("a semaphore")?, unsupported, "permits");
+        let rw = locks.rw("a")?;
+        says(&rw.read().lock().await.err().ok_or("a reader")?, unsupported, "dlock.plain");
+        for mode in [Mode::Shared, Mode::permits(1, 2)?] {
+            let error = client.acquire(&ask("a", mode)).await.err().ok_or("not exclusive")?;
+            says(&error, unsupported, "dlock.plain");
+            assert_eq!(error.certainty(), Certainty::NotApplied);
+        }
+        assert!(server.keys("*").await?.is_empty());
+        Ok(())
+    })
+}
+
+#[test]
+fn mutexes_over_it_are_renewed_handed_over_and_bundled() {
+    run(async {
+        let (server, client) = start().await?;
+        let options = LockOptions::new().with_lease(Duration::from_millis(600));
+        let locks = Locks::over(client)?.with_options(options)?;
+        let guard = locks.mutex("a")?.lock().await?;
+        sleep(2 * options.lease()).await;
+        assert!(!theirs(&server, "a", "1").await?);
+        guard.release().await?;
+        let both = locks.multi(["b", "a"])?.lock().await?;
+        assert_eq!(server.keys("*").await?, ["a", "b"]);
+        both.release().await?;
+        let entry = locks.reentrant("c")?.lock_as(&Owner::new()).await?;
+        entry.release().await?;
+        assert!(server.keys("*").await?.is_empty());
+        Ok(())
+    })
+}
+
+#[test]
+fn a_prefix_stands_before_the_key() {
+    run(async {
+        let (server, client) = start().await?;
+        let locks = Locks::over(Prefixed::new(client, "app:")?)?;
+        let guard = locks.mutex("{a} b")?.lock().await?;
+        assert_eq!(server.keys("*").await?, ["app:{a} b"]);
+        guard.release().await?;
+        Ok(())
+    })
+}
+
+#[test]
+fn a_key_that_is_no_lock_is_named_and_left_alone() {
+    run(async {
+        let (server, client) = start().await?;
+        server.command(&["RPUSH", "a", "theirs"]).await?.ok()?;
+        let remedy = "remove it, or use another name";
+        let request = exclusive("a");
+        let verbs: [(&str, Answer); 3] = [
+            ("acquire", client.acquire(&request).await.map(|_| ())),
+            ("release", client.release(&request.as_claim()).await.map(|_| ())),
+            ("inspect", client.inspect(&request.name).await.map(|_| ())),
+        ];
+        for (verb, answer) in verbs {
+            let error = answer.err().ok_or(verb)?;
+            says(&error, ErrorKind::Protocol, remedy);
+            assert_eq!(error.operation(), Some(verb));
+        }
+        assert_eq!(server.command(&["LLEN", "a"]).await?.int()?, 1);
+        server.command(&["DEL", "a"]).await?.ok()?;
+        works(&client, "a").await
+    })
+}
+
+type Answer = Result<(), dlock_core::Error>;
+
+#[test]
+fn a_key_without_an_end_is_held_for_ever() {
+    run(async {
+        let (server, client) = start().await?;
+        server.command(&["SET", "a", "theirs"]).await?.ok()?;
+        assert_eq!(client.acquire(&attempt("a")).await?, dlock_core::Acquired::Busy);
+        let state = client.inspect(&exclusive("a").name).await?;
+        assert_eq!(state.holders[0].remaining, Duration::MAX);
+        renew(&client, &exclusive("a")).await.err().ok_or("not ours")?;
+        Ok(())
+    })
+}

@@ -1,0 +1,135 @@
+//! What a user's ACL has to allow: no less than the line in the documentation, and no more.
+
+use dlock_core::{ConfigIssue, ErrorKind, WakeUp};
+use dlock_testkit::{
+    Stop, Verdict,
+    servers::redis::{Options, RedisCluster, RedisServer},
+};
+
+use crate::support::{
+    connect, exclusive, free, granted, queue, refused, run, says, start, take, works_fully,
+};
+
+/// The line that errors and the documentation show: `ACL SETUSER dlock on >password ...`.
+const LINE: &str = include_str!("../../src/acl.txt");
+const ACCESS: ErrorKind = ErrorKind::Config(ConfigIssue::Access);
+
+/// What is for clusters only, and for durability.
+const SPECIAL: [&str; 5] = ["+cluster|slots", "+asking", "+ssubscribe", "+spublish", "+wait"];
+/// What is not for the locks themselves.
+const OPTIONAL: [&str; 2] = ["+subscribe", "+info"];
+
+fn words() -> impl Iterator<Item = &'static str> {
+    LINE.split_whitespace()
+}
+
+/// The line as a command, without one of its words.
+fn line_without(word: &str) -> Vec<&'static str> {
+    let user = words().take(3).chain(["reset"]);
+    user.chain(words().skip(3)).filter(|other| *other != word).collect()
+}
+
+async fn set_user(server: &RedisServer, without: &str) -> Verdict {
+    server.command(&line_without(without)).await?.ok()?;
+    // Who lacks the right to send a script's text would not notice otherwise.
+    server.flush_scripts().await
+}
+
+fn url_of(server: &RedisServer) -> String {
+    format!("redis://dlock:password@{}", server.address())
+}
+
+#[test]
+fn the_line_is_enough_for_everything() {
+    run(async {
+        let (server, _) = start().await?;
+        set_user(&server, "").await?;
+        let url = url_of(&server);
+        let (one, two) = (connect(&format!("{url}/3")).await?, connect(&format!("{url}/3")).await?);
+        assert_eq!(one.guarantees().wake_up, WakeUp::Push);
+        server.flush_scripts().await?;
+        works_fully(&one, &two, "a").await?;
+        let replica = format!("replicaof 127.0.0.1 {}", server.port());
+        let _replica = RedisServer::start(&Options::new().with_config(&replica)).await?;
+        crate::support::until("the replica is in sync", async || {
+            Ok(server.info("replication").await?.contains("state=online"))
+        })
+        .await?;
+        let durable = connect(&format!("{url}/3?dlock.durability=1")).await?;
+        works_fully(&durable, &one, "b").await
+    })
+}
+
+#[test]
+fn the_line_is_enough_in_a_cluster() {
+    run(async {
+        let cluster = RedisCluster::start(&Options::new()).await?;
+        for node in cluster.nodes() {
+            set_user(node, "").await?;
+        }
+        let url = cluster.url().replace("//", "//dlock:password@");
+        let (one, two) = (connect(&url).await?, connect(&url).await?);
+        assert_eq!(one.guarantees().wake_up, WakeUp::Push);
+        for name in ["a", "b", "c"] {
+            works_fully(&one, &two, name).await?;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn who_lacks_any_word_of_the_line_is_told_at_the_start() {
+    run(async {
+        let (server, _) = start().await?;
+        let url = format!("{}/1", url_of(&server));
+        let needed = words().skip(5).filter(|word| {
+            word.starts_with(['+', '~', '&']) && !SPECIAL.contains(word) && !OPTIONAL.contains(word)
+        });
+        for word in needed {
+            set_user(&server, word).await?;
+            let error = match refused(&url).await {
+                Ok(error) => error,
+                Err(stop) => return Err(Stop::failed(format!("{word} is not needed: {stop:?}"))),
+            };
+            says(&error, ACCESS, LINE.trim());
+            if let Some(command) = word.strip_prefix('+') {
+                let text = error.to_string().to_lowercase();
+                let named = [format!("run {command})"), format!("run the '{command}'")];
+                assert!(named.iter().any(|named| text.contains(named)), "{word}: {error}");
+            }
+            assert!(server.keys("*").await?.is_empty());
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn without_the_right_to_subscribe_waiting_locks_ask() {
+    run(async {
+        let (server, _) = start().await?;
+        set_user(&server, "+subscribe").await?;
+        let url = url_of(&server);
+        let (one, two) = (connect(&url).await?, connect(&server.url()).await?);
+        assert_eq!(one.guarantees().wake_up, WakeUp::Poll);
+        // It waits for one that is told, and the other way round.
+        for (first, second) in [(&one, &two), (&two, &one), (&one, &one)] {
+            let (held, waiting) = (exclusive("a"), exclusive("a"));
+            take(first, &held).await?;
+            queue(second, &waiting).await?;
+            free(first, &held).await?;
+            granted(second, &waiting).await?;
+            free(second, &waiting).await?;
+        }
+        works_fully(&one, &two, "a").await
+    })
+}
+
+#[test]
+fn without_the_right_to_ask_what_it_is_a_server_is_used_unseen() {
+    run(async {
+        let (server, _) = start().await?;
+        set_user(&server, "+info").await?;
+        let url = url_of(&server);
+        works_fully(&connect(&url).await?, &connect(&url).await?, "a").await
+    })
+}

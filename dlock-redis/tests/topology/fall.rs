@@ -1,0 +1,135 @@
+//! Masters of a cluster that are replaced, die, hang, and leave nobody behind.
+
+use dlock_core::{Guard, GuardState, Locks};
+use dlock_testkit::{Stop, Verdict, servers::redis::RedisServer};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
+
+use crate::{
+    help::{assert_unavailable, beside, locks, millis, secs, with_redis, within},
+    nodes::Nodes,
+};
+
+/// A lock that one client holds and others wait for, and one at another master.
+struct Scene {
+    nodes: Nodes,
+    holder: Locks,
+    guard: Guard,
+    elsewhere: Guard,
+    waiting: Vec<JoinHandle<Result<Guard, dlock_core::Error>>>,
+}
+
+const NAME: &str = "falls";
+const LEASE: std::time::Duration = secs(6);
+
+impl Scene {
+    async fn open() -> Result<Self, Stop> {
+        let nodes = Nodes::start().await?;
+        let holder = locks(&nodes.url(), LEASE).await?;
+        let guard = holder.mutex(NAME)?.lock().await?;
+        let away = nodes.names(NAME, false, 1).await?.remove(0);
+        let elsewhere = holder.mutex(&*away)?.lock().await?;
+        let mut waiting = Vec::new();
+        for _ in 0..2 {
+            let lock = locks(&nodes.url(), LEASE).await?.mutex(NAME)?;
+            waiting.push(beside(async move { lock.lock().await }));
+            sleep(millis(100)).await;
+        }
+        // The replica has heard of all.
+        sleep(millis(300)).await;
+        Ok(Self { nodes, holder, guard, elsewhere, waiting })
+    }
+
+    /// Longer than a lease after the failover, all is as it was, and hand-overs are pushed again.
+    async fn goes_on(mut self) -> Verdict {
+        sleep(LEASE + millis(500)).await;
+        assert_eq!(self.elsewhere.state(), GuardState::Held, "at a master that was well");
+        assert_eq!(self.guard.state(), GuardState::Held, "the replica knew of it");
+        let state = self.holder.inspect(NAME).await?;
+        assert_eq!((state.holders.len(), state.waiters.len()), (1, 2), "{state:?}");
+        let (mut last, began) = (self.guard.token(), Instant::now());
+        within(secs(4), self.guard.release()).await??;
+        for next in self.waiting.drain(..) {
+            let next = within(secs(4), next).await???;
+            assert!(next.token() > last, "{} after {last}", next.token());
+            last = next.token();
+            within(secs(4), next.release()).await??;
+        }
+        assert!(began.elapsed() < millis(1500), "pushed after {:?}", began.elapsed());
+        Ok(())
+    }
+}
+
+#[test]
+fn a_failover_that_was_asked_for_is_followed() {
+    with_redis(async {
+        let scene = Scene::open().await?;
+        let master = scene.nodes.master(NAME).await?;
+        scene.nodes.0.failover(scene.nodes.0.replica_of(master).await?).await?;
+        scene.goes_on().await
+    });
+}
+
+#[test]
+fn a_failover_from_a_dead_master_is_followed() {
+    with_redis(async {
+        let scene = Scene::open().await?;
+        let slot = scene.nodes.slot(NAME).await?;
+        let master = scene.nodes.master(NAME).await?;
+        master.kill();
+        scene.nodes.0.until_failed_over(slot, master).await?;
+        scene.goes_on().await
+    });
+}
+
+/// Connections to a master that hangs stay open, and nothing redirects the client.
+#[test]
+fn a_failover_from_a_master_that_hangs_is_followed() {
+    with_redis(async {
+        let scene = Scene::open().await?;
+        let slot = scene.nodes.slot(NAME).await?;
+        let master = scene.nodes.master(NAME).await?;
+        master.pause()?;
+        scene.nodes.0.until_failed_over(slot, master).await?;
+        scene.goes_on().await
+    });
+}
+
+#[test]
+fn slots_that_nobody_serves_are_unavailable_and_the_others_go_on() {
+    with_redis(async {
+        let scene = Scene::open().await?;
+        let Scene { nodes, holder, guard, elsewhere, .. } = scene;
+        let other = locks(&nodes.url(), LEASE).await?;
+        let dead: [&RedisServer; 2] = {
+            let master = nodes.master(NAME).await?;
+            [nodes.0.replica_of(master).await?, master]
+        };
+        for node in dead {
+            node.kill();
+        }
+        let began = Instant::now();
+        let error = within(secs(12), other.mutex(NAME)?.try_lock()).await?.unwrap_err();
+        assert_unavailable(&error, &[NAME]);
+        println!("unavailable after {:?}: {error}", began.elapsed());
+        within(LEASE, guard.lost()).await?;
+
+        sleep(LEASE).await;
+        assert_eq!(elsewhere.state(), GuardState::Held, "renewals at other masters go on");
+        for name in nodes.names(NAME, false, 8).await? {
+            let lock = holder.mutex(&*name)?;
+            if name != elsewhere.name().as_str() {
+                within(secs(3), lock.lock()).await??.release().await?;
+            }
+        }
+        // The data are gone with both of them, and the slots are served again.
+        for node in dead {
+            node.restart().await?;
+        }
+        let again = within(secs(20), holder.mutex(NAME)?.lock()).await??;
+        assert!(again.token() > guard.token());
+        Ok(())
+    });
+}

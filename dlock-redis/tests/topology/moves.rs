@@ -1,0 +1,181 @@
+//! Slots that move from one master to another under live clients.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use dlock_core::{Acquired, Error, GuardState, Released, Renewal, Renewed};
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    help::{
+        ask, assert_unavailable, beside, connect, locks, millis, queue, secs, tag, take,
+        with_redis, within,
+    },
+    nodes::Nodes,
+};
+
+/// A master that gives a slot away tells the clients that listen there, unasked and in between the
+/// answers to their commands.
+#[test]
+fn answers_belong_to_their_commands_while_slots_move() {
+    with_redis(async {
+        let nodes = Nodes::start().await?;
+        let (busy, other) = (connect(&nodes.url()).await?, connect(&nodes.url()).await?);
+        let moved = ["moved", "more"];
+        for name in moved {
+            take(&other, &ask(name, secs(60))).await?;
+            queue(&busy, &ask(name, secs(60))).await?;
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        let names = nodes.names("moved", true, 16).await?.into_iter();
+        let tasks: Vec<_> = names
+            .flat_map(|name| [format!("{name}/a"), format!("{name}/b"), name])
+            .map(|name| {
+                let (busy, stop) = (busy.clone(), Arc::clone(&stop));
+                beside(async move {
+                    let mut last = 1_000_000_000_000_000;
+                    while !stop.load(Ordering::Relaxed) {
+                        let request = ask(&name, secs(60));
+                        match busy.acquire(&request).await {
+                            Ok(Acquired::Granted(grant)) if grant.token.get() > last => {
+                                last = grant.token.get();
+                            }
+                            other => return Err(format!("{name} after {last}: {other:?}")),
+                        }
+                        match busy.release(&request.as_claim()).await {
+                            Ok(Released::Released) => {}
+                            other => return Err(format!("{name}: {other:?}")),
+                        }
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        sleep(millis(300)).await;
+        for _ in 0..3 {
+            for name in moved {
+                let (from, to) = (nodes.master(name).await?, nodes.another(name).await?);
+                nodes.0.move_slot(nodes.slot(name).await?, from, to).await?;
+                sleep(millis(100)).await;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        for task in tasks {
+            within(secs(20), task).await???;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_lock_that_is_held_and_waited_for_moves_with_its_slot() {
+    with_redis(async {
+        let nodes = Nodes::start().await?;
+        let holder = locks(&nodes.url(), secs(4)).await?;
+        let waiters = [locks(&nodes.url(), secs(4)).await?, locks(&nodes.url(), secs(4)).await?];
+        let guard = holder.mutex("moved")?.lock().await?;
+        let mut waiting = Vec::new();
+        for waiter in &waiters {
+            let lock = waiter.mutex("moved")?;
+            waiting.push(beside(async move { lock.lock().await }));
+            sleep(millis(200)).await;
+        }
+        let (from, to) = (nodes.master("moved").await?, nodes.another("moved").await?);
+        nodes.0.move_slot(nodes.slot("moved").await?, from, to).await?;
+        // Longer than a lease.
+        sleep(secs(5)).await;
+        assert_eq!(guard.state(), GuardState::Held);
+        let state = holder.inspect("moved").await?;
+        assert_eq!((state.holders.len(), state.waiters.len()), (1, 2), "{state:?}");
+        let last = guard.token();
+
+        // The second is told by the first, who holds it in between: both by messages.
+        let began = Instant::now();
+        guard.release().await?;
+        let second = within(secs(4), waiting.remove(0)).await???;
+        assert!(second.token() > last);
+        let last = second.token();
+        second.release().await?;
+        let third = within(secs(4), waiting.remove(0)).await???;
+        assert!(third.token() > last);
+        assert!(began.elapsed() < millis(1200), "pushed after {:?}", began.elapsed());
+        third.release().await?;
+        Ok(())
+    });
+}
+
+/// Scripts name keys that need not exist, so a node refuses them until the slot has moved.
+#[test]
+fn while_a_slot_is_half_moved_verbs_wait_or_fail_in_bounded_time_and_nothing_is_lost() {
+    with_redis(async {
+        let nodes = Nodes::start().await?;
+        let backend = connect(&nodes.url()).await?;
+        let locks = locks(&nodes.url(), secs(20)).await?;
+        let name = "half";
+        let alike: Vec<String> = (0..400)
+            .map(|i| format!("half/{i}"))
+            .filter(|other| tag(other) == tag(name))
+            .take(3)
+            .collect();
+        let held = [ask(name, secs(60)), ask(&alike[0], secs(60))];
+        let mut tokens = Vec::new();
+        for request in &held {
+            tokens.push(take(&backend, request).await?.token);
+        }
+        let waits = ask(name, secs(60));
+        queue(&backend, &waits).await?;
+        let slot = nodes.slot(name).await?;
+        let (from, to) = (nodes.master(name).await?, nodes.another(name).await?);
+        nodes.0.begin_move(slot, from, to).await?;
+        // The holder of the first lock has moved, its queue has not.
+        let (port, key) = (to.port().to_string(), format!("dlock:{}:{name}", tag(name)));
+        from.command(&["MIGRATE", "127.0.0.1", &port, &key, "0", "5000"]).await?.ok()?;
+
+        let began = Instant::now();
+        let fresh = ask(&alike[1], secs(60));
+        let (acquired, again, released, renewed) = tokio::join!(
+            backend.acquire(&fresh),
+            backend.acquire(&held[0]),
+            backend.release(&held[1].as_claim()),
+            renew(&backend, &held),
+        );
+        assert!(began.elapsed() < secs(9), "{:?}", began.elapsed());
+        for error in [acquired.err(), again.err(), released.err(), renewed.err()].iter().flatten() {
+            assert_unavailable(error, &["the cluster can't serve this lock just now"]);
+        }
+        let lock = locks.mutex(&*alike[2])?;
+        let patient = beside(async move { lock.lock().await });
+        sleep(millis(500)).await;
+        nodes.0.end_move(slot, from, to).await?;
+        within(secs(5), patient).await???.release().await?;
+
+        // What was sent before is sent again, and has its effect once.
+        assert!(matches!(backend.acquire(&fresh).await?, Acquired::Granted(_)));
+        match backend.acquire(&held[0]).await? {
+            Acquired::Granted(grant) => assert_eq!(grant.token, tokens[0]),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(backend.release(&fresh.as_claim()).await?, Released::Released);
+        let state = backend.inspect(&held[0].name).await?;
+        assert_eq!((state.holders.len(), state.waiters.len()), (1, 1), "{state:?}");
+        backend.release(&held[0].as_claim()).await?;
+        let grant = within(secs(4), backend.granted(&waits)).await??;
+        assert!(grant.token > tokens[0]);
+        backend.release(&held[1].as_claim()).await?;
+        assert!(backend.inspect(&held[1].name).await?.is_free());
+        Ok(())
+    });
+}
+
+async fn renew(
+    backend: &dlock_core::DynBackend,
+    requests: &[dlock_core::AcquireRequest],
+) -> Result<Vec<Renewed>, Error> {
+    let renewals: Vec<_> = requests
+        .iter()
+        .map(|r| Renewal { claim: r.as_claim(), mode: r.mode, lease: r.lease })
+        .collect();
+    backend.renew(&renewals).await
+}

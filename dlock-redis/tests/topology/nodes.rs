@@ -1,0 +1,80 @@
+//! A cluster and where names are in it.
+
+use dlock_testkit::{
+    Stop,
+    servers::redis::{Options, RedisCluster, RedisServer},
+};
+
+use crate::help::tag;
+
+/// A cluster of three masters, each with a replica.
+pub(crate) struct Nodes(pub(crate) RedisCluster);
+
+impl Nodes {
+    pub(crate) async fn start() -> Result<Self, Stop> {
+        // Slots that are lost are lost alone.
+        let options = Options::new().with_config("cluster-require-full-coverage no");
+        Ok(Self(RedisCluster::start(&options).await?))
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.0.url()
+    }
+
+    /// The slot of a name's keys.
+    pub(crate) async fn slot(&self, name: &str) -> Result<u16, Stop> {
+        self.0.slot_of(&tag(name)).await
+    }
+
+    /// The master of a name.
+    pub(crate) async fn master(&self, name: &str) -> Result<&RedisServer, Stop> {
+        self.0.master_of_slot(self.slot(name).await?).await
+    }
+
+    /// A master that is not that of a name.
+    pub(crate) async fn another(&self, name: &str) -> Result<&RedisServer, Stop> {
+        let not = self.master(name).await?.port();
+        let mut masters = Vec::new();
+        for slot in [0, 6000, 12_000] {
+            masters.push(self.0.master_of_slot(slot).await?);
+        }
+        let other = masters.into_iter().find(|master| master.port() != not);
+        other.ok_or_else(|| Stop::failed("there is one master only"))
+    }
+
+    /// So many names, each in another bucket, that are at the same master as this one, or not.
+    pub(crate) async fn names(
+        &self,
+        like: &str,
+        same_master: bool,
+        count: usize,
+    ) -> Result<Vec<String>, Stop> {
+        let port = self.master(like).await?.port();
+        let (mut names, mut tags) = (Vec::new(), vec![tag(like)]);
+        for i in 0..2000 {
+            let name = format!("name/{i}");
+            if tags.contains(&tag(&name))
+                || (self.master(&name).await?.port() == port) != same_master
+            {
+                continue;
+            }
+            tags.push(tag(&name));
+            names.push(name);
+            if names.len() == count {
+                return Ok(names);
+            }
+        }
+        Err(Stop::failed("there are fewer buckets"))
+    }
+
+    /// The channels that anybody listens to, on all nodes.
+    pub(crate) async fn channels(&self) -> Result<Vec<String>, Stop> {
+        let mut channels = Vec::new();
+        for node in self.0.nodes().iter().filter(|node| node.pid().is_some()) {
+            let some = node.command(&["PUBSUB", "SHARDCHANNELS", "dlock:*"]).await?;
+            channels.extend(some.ok()?.texts()?);
+        }
+        channels.sort();
+        Ok(channels)
+    }
+}

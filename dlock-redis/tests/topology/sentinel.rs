@@ -1,0 +1,131 @@
+//! Clients of a master that sentinels name, across failovers.
+
+use dlock_core::{Guard, GuardState, Locks};
+use dlock_testkit::{
+    Stop, Verdict,
+    servers::redis::{Options, RedisSentinel},
+};
+use tokio::time::sleep;
+
+use crate::help::{beside, locks, millis, secs, with_redis, within};
+
+const LEASE: std::time::Duration = secs(6);
+const HELD: usize = 8;
+
+/// One client that holds locks, another one that waits for the first of them.
+struct Scene {
+    servers: RedisSentinel,
+    holder: Locks,
+    other: Locks,
+    guards: Vec<Guard>,
+    /// The largest token so far.
+    last: u64,
+}
+
+impl Scene {
+    async fn open() -> Result<Self, Stop> {
+        let servers = RedisSentinel::start(&Options::new()).await?;
+        let holder = locks(&servers.url(), LEASE).await?;
+        let other = locks(&servers.url(), LEASE).await?;
+        Ok(Self { servers, holder, other, guards: Vec::new(), last: 0 })
+    }
+
+    /// Takes all locks, and lets the replicas hear of it.
+    async fn hold(&mut self) -> Verdict {
+        for i in 0..HELD {
+            let lock = self.holder.mutex(format!("held/{i}"))?;
+            self.guards.push(within(secs(10), lock.lock()).await??);
+        }
+        self.note();
+        self.servers.until_in_sync().await?;
+        sleep(millis(200)).await;
+        Ok(())
+    }
+
+    /// Tokens rise, also from one master to the next.
+    fn note(&mut self) {
+        for guard in &self.guards {
+            let token = guard.token().get();
+            assert!(token > self.last, "{}: {token} after {}", guard.name(), self.last);
+            self.last = token;
+        }
+    }
+
+    /// A failover while somebody waits for the first lock. Then that one gets it, and everything
+    /// held is held at the new master too.
+    async fn across<T>(
+        &mut self,
+        failover: impl AsyncFnOnce(&RedisSentinel) -> Result<T, Stop>,
+    ) -> Result<T, Stop> {
+        let waiting = self.other.mutex("held/0")?;
+        let waiting = beside(async move { waiting.lock().await });
+        sleep(millis(200)).await;
+        let result = failover(&self.servers).await?;
+        // Longer than a lease: what is still believed has been renewed at the new master.
+        sleep(LEASE + millis(500)).await;
+        for guard in &self.guards {
+            let (name, state) = (guard.name(), guard.state());
+            let held = self.other.inspect(name.as_str()).await?;
+            let there = held.holders.iter().any(|holder| holder.token == Some(guard.token()));
+            assert_eq!(state == GuardState::Held, there, "{name} is {state:?}: {held:?}");
+            assert_eq!(state, GuardState::Held, "the replicas knew of {name}");
+        }
+        let first = self.guards.remove(0);
+        within(secs(5), first.release()).await??;
+        let next = within(secs(5), waiting).await???;
+        assert!(next.token().get() > self.last, "tokens rise across a failover");
+        self.last = next.token().get();
+        within(secs(5), next.release()).await??;
+        for guard in self.guards.drain(..) {
+            within(secs(5), guard.release()).await??;
+        }
+        Ok(result)
+    }
+}
+
+#[test]
+fn locks_and_waiters_go_on_after_a_failover_that_was_asked_for() {
+    with_redis(async {
+        let mut scene = Scene::open().await?;
+        scene.hold().await?;
+        scene.across(async |servers| servers.failover().await).await?;
+        // The old master is a replica of the new one by now, and back again it goes.
+        scene.servers.until_in_sync().await?;
+        scene.hold().await?;
+        scene.across(async |servers| servers.failover().await).await?;
+        Ok(())
+    });
+}
+
+#[test]
+fn locks_and_waiters_go_on_when_the_master_is_killed_and_comes_back() {
+    with_redis(async {
+        let mut scene = Scene::open().await?;
+        scene.hold().await?;
+        scene
+            .across(async |servers| {
+                let dead = servers.kill_master().await?;
+                servers.until_failed_over(&dead.address()).await?;
+                dead.restart().await?;
+                servers.until_in_sync().await
+            })
+            .await
+    });
+}
+
+#[test]
+fn locks_and_waiters_go_on_when_the_master_hangs_and_comes_back() {
+    with_redis(async {
+        let mut scene = Scene::open().await?;
+        scene.hold().await?;
+        scene
+            .across(async |servers| {
+                let paused = servers.pause_master().await?;
+                servers.until_failed_over(&paused.address()).await?;
+                sleep(millis(500)).await;
+                paused.resume()?;
+                servers.until_in_sync().await
+            })
+            .await
+    });
+}
