@@ -117,7 +117,9 @@ impl Shared {
         commands.cmd("GET").arg(name.as_str()).cmd("PTTL").arg(name.as_str());
         let answers = self.session.run_all(&commands).await?;
         match answers.as_slice() {
-            [Value::Nil, _] => Ok(LockState::default()),
+            // Its end may come between the two.
+            [Value::Nil, _] | [_, Value::Int(-2)] => Ok(LockState::default()),
+            [Value::ServerError(error), _] => Err(explain(error.clone().into())),
             [Value::BulkString(value), Value::Int(left)] => {
                 // Another program's value is no claim of dlock's.
                 let claim = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());

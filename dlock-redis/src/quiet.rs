@@ -11,9 +11,10 @@
 //! with the old master. At most one acquire of a name is under way like this, so that tokens are
 //! used in the order in which they were reserved.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use dlock_core::{ClaimId, FencingToken, LockName};
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 use crate::keys::Keys;

@@ -7,7 +7,7 @@ use dlock_core::{
     LockName, LockState, Mode, OrphanRelease, Permits, Queue, Released, Scope, WakeUp,
     machine::conflict,
 };
-use redis::Value;
+use redis::{Cmd, Value};
 
 use crate::{
     config::{Durability, RedisConfig, Topology},
@@ -88,6 +88,16 @@ impl Store {
                 Quickly::Unsure => unsure = true,
             }
         }
+        // Boxed, so that the quiet path does not carry its size around.
+        Box::pin(self.acquire_by_script(request, epoch, unsure)).await
+    }
+
+    async fn acquire_by_script(
+        &self,
+        request: &AcquireRequest,
+        epoch: Option<u64>,
+        unsure: bool,
+    ) -> Result<Acquired, Error> {
         let keys = Arc::new(Keys::of(&request.name));
         let waits = request.queue == Queue::Enqueue;
         let channel = match waits {
@@ -171,17 +181,13 @@ impl Store {
     async fn acquire_quietly(&self, request: &AcquireRequest, epoch: u64) -> Quickly {
         let last = self.quiet.take(&request.name, epoch);
         let Some(next) = last.and_then(|last| last.next(request.claim)) else { return Quickly::No };
-        let mut commands = redis::pipe();
-        commands
-            .cmd("SET")
-            .arg(next.keys.holder())
-            .arg(next.holds())
-            .arg("NX")
-            .arg("PX")
-            .arg(millis(request.lease))
-            .cmd("GET")
-            .arg(next.keys.token())
-            .ignore_errors();
+        let (holder, token) = (next.keys.holder(), next.keys.token());
+        let mut set = Cmd::with_capacity(6, 2 * holder.len() + 128);
+        set.arg("SET").arg(holder).arg(next.holds()).arg("NX").arg("PX").arg(millis(request.lease));
+        let mut get = Cmd::with_capacity(2, token.len() + 16);
+        get.arg("GET").arg(token);
+        let mut commands = redis::Pipeline::with_capacity(2);
+        commands.add_command(set).add_command(get).ignore_errors();
         let sent = Clock::Boot.now();
         let Ok(answers) = self.session.link.send_all(&commands).await else {
             return Quickly::Unsure;
@@ -262,6 +268,10 @@ impl Store {
             }
             // Somebody waits, or it was lost.
         }
+        Box::pin(self.release_by_script(claim)).await
+    }
+
+    async fn release_by_script(&self, claim: &Claim) -> Result<Released, Error> {
         let call = self
             .scripts
             .release

@@ -53,19 +53,20 @@ impl ClusterLink {
         let store = config.store();
         let refused = |error| open::refused(error, &store);
         // One node by itself, for an error that says what is wrong.
-        let facts = first_that_answers(config, &store).await?;
+        let mut facts = first_that_answers(config, &store).await?;
         facts.check(true, &store).map_err(|error| error.during("connect").with_store(&store))?;
         let redis = connect(config, &config.addresses).await.map_err(refused)?;
-        let inbox = inbox.filter(|_| facts.has_sharded_push());
-        let shared = Arc::new(Shared {
-            config: config.clone(),
-            store,
-            facts: Arc::new(facts),
-            redis: RwLock::new(redis),
-            ears: Ears::new(config, inbox),
-        });
-        shared.ears.look().await;
-        let watch = current_runtime()?.spawn(watch(Arc::clone(&shared))).abort_handle();
+        let ears = Ears::new(config, inbox.filter(|_| facts.has_sharded_push()));
+        ears.look().await;
+        // The node that answered may be a replica itself, and know of none.
+        facts.replicas = u32::try_from(ears.replicas()).unwrap_or(0).max(facts.replicas);
+        let (config, facts, redis) = (config.clone(), Arc::new(facts), RwLock::new(redis));
+        let shared = Arc::new(Shared { config, store, facts, redis, ears });
+        let watched = Arc::clone(&shared);
+        let watch = async move {
+            tokio::join!(watch(&watched), watched.ears.keep_listening());
+        };
+        let watch = current_runtime()?.spawn(watch).abort_handle();
         Ok(Self { shared, watch })
     }
 
@@ -95,24 +96,19 @@ impl ClusterLink {
 ///
 /// The driver learns of a failover from the nodes that redirect it. From a master that hangs it
 /// learns nothing, not even after a replica has taken over: then it is replaced.
-async fn watch(shared: Arc<Shared>) {
+async fn watch(shared: &Shared) {
     let mut masters = shared.ears.masters();
-    let t0 = tokio::time::Instant::now();
     loop {
-        eprintln!("{:?} {:?} loop", std::process::id(), t0.elapsed());
         if timeout(WATCH, shared.ears.until_lost()).await.is_ok() {
             tokio::time::sleep(PAUSE).await;
         }
-        let l = shared.ears.look().await;
-        eprintln!("{:?} look {l} {:?}", t0.elapsed(), shared.ears.masters());
-        shared.ears.listen_again().await;
+        shared.ears.look().await;
         let now = shared.ears.masters();
         if now == masters {
             continue;
         }
         match connect(&shared.config, &now).await {
             Ok(redis) => {
-                eprintln!("{:?} replaced", t0.elapsed());
                 *shared.redis.write() = redis;
                 masters = now;
             }

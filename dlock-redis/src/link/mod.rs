@@ -52,7 +52,8 @@ impl Link {
     pub(crate) async fn send(&self, command: &Cmd) -> RedisResult<Value> {
         match self {
             Self::Node(link) => link.send(command).await,
-            Self::Cluster(link) => link.send(command).await,
+            // Boxed: its size would be that of every send.
+            Self::Cluster(link) => Box::pin(link.send(command)).await,
         }
     }
 
@@ -60,7 +61,7 @@ impl Link {
     pub(crate) async fn send_all(&self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
         match self {
             Self::Node(link) => link.send_all(commands).await,
-            Self::Cluster(link) => link.send_all(commands).await,
+            Self::Cluster(link) => Box::pin(link.send_all(commands)).await,
         }
     }
 

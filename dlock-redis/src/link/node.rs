@@ -143,6 +143,10 @@ impl Shared {
         if let Some(connection) = self.door.borrow().open() {
             return Ok(Arc::clone(connection));
         }
+        Box::pin(self.connection_soon()).await
+    }
+
+    async fn connection_soon(&self) -> RedisResult<Arc<Connection>> {
         let mut door = self.door.subscribe();
         let open = door.wait_for(|door| door.open().is_some());
         // The door never ends before this.

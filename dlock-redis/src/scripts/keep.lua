@@ -16,7 +16,7 @@ local function weaken(s,id,weight,cap,lease)
     if weight>=WHOLE then return end
     call('DEL',s.H)
     s.owner,s.quiet=nil,nil
-    call('ZADD',s.R,num(us+lease*1000),id)
+    call('ZADD',s.R,us+lease*1000,id)
     s.used,s.cap=weight,cap
   else
     local held=call('HGET',s.W,id)
@@ -26,7 +26,7 @@ local function weaken(s,id,weight,cap,lease)
   end
   call('HSET',s.W,id,string.format('%d:%d:1:%d:%.0f:',weight,cap,lease,s.kept))
   -- Whoever looks at F must see that there are shared holders.
-  s.dirty,s.flag=true,true
+  s.dirty,s.flag,s.fresh=true,true,true
 end
 local answers={}
 for i=0,#KEYS/5-1 do

@@ -10,7 +10,8 @@ local WAITS='^(%d+):(%d+):(%d+):(%d+):(%d+):(.*)$'
 local function num(n) return string.format('%.0f',n) end
 
 -- The state of the name whose keys begin at k, without the shared holders whose lease has ended.
-local function open(k)
+-- What H holds is read unless it is given.
+local function open(k,o)
   local s={H=KEYS[k],F=KEYS[k+1],Q=KEYS[k+2],W=KEYS[k+3],R=KEYS[k+4],t=0,used=0,need=0}
   local f=call('GET',s.F)
   if f then
@@ -19,21 +20,18 @@ local function open(k)
     s.t,s.flag=t+0,q=='q'
   end
   s.was=f
-  local o=call('GET',s.H)
+  if o==nil then o=call('GET',s.H) end
   if o then
     local owner,token=string.match(o,'^(%x+)[:!](%d+)$')
     if not owner then error('DLOCK the key '..s.H..' is not of dlock',0) end
     s.owner,s.token,s.quiet=owner,token+0,string.byte(o,33)==58
   end
-  if s.flag then
+  local shared=s.flag and call('HGET',s.W,'#')
+  if shared then
+    local cap,used=string.match(shared,'^(%d+):(%d+)$')
+    s.cap,s.used=cap+0,used+0
     call('ZCARD',s.Q)
-    local m=call('HGET',s.W,'#')
-    if m then
-      local cap,used=string.match(m,'^(%d+):(%d+)$')
-      s.cap,s.used=cap+0,used+0
-    end
-    local ended=call('ZRANGEBYSCORE',s.R,'-inf',num(us))
-    for _,h in ipairs(ended) do
+    for _,h in ipairs(call('ZRANGEBYSCORE',s.R,'-inf',us)) do
       local w=string.match(call('HGET',s.W,h) or '0:','^(%d+):')
       call('ZREM',s.R,h)
       call('HDEL',s.W,h)
@@ -49,12 +47,13 @@ local function grant(s,id,weight,cap,block,lease,mark)
   if clock>token then token=clock end
   s.t=token+block-1
   if weight==WHOLE then
-    call('SET',s.H,id..mark..num(token),'PX',num(lease))
+    call('SET',s.H,id..mark..num(token),'PX',lease)
     s.owner,s.token,s.quiet=id,token,mark==':'
   else
-    call('ZADD',s.R,num(us+lease*1000),id)
+    call('ZADD',s.R,us+lease*1000,id)
     call('HSET',s.W,id,string.format('%d:%d:%d:%d:%.0f:',weight,cap,block,lease,token))
-    s.used,s.cap,s.dirty,s.shared=s.used+weight,cap,true,true
+    if s.used==0 then s.fresh=true end
+    s.used,s.cap,s.dirty=s.used+weight,cap,true
   end
   if lease>s.need then s.need=lease end
   return token
@@ -126,12 +125,16 @@ local function close(s)
   end
   local f=num(s.t)..'q'
   local left,need=call('PTTL',s.F),s.need+ret
-  if left<need then left=need end
-  if s.need>0 or s.was~=f then call('SET',s.F,f,'PX',num(left)) end
-  if s.need>0 then
-    call('PEXPIRE',s.Q,num(left))
-    call('PEXPIRE',s.W,num(left))
-    call('PEXPIRE',s.R,num(left))
+  if left<need then
+    -- Some more, so that not every call has to.
+    left=need+ret
+    s.fresh=true
+  end
+  if s.fresh or s.was~=f then call('SET',s.F,f,'PX',left) end
+  if s.fresh then
+    call('PEXPIRE',s.Q,left)
+    call('PEXPIRE',s.W,left)
+    call('PEXPIRE',s.R,left)
   end
 end
 
@@ -151,21 +154,20 @@ end
 -- The token of a claim that holds the lock, with its lease started anew.
 local function hold(s,id,lease)
   if s.owner==id then
-    call('PEXPIRE',s.H,num(lease))
+    call('PEXPIRE',s.H,lease)
     return s.token
   end
   if s.used==0 or not call('ZSCORE',s.R,id) then return nil end
-  call('ZADD',s.R,num(us+lease*1000),id)
+  call('ZADD',s.R,us+lease*1000,id)
   if lease>s.need then s.need=lease end
   local token=string.match(call('HGET',s.W,id),'^%d+:%d+:%d+:%d+:(%d+):')
   return token+0
 end
 
--- Starts the lease of a waiting claim anew; false when it does not wait.
+-- Starts the lease of a waiting claim anew; nil when it does not wait, false when it is dead.
 local function stay(s,id,lease,sooner)
-  local w=s.flag and call('ZSCORE',s.Q,id) and call('HGET',s.W,id)
-  if not w then return false end
-  local weight,cap,block,kept,deadline,inbox=string.match(w,WAITS)
+  if not s.flag or not call('ZSCORE',s.Q,id) then return nil end
+  local weight,cap,block,kept,deadline,inbox=string.match(call('HGET',s.W,id) or '',WAITS)
   if not weight or deadline+0<=us then return false end
   local later=us+lease*1000
   if not sooner and later<deadline+0 then later=deadline+0 end
@@ -195,7 +197,7 @@ local function acquire(k,id,lease,weight,cap,block,try,inbox,unsure)
     return {1,token}
   end
   local queued=stay(s,id,lease)
-  if not queued and s.flag and call('ZREM',s.Q,id)==1 then call('HDEL',s.W,id) end
+  if queued==false then leave(s,id) end
   token=promote(s,id)
   local answer
   if token then
@@ -216,8 +218,9 @@ local function acquire(k,id,lease,weight,cap,block,try,inbox,unsure)
     elseif try then
       answer={3}
     else
-      local last=s.waiting and call('ZRANGE',s.Q,-1,-1,'WITHSCORES')[2] or 0
-      call('ZADD',s.Q,num(last+1),id)
+      local last=0
+      if s.waiting then last=call('ZRANGE',s.Q,-1,-1,'WITHSCORES')[2] else s.fresh=true end
+      call('ZADD',s.Q,last+1,id)
       local w=string.format('%d:%d:%d:%d:%.0f:%s',weight,cap,block,lease,us+lease*1000,inbox)
       call('HSET',s.W,id,w)
       if s.quiet then call('SETRANGE',s.H,32,'!') end

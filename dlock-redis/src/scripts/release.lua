@@ -16,7 +16,7 @@ local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]
 local clock=us
 --%lock
-local s=open(1)
+local s=open(1,o)
 local there=false
 if s.owner==id then
   -- While it held the lock alone, all tokens from its first on were its own: those that nobody

@@ -35,7 +35,8 @@ fn main() {
             Scenario::new("server::forgets_its_scripts", server::forgets_its_scripts),
             Scenario::new("network::connections_are_cut", network::connections_are_cut),
             Scenario::new("network::replies_are_lost", network::replies_are_lost),
-            Scenario::new("sentinel::fails_over", groups::sentinels_fail_over),
+            Scenario::new("sentinel::fails_over", groups::one_sentinel_fails_over),
+            Scenario::new("sentinel::fails_over_as_it_likes", groups::any_sentinel_fails_over),
             Scenario::new("cluster::a_replica_takes_over", groups::a_replica_takes_over),
             Scenario::new("cluster::slots_move", groups::slots_move),
             Scenario::new("quorum::two_of_five_are_away", groups::two_of_five_are_away),
@@ -55,6 +56,10 @@ fn main() {
             Scenario::new(
                 "precise::answers_stay_with_their_questions",
                 precise::answers_stay_with_their_questions,
+            ),
+            Scenario::new(
+                "precise::a_claim_that_waits_is_not_renewed_as_one_that_holds",
+                precise::a_claim_that_waits_is_not_renewed_as_one_that_holds,
             ),
             Scenario::new(
                 "precise::a_multi_lock_waits_for_as_long_as_it_takes",

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use dlock_core::{
     AcquireRequest, Acquired, ClaimId, DynBackend, LockName, LockOptions, Locks, Mode, Queue,
-    Released,
+    Released, Renewal, Renewed,
 };
 use dlock_testkit::{
     Stop, Verdict,
@@ -174,6 +174,27 @@ async fn sees_itself(
         }
     }
     None
+}
+
+/// After a failover that lost a grant, the claim may still stand in the queue of the new master:
+/// its holder must not be told that it holds the lock for another lease.
+pub(crate) async fn a_claim_that_waits_is_not_renewed_as_one_that_holds() -> Verdict {
+    let server = RedisServer::start(&Options::new()).await?;
+    let client = connect(server.url()).await?;
+    let (name, lease) = (LockName::new("waits")?, Duration::from_secs(30));
+    let [holder, waiter] = [ask(&name, lease), ask(&name, lease)];
+    client.acquire(&holder).await?;
+    client.acquire(&waiter).await?;
+    let renewal = |request: &AcquireRequest| Renewal {
+        claim: request.as_claim(),
+        mode: request.mode,
+        lease,
+    };
+    let answers = client.renew(&[renewal(&holder), renewal(&waiter)]).await?;
+    match answers[..] {
+        [Renewed::Kept, Renewed::Lost] => Ok(()),
+        _ => Err(Stop::failed(format!("the holder and the waiter are told {answers:?}"))),
+    }
 }
 
 /// A multi-lock that waits for longer than its lease, again and again, goes on waiting.

@@ -8,11 +8,14 @@ mod support;
 
 mod access;
 mod busy;
+mod durable;
 mod fit;
 mod foreign;
+mod left;
 mod memory;
 mod names;
 mod plain;
+mod restart;
 mod rights;
 mod scripts;
 #[cfg(feature = "tls")]

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use dlock_core::{
-    Certainty, DynBackend, ErrorKind, Fairness, Fencing, LockOptions, Locks, Mode, Permits, Prefixed,
-    Owner, Released, Renewal, Renewed, WakeUp,
+    Certainty, DynBackend, ErrorKind, Fairness, Fencing, LockOptions, Locks, Mode, Owner, Permits,
+    Prefixed, Released, Renewal, Renewed, WakeUp,
 };
 use dlock_testkit::{
     Stop,

@@ -4,10 +4,14 @@
 #![cfg(unix)]
 #![expect(clippy::disallowed_methods, reason = "tests run clients side by side")]
 
+mod close;
 mod cluster;
+mod durable;
 mod fall;
+mod health;
 mod help;
 mod moves;
 mod nodes;
+mod push;
 mod resolve;
 mod sentinel;

@@ -31,8 +31,10 @@ use tokio::{
 use super::{map::Map, open, receive};
 use crate::{config::RedisConfig, inbox::Inbox, keys::Bucket};
 
-/// How long a node may take to answer here, where another one will do.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a node may take to say where the slots are, since another one will do.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// The pause before listening again where that failed.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Connections that listen.
 pub(super) struct Ears {
@@ -41,6 +43,8 @@ pub(super) struct Ears {
     book: Mutex<Book>,
     /// A connection was lost, or is not at the right node any more.
     lost: Arc<Notify>,
+    /// It was just found out where the slots are.
+    looked: Notify,
 }
 
 #[derive(Default)]
@@ -67,7 +71,13 @@ struct Heard {
 
 impl Ears {
     pub(super) fn new(config: &RedisConfig, inbox: Option<Arc<Inbox>>) -> Self {
-        Self { config: config.clone(), inbox, book: Mutex::default(), lost: Arc::default() }
+        Self {
+            config: config.clone(),
+            inbox,
+            book: Mutex::default(),
+            lost: Arc::default(),
+            looked: Notify::new(),
+        }
     }
 
     /// The channel of a bucket, if it can be heard.
@@ -88,15 +98,20 @@ impl Ears {
         self.book.lock().map.masters()
     }
 
+    /// How many replicas a master has, at the most.
+    pub(super) fn replicas(&self) -> usize {
+        self.book.lock().map.replicas()
+    }
+
     /// Waits until there is reason to look where the slots are.
     pub(super) async fn until_lost(&self) {
         self.lost.notified().await;
     }
 
     /// Finds out where the slots are: what most of the nodes say that are listened to.
-    pub(super) async fn look(&self) -> bool {
-        let known: Vec<String> = self.book.lock().ears.keys().cloned().collect();
-        let answers = join_all(known.iter().map(|address| self.ask(address))).await;
+    pub(super) async fn look(&self) {
+        let known = self.book.lock().open();
+        let answers = join_all(known.iter().map(|(at, ear)| ask(at, ear))).await;
         let mut votes: Vec<(usize, Map)> = Vec::new();
         for map in answers.into_iter().flatten() {
             match votes.iter_mut().find(|(_, other)| *other == map) {
@@ -104,33 +119,43 @@ impl Ears {
                 None => votes.push((1, map)),
             }
         }
-        let mut found = votes.into_iter().max_by_key(|(count, _)| *count).map(|(_, map)| map);
-        if found.is_none() {
-            let candidates = self.book.lock().candidates(&self.config.addresses);
-            for address in candidates {
-                found = self.ask(&address).await;
-                if found.is_some() {
-                    break;
-                }
+        let found = votes.into_iter().max_by_key(|(count, _)| *count).map(|(_, map)| map);
+        let found = match found {
+            Some(map) => Some(map),
+            None => self.ask_anybody().await,
+        };
+        if let Some(map) = found {
+            self.book.lock().follow(map);
+            self.looked.notify_one();
+        }
+    }
+
+    async fn ask_anybody(&self) -> Option<Map> {
+        let candidates = self.book.lock().candidates(&self.config.addresses);
+        for at in candidates {
+            if let Ok(ear) = self.ear(&at).await
+                && let Some(map) = ask(&at, &ear).await
+            {
+                return Some(map);
             }
         }
-        let Some(map) = found else { return false };
-        let mut book = self.book.lock();
-        let masters = map.masters();
-        book.map = map;
-        // Connections to nodes that are no masters any more end with this.
-        book.ears.retain(|address, ear| masters.contains(address) && !is_deaf(ear));
-        true
+        None
     }
 
     /// Listens again where it was heard before, and has everybody asked who may have missed a
     /// message meanwhile.
-    pub(super) async fn listen_again(&self) {
+    pub(super) async fn keep_listening(&self) {
         let Some(inbox) = &self.inbox else { return };
-        let lost = self.book.lock().unheard();
-        let heard = join_all(lost.iter().map(|bucket| self.listen(inbox, *bucket))).await;
-        if heard.iter().any(Result::is_ok) {
-            inbox.reconnected();
+        loop {
+            self.looked.notified().await;
+            let lost = self.book.lock().unheard();
+            let heard = join_all(lost.iter().map(|bucket| self.listen(inbox, *bucket))).await;
+            if heard.iter().any(Result::is_ok) {
+                inbox.reconnected();
+            }
+            if heard.iter().any(Result::is_err) {
+                tokio::time::sleep(PAUSE).await;
+            }
         }
     }
 
@@ -148,20 +173,6 @@ impl Ears {
         ear.redis.send_packed_command(&subscribe).await?.extract_error()?;
         self.book.lock().heard.insert(bucket, Some(Heard { at, deaf: ear.deaf }));
         Ok(())
-    }
-
-    /// Where the slots are, by the node at this address.
-    async fn ask(&self, address: &str) -> Option<Map> {
-        let ear = timeout(PATIENCE, self.ear(address)).await.ok()?.ok()?;
-        let mut question = redis::cmd("CLUSTER");
-        question.arg("SLOTS");
-        let mut redis = ear.redis.clone();
-        let answer = timeout(PATIENCE, redis.send_packed_command(&question)).await;
-        let map = answer.ok().and_then(Result::ok).and_then(|value| Map::read(&value, address));
-        if map.is_none() {
-            ear.deaf.store(true, Ordering::SeqCst);
-        }
-        map
     }
 
     async fn ear(&self, address: &str) -> RedisResult<Ear> {
@@ -203,6 +214,19 @@ impl Book {
         self.heard.keys().copied().filter(|bucket| !self.hears(*bucket)).collect()
     }
 
+    /// The connections that work, as far as anybody knows.
+    fn open(&self) -> Vec<(String, Ear)> {
+        let open = self.ears.iter().filter(|(_, ear)| !is_deaf(ear));
+        open.filter_map(|(at, ear)| Some((at.clone(), ear.get()?.clone()))).collect()
+    }
+
+    /// Connections to nodes that are no masters any more end with this.
+    fn follow(&mut self, map: Map) {
+        let masters = map.masters();
+        self.ears.retain(|at, ear| masters.contains(at) && !is_deaf(ear));
+        self.map = map;
+    }
+
     /// All addresses that may lead to a node, beginning with another one each time.
     fn candidates(&mut self, configured: &[String]) -> Vec<String> {
         let mut all: Vec<String> = self.map.masters().into_iter().collect();
@@ -213,6 +237,19 @@ impl Book {
         all.rotate_left(self.turn);
         all
     }
+}
+
+/// Where the slots are, by the node at the other end.
+async fn ask(at: &str, ear: &Ear) -> Option<Map> {
+    let mut question = redis::cmd("CLUSTER");
+    question.arg("SLOTS");
+    let mut redis = ear.redis.clone();
+    let answer = timeout(PATIENCE, redis.send_packed_command(&question)).await;
+    let map = answer.ok().and_then(Result::ok).and_then(|value| Map::read(&value, at));
+    if map.is_none() {
+        ear.deaf.store(true, Ordering::SeqCst);
+    }
+    map
 }
 
 /// Whether a connection is there that nothing is heard on any more.

@@ -8,7 +8,16 @@ use crate::keys::Bucket;
 
 /// Which master has which slots, as one node sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Map(Vec<(u16, u16, String)>);
+pub(super) struct Map(Vec<Range>);
+
+/// A range of slots.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Range {
+    first: u16,
+    last: u16,
+    master: String,
+    replicas: usize,
+}
 
 impl Map {
     /// Reads the answer of the node at this address.
@@ -17,13 +26,14 @@ impl Map {
         let mut slots = Vec::with_capacity(ranges.len());
         for range in ranges {
             let Value::Array(parts) = range else { return None };
-            let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = parts.as_slice()
+            let [Value::Int(first), Value::Int(last), Value::Array(master), replicas @ ..] =
+                parts.as_slice()
             else {
                 return None;
             };
             let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
-            if let Some(address) = address(master, from) {
-                slots.push((first, last, address));
+            if let Some(master) = address(master, from) {
+                slots.push(Range { first, last, master, replicas: replicas.len() });
             }
         }
         slots.sort();
@@ -33,13 +43,18 @@ impl Map {
     /// The master of a bucket.
     pub(super) fn master(&self, bucket: Bucket) -> Option<&str> {
         let slot = number(Slot::for_key(bucket.number().to_string()));
-        let found = self.0.iter().find(|(first, last, _)| (*first..=*last).contains(&slot));
-        found.map(|(_, _, address)| address.as_str())
+        let found = self.0.iter().find(|range| (range.first..=range.last).contains(&slot));
+        found.map(|range| range.master.as_str())
     }
 
     /// All masters that have slots.
     pub(super) fn masters(&self) -> BTreeSet<String> {
-        self.0.iter().map(|(_, _, address)| address.clone()).collect()
+        self.0.iter().map(|range| range.master.clone()).collect()
+    }
+
+    /// How many replicas a master has, at the most.
+    pub(super) fn replicas(&self) -> usize {
+        self.0.iter().map(|range| range.replicas).max().unwrap_or(0)
     }
 }
 
@@ -87,6 +102,7 @@ mod tests {
         let map = Map::read(&answer, "x:9").unwrap();
         assert_eq!(map.master(Bucket::ANY), Some("a:1"));
         assert_eq!(map.masters().into_iter().collect::<Vec<_>>(), ["a:1", "b:2"]);
+        assert_eq!(map.replicas(), 1);
     }
 
     #[test]

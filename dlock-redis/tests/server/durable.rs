@@ -1,0 +1,171 @@
+//! Grants that replicas have to know of.
+
+use std::time::Duration;
+
+use dlock_core::{Acquired, ErrorKind, LockOptions, Locks};
+use dlock_testkit::{
+    Stop, Verdict,
+    servers::redis::{Options, RedisServer},
+};
+use tokio::time::timeout;
+
+use crate::support::{
+    attempt, connect, exclusive, free, granted, queue, run, says, start, take, until, works_fully,
+};
+
+/// For what is refused: a grant waits for replicas for three quarters of the time for an answer.
+const BRIEF: &str = "&dlock.response_timeout=400ms";
+const BOUND: Duration = Duration::from_secs(5);
+
+async fn replica_of(master: &RedisServer) -> Result<RedisServer, Stop> {
+    let line = format!("replicaof 127.0.0.1 {}", master.port());
+    RedisServer::start(&Options::new().with_config(&line)).await
+}
+
+async fn until_replicas(master: &RedisServer, count: usize) -> Verdict {
+    until("the replicas are in sync", async || {
+        Ok(master.info("replication").await?.matches("state=online").count() == count)
+    })
+    .await
+}
+
+fn durable(server: &RedisServer, durability: &str) -> String {
+    format!("{}?dlock.durability={durability}", server.url())
+}
+
+fn brief(server: &RedisServer, durability: &str) -> String {
+    durable(server, durability) + BRIEF
+}
+
+/// Locks that wait for one attempt only.
+async fn locks(url: &str) -> Result<Locks, Stop> {
+    let options = LockOptions::new().with_wait(Duration::ZERO);
+    Ok(Locks::over(connect(url).await?)?.with_options(options)?)
+}
+
+/// An attempt fails within a bound, says so, and leaves nobody as the holder.
+async fn is_refused(locks: &Locks, server: &RedisServer) -> Verdict {
+    let answer = timeout(BOUND, locks.mutex("a")?.lock()).await?;
+    let error = answer.err().ok_or("granted, though the replicas know nothing")?;
+    says(&error, ErrorKind::Unavailable, "replicas know of the grant");
+    assert!(error.to_string().contains("dlock.durability"), "{error}");
+    until("nobody holds it", async || {
+        Ok(server.command(&["EXISTS", "dlock:{0}:a"]).await?.int()? == 0)
+    })
+    .await
+}
+
+#[test]
+fn without_replicas_nothing_is_granted_and_nothing_stays() {
+    run(async {
+        let server = RedisServer::start(&Options::new()).await?;
+        let locks = locks(&brief(&server, "1")).await?;
+        is_refused(&locks, &server).await?;
+        let readers = timeout(BOUND, locks.rw("a")?.read().lock()).await?;
+        says(
+            &readers.err().ok_or("granted")?,
+            ErrorKind::Unavailable,
+            "replicas know of the grant",
+        );
+        until("nobody holds it", async || Ok(locks.inspect("a").await?.is_free())).await?;
+        // The others know nothing of it.
+        works_fully(&connect(&server.url()).await?, &connect(&server.url()).await?, "a").await
+    })
+}
+
+#[test]
+fn a_replica_that_stops_stops_the_grants_until_it_is_back() {
+    run(async {
+        let (server, other) = start().await?;
+        let replica = replica_of(&server).await?;
+        until_replicas(&server, 1).await?;
+        let client = connect(&durable(&server, "1")).await?;
+        works_fully(&client, &other, "a").await?;
+        works_fully(&other, &client, "a").await?;
+
+        replica.pause()?;
+        let locks = locks(&brief(&server, "1")).await?;
+        is_refused(&locks, &server).await?;
+        replica.resume()?;
+        until_replicas(&server, 1).await?;
+        until("it is granted again", async || match locks.mutex("a")?.lock().await {
+            Ok(guard) => Ok(guard.release().await.is_ok()),
+            Err(_) => Ok(false),
+        })
+        .await
+    })
+}
+
+#[test]
+fn a_grant_is_on_the_replica_when_it_is_told() {
+    run(async {
+        let (server, other) = start().await?;
+        let replica = replica_of(&server).await?;
+        until_replicas(&server, 1).await?;
+        let client = connect(&durable(&server, "1")).await?;
+        for _ in 0..20 {
+            let held = exclusive("a");
+            take(&client, &held).await?;
+            let there = replica.command(&["GET", "dlock:{0}:a"]).await?.text()?;
+            assert!(there.starts_with(&held.claim.to_string()), "{there}");
+            // One that another client hands over.
+            let waiting = exclusive("a");
+            queue(&client, &waiting).await?;
+            free(&client, &held).await?;
+            granted(&client, &waiting).await?;
+            let there = replica.command(&["GET", "dlock:{0}:a"]).await?.text()?;
+            assert!(there.starts_with(&waiting.claim.to_string()), "{there}");
+            free(&client, &waiting).await?;
+        }
+        drop(other);
+        Ok(())
+    })
+}
+
+#[test]
+fn a_majority_counts_the_nodes_that_are_there_when_connecting() {
+    run(async {
+        let (server, other) = start().await?;
+        let replicas = [replica_of(&server).await?, replica_of(&server).await?];
+        until_replicas(&server, 2).await?;
+        // Of three nodes, the master and one more.
+        let client = connect(&durable(&server, "majority")).await?;
+        replicas[0].pause()?;
+        works_fully(&client, &other, "a").await?;
+        replicas[1].pause()?;
+        is_refused(&locks(&brief(&server, "majority")).await?, &server).await?;
+        replicas.iter().try_for_each(RedisServer::resume)
+    })
+}
+
+#[test]
+#[ignore = "the answers busy and queued are taken for grants, and so are not believed either"]
+fn who_finds_it_taken_or_joins_the_queue_needs_no_replica_for_that() {
+    run(async {
+        let (server, other) = start().await?;
+        let client = connect(&brief(&server, "1")).await?;
+        let (held, waiting) = (exclusive("a"), exclusive("a"));
+        take(&other, &held).await?;
+        assert_eq!(timeout(BOUND, client.acquire(&attempt("a"))).await??, Acquired::Busy);
+        timeout(BOUND, queue(&client, &waiting)).await??;
+        free(&client, &waiting).await?;
+        free(&other, &held).await
+    })
+}
+
+#[test]
+#[ignore = "an error of WAIT itself counts as one of the script, which was applied"]
+fn who_may_not_wait_for_replicas_holds_nothing() {
+    run(async {
+        let server = RedisServer::start(&Options::new()).await?;
+        let user = ["ACL", "SETUSER", "joe", "on", ">p", "~*", "&*", "+@all", "-wait"];
+        server.command(&user).await?.ok()?;
+        let url = brief(&server, "1").replace("//", "//joe:p@");
+        let error = match locks(&url).await {
+            Ok(locks) => locks.mutex("a")?.lock().await.err().ok_or("granted")?,
+            Err(_) => return Ok(()),
+        };
+        says(&error, ErrorKind::Config(dlock_core::ConfigIssue::Access), "+wait");
+        until("nobody holds it", async || Ok(server.keys("dlock:{0}:a").await?.is_empty())).await
+    })
+}

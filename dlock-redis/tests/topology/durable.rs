@@ -1,0 +1,119 @@
+//! Grants that replicas have to know of.
+
+use dlock_core::{Certainty, GuardState, Released};
+use dlock_testkit::servers::redis::{Options, RedisSentinel};
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    help::{
+        ask, assert_unavailable, beside, connect, locks, millis, queue, secs, take, until,
+        with_redis, within,
+    },
+    nodes::Nodes,
+};
+
+#[test]
+fn a_grant_that_no_replica_knows_of_is_refused_and_taken_back() {
+    with_redis(async {
+        let servers = RedisSentinel::start(&Options::new()).await?;
+        let url = format!("{}?dlock.durability=1&dlock.response_timeout=800ms", servers.url());
+        let backend = connect(&url).await?;
+        let known = ask("known", secs(60));
+        take(&backend, &known).await?;
+        let waits = ask("known", secs(60));
+        queue(&backend, &waits).await?;
+
+        let replicas = &servers.servers()[1..];
+        for replica in replicas {
+            replica.pause()?;
+        }
+        let (refused, began) = (ask("refused", secs(60)), Instant::now());
+        let error = within(secs(4), backend.acquire(&refused)).await?.unwrap_err();
+        assert_unavailable(&error, &["0 of 1 replicas know of the grant", "dlock.durability"]);
+        assert_eq!(error.certainty(), Certainty::Unknown);
+        assert!(began.elapsed() < secs(2), "{:?}", began.elapsed());
+        assert_eq!(backend.release(&refused.as_claim()).await?, Released::Released);
+        assert!(backend.inspect(&refused.name).await?.is_free());
+
+        // Nor does a hand-over count that only the master knows of.
+        backend.release(&known.as_claim()).await?;
+        let error = within(secs(8), backend.granted(&waits)).await?.unwrap_err();
+        assert_unavailable(&error, &["0 of 1 replicas"]);
+        for replica in replicas {
+            replica.resume()?;
+        }
+        within(secs(5), take(&backend, &waits)).await??;
+        within(secs(5), take(&backend, &refused)).await??;
+        Ok(())
+    });
+}
+
+/// The guards know nothing of it: a caller that waits gets the lock once the replicas are back.
+#[test]
+fn who_waits_gets_the_lock_once_replicas_know_of_it_and_a_new_master_does() {
+    with_redis(async {
+        let servers = RedisSentinel::start(&Options::new()).await?;
+        let url = format!("{}?dlock.durability=majority", servers.url());
+        let (one, two) = (locks(&url, secs(10)).await?, locks(&url, secs(10)).await?);
+        let guard = one.mutex("a")?.lock().await?;
+        let lock = two.mutex("a")?;
+        let waiting = beside(async move { lock.lock().await });
+        sleep(millis(200)).await;
+        for replica in &servers.servers()[1..] {
+            replica.pause()?;
+        }
+        let tried = within(secs(8), two.mutex("b")?.try_lock()).await?;
+        assert_unavailable(&tried.unwrap_err(), &["0 of 1 replicas"]);
+        guard.release().await?;
+        sleep(secs(1)).await;
+        assert!(!waiting.is_finished());
+        for replica in &servers.servers()[1..] {
+            replica.resume()?;
+        }
+        let next = within(secs(8), waiting).await???;
+        until("what was refused is taken back", secs(5), || async {
+            Ok(two.inspect("b").await?.is_free())
+        })
+        .await?;
+
+        // At once: the new master must know.
+        let dead = servers.kill_master().await?;
+        servers.until_failed_over(&dead.address()).await?;
+        let held = one.inspect("a").await?;
+        assert_eq!(held.holders.first().and_then(|holder| holder.token), Some(next.token()));
+        sleep(secs(2)).await;
+        assert_eq!(next.state(), GuardState::Held);
+        within(secs(5), next.release()).await??;
+        Ok(())
+    });
+}
+
+#[test]
+fn replicas_of_a_cluster_are_waited_for_in_every_bucket() {
+    with_redis(async {
+        let nodes = Nodes::start().await?;
+        let replica_first = format!(
+            "redis+cluster://{},{}?dlock.durability=majority&dlock.response_timeout=800ms",
+            nodes.0.nodes()[5].address(),
+            nodes.0.nodes()[0].address(),
+        );
+        let url = format!("{}?dlock.durability=1&dlock.response_timeout=800ms", nodes.url());
+        let backend = connect(&url).await?;
+        for i in 0..30 {
+            take(&backend, &ask(&format!("durable/{i}"), secs(60))).await?;
+        }
+        let (from, to) = (nodes.master("a").await?, nodes.another("a").await?);
+        nodes.0.move_slot(nodes.slot("a").await?, from, to).await?;
+        take(&backend, &ask("a", secs(60))).await?;
+
+        let later = connect(&replica_first).await?;
+        nodes.0.replica_of(nodes.master("b").await?).await?.pause()?;
+        for client in [&backend, &later] {
+            let refused = ask("b", secs(60));
+            let error = within(secs(8), client.acquire(&refused)).await?.unwrap_err();
+            assert_unavailable(&error, &["0 of 1 replicas"]);
+            client.release(&refused.as_claim()).await?;
+        }
+        Ok(())
+    });
+}
