@@ -83,7 +83,8 @@ fn nothing_that_is_shown_holds_a_secret() {
         let (heard, _guard) = Heard::listen();
         let server = RedisServer::start(&Options::new().with_password(CANARY)).await?;
         let config = RedisConfig::from_url(&server.url())?;
-        let client: DynBackend = Traced::new(connect(&server.url()).await?);
+        let client: DynBackend =
+            Traced::new(connect(&format!("{}?dlock.response_timeout=500ms", server.url())).await?);
         let locks = Locks::over(client.clone())?;
         let lock = locks.mutex("a")?;
         let guard = lock.lock().await?;

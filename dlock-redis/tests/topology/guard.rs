@@ -1,0 +1,120 @@
+//! Servers that come back without their data: nothing is granted until every lease that they may
+//! have forgotten is over.
+
+use dlock_core::{AcquireRequest, Acquired, ClaimId, DynBackend, Error, Queue};
+use dlock_testkit::{
+    Stop,
+    servers::{
+        Door, Flow, Proxy,
+        redis::{Options, RedisMasters, RedisServer},
+    },
+};
+use tokio::time::sleep;
+
+use crate::help::{
+    ask, assert_unavailable, beside, connect, millis, secs, take, with_redis, within,
+};
+
+/// Longer than the guard of these tests: the server counts whole seconds.
+const GROWN_UP: std::time::Duration = millis(3200);
+
+async fn tried(backend: &DynBackend, name: &str) -> Result<Acquired, Error> {
+    let request = AcquireRequest { queue: Queue::FailIfBusy, ..ask(name, secs(3)) };
+    backend.acquire(&request).await
+}
+
+/// A master that comes back without its data would vote twice.
+#[test]
+fn a_master_that_started_a_short_while_ago_does_not_vote() {
+    with_redis(async {
+        let masters = RedisMasters::start(3, &Options::new()).await?;
+        let guarded = format!("{}?dlock.restart_guard=2s", masters.url());
+        let backend = connect(&guarded).await?;
+        let error = tried(&backend, "a").await.unwrap_err();
+        assert_unavailable(&error, &["2 of 3 masters", "started a short while ago"]);
+        sleep(GROWN_UP).await;
+        take(&backend, &ask("held", secs(60))).await?;
+
+        // Of those that hold the lock, one forgets it, and one is gone.
+        let [first, second, _] = masters.servers() else { unreachable!() };
+        second.restart().await?;
+        first.kill();
+        sleep(millis(300)).await;
+        let other = connect(&guarded).await?;
+        for _ in 0..4 {
+            for client in [&backend, &other] {
+                for name in ["held", "free"] {
+                    let error = tried(client, name).await.unwrap_err();
+                    assert_unavailable(&error, &["2 of 3 masters"]);
+                }
+            }
+            sleep(millis(150)).await;
+        }
+        sleep(GROWN_UP).await;
+        for client in [&backend, &other] {
+            let name = ClaimId::random().to_string();
+            assert!(matches!(tried(client, &name).await?, Acquired::Granted(_)));
+        }
+        Ok(())
+    });
+}
+
+/// Restarts a server while a question to it is held up by the proxy, or waits for a connection;
+/// whether the question was answered with a grant.
+async fn asked_across_a_restart(
+    backend: &DynBackend,
+    server: &RedisServer,
+    proxy: &Proxy,
+    held_up: bool,
+) -> Result<Result<Acquired, Error>, Stop> {
+    match held_up {
+        true => proxy.requests(Flow::Hold),
+        false => {
+            proxy.door(Door::Closed).await?;
+            proxy.cut();
+            sleep(millis(200)).await;
+        }
+    }
+    let asked = backend.clone();
+    let asking = beside(async move { tried(&asked, "a").await });
+    sleep(millis(100)).await;
+    server.restart().await?;
+    proxy.cut();
+    proxy.pass().await?;
+    Ok(within(secs(8), asking).await??)
+}
+
+#[test]
+fn a_server_that_restarts_while_it_is_asked_grants_nothing() {
+    with_redis(async {
+        let server = RedisServer::start(&Options::new()).await?;
+        let proxy = Proxy::start(&server.address()).await?;
+        sleep(GROWN_UP).await;
+        for held_up in [true, false] {
+            let url = format!("redis://{}?dlock.restart_guard=2s", proxy.address());
+            let backend = connect(&url).await?;
+            let answer = asked_across_a_restart(&backend, &server, &proxy, held_up).await?;
+            assert!(answer.is_err(), "held up {held_up}: {answer:?}");
+            sleep(GROWN_UP).await;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_master_that_restarts_while_it_is_asked_does_not_vote() {
+    with_redis(async {
+        let masters = RedisMasters::start(3, &Options::new()).await?;
+        let [gone, well, restarts] = masters.servers() else { unreachable!() };
+        let proxy = Proxy::start(&restarts.address()).await?;
+        let addresses = [gone.address(), well.address(), proxy.address()].join(",");
+        sleep(GROWN_UP).await;
+        let url = format!("redis+quorum://{addresses}?dlock.restart_guard=2s");
+        let backend = connect(&url).await?;
+        gone.kill();
+        sleep(millis(200)).await;
+        let answer = asked_across_a_restart(&backend, restarts, &proxy, true).await?;
+        assert!(answer.is_err(), "{answer:?}");
+        Ok(())
+    });
+}

@@ -1,0 +1,155 @@
+//! A quorum whose masters die, hang, and come back.
+
+use dlock_core::{AcquireRequest, Acquired, ErrorKind, GuardState, Mode, Queue};
+use dlock_testkit::{
+    Stop,
+    servers::redis::{Options, RedisMasters},
+};
+use tokio::time::{Instant, sleep};
+
+use crate::help::{
+    ask, assert_unavailable, beside, connect, locks, millis, secs, take, until, with_redis, within,
+};
+
+async fn masters(count: usize) -> Result<(RedisMasters, String), Stop> {
+    let masters = RedisMasters::start(count, &Options::new()).await?;
+    let url = format!("{}?dlock.restart_guard=0s&dlock.response_timeout=1s", masters.url());
+    Ok((masters, url))
+}
+
+#[test]
+fn two_of_five_masters_may_die_and_three_may_not() {
+    with_redis(async {
+        let (masters, url) = masters(5).await?;
+        let (one, two) = (locks(&url, secs(3)).await?, locks(&url, secs(3)).await?);
+        let guard = one.mutex("held")?.lock().await?;
+        for dead in &masters.servers()[..2] {
+            dead.kill();
+        }
+        // Longer than a lease: a majority renews.
+        sleep(secs(4)).await;
+        assert_eq!(guard.state(), GuardState::Held);
+        assert!(within(secs(2), two.mutex("held")?.try_lock()).await??.is_none());
+        within(secs(3), two.mutex("free")?.lock()).await??.release().await?;
+        let fresh = within(secs(3), locks(&url, secs(3))).await??;
+        within(secs(3), fresh.mutex("free")?.lock()).await??.release().await?;
+
+        masters.servers()[2].kill();
+        let began = Instant::now();
+        let error = within(secs(3), two.mutex("free")?.try_lock()).await?.unwrap_err();
+        assert_unavailable(&error, &["3 of 5 masters do not answer", "see that they run", "free"]);
+        let error = within(secs(5), connect(&url)).await?.unwrap_err();
+        assert_unavailable(&error, &["3 of 5 masters do not answer", "redis+quorum://"]);
+        within(secs(4), guard.lost()).await?;
+        assert!(began.elapsed() < secs(6));
+
+        // They come back empty, and are used again.
+        for dead in &masters.servers()[..3] {
+            dead.restart().await?;
+        }
+        until("they are used again", secs(5), || async {
+            Ok(two.mutex("again")?.try_lock().await.is_ok_and(|guard| guard.is_some()))
+        })
+        .await?;
+        for dead in &masters.servers()[3..] {
+            dead.kill();
+        }
+        within(secs(4), two.mutex("free")?.lock()).await??.release().await?;
+        Ok(())
+    });
+}
+
+#[test]
+fn a_master_that_hangs_costs_neither_a_busy_nor_a_free_try_its_time() {
+    with_redis(async {
+        let (masters, url) = masters(5).await?;
+        let (one, two) = (locks(&url, secs(20)).await?, locks(&url, secs(20)).await?);
+        let guard = one.mutex("held")?.lock().await?;
+        masters.servers()[4].pause()?;
+        for _ in 0..8 {
+            let began = Instant::now();
+            assert!(two.mutex("held")?.try_lock().await?.is_none());
+            let free = two.mutex("free")?.try_lock().await?;
+            within(secs(1), free.expect("it is free").release()).await??;
+            assert!(began.elapsed() < millis(1200), "{:?}", began.elapsed());
+        }
+        assert_eq!(guard.state(), GuardState::Held);
+        masters.servers()[4].resume()?;
+        within(secs(2), guard.release()).await??;
+        within(secs(5), two.mutex("held")?.lock()).await??.release().await?;
+        Ok(())
+    });
+}
+
+#[test]
+fn who_waits_gets_the_lock_soon_after_its_release_and_its_end() {
+    with_redis(async {
+        let (masters, url) = masters(3).await?;
+        let (one, two) = (locks(&url, secs(20)).await?, locks(&url, secs(20)).await?);
+        let guard = one.mutex("a")?.lock().await?;
+        let lock = two.mutex("a")?;
+        let waiting = beside(async move { lock.lock().await });
+        masters.servers()[1].kill();
+        sleep(millis(500)).await;
+        assert!(!waiting.is_finished());
+        let token = guard.token();
+        guard.release().await?;
+        let next = within(millis(1500), waiting).await???;
+        assert!(next.token() > token);
+
+        let backend = connect(&url).await?;
+        take(&backend, &ask("ends", millis(700))).await?;
+        within(secs(2), two.mutex("ends")?.lock()).await??.release().await?;
+        Ok(())
+    });
+}
+
+#[test]
+fn masters_that_forgot_the_scripts_are_sent_them() {
+    with_redis(async {
+        let (masters, url) = masters(5).await?;
+        let locks = locks(&url, secs(20)).await?;
+        for forgets in [&masters.servers()[..2], &masters.servers()[1..], masters.servers()] {
+            locks.mutex("a")?.lock().await?.release().await?;
+            for master in forgets {
+                master.flush_scripts().await?;
+            }
+            let guard = locks.mutex("a")?.lock().await?;
+            assert!(locks.mutex("a")?.try_lock().await?.is_none());
+            guard.release().await?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn what_majorities_can_not_do_is_refused() {
+    with_redis(async {
+        let (_masters, url) = masters(3).await?;
+        let locks = locks(&url, secs(20)).await?;
+        let refused = [
+            locks.fair("a").map(|_| ()).unwrap_err(),
+            locks.semaphore("a", 3).map(|_| ()).unwrap_err(),
+            locks
+                .backend()
+                .acquire(&AcquireRequest { mode: Mode::permits(1, 3)?, ..ask("a", secs(20)) })
+                .await
+                .map(|_| ())
+                .unwrap_err(),
+        ];
+        for error in refused {
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        }
+        // Readers share.
+        let shared = || AcquireRequest {
+            mode: Mode::Shared,
+            queue: Queue::FailIfBusy,
+            ..ask("shared", secs(20))
+        };
+        take(locks.backend(), &shared()).await?;
+        take(locks.backend(), &shared()).await?;
+        let writer = AcquireRequest { mode: Mode::Exclusive, ..shared() };
+        assert_eq!(locks.backend().acquire(&writer).await?, Acquired::Busy);
+        Ok(())
+    });
+}

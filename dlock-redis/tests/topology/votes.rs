@@ -1,0 +1,107 @@
+//! How masters of a quorum vote: tokens, and what a failed attempt leaves.
+
+use dlock_core::{AcquireRequest, Acquired, DynBackend, Queue};
+use dlock_testkit::{
+    Stop,
+    servers::{
+        Door, Proxy,
+        redis::{Options, RedisMasters},
+    },
+};
+use tokio::time::sleep;
+
+use crate::help::{ask, assert_unavailable, connect, millis, secs, tag, take, with_redis, within};
+
+/// A client that reaches some of the masters only.
+struct Partial {
+    backend: DynBackend,
+    proxies: Vec<Proxy>,
+}
+
+impl Partial {
+    async fn open(masters: &RedisMasters, reached: &[usize]) -> Result<Self, Stop> {
+        let mut proxies = Vec::new();
+        for (at, master) in masters.servers().iter().enumerate() {
+            let proxy = Proxy::start(&master.address()).await?;
+            if !reached.contains(&at) {
+                proxy.door(Door::Closed).await?;
+            }
+            proxies.push(proxy);
+        }
+        let addresses: Vec<_> = proxies.iter().map(Proxy::address).collect();
+        let url = format!("redis+quorum://{}?dlock.restart_guard=0s", addresses.join(","));
+        Ok(Self { backend: connect(&url).await?, proxies })
+    }
+
+    async fn turn(&self, name: &str) -> Result<u64, Stop> {
+        let request = AcquireRequest { queue: Queue::FailIfBusy, ..ask(name, secs(60)) };
+        let grant = take(&self.backend, &request).await?;
+        self.backend.release(&request.as_claim()).await?;
+        Ok(grant.token.get())
+    }
+}
+
+/// Each client has a majority of its own, and the last tokens of the masters are far apart, as
+/// after clocks that were wrong: whatever a majority agrees on, the next one is above it.
+#[test]
+fn tokens_rise_from_one_majority_to_the_next() {
+    with_redis(async {
+        let masters = RedisMasters::start(5, &Options::new()).await?;
+        let mut clients = Vec::new();
+        for reached in [[0, 1, 2], [2, 3, 4], [0, 3, 4], [0, 1, 4], [1, 2, 3]] {
+            clients.push(Partial::open(&masters, &reached).await?);
+        }
+        let mut last = 0;
+        for round in 0..8 {
+            // One of them jumps ahead: by hours, and by a little.
+            let ahead = &masters.servers()[(round * 3) % 5];
+            let f = format!("dlock:{}f:a", tag("a"));
+            let token = last + [3_600_000_000, 1, 7, 500_000][round % 4];
+            ahead.command(&["SET", &f, &token.to_string(), "PX", "600000"]).await?.ok()?;
+            for client in &clients {
+                let token = client.turn("a").await?;
+                assert!(token > last, "round {round}: {token} after {last}");
+                last = token;
+            }
+        }
+        Ok(())
+    });
+}
+
+/// Every key but the last tokens.
+async fn claims(masters: &RedisMasters) -> Result<Vec<String>, Stop> {
+    let keys = masters.keys("dlock:*").await?.concat();
+    Ok(keys.into_iter().filter(|key| !key.contains("}f:")).collect())
+}
+
+#[test]
+fn an_attempt_that_finds_no_majority_leaves_nothing() {
+    with_redis(async {
+        let masters = RedisMasters::start(5, &Options::new()).await?;
+        let holder = Partial::open(&masters, &[0, 1, 2]).await?;
+        let held = ask("a", secs(60));
+        take(&holder.backend, &held).await?;
+        assert_eq!(claims(&masters).await?.len(), 3);
+
+        // It gets two of five, and gives them back.
+        let all = Partial::open(&masters, &[0, 1, 2, 3, 4]).await?;
+        for queue in [Queue::FailIfBusy, Queue::Enqueue] {
+            let request = AcquireRequest { queue, ..ask("a", secs(60)) };
+            let answer = all.backend.acquire(&request).await?;
+            assert!(!matches!(answer, Acquired::Granted(_)), "{answer:?}");
+            sleep(millis(200)).await;
+            assert_eq!(claims(&masters).await?.len(), 3);
+        }
+        // It gets two, and the third goes away meanwhile.
+        let request = AcquireRequest { queue: Queue::FailIfBusy, ..ask("b", secs(60)) };
+        for away in 0..3 {
+            all.proxies[away].door(Door::Closed).await?;
+            all.proxies[away].cut();
+        }
+        let error = within(secs(6), all.backend.acquire(&request)).await?.unwrap_err();
+        assert_unavailable(&error, &["3 of 5 masters do not answer"]);
+        sleep(millis(200)).await;
+        assert_eq!(claims(&masters).await?.len(), 3);
+        Ok(())
+    });
+}
