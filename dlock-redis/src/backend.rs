@@ -14,6 +14,7 @@ use crate::{
     minder,
     plain::Plain,
     quorum::Quorum,
+    scripts::Known,
     store::Store,
 };
 
@@ -138,8 +139,9 @@ impl Redis {
         }
         let batches = self.store.batches(others, |(_, r)| &r.claim.name, minder::BATCH);
         let kept = batches.iter().map(async |batch| {
-            let claims = batch.iter().map(|(_, r)| (r.claim.id, &r.claim.name, r.mode, r.lease));
-            Ok::<_, Error>((batch, self.store.keep(claims).await?))
+            let claims: Vec<_> =
+                batch.iter().map(|(_, r)| (r.claim.id, &r.claim.name, r.mode, r.lease)).collect();
+            Ok::<_, Error>((batch, self.store.keep(&claims, Known::ToHold).await?))
         });
         for (batch, standings) in try_join_all(kept).await? {
             for ((at, _), standing) in batch.iter().zip(standings) {

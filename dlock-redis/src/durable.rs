@@ -16,7 +16,7 @@ use crate::{
     inbox::{Turn, gone},
     link::Link,
     reply::{Standing, standing, standings},
-    scripts::Call,
+    scripts::{Call, Known},
     session::Trouble,
     store::Store,
 };
@@ -79,7 +79,7 @@ impl Durable {
     ) -> Result<Turn, Error> {
         let claims = [(request.claim, &request.name, request.mode, request.lease)];
         let sent = Clock::Boot.now();
-        let value = self.run(&store.keep_call(&claims)).await?;
+        let value = self.run(&store.keep_call(&claims, Known::ToWait)).await?;
         match standings(&value)?.as_slice() {
             [Standing::Held { token, .. }] => Ok(Turn { token: *token, since: sent }),
             [Standing::Gone] => Err(gone()),
@@ -92,7 +92,7 @@ impl Durable {
         wait.arg("WAIT").arg(self.replicas).arg(self.patience.as_millis().to_string());
         let mut commands = redis::pipe();
         commands.add_command(script).add_command(wait).ignore_errors();
-        let mut answers = self.link.send_all(&commands).await?.into_iter();
+        let mut answers = self.link.send_all(&commands, true).await?.into_iter();
         let value = answers.next().unwrap_or_default().extract_error()?;
         match answers.next().unwrap_or_default().extract_error()? {
             Value::Int(replicas) => Ok((value, replicas)),
@@ -116,8 +116,11 @@ impl Durable {
     }
 }
 
+/// Whether the answer to an acquire, or to a KEEP of one claim, says that it holds the lock.
 fn won(value: &Value) -> bool {
-    let held = |answer| matches!(answer, Standing::Held { .. });
-    standing(value).is_ok_and(held)
-        || standings(value).is_ok_and(|answers| answers.into_iter().all(held))
+    let answer = match value {
+        Value::Array(answers) if matches!(answers.first(), Some(Value::Array(_))) => &answers[0],
+        other => other,
+    };
+    standing(answer).is_ok_and(|answer| matches!(answer, Standing::Held { .. }))
 }

@@ -1,6 +1,6 @@
 //! What the server's and the driver's errors mean.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, time::Duration};
 
 use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind};
 use redis::{RedisError, ServerErrorKind};
@@ -44,6 +44,7 @@ pub(crate) fn cure(error: &RedisError) -> Cure {
             | ServerErrorKind::Moved
             | ServerErrorKind::Ask,
         ) => Cure::Again,
+        Kind::Io if own(error, GUARDED).is_some() => Cure::None,
         Kind::Io | Kind::ClusterConnectionNotFound => Cure::Again,
         // The parser has lost its place in the stream.
         Kind::Parse => Cure::Reconnect,
@@ -61,7 +62,8 @@ fn refused(error: &RedisError) -> bool {
 /// The error for people.
 pub(crate) fn explain(error: RedisError) -> Error {
     use redis::ErrorKind as Kind;
-    if let Some(why) = not_connected(&error) {
+    let own = own(&error, NOT_CONNECTED).or_else(|| own(&error, GUARDED));
+    if let Some(why) = own {
         return why.with_certainty(Certainty::NotApplied);
     }
     let certainty = if refused(&error) { Certainty::NotApplied } else { Certainty::Unknown };
@@ -176,16 +178,38 @@ pub(crate) fn explain(error: RedisError) -> Error {
     explained.with_certainty(certainty).with_source(error)
 }
 
-/// Why there is no connection, when that is why nothing was sent: the link has explained it.
-fn not_connected(error: &RedisError) -> Option<Error> {
+/// There is no connection, so nothing was sent.
+const NOT_CONNECTED: std::io::ErrorKind = std::io::ErrorKind::NotConnected;
+/// Nothing was sent because of the restart guard.
+const GUARDED: std::io::ErrorKind = std::io::ErrorKind::PermissionDenied;
+
+/// Why a link has not sent a command, in the driver's clothes.
+pub(crate) fn not_connected(why: &Error) -> RedisError {
+    RedisError::from(std::io::Error::new(NOT_CONNECTED, why.clone()))
+}
+
+/// The server has run for too short to grant anything for so long.
+pub(crate) fn guarded(left: Duration) -> RedisError {
+    let why = Error::new(
+        ErrorKind::Unavailable,
+        format!(
+            "the server started a short while ago and may have lost who holds what, so nothing \
+             is granted for another {left:.0?}: wait, let it write everything down (appendonly \
+             yes, appendfsync always), or set dlock.restart_guard=0s"
+        ),
+    );
+    RedisError::from(std::io::Error::new(GUARDED, why))
+}
+
+/// The link's own error in the driver's clothes, if it is of this kind.
+fn own(error: &RedisError, kind: std::io::ErrorKind) -> Option<Error> {
     // The driver's errors share what they wrap.
     let wrapped = std::error::Error::source(error)?.downcast_ref::<Wrapped>()?;
     let error = wrapped.downcast_ref::<std::io::Error>()?;
-    if error.kind() != std::io::ErrorKind::NotConnected {
+    if error.kind() != kind {
         return None;
     }
-    let why = error.get_ref().and_then(|why| why.downcast_ref::<Error>());
-    Some(why.cloned().unwrap_or_else(|| Error::new(ErrorKind::Unavailable, error.to_string())))
+    error.get_ref()?.downcast_ref::<Error>().cloned()
 }
 
 type Wrapped = std::sync::Arc<dyn std::error::Error + Send + Sync>;

@@ -303,16 +303,13 @@ impl Book {
 }
 
 /// When a lease began that the server granted at one time by its clock, where another time by its
-/// clock was that of the answer to a question sent then. The difference may be negative: a
-/// question may have been answered after the grant. Never after the message came, so that a step
-/// of the server's clock can't make it too late.
+/// clock was that of the answer to a question sent then. A clock that does not step gives a time
+/// between that question and the message; any other is not trusted, and the grant looks very old.
 fn turn((sent, at): (Instant, u64), pushed: Pushed) -> Turn {
-    let since = if pushed.at >= at {
-        sent.saturating_add(Duration::from_micros(pushed.at - at)).min(pushed.received)
-    } else {
-        sent.saturating_sub(Duration::from_micros(at - pushed.at))
-    };
-    Turn { token: pushed.token, since }
+    let since =
+        pushed.at.checked_sub(at).map(|after| sent.saturating_add(Duration::from_micros(after)));
+    let since = since.filter(|since| *since <= pushed.received);
+    Turn { token: pushed.token, since: since.unwrap_or(Instant::from_nanos(0)) }
 }
 
 fn read(text: &[u8]) -> Option<(ClaimId, FencingToken, u64)> {

@@ -11,8 +11,9 @@
 //! | `dlock:{B}w:NAME` (W) | hash | claim to `weight:capacity:tokens:lease:N:channel`, where N is a waiter's deadline or a holder's token; `#` to `capacity:used` | as long as there are any |
 //! | `dlock:{B}r:NAME` (R) | sorted set | shared holders by the end of their lease | as long as there are any |
 //!
-//! The mark in H is `:` where a release only has to delete it, `!` where others may wait or tokens
-//! come back. `B` is one of [`BUCKETS`] numbers that the name hashes to. Buckets, rather than a
+//! The mark in H says what a release has to do: `:` nothing but delete it, `!` look at the queue,
+//! `+` also give tokens of its block back. `?` and `&` are `:` and `!` of a claim that took H by
+//! `SET`, without a look at F, and only the claim's client knows whether that was right. `B` is one of [`BUCKETS`] numbers that the name hashes to. Buckets, rather than a
 //! slot for each name, let a client of a cluster renew many locks with one command and subscribe
 //! to a bounded number of channels.
 //!

@@ -9,6 +9,7 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use crate::{
     inbox::{Inbox, Turn, gone},
     reply::Standing,
+    scripts::Known,
     store::Store,
 };
 
@@ -34,7 +35,8 @@ pub(crate) async fn mind(store: Weak<Store>, inbox: Arc<Inbox>) {
 
 async fn ask(store: &Store, inbox: &Inbox, batch: &[AcquireRequest]) {
     let sent = Clock::Boot.now();
-    match store.keep(batch.iter().map(|r| (r.claim, &r.name, r.mode, r.lease))).await {
+    let claims: Vec<_> = batch.iter().map(|r| (r.claim, &r.name, r.mode, r.lease)).collect();
+    match store.keep(&claims, Known::ToWait).await {
         Ok(standings) => {
             for (request, standing) in batch.iter().zip(standings) {
                 match standing {

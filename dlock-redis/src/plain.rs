@@ -48,7 +48,7 @@ impl Shared {
                  permits",
             ));
         }
-        self.session.check_guard()?;
+        self.session.check_lease(request.lease)?;
         let claim = request.claim.to_string();
         let mut commands = redis::pipe();
         commands
@@ -62,7 +62,7 @@ impl Shared {
             .arg(request.name.as_str())
             .cmd("TIME");
         let sent = Clock::Boot.now();
-        let answers = self.session.run_all(&commands).await?;
+        let answers = self.session.run_all(&commands, true).await?;
         let [set, get, time] = answers.as_slice() else {
             return Err(unreadable("SET, GET and TIME", &Value::Array(answers)));
         };
@@ -115,7 +115,7 @@ impl Shared {
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         let mut commands = redis::pipe();
         commands.cmd("GET").arg(name.as_str()).cmd("PTTL").arg(name.as_str());
-        let answers = self.session.run_all(&commands).await?;
+        let answers = self.session.run_all(&commands, false).await?;
         match answers.as_slice() {
             // Its end may come between the two.
             [Value::Nil, _] | [_, Value::Int(-2)] => Ok(LockState::default()),

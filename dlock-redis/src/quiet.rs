@@ -2,10 +2,11 @@
 //!
 //! A script that takes a free lock reserves a few tokens more than it gives out. As long as F
 //! still shows the end of that block, nobody was granted the lock since, so the client's next
-//! acquire needs no script: `SET H claim:token NX PX lease` and `GET F`, back to back. If the first
+//! acquire needs no script: `SET H claim?token NX PX lease` and `GET F`, back to back. If the first
 //! wins and the second shows the same end, the lock is the claim's, by the next of the reserved
 //! tokens: no grant can come between the two, since H is held. Anything else goes the long way,
-//! with the same claim.
+//! with the same claim; the mark `?` tells the scripts that nobody but this client knows how the
+//! comparison ended.
 //!
 //! It holds for one connection only: after a failover F may be older than a grant that got lost
 //! with the old master. At most one acquire of a name is under way like this, so that tokens are
@@ -47,7 +48,7 @@ impl Last {
     /// A grant of one token in this connection, with more reserved.
     pub(crate) fn new(keys: Arc<Keys>, claim: ClaimId, token: FencingToken, epoch: u64) -> Self {
         let end = token.get() + u64::from(SPARE);
-        let holds = holds(claim, token);
+        let holds = format!("{claim}:{token}");
         Self { keys, claim, token, end, epoch, holds, shows: end.to_string() }
     }
 
@@ -55,7 +56,7 @@ impl Last {
     pub(crate) fn next(&self, claim: ClaimId) -> Option<Self> {
         let token = FencingToken::new(self.token.get() + 1).ok()?;
         let left = token.get() <= self.end;
-        left.then(|| Self { claim, token, holds: holds(claim, token), ..self.clone() })
+        left.then(|| Self { claim, token, holds: format!("{claim}?{token}"), ..self.clone() })
     }
 
     pub(crate) const fn token(&self) -> FencingToken {
@@ -97,11 +98,6 @@ impl Quiet {
     }
 }
 
-/// What H holds of a claim of one token, for which nobody waits.
-fn holds(claim: ClaimId, token: FencingToken) -> String {
-    format!("{claim}:{token}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,7 +121,7 @@ mod tests {
         assert!(quiet.take(&name("a"), 1).is_none(), "it is under way");
         let other = ClaimId::random();
         let next = taken.next(other).unwrap();
-        assert_eq!(next.holds(), format!("{other}:101"));
+        assert_eq!(next.holds(), format!("{other}?101"), "marked as not looked at by a script");
         assert_eq!(next.shows(), (100 + u64::from(SPARE)).to_string());
     }
 

@@ -14,6 +14,16 @@ pub(crate) struct Script {
     digest: String,
 }
 
+/// A claim, its lock, how it is to be held from now on, and for how long.
+pub(crate) type Kept<'a> = (ClaimId, &'a LockName, Mode, Duration);
+
+/// How a claim stands as far as its client knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    ToHold,
+    ToWait,
+}
+
 /// All scripts.
 #[derive(Debug)]
 pub(crate) struct Scripts {
@@ -49,12 +59,9 @@ impl Scripts {
         }
     }
 
-    /// KEEP for these claims, whose names are of one slot.
-    pub(crate) fn keep(
-        &self,
-        claims: &[(ClaimId, &LockName, Mode, Duration)],
-        retention: u64,
-    ) -> Call<'_> {
+    /// KEEP for these claims, whose names are of one slot, and which wait as far as this client
+    /// knows, or hold their locks.
+    pub(crate) fn keep(&self, claims: &[Kept<'_>], known: Known, retention: u64) -> Call<'_> {
         let mut call = self.keep.on(Keys::COUNT * claims.len());
         for (_, name, ..) in claims {
             call = call.keys(&Keys::of(name));
@@ -65,7 +72,8 @@ impl Scripts {
                 .arg(claim.to_string())
                 .arg(millis(*lease))
                 .arg(mode.weight())
-                .arg(mode.capacity());
+                .arg(mode.capacity())
+                .arg(u8::from(known == Known::ToWait));
         }
         call
     }
@@ -89,7 +97,7 @@ impl Script {
         // About what a verb on one name takes, so that it is allocated once.
         let mut command = Cmd::with_capacity(keys + 12, 64 * keys + 192);
         command.arg("EVALSHA").arg(&self.digest).arg(keys);
-        Call { script: self, command }
+        Call { script: self, grants: false, command }
     }
 }
 
@@ -100,6 +108,7 @@ impl Script {
 #[derive(Clone, Debug)]
 pub(crate) struct Call<'a> {
     script: &'a Script,
+    grants: bool,
     command: Cmd,
 }
 
@@ -116,6 +125,16 @@ impl Call<'_> {
     pub(crate) fn arg(mut self, argument: impl ToRedisArgs) -> Self {
         self.command.arg(argument);
         self
+    }
+
+    /// It may grant a lock, so it is not for a server that may have lost who holds it.
+    pub(crate) const fn granting(mut self) -> Self {
+        self.grants = true;
+        self
+    }
+
+    pub(crate) const fn grants(&self) -> bool {
+        self.grants
     }
 
     /// The call by digest.

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use dlock_core::{Certainty, Clock, Error, ErrorKind, Exclusion, Instant};
+use dlock_core::{Certainty, Clock, ConfigIssue, Error, Exclusion, Instant};
 use redis::{Pipeline, RedisError, Value};
 
 use crate::{
@@ -51,23 +51,37 @@ impl Session {
         self.run_through(call, &mut Trouble::new(self.patience)).await
     }
 
+    /// For [`found`](Self::found).
+    pub(crate) const fn trouble(&self) -> Trouble {
+        Trouble::new(self.patience)
+    }
+
+    /// Runs a script that gives a claim up; whether this sending found it.
+    pub(crate) async fn found(
+        &self,
+        call: &Call<'_>,
+        trouble: &mut Trouble,
+    ) -> Result<bool, Error> {
+        match self.run_through(call, trouble).await? {
+            Value::Int(1) => Ok(true),
+            Value::Int(0) => Ok(false),
+            other => Err(unreadable("a release", &other)),
+        }
+    }
+
     /// Runs a script that gives a claim up; whether the claim was there. An earlier sending whose
     /// answer got lost may have been the one that found it.
     pub(crate) async fn give_up(&self, call: &Call<'_>) -> Result<bool, Error> {
-        let mut trouble = Trouble::new(self.patience);
-        match self.run_through(call, &mut trouble).await? {
-            Value::Int(1) => Ok(true),
-            Value::Int(0) => Ok(trouble.unknown),
-            other => Err(unreadable("a release", &other)),
-        }
+        let mut trouble = self.trouble();
+        Ok(self.found(call, &mut trouble).await? || trouble.unknown())
     }
 
     async fn run_through(&self, call: &Call<'_>, trouble: &mut Trouble) -> Result<Value, Error> {
         let mut with_text = false;
         loop {
             let answer = match with_text {
-                false => self.link.send(call.by_digest()).await,
-                true => self.link.send(&call.by_text()).await,
+                false => self.link.send(call.by_digest(), call.grants()).await,
+                true => self.link.send(&call.by_text(), call.grants()).await,
             };
             match answer {
                 Ok(value) => return Ok(value),
@@ -82,10 +96,14 @@ impl Session {
 
     /// Sends commands back to back, all of which may be sent again. Errors stand among the
     /// answers.
-    pub(crate) async fn run_all(&self, commands: &Pipeline) -> Result<Vec<Value>, Error> {
+    pub(crate) async fn run_all(
+        &self,
+        commands: &Pipeline,
+        grants: bool,
+    ) -> Result<Vec<Value>, Error> {
         let mut trouble = Trouble::new(self.patience);
         loop {
-            match self.link.send_all(commands).await {
+            match self.link.send_all(commands, grants).await {
                 Ok(answers) => return Ok(answers),
                 Err(error) => trouble.over(error).await?,
             }
@@ -102,21 +120,19 @@ impl Session {
         }
     }
 
-    /// Refuses to grant while a server that may have lost everything has run for too short.
-    pub(crate) fn check_guard(&self) -> Result<(), Error> {
-        let left = self.link.guarded_for(self.guard);
-        if left.is_zero() {
+    /// Refuses leases that the restart guard can't outlast.
+    pub(crate) fn check_lease(&self, lease: Duration) -> Result<(), Error> {
+        if self.guard.is_zero() || lease <= self.guard {
             return Ok(());
         }
-        Err(Error::new(
-            ErrorKind::Unavailable,
+        Err(Error::config(
+            ConfigIssue::Lease,
             format!(
-                "the server started a short while ago and may have lost who holds what, so nothing \
-                 is granted for another {left:.0?}: wait, let it write everything down \
-                 (appendonly yes, appendfsync always), or set dlock.restart_guard=0s"
+                "a lease of {lease:?} is longer than dlock.restart_guard ({:?}): set that to the \
+                 longest lease in use, on every client",
+                self.guard
             ),
-        )
-        .with_certainty(Certainty::NotApplied))
+        ))
     }
 }
 
@@ -129,8 +145,13 @@ pub(crate) struct Trouble {
 }
 
 impl Trouble {
-    pub(crate) fn new(patience: Duration) -> Self {
+    pub(crate) const fn new(patience: Duration) -> Self {
         Self { began: None, patience, tries: 0, unknown: false }
+    }
+
+    /// Whether a sending may have had its effect although no answer came.
+    pub(crate) const fn unknown(&self) -> bool {
+        self.unknown
     }
 
     /// Waits before the next try.

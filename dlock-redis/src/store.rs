@@ -3,8 +3,8 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use dlock_core::{
-    AcquireRequest, Acquired, Claim, ClaimId, Clock, Error, Fairness, Fencing, Grant, Guarantees,
-    LockName, LockState, Mode, OrphanRelease, Permits, Queue, Released, Scope, WakeUp,
+    AcquireRequest, Acquired, Certainty, Claim, ClaimId, Clock, Error, Fairness, Fencing, Grant,
+    Guarantees, LockName, LockState, Mode, OrphanRelease, Permits, Queue, Released, Scope, WakeUp,
     machine::conflict,
 };
 use redis::{Cmd, Value};
@@ -17,8 +17,8 @@ use crate::{
     keys::{Bucket, Keys},
     quiet::{Last, Quiet, SPARE},
     reply::{self, Standing, millis, standing, standings, tries},
-    scripts::{Call, Scripts},
-    session::Session,
+    scripts::{Call, Kept, Known, Scripts},
+    session::{Session, Trouble},
 };
 
 /// One store, as one client sees it.
@@ -78,7 +78,7 @@ impl Store {
 
     /// Takes the lock or joins its queue.
     pub(crate) async fn acquire(&self, request: &AcquireRequest) -> Result<Acquired, Error> {
-        self.session.check_guard()?;
+        self.session.check_lease(request.lease)?;
         let epoch = self.session.link.epoch().filter(|_| self.can_be_quiet(request));
         let mut unsure = false;
         if let Some(epoch) = epoch {
@@ -89,15 +89,20 @@ impl Store {
             }
         }
         // Boxed, so that the quiet path does not carry its size around.
-        Box::pin(self.acquire_by_script(request, epoch, unsure)).await
+        let answer = Box::pin(self.acquire_by_script(request, epoch)).await;
+        // What the quiet path left has to be taken back then.
+        answer.map_err(|error| match unsure {
+            true => error.with_certainty(Certainty::Unknown),
+            false => error,
+        })
     }
 
     async fn acquire_by_script(
         &self,
         request: &AcquireRequest,
         epoch: Option<u64>,
-        unsure: bool,
     ) -> Result<Acquired, Error> {
+        let proven = self.quiet.held(&request.name, request.claim).is_some();
         let keys = Arc::new(Keys::of(&request.name));
         let waits = request.queue == Queue::Enqueue;
         let channel = match waits {
@@ -123,8 +128,9 @@ impl Store {
             .arg(channel.as_deref().unwrap_or_default())
             .arg(self.retention)
             .arg(spare)
-            .arg(u8::from(unsure))
-            .arg(0);
+            .arg(u8::from(proven))
+            .arg(0)
+            .granting();
         let answer = match &self.durable {
             None => self.session.run(&call).await.and_then(|value| standing(&value)),
             Some(durable) => durable.run(&call).await.and_then(|value| standing(&value)),
@@ -189,7 +195,7 @@ impl Store {
         let mut commands = redis::Pipeline::with_capacity(2);
         commands.add_command(set).add_command(get).ignore_errors();
         let sent = Clock::Boot.now();
-        let Ok(answers) = self.session.link.send_all(&commands).await else {
+        let Ok(answers) = self.session.link.send_all(&commands, true).await else {
             return Quickly::Unsure;
         };
         match answers.as_slice() {
@@ -211,34 +217,35 @@ impl Store {
 
     /// Waits for the grant of a claim that is in the queue.
     pub(crate) async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
-        loop {
-            let turn = self.inbox.listen(request).await?;
-            let late = Clock::Boot.now().since(turn.since) > request.lease / 2;
-            if let Some(durable) = &self.durable {
-                // What another client wrote is waited for by writing something behind it.
-                return durable.confirm(self, request).await.map(|turn| turn.grant(request));
-            }
-            if !late {
-                return Ok(turn.grant(request));
-            }
-            // It lay around while this process stood still: to see whether it is still true, and to
-            // start its lease anew, the server is asked again.
+        let mut turn = self.inbox.listen(request).await?;
+        if let Some(durable) = &self.durable {
+            // What another client wrote is waited for by writing something behind it.
+            turn = durable.confirm(self, request).await?;
+        } else if Clock::Boot.now().since(turn.since) > request.lease / 2 {
+            // It lay around while this process stood still, or can't be trusted: to see whether it
+            // is true, and to start its lease anew, the server is asked. Once: where every answer
+            // takes so long, the core has the last word.
+            turn = self.inbox.listen(request).await?;
         }
+        Ok(turn.grant(request))
     }
 
     /// Starts leases anew, and tells how each claim stands. The names are of one batch.
-    pub(crate) async fn keep<'a>(
+    pub(crate) async fn keep(
         &self,
-        claims: impl Iterator<Item = (ClaimId, &'a LockName, Mode, Duration)>,
+        claims: &[Kept<'_>],
+        known: Known,
     ) -> Result<Vec<Standing>, Error> {
-        self.session.check_guard()?;
-        let claims: Vec<_> = claims.collect();
-        let call = self.keep_call(&claims);
-        standings(&self.session.run(&call).await?)
+        standings(&self.session.run(&self.keep_call(claims, known)).await?)
     }
 
-    pub(crate) fn keep_call(&self, claims: &[(ClaimId, &LockName, Mode, Duration)]) -> Call<'_> {
-        self.scripts.keep(claims, self.retention)
+    pub(crate) fn keep_call(&self, claims: &[Kept<'_>], known: Known) -> Call<'_> {
+        let call = self.scripts.keep(claims, known, self.retention);
+        match known {
+            // After a restart, what is held is kept; nothing new is granted.
+            Known::ToHold => call,
+            Known::ToWait => call.granting(),
+        }
     }
 
     /// Starts the leases of exclusive holders anew; the places in the list of those that hold
@@ -261,17 +268,22 @@ impl Store {
 
     pub(crate) async fn release(&self, claim: &Claim) -> Result<Released, Error> {
         self.inbox.forget(claim.id);
+        let mut trouble = self.session.trouble();
         if let Some((keys, value)) = self.quiet.held(&claim.name, claim.id) {
             let call = self.scripts.delete.on(1).arg(keys.holder()).arg(value);
-            if self.session.give_up(&call).await? {
+            if self.session.found(&call, &mut trouble).await? {
                 return Ok(Released::Released);
             }
             // Somebody waits, or it was lost.
         }
-        Box::pin(self.release_by_script(claim)).await
+        Box::pin(self.release_by_script(claim, trouble)).await
     }
 
-    async fn release_by_script(&self, claim: &Claim) -> Result<Released, Error> {
+    async fn release_by_script(
+        &self,
+        claim: &Claim,
+        mut trouble: Trouble,
+    ) -> Result<Released, Error> {
         let call = self
             .scripts
             .release
@@ -280,7 +292,9 @@ impl Store {
             .arg(claim.id.to_string())
             .arg(claim.used)
             .arg(self.retention);
-        Ok(match self.session.give_up(&call).await? {
+        let found = self.session.found(&call, &mut trouble).await?;
+        // A sending whose answer got lost may have been the one that found it.
+        Ok(match found || trouble.unknown() {
             true => Released::Released,
             false => Released::AlreadyLost,
         })
@@ -304,7 +318,9 @@ impl Store {
         &self,
         requests: &[AcquireRequest],
     ) -> Result<Vec<Acquired>, Error> {
-        self.session.check_guard()?;
+        for request in requests {
+            self.session.check_lease(request.lease)?;
+        }
         let mut call = self.scripts.acquire_all.on(Keys::COUNT * requests.len());
         for request in requests {
             call = call.keys(&Keys::of(&request.name));
@@ -328,6 +344,7 @@ impl Store {
                 .arg(tries(request.queue))
                 .arg(channel.as_deref().unwrap_or_default());
         }
+        let call = call.granting();
         let sent = Clock::Boot.now();
         let answers = match self.session.run(&call).await.and_then(|value| standings(&value)) {
             Ok(answers) if answers.len() == requests.len() => answers,
@@ -336,7 +353,8 @@ impl Store {
                 for request in requests {
                     self.inbox.forget(request.claim);
                 }
-                return Err(error);
+                // A script that fails half-way has done the first half.
+                return Err(error.with_certainty(Certainty::Unknown));
             }
         };
         let settled: Result<Vec<_>, Error> = requests
@@ -345,7 +363,7 @@ impl Store {
             .map(|(request, answer)| self.settle(request, sent, answer))
             .collect();
         // After a conflict on one name the others are in their queues: the core gives them back.
-        settled.map_err(|error| error.with_certainty(dlock_core::Certainty::Unknown))
+        settled.map_err(|error| error.with_certainty(Certainty::Unknown))
     }
 
     /// The list in pieces that one command can carry.

@@ -166,8 +166,9 @@ impl<'a> Attempt<'a> {
                     return Ok(None);
                 }
                 Err(error) if error.kind() == ErrorKind::NotHeld => {
-                    // The place in the queue has run out while this process was stopped.
-                    self.stage = Stage::Clear;
+                    // The place in the queue has run out while this process was stopped. An older
+                    // answer may say so of a claim that has joined again since.
+                    self.withdraw();
                     if !self.alone {
                         return Err(error);
                     }

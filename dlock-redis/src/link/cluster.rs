@@ -9,13 +9,16 @@ mod map;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use dlock_core::{Error, current_runtime};
+use dlock_core::{Error, ErrorKind, current_runtime};
 use parking_lot::RwLock;
 use redis::{
-    Cmd, ErrorKind, Pipeline, ProtocolVersion, RedisError, RedisResult, ServerErrorKind, Value,
+    Cmd, Pipeline, ProtocolVersion, RedisError, RedisResult, ServerErrorKind, Value,
     aio::ConnectionLike, cluster::ClusterClientBuilder, cluster_async::ClusterConnection,
 };
-use tokio::{task::AbortHandle, time::timeout};
+use tokio::{
+    task::AbortHandle,
+    time::{sleep, timeout},
+};
 
 use self::ears::Ears;
 use super::{facts::Facts, open, receive, tls};
@@ -25,8 +28,8 @@ use crate::{config::RedisConfig, inbox::Inbox, keys::Bucket};
 const RETRIES: u32 = 8;
 /// How often a node is asked where the slots are.
 const WATCH: Duration = Duration::from_secs(1);
-/// The pause after a lost connection, which may be one of many.
-const PAUSE: Duration = Duration::from_millis(20);
+/// The shortest pause between two looks, whatever is lost.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// The connections to all masters.
 pub(crate) struct ClusterLink {
@@ -57,7 +60,10 @@ impl ClusterLink {
         facts.check(true, &store).map_err(|error| error.during("connect").with_store(&store))?;
         let redis = connect(config, &config.addresses).await.map_err(refused)?;
         let ears = Ears::new(config, inbox.filter(|_| facts.has_sharded_push()));
-        ears.look().await;
+        if !ears.look().await {
+            let lost = Error::new(ErrorKind::Unavailable, "no node says where the slots are");
+            return Err(lost.during("connect").with_store(&store));
+        }
         // The node that answered may be a replica itself, and know of none.
         facts.replicas = u32::try_from(ears.replicas()).unwrap_or(0).max(facts.replicas);
         let (config, facts, redis) = (config.clone(), Arc::new(facts), RwLock::new(redis));
@@ -99,9 +105,10 @@ impl ClusterLink {
 async fn watch(shared: &Shared) {
     let mut masters = shared.ears.masters();
     loop {
-        if timeout(WATCH, shared.ears.until_lost()).await.is_ok() {
-            tokio::time::sleep(PAUSE).await;
-        }
+        let pause = sleep(PAUSE.mul_f64(rand::random_range(0.8..1.2)));
+        // It makes no difference whether something was lost.
+        let _ = timeout(WATCH, shared.ears.until_lost()).await;
+        pause.await;
         shared.ears.look().await;
         let now = shared.ears.masters();
         if now == masters {
@@ -138,10 +145,10 @@ async fn connect<'a>(
 /// The error for a slot that still has no settled place after all retries.
 fn unsettled(error: RedisError) -> RedisError {
     match error.kind() {
-        ErrorKind::Server(
+        redis::ErrorKind::Server(
             ServerErrorKind::Moved | ServerErrorKind::Ask | ServerErrorKind::TryAgain,
         ) => RedisError::from((
-            ErrorKind::Server(ServerErrorKind::ClusterDown),
+            redis::ErrorKind::Server(ServerErrorKind::ClusterDown),
             "the slot has no place",
             error.to_string(),
         )),

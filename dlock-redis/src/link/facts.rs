@@ -113,6 +113,18 @@ impl Facts {
         }
     }
 
+    /// A restart guard needs to know when the server started.
+    pub(crate) fn check_guard(&self, guard: Duration) -> Result<(), Error> {
+        if guard.is_zero() || self.started.is_some() {
+            return Ok(());
+        }
+        Err(Error::config(
+            ConfigIssue::Access,
+            "dlock.restart_guard needs to know when the server started, and this user may not ask: \
+             allow +info, or set dlock.restart_guard=0s",
+        ))
+    }
+
     fn warn(&self, store: &str) {
         if let Some(policy) = &self.eviction
             && policy != "noeviction"

@@ -14,9 +14,9 @@ mod open;
 mod sentinel;
 mod tls;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use dlock_core::{Clock, Error, Instant};
+use dlock_core::{Error, Instant};
 use redis::{Cmd, Pipeline, PushInfo, PushKind, RedisResult, Value};
 
 use self::{cluster::ClusterLink, facts::Facts, node::NodeLink};
@@ -48,19 +48,24 @@ impl Link {
         }
     }
 
-    /// Sends a command to the server of its keys.
-    pub(crate) async fn send(&self, command: &Cmd) -> RedisResult<Value> {
+    /// Sends a command to the server of its keys. One that may grant a lock is refused while the
+    /// server may have lost who holds it.
+    pub(crate) async fn send(&self, command: &Cmd, grants: bool) -> RedisResult<Value> {
         match self {
-            Self::Node(link) => link.send(command).await,
+            Self::Node(link) => link.send(command, grants).await,
             // Boxed: its size would be that of every send.
             Self::Cluster(link) => Box::pin(link.send(command)).await,
         }
     }
 
     /// Sends commands back to back, the first of which has a key; errors stand among the answers.
-    pub(crate) async fn send_all(&self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
+    pub(crate) async fn send_all(
+        &self,
+        commands: &Pipeline,
+        grants: bool,
+    ) -> RedisResult<Vec<Value>> {
         match self {
-            Self::Node(link) => link.send_all(commands).await,
+            Self::Node(link) => link.send_all(commands, grants).await,
             Self::Cluster(link) => Box::pin(link.send_all(commands)).await,
         }
     }
@@ -97,14 +102,6 @@ impl Link {
             Self::Node(link) => link.facts(),
             Self::Cluster(link) => link.facts(),
         }
-    }
-
-    /// How long nothing may be granted yet, because the server started a short while ago.
-    pub(crate) fn guarded_for(&self, guard: Duration) -> Duration {
-        if guard.is_zero() {
-            return Duration::ZERO;
-        }
-        self.facts().guarded_until(guard).since(Clock::Boot.now())
     }
 }
 

@@ -14,14 +14,14 @@ use std::{
     },
 };
 
-use dlock_core::{Error, ErrorKind, current_runtime};
+use dlock_core::{Clock, Error, ErrorKind, current_runtime};
 use redis::{Cmd, Pipeline, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use tokio::{sync::watch, task::AbortHandle};
 
 use super::{facts::Facts, open, receive, sentinel::Sentinels};
 use crate::{
     config::{RedisConfig, Topology},
-    error::{Cure, cure},
+    error::{Cure, cure, guarded, not_connected},
     inbox::Inbox,
 };
 
@@ -102,16 +102,22 @@ impl NodeLink {
         (Self { shared, upkeep }, started.and(first))
     }
 
-    pub(super) async fn send(&self, command: &Cmd) -> RedisResult<Value> {
+    pub(super) async fn send(&self, command: &Cmd, grants: bool) -> RedisResult<Value> {
         let connection = self.shared.connection().await?;
+        self.shared.check_guard(&connection, grants)?;
         let answer = connection.redis.clone().send_packed_command(command).await;
         let answer = answer.and_then(Value::extract_error);
         self.shared.seen(&connection, answer.as_ref().err());
         answer
     }
 
-    pub(super) async fn send_all(&self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
+    pub(super) async fn send_all(
+        &self,
+        commands: &Pipeline,
+        grants: bool,
+    ) -> RedisResult<Vec<Value>> {
         let connection = self.shared.connection().await?;
+        self.shared.check_guard(&connection, grants)?;
         let mut redis = connection.redis.clone();
         let answers = redis.send_packed_commands(commands, 0, commands.len()).await;
         match &answers {
@@ -153,11 +159,19 @@ impl Shared {
         let _ = tokio::time::timeout(self.config.response_timeout, open).await;
         match &*self.door.borrow() {
             Door::Open(connection) => Ok(Arc::clone(connection)),
-            Door::Shut(why) => Err(RedisError::from(std::io::Error::new(
-                std::io::ErrorKind::NotConnected,
-                why.to_string(),
-            ))),
+            Door::Shut(why) => Err(not_connected(why)),
         }
+    }
+
+    /// Refuses to grant while the server behind this very connection, which may have lost
+    /// everything, has run for too short.
+    fn check_guard(&self, connection: &Connection, grants: bool) -> RedisResult<()> {
+        let guard = self.config.restart_guard.unwrap_or_default();
+        if !grants || guard.is_zero() {
+            return Ok(());
+        }
+        let left = connection.facts.guarded_until(guard).since(Clock::Boot.now());
+        if left.is_zero() { Ok(()) } else { Err(guarded(left)) }
     }
 
     /// Looks at how a command went.

@@ -21,6 +21,7 @@ use crate::{config::RedisConfig, poll::Pace};
 pub(crate) struct Quorum {
     store: Arc<str>,
     voters: Arc<Voters>,
+    guarded: bool,
 }
 
 impl Quorum {
@@ -47,7 +48,11 @@ impl Quorum {
             };
             return Err(error.during("connect").with_store(&store));
         }
-        Ok(Arc::new(Self { store, voters: Arc::new(Voters::new(members)) }))
+        Ok(Arc::new(Self {
+            store,
+            voters: Arc::new(Voters::new(members)),
+            guarded: !guard.is_zero(),
+        }))
     }
 
     fn named(store: &str, error: Error, verb: &'static str, name: &LockName) -> Error {
@@ -75,8 +80,10 @@ impl Backend for Quorum {
     }
 
     fn guarantees(&self) -> Guarantees {
+        // Without the guard, a master that comes back empty votes twice.
+        let safe = self.guarded || self.voters.members.iter().all(|member| member.is_durable());
         Guarantees::WEAKEST
-            .with_exclusion(Exclusion::Failover)
+            .with_exclusion(if safe { Exclusion::Failover } else { Exclusion::Nothing })
             .with_fencing(Fencing::Clock)
             .with_scope(Scope::Network)
     }
@@ -117,28 +124,9 @@ impl Backend for Quorum {
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let mut answers = Vec::with_capacity(renewals.len());
         for batch in renewals.chunks(BATCH) {
-            let claims: Vec<(ClaimId, &LockName, Mode, Duration)> = batch
-                .iter()
-                .map(|r| (self.voters.id(r.claim.id), &r.claim.name, r.mode, r.lease))
-                .collect();
-            let asked = self.voters.members.iter().map(|member| member.keep(&claims));
-            let said = join_all(asked).await;
-            for at in 0..batch.len() {
-                let mut tally = Tally::default();
-                for answer in &said {
-                    tally.count(answer.as_ref().ok().and_then(|kept| kept.get(at).copied()));
-                }
-                answers.push(match tally.verdict(self.voters.count()) {
-                    Verdict::Yes => Renewed::Kept,
-                    Verdict::No => Renewed::Lost,
-                    Verdict::Unknown | Verdict::Open => {
-                        let failed = said.iter().find_map(|answer| answer.as_ref().err());
-                        let quiet = Error::new(ErrorKind::Unavailable, "masters do not answer");
-                        let error = no_majority(failed.unwrap_or(&quiet), tally, said.len());
-                        return Err(error.during("renew").with_store(&self.store));
-                    }
-                });
-            }
+            let renewed = self.voters.renew(batch).await;
+            let renewed = renewed.map_err(|e| e.during("renew").with_store(&self.store))?;
+            answers.extend(renewed);
         }
         Ok(answers)
     }

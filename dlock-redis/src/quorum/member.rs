@@ -1,9 +1,9 @@
 //! One master of a quorum.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc};
 
 use dlock_core::{
-    AcquireRequest, ClaimId, Clock, Error, ErrorKind, FencingToken, LockName, LockState, Mode,
+    AcquireRequest, ClaimId, Clock, Error, ErrorKind, FencingToken, LockName, LockState,
 };
 use parking_lot::Mutex;
 use redis::Value;
@@ -15,7 +15,7 @@ use crate::{
     keys::Keys,
     link::{Link, node::NodeLink},
     reply::{self, Standing, millis, standing, standings},
-    scripts::{Call, Scripts},
+    scripts::{Call, Kept, Known, Scripts},
     session::Session,
 };
 
@@ -80,7 +80,7 @@ impl Member {
         claim: ClaimId,
         proposal: u64,
     ) -> Result<Standing, Error> {
-        self.session.check_guard()?;
+        self.session.check_lease(request.lease)?;
         let call = self
             .scripts
             .acquire
@@ -96,7 +96,8 @@ impl Member {
             .arg(self.retention)
             .arg(0)
             .arg(0)
-            .arg(proposal);
+            .arg(proposal)
+            .granting();
         standing(&self.run(&call).await?)
     }
 
@@ -120,13 +121,15 @@ impl Member {
     }
 
     /// Starts leases anew; whether each claim holds the lock here.
-    pub(super) async fn keep(
-        &self,
-        claims: &[(ClaimId, &LockName, Mode, Duration)],
-    ) -> Result<Vec<bool>, Error> {
-        let call = self.scripts.keep(claims, self.retention);
+    pub(super) async fn keep(&self, claims: &[Kept<'_>]) -> Result<Vec<bool>, Error> {
+        let call = self.scripts.keep(claims, Known::ToHold, self.retention);
         let answers = standings(&self.run(&call).await?)?;
         Ok(answers.into_iter().map(Standing::is_there).collect())
+    }
+
+    /// Whether it writes everything down before it answers, as far as that is known.
+    pub(super) fn is_durable(&self) -> bool {
+        self.session.link.facts().durable
     }
 
     /// Gives a claim up; whether it was there.

@@ -3,8 +3,8 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use dlock_core::{
-    AcquireRequest, ClaimId, Clock, Error, ErrorKind, FencingToken, Grant, LockName,
-    machine::conflict,
+    AcquireRequest, ClaimId, Clock, Error, ErrorKind, FencingToken, Grant, LockName, Renewal,
+    Renewed, machine::conflict,
 };
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use parking_lot::Mutex;
@@ -159,9 +159,9 @@ impl Voters {
         Some(largest)
     }
 
-    /// Takes back what an attempt got. Waits for a majority of the masters, and for the others in
-    /// the background; if the claim is to be used again and one has not confirmed, it gets another
-    /// id, so that a release on its way can't meet it.
+    /// Takes back what an attempt got: waits a little for the masters, and sees to the slow ones in
+    /// the background. If the claim is to be used again, it gets another id, which no copy of these
+    /// releases can meet.
     async fn give_back(
         self: &Arc<Self>,
         request: &AcquireRequest,
@@ -172,28 +172,14 @@ impl Voters {
         let (name, mut releasing) = (&request.name, FuturesUnordered::new());
         for (member, _) in self.members.iter().zip(open).filter(|(_, open)| **open) {
             let (member, name) = (Arc::clone(member), name.clone());
-            releasing.push(async move { member.release(&name, claim, 0).await.is_ok() });
+            releasing.push(async move { member.release(&name, claim, 0).await });
         }
-        let patience = tokio::time::sleep((request.lease / 8).min(STRAGGLERS));
-        tokio::pin!(patience);
-        let mut sure = true;
-        loop {
-            tokio::select! {
-                confirmed = releasing.next() => match confirmed {
-                    Some(confirmed) => sure &= confirmed,
-                    None => break,
-                },
-                () = &mut patience => {
-                    sure = false;
-                    break;
-                }
-            }
-        }
-        if !releasing.is_empty() {
-            self.background(async move { while releasing.next().await.is_some() {} });
-        }
-        if !sure && again {
+        if again {
             self.ids.lock().insert(request.claim, ClaimId::random());
+        }
+        let all = async { while releasing.next().await.is_some() {} };
+        if tokio::time::timeout((request.lease / 8).min(STRAGGLERS), all).await.is_err() {
+            self.background(async move { while releasing.next().await.is_some() {} });
         }
     }
 
@@ -213,6 +199,55 @@ impl Voters {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(work);
         }
+    }
+
+    /// Starts leases anew everywhere; how each stands once a majority has said so. A master that
+    /// does not answer is not waited for, or its silence would cost every short lease.
+    pub(super) async fn renew(
+        self: &Arc<Self>,
+        renewals: &[Renewal],
+    ) -> Result<Vec<Renewed>, Error> {
+        let claims: Arc<[_]> = renewals
+            .iter()
+            .map(|r| (self.id(r.claim.id), r.claim.name.clone(), r.mode, r.lease))
+            .collect();
+        let mut asking: FuturesUnordered<_> = self
+            .members
+            .iter()
+            .map(|member| {
+                let (member, claims) = (Arc::clone(member), Arc::clone(&claims));
+                async move {
+                    let claims: Vec<_> = claims
+                        .iter()
+                        .map(|(id, name, mode, lease)| (*id, name, *mode, *lease))
+                        .collect();
+                    member.keep(&claims).await
+                }
+            })
+            .collect();
+        let mut tallies = vec![Tally::default(); renewals.len()];
+        let mut failed = None;
+        let of = self.count();
+        while tallies.iter().any(|tally| tally.verdict(of) == Verdict::Open)
+            && let Some(said) = asking.next().await
+        {
+            for (at, tally) in tallies.iter_mut().enumerate() {
+                tally.count(said.as_ref().ok().and_then(|kept| kept.get(at).copied()));
+            }
+            failed = said.err().or(failed);
+        }
+        if !asking.is_empty() {
+            self.background(async move { while asking.next().await.is_some() {} });
+        }
+        let renewed = |tally: &Tally| match tally.verdict(of) {
+            Verdict::Yes => Ok(Renewed::Kept),
+            Verdict::No => Ok(Renewed::Lost),
+            Verdict::Unknown | Verdict::Open => {
+                let quiet = Error::new(ErrorKind::Unavailable, "masters do not answer");
+                Err(no_majority(failed.as_ref().unwrap_or(&quiet), *tally, of))
+            }
+        };
+        tallies.iter().map(renewed).collect()
     }
 
     /// Releases a claim everywhere. Once a majority has, the others get a little time, so that a

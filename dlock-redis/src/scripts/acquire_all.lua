@@ -10,10 +10,12 @@ local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]
 local clock=us
 --%lock
-local answers={}
+-- All are read before the first is written.
+local states,answers={},{}
+for i=0,#KEYS/5-1 do states[i]=open(5*i+1) end
 for i=0,#KEYS/5-1 do
   local a=2+7*i
-  answers[i+1]=acquire(5*i+1,ARGV[a],ARGV[a+1]+0,ARGV[a+2]+0,ARGV[a+3]+0,ARGV[a+4]+0,
+  answers[i+1]=acquire(states[i],ARGV[a],ARGV[a+1]+0,ARGV[a+2]+0,ARGV[a+3]+0,ARGV[a+4]+0,
     ARGV[a+5]=='1',ARGV[a+6])
 end
 return answers

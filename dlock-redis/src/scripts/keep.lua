@@ -3,9 +3,10 @@
 --
 -- KEYS   H F Q W R of each claim's name
 -- ARGV   1 retention of F, ms
---        then for each claim: claim, lease (ms), weight, capacity
+--        then for each claim: claim, lease (ms), weight, capacity, 1 if it waits as far as its
+--        client knows
 -- RETURN for each claim {1, token} held; {2, place, ms to the next lease that ends, us} waiting;
---        {0} gone
+--        {0} gone, or a key of its name is not of dlock
 local ret=ARGV[1]+0
 local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]
@@ -15,7 +16,7 @@ local function weaken(s,id,weight,cap,lease)
   if s.owner==id then
     if weight>=WHOLE then return end
     call('DEL',s.H)
-    s.owner,s.quiet=nil,nil
+    s.owner,s.mark=nil,nil
     call('ZADD',s.R,us+lease*1000,id)
     s.used,s.cap=weight,cap
   else
@@ -28,25 +29,30 @@ local function weaken(s,id,weight,cap,lease)
   -- Whoever looks at F must see that there are shared holders.
   s.dirty,s.flag,s.fresh=true,true,true
 end
-local answers={}
-for i=0,#KEYS/5-1 do
-  local a=2+4*i
-  local id,lease,weight,cap=ARGV[a],ARGV[a+1]+0,ARGV[a+2]+0,ARGV[a+3]+0
-  local s=open(5*i+1)
+local function keep(k,id,lease,weight,cap,waits)
+  local s=open(k)
+  if waits then disown(s,id) end
   local token=hold(s,id,lease)
-  local waits
+  local queued
   if token then
     s.kept=token
     if lease>s.need then s.need=lease end
     weaken(s,id,weight,cap,lease)
     promote(s)
   else
-    waits=stay(s,id,lease,true)
+    queued=stay(s,id,lease,true)
     token=promote(s,id)
   end
   close(s)
-  if token then answers[i+1]={1,token}
-  elseif waits then answers[i+1]=standing(s,id)
-  else answers[i+1]={0} end
+  if token then return {1,token} end
+  if queued then return standing(s,id) end
+  return {0}
+end
+local answers={}
+for i=0,#KEYS/5-1 do
+  local a=2+5*i
+  -- Something foreign in one place is not the others' loss.
+  local done,answer=pcall(keep,5*i+1,ARGV[a],ARGV[a+1]+0,ARGV[a+2]+0,ARGV[a+3]+0,ARGV[a+4]=='1')
+  answers[i+1]=done and answer or {0}
 end
 return answers

@@ -22,9 +22,9 @@ local function open(k,o)
   s.was=f
   if o==nil then o=call('GET',s.H) end
   if o then
-    local owner,token=string.match(o,'^(%x+)[:!](%d+)$')
+    local owner,mark,token=string.match(o,'^(%x+)([:!+?&])(%d+)$')
     if not owner then error('DLOCK the key '..s.H..' is not of dlock',0) end
-    s.owner,s.token,s.quiet=owner,token+0,string.byte(o,33)==58
+    s.owner,s.mark,s.token=owner,mark,token+0
   end
   local shared=s.flag and call('HGET',s.W,'#')
   if shared then
@@ -41,14 +41,21 @@ local function open(k,o)
   return s
 end
 
--- Gives the lock to a claim. H is marked with ! where its release has more to do than to delete it.
-local function grant(s,id,weight,cap,block,lease,mark)
+-- The next token.
+local function next_token(s)
   local token=s.t+1
   if clock>token then token=clock end
+  return token
+end
+
+-- Gives the lock to a claim. Others may wait behind it, unless it is alone.
+local function grant(s,id,weight,cap,block,lease,alone)
+  local token=next_token(s)
   s.t=token+block-1
   if weight==WHOLE then
+    local mark=block>1 and '+' or alone and ':' or '!'
     call('SET',s.H,id..mark..num(token),'PX',lease)
-    s.owner,s.token,s.quiet=id,token,mark==':'
+    s.owner,s.token,s.mark=id,token,mark
   else
     call('ZADD',s.R,us+lease*1000,id)
     call('HSET',s.W,id,string.format('%d:%d:%d:%d:%.0f:',weight,cap,block,lease,token))
@@ -60,56 +67,59 @@ local function grant(s,id,weight,cap,block,lease,mark)
 end
 
 local function fits(s,weight,cap)
-  if s.owner then return false end
-  return s.used+weight<=cap
+  return not s.owner and s.used+weight<=cap
+end
+
+-- Tells a client that its claim is granted; false when nobody hears it. A client that may not be
+-- told finds out by asking.
+local function tell(s,wid,inbox)
+  local say=string.find(inbox,'{',1,true) and 'SPUBLISH' or 'PUBLISH'
+  return redis.pcall(say,inbox,wid..' '..num(next_token(s))..' '..num(us))~=0
 end
 
 -- Grants the longest prefix of the queue that fits, and tells the granted. The dead leave the
 -- queue; who can't be reached right now keeps its place and is passed over. The token of `me`, if
 -- it is among them; nobody publishes to the caller.
 local function promote(s,me)
-  local mine,back
-  s.blocked,s.waiting=false,false
-  if not s.flag then return nil end
-  while not (back and #back>=256) do
+  local mine
+  local at,deaf=0,{}
+  s.blocked=false
+  while s.flag do
     if s.owner then
       s.blocked=call('EXISTS',s.Q)==1
       break
     end
-    local e=call('ZPOPMIN',s.Q)
+    local e=call('ZRANGE',s.Q,at,at,'WITHSCORES')
     local wid=e[1]
     if not wid then break end
     local weight,cap,block,lease,deadline,inbox=string.match(call('HGET',s.W,wid) or '',WAITS)
     if not weight or deadline+0<=us then
+      call('ZREM',s.Q,wid)
       call('HDEL',s.W,wid)
     else
       weight,cap,block,lease=weight+0,cap+0,block+0,lease+0
       s.queue_cap=cap
       if not fits(s,weight,cap) then
-        back=back or {}
-        back[#back+1]=e[2] back[#back+1]=wid
         s.blocked=true
         break
       end
-      local token=s.t+1
-      if clock>token then token=clock end
-      local reached=1
-      if wid~=me and inbox~='' then
-        local say=string.find(inbox,'{',1,true) and 'SPUBLISH' or 'PUBLISH'
-        reached=call(say,inbox,string.format('%s %.0f %.0f',wid,token,us))
-      end
-      if reached==0 then
-        back=back or {}
-        back[#back+1]=e[2] back[#back+1]=wid
+      if deaf[inbox] and wid~=me then
+        at=at+1
       else
-        call('HDEL',s.W,wid)
-        grant(s,wid,weight,cap,block,lease,'!')
-        if wid==me then mine=token end
+        -- A write that no lack of memory forbids, so that none behind the message can fail.
+        call('ZREM',s.Q,wid)
+        if wid~=me and inbox~='' and not tell(s,wid,inbox) then
+          call('ZADD',s.Q,e[2],wid)
+          deaf[inbox],s.fresh,at=true,true,at+1
+        else
+          call('HDEL',s.W,wid)
+          local token=grant(s,wid,weight,cap,block,lease,false)
+          if wid==me then mine=token end
+        end
       end
     end
   end
-  if back then call('ZADD',s.Q,unpack(back)) end
-  s.waiting=s.blocked or back~=nil
+  s.waiting=s.blocked or at>0
   return mine
 end
 
@@ -158,10 +168,20 @@ local function hold(s,id,lease)
     return s.token
   end
   if s.used==0 or not call('ZSCORE',s.R,id) then return nil end
+  -- What holds or waits lives on without memory too: after this no write is refused.
+  call('ZREM',s.Q,'')
   call('ZADD',s.R,us+lease*1000,id)
   if lease>s.need then s.need=lease end
   local token=string.match(call('HGET',s.W,id),'^%d+:%d+:%d+:%d+:(%d+):')
   return token+0
+end
+
+-- A SET without a script has taken H for this claim, and nobody has looked at F: it is not granted.
+local function disown(s,id)
+  if s.owner==id and (s.mark=='?' or s.mark=='&') then
+    call('DEL',s.H)
+    s.owner,s.mark=nil,nil
+  end
 end
 
 -- Starts the lease of a waiting claim anew; nil when it does not wait, false when it is dead.
@@ -169,6 +189,7 @@ local function stay(s,id,lease,sooner)
   if not s.flag or not call('ZSCORE',s.Q,id) then return nil end
   local weight,cap,block,kept,deadline,inbox=string.match(call('HGET',s.W,id) or '',WAITS)
   if not weight or deadline+0<=us then return false end
+  call('ZREM',s.Q,'')
   local later=us+lease*1000
   if not sooner and later<deadline+0 then later=deadline+0 end
   call('HSET',s.W,id,weight..':'..cap..':'..block..':'..kept..':'..num(later)..':'..inbox)
@@ -184,12 +205,8 @@ local function leave(s,id)
   return deadline~=nil and deadline+0>us
 end
 
-local function acquire(k,id,lease,weight,cap,block,try,inbox,unsure)
-  local s=open(k)
-  if s.owner==id and unsure then
-    call('DEL',s.H)
-    s.owner,s.quiet=nil,nil
-  end
+local function acquire(s,id,lease,weight,cap,block,try,inbox,proven)
+  if not proven then disown(s,id) end
   local token=hold(s,id,lease)
   if token then
     promote(s)
@@ -213,7 +230,7 @@ local function acquire(k,id,lease,weight,cap,block,try,inbox,unsure)
     if other and other~=cap then
       answer={4,other}
     elseif not s.blocked and fits(s,weight,cap) then
-      token=grant(s,id,weight,cap,block,lease,(block==1 and not s.waiting) and ':' or '!')
+      token=grant(s,id,weight,cap,block,lease,not s.waiting)
       answer={1,token}
     elseif try then
       answer={3}
@@ -223,7 +240,9 @@ local function acquire(k,id,lease,weight,cap,block,try,inbox,unsure)
       call('ZADD',s.Q,last+1,id)
       local w=string.format('%d:%d:%d:%d:%.0f:%s',weight,cap,block,lease,us+lease*1000,inbox)
       call('HSET',s.W,id,w)
-      if s.quiet then call('SETRANGE',s.H,32,'!') end
+      -- From now on the holder's release has to look at the queue.
+      if s.mark==':' then call('SETRANGE',s.H,32,'!') end
+      if s.mark=='?' then call('SETRANGE',s.H,32,'&') end
       if lease>s.need then s.need=lease end
       s.waiting=true
     end

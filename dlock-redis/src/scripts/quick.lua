@@ -10,7 +10,7 @@
 --        7 channel of the claim's client; empty: the client asks by itself
 --        8 retention of F, ms
 --        9 how many tokens more to reserve for the client's next acquires, when that costs nothing
---       10 1: a plain SET of the same claim may have taken H without a look at F
+--       10 1: the client knows that the claim holds the lock by a quiet acquire
 --       11 proposed token of a quorum; 0: the server's clock
 -- RETURN an integer: granted with this token, and so many more are reserved;
 --        {1, token} granted; {2, place in the queue, ms to the next lease that ends, us of the
@@ -19,9 +19,9 @@ local id,block,ret=ARGV[1],ARGV[5]+0,ARGV[8]+0
 local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]
 local clock=ARGV[11]=='0' and us or ARGV[11]+0
-if ARGV[3]=='1073741824' and ARGV[10]=='0' then
+if ARGV[3]=='1073741824' then
   local H,F=KEYS[1],KEYS[2]
-  local mark=block==1 and ':' or '!'
+  local mark=block==1 and ':' or '+'
   if redis.call('SET',H,id..mark..string.format('%.0f',clock),'NX','PX',ARGV[2]) then
     local f=redis.pcall('SET',F,string.format('%.0f',clock+block+ARGV[9]-1),'PX',ret,'GET')
     if not f then return clock end

@@ -10,12 +10,17 @@ local clock=us
 --%lock
 local s=open(1)
 if s.owner==id then
-  local left=call('PTTL',s.H)
-  call('SET',s.H,id..'!'..num(token),'PX',left)
+  -- Never lower: an answer that is late may ask for less than was agreed on meanwhile.
+  if token>s.token then
+    call('SET',s.H,id..s.mark..num(token),'PX',call('PTTL',s.H))
+  end
 elseif s.used>0 and call('ZSCORE',s.R,id) then
-  local w=call('HGET',s.W,id)
-  local weight,cap,_,lease=string.match(w,WAITS)
-  call('HSET',s.W,id,weight..':'..cap..':'..num(block)..':'..lease..':'..num(token)..':')
+  local weight,cap,had,lease,own=string.match(call('HGET',s.W,id),WAITS)
+  -- Another reader was granted here since, and may have this very token.
+  if token>own+0 and s.t>own+had-1 then return 0 end
+  if token>own+0 then
+    call('HSET',s.W,id,weight..':'..cap..':'..num(block)..':'..lease..':'..num(token)..':')
+  end
 else
   return 0
 end

@@ -7,7 +7,7 @@
 -- RETURN 1: it was there; 0: it was not
 local id=ARGV[1]
 local o=redis.call('GET',KEYS[1])
-if o and ARGV[2]~='0' and string.sub(o,1,33)==id..':' then
+if o and ARGV[2]~='0' and string.find(o,'^'..id..'[:?]') then
   redis.call('DEL',KEYS[1])
   return 1
 end
@@ -19,10 +19,11 @@ local clock=us
 local s=open(1,o)
 local there=false
 if s.owner==id then
-  -- While it held the lock alone, all tokens from its first on were its own: those that nobody
-  -- saw can be given out again.
+  -- While it held the lock alone, all tokens from its first on were its own: those of its block
+  -- that nobody saw can be given out again. The tokens in reserve behind a single one can not,
+  -- or F would show the end of that reserve once more when others have held the lock.
   local last=s.token+ARGV[2]-1
-  if ARGV[2]~='0' and s.t>last then s.t=last end
+  if s.mark=='+' and ARGV[2]~='0' and s.t>last then s.t=last end
   s.owner=nil
   there=true
   promote(s)

@@ -5,8 +5,9 @@
 -- RETURN the indices, from 1, of those that hold nothing exclusively
 local gone={}
 for i=1,#KEYS do
-  local o=redis.call('GET',KEYS[i])
-  if o and string.sub(o,1,32)==ARGV[2*i-1] then
+  -- Something foreign in one place is not the others' loss.
+  local o=redis.pcall('GET',KEYS[i])
+  if type(o)=='string' and string.sub(o,1,32)==ARGV[2*i-1] then
     redis.call('PEXPIRE',KEYS[i],ARGV[2*i])
   else
     gone[#gone+1]=i

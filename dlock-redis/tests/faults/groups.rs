@@ -99,7 +99,7 @@ pub(crate) async fn slots_move() -> Verdict {
 pub(crate) async fn two_of_five_are_away() -> Verdict {
     let masters = RedisMasters::start(5, &Options::new()).await?;
     let load = Load::new("quorum");
-    let guard = format!("dlock.restart_guard={}ms", load.longest_lease().as_millis() + 1);
+    let guard = format!("dlock.restart_guard={}ms", load.longest_lease().as_millis());
     let load = load.start(&with_options(&masters.url(), &guard)).await?;
     let mut storm = Storm::begin("quorum");
     while storm.next(400).await {

@@ -7,53 +7,81 @@ use dlock_testkit::{Stop, Verdict, servers::redis::RedisServer};
 use tokio::time::sleep;
 
 /// A backstop on a busy machine.
-const BOUND: Duration = Duration::from_secs(10);
+const BOUND: Duration = Duration::from_secs(15);
 
-/// Waits until no claim is alive on any of these servers. What keeps the last token, and what is
-/// dead and waits to be swept, may stay for its retention.
+/// Waits until no claim is alive on any of these servers, and then until no key is left: the last
+/// token, and what is dead and waits to be swept, stay for the retention, which is short here.
 pub(crate) async fn nothing(servers: &[&RedisServer]) -> Verdict {
     let end = Clock::Boot.now().saturating_add(BOUND);
-    loop {
-        let mut left = Vec::new();
-        for server in servers {
-            left.extend(alive(server).await?);
+    for look in [alive, all] {
+        loop {
+            let mut left = Vec::new();
+            for server in servers {
+                left.extend(look(&Look::at(server).await?));
+            }
+            if left.is_empty() {
+                break;
+            }
+            if Clock::Boot.now() >= end {
+                return Err(Stop::failed(format!("this is left: {left:?}")));
+            }
+            sleep(Duration::from_millis(50)).await;
         }
-        if left.is_empty() {
-            return Ok(());
+    }
+    Ok(())
+}
+
+/// What is on a server.
+struct Look {
+    /// The server's clock, in microseconds.
+    now: u64,
+    /// Each key, the letter that tells what it holds, and that.
+    keys: Vec<(String, String, Vec<String>)>,
+}
+
+impl Look {
+    async fn at(server: &RedisServer) -> Result<Self, Stop> {
+        let time = server.command(&["TIME"]).await?.texts()?;
+        let now = time[0].parse::<u64>()? * 1_000_000 + time[1].parse::<u64>()?;
+        let mut keys = Vec::new();
+        for key in server.keys("dlock:{*").await? {
+            let kind = key.split_once('}').map_or("", |(_, rest)| rest);
+            let kind = kind.split_once(':').map_or("", |(kind, _)| kind).to_owned();
+            let holds = match kind.as_str() {
+                "r" => server.command(&["ZRANGE", &key, "0", "-1", "WITHSCORES"]).await?,
+                "w" => server.command(&["HGETALL", &key]).await?,
+                _ => server.command(&["GET", &key]).await?,
+            };
+            // A replica of a cluster's node sends elsewhere, and a key may just have gone.
+            let holds = holds.texts().unwrap_or_default();
+            keys.push((key, kind, holds));
         }
-        if Clock::Boot.now() >= end {
-            return Err(Stop::failed(format!("this is left: {left:?}")));
-        }
-        sleep(Duration::from_millis(20)).await;
+        Ok(Self { now, keys })
     }
 }
 
-/// The claims on this server whose lease runs.
-async fn alive(server: &RedisServer) -> Result<Vec<String>, Stop> {
-    let time = server.command(&["TIME"]).await?.texts()?;
-    let now = time[0].parse::<u64>()? * 1_000_000 + time[1].parse::<u64>()?;
+/// The claims whose lease runs.
+fn alive(look: &Look) -> Vec<String> {
     let mut alive = Vec::new();
-    for key in server.keys("dlock:{*").await? {
-        let kind = key.split_once('}').map_or("", |(_, rest)| rest);
-        let listed = match kind.split_once(':').map_or("", |(kind, _)| kind) {
-            "" => vec![key.clone()],
-            "r" => {
-                let range = ["ZRANGEBYSCORE", &key, &now.to_string(), "+inf"];
-                server.command(&range).await?.texts().unwrap_or_default()
-            }
-            "w" => {
-                let claims = server.command(&["HGETALL", &key]).await?.texts().unwrap_or_default();
-                claims.chunks(2).filter(|pair| until(&pair[1]) > now).flatten().cloned().collect()
-            }
-            _ => Vec::new(),
+    for (key, kind, holds) in &look.keys {
+        let until = |pair: &[String]| match kind.as_str() {
+            "r" => pair[1].parse().unwrap_or(0),
+            // Of a reader this is its token, which is no later than now.
+            _ => pair[1].split(':').nth(4).and_then(|time| time.parse().ok()).unwrap_or(0),
         };
-        alive.extend(listed.into_iter().map(|claim| format!("{key}: {claim}")));
+        match kind.as_str() {
+            "" => alive.push(key.clone()),
+            "r" | "w" => {
+                let claims = holds.chunks_exact(2).filter(|pair| until(pair) > look.now);
+                alive.extend(claims.map(|pair| format!("{key}: {pair:?}")));
+            }
+            _ => {}
+        }
     }
-    Ok(alive)
+    alive
 }
 
-/// When the lease of a waiter ends; of a reader, its token, which is no later than now unless its
-/// clock ran ahead.
-fn until(claim: &str) -> u64 {
-    claim.split(':').nth(4).and_then(|time| time.parse().ok()).unwrap_or(0)
+/// Everything.
+fn all(look: &Look) -> Vec<String> {
+    look.keys.iter().map(|(key, _, holds)| format!("{key}: {holds:?}")).collect()
 }

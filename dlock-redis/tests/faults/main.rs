@@ -30,6 +30,8 @@ fn main() {
             Scenario::new("holders::are_stopped_past_their_leases", holders::are_stopped),
             Scenario::new("holders::change_their_minds", holders::change_their_minds),
             Scenario::new("server::is_killed", server::is_killed),
+            Scenario::new("server::is_paused", server::is_paused),
+            Scenario::new("server::is_emptied_which_is_noticed", server::is_emptied),
             Scenario::new("server::forgets_everything", server::forgets),
             Scenario::new("server::forgets_everything_unguarded", server::forgets_unguarded),
             Scenario::new("server::forgets_its_scripts", server::forgets_its_scripts),
@@ -52,6 +54,10 @@ fn main() {
             Scenario::new(
                 "precise::a_release_whose_answer_is_lost_is_a_release",
                 precise::a_release_whose_answer_is_lost_is_a_release,
+            ),
+            Scenario::new(
+                "precise::a_release_that_got_lost_is_done_in_the_end",
+                precise::a_release_that_got_lost_is_done_in_the_end,
             ),
             Scenario::new(
                 "precise::answers_stay_with_their_questions",

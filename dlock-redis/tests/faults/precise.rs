@@ -116,6 +116,31 @@ pub(crate) async fn a_release_whose_answer_is_lost_is_a_release() -> Verdict {
     }
 }
 
+/// A release that never arrived is sent again, when somebody else has joined the queue meanwhile.
+pub(crate) async fn a_release_that_got_lost_is_done_in_the_end() -> Verdict {
+    let server = RedisServer::start(&Options::new()).await?;
+    let proxy = Proxy::start(&server.address()).await?;
+    let url = format!("redis://{}?dlock.response_timeout=2s", proxy.address());
+    let (locks, other) = (Locks::over(connect(url).await?)?, connect(server.url()).await?);
+    let mutex = locks.mutex("lost/release")?;
+    for _ in 0..3 {
+        mutex.lock().await?.release().await?;
+    }
+    let guard = mutex.lock().await?;
+    proxy.requests(Flow::Drop);
+    let releasing = tokio::task::spawn(guard.release());
+    sleep(Duration::from_millis(100)).await;
+    let waiter = ask(&LockName::new("lost/release")?, Duration::from_secs(30));
+    other.acquire(&waiter).await?;
+    proxy.cut();
+    proxy.pass().await?;
+    let released = timeout(BOUND, releasing).await???;
+    match timeout(Duration::from_secs(10), other.granted(&waiter)).await {
+        Ok(granted) => granted.map(|_| ()).map_err(Stop::from),
+        Err(_) => Err(Stop::failed(format!("the lock is said to be {released:?} and is held"))),
+    }
+}
+
 /// When a slot moves, the server ends the subscriptions in it without being asked. That message is
 /// no answer to any question that is on its way.
 pub(crate) async fn answers_stay_with_their_questions() -> Verdict {
@@ -185,11 +210,8 @@ pub(crate) async fn a_claim_that_waits_is_not_renewed_as_one_that_holds() -> Ver
     let [holder, waiter] = [ask(&name, lease), ask(&name, lease)];
     client.acquire(&holder).await?;
     client.acquire(&waiter).await?;
-    let renewal = |request: &AcquireRequest| Renewal {
-        claim: request.as_claim(),
-        mode: request.mode,
-        lease,
-    };
+    let renewal =
+        |request: &AcquireRequest| Renewal { claim: request.as_claim(), mode: request.mode, lease };
     let answers = client.renew(&[renewal(&holder), renewal(&waiter)]).await?;
     match answers[..] {
         [Renewed::Kept, Renewed::Lost] => Ok(()),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock_testkit::{
-    Verdict,
+    Stop, Verdict,
     load::Load,
     servers::redis::{Options, Persistence, RedisServer},
 };
@@ -32,7 +32,7 @@ pub(crate) async fn is_killed() -> Verdict {
 pub(crate) async fn forgets() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;
     let load = Load::new("forgets");
-    let guard = format!("dlock.restart_guard={}ms", load.longest_lease().as_millis() + 1);
+    let guard = format!("dlock.restart_guard={}ms", load.longest_lease().as_millis());
     let load = load.start(&with_options(&server.url(), &guard)).await?;
     let mut storm = Storm::begin("forgets");
     while storm.next(2500).await {
@@ -54,6 +54,37 @@ pub(crate) async fn forgets_unguarded() -> Verdict {
     let report = load.finish().await?;
     storm.says(&report)?.check_tokens()?;
     left::nothing(&[&server]).await
+}
+
+/// It stands still for longer than some leases, and then does what it was asked meanwhile.
+pub(crate) async fn is_paused() -> Verdict {
+    let server = RedisServer::start(&Options::new()).await?;
+    let load = Load::new("paused").start(&with_options(&server.url(), "")).await?;
+    let mut storm = Storm::begin("paused");
+    while storm.next(500).await {
+        server.pause()?;
+        sleep(Duration::from_millis(rand::random_range(50..900))).await;
+        server.resume()?;
+    }
+    let report = load.finish().await?;
+    storm.says(&report)?.check()?;
+    left::nothing(&[&server]).await
+}
+
+/// The control: where exclusion is broken on purpose, it is seen.
+pub(crate) async fn is_emptied() -> Verdict {
+    let server = RedisServer::start(&Options::new()).await?;
+    let load = Load::new("emptied").start(&with_options(&server.url(), "")).await?;
+    let mut storm = Storm::begin("emptied");
+    while storm.next(60).await {
+        server.command(&["FLUSHALL"]).await?.ok()?;
+    }
+    let report = load.finish().await?;
+    let report = storm.says(&report)?;
+    match report.overlaps().is_empty() || report.check_exclusion().is_ok() {
+        true => Err(Stop::failed("nobody noticed that everything was forgotten")),
+        false => Ok(()),
+    }
 }
 
 pub(crate) async fn forgets_its_scripts() -> Verdict {

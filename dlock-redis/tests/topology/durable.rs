@@ -108,9 +108,9 @@ fn replicas_of_a_cluster_are_waited_for_in_every_bucket() {
 
         let later = connect(&replica_first).await?;
         nodes.0.replica_of(nodes.master("b").await?).await?.pause()?;
-        for client in [&backend, &later] {
+        for (client, which) in [(&backend, "1"), (&later, "majority")] {
             let refused = ask("b", secs(60));
-            let error = within(secs(8), client.acquire(&refused)).await?.unwrap_err();
+            let error = within(secs(8), client.acquire(&refused)).await?.expect_err(which);
             assert_unavailable(&error, &["0 of 1 replicas"]);
             client.release(&refused.as_claim()).await?;
         }

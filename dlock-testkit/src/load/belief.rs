@@ -37,33 +37,32 @@ pub(super) struct Tale {
 }
 
 /// Reads the log of one process. A line that its death cut off is not for anybody.
-pub(super) fn read(
-    text: &str,
-    process: usize,
-    killed: Option<Instant>,
-) -> Result<Vec<Tale>, Stop> {
+pub(super) fn read(text: &str, process: usize, killed: Option<Instant>) -> Result<Vec<Tale>, Stop> {
     let mut tales: BTreeMap<u64, Tale> = BTreeMap::new();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     for line in whole.lines() {
         let Line { hold, what } = line.parse()?;
         if let What::Ask { task, phase, mode, at, name } = what {
             let (actor, hold) = (process * 1000 + task, process as u64 * 1_000_000_000 + hold);
-            tales.insert(hold % 1_000_000_000, Tale {
-                actor,
-                hold,
-                name,
-                mode,
-                phase,
-                asked: at,
-                got: None,
-                until: Instant::from_nanos(0),
-                shared: None,
-                let_go: None,
-                left: None,
-                lost: None,
-                not: None,
-                killed,
-            });
+            tales.insert(
+                hold % 1_000_000_000,
+                Tale {
+                    actor,
+                    hold,
+                    name,
+                    mode,
+                    phase,
+                    asked: at,
+                    got: None,
+                    until: Instant::from_nanos(0),
+                    shared: None,
+                    let_go: None,
+                    left: None,
+                    lost: None,
+                    not: None,
+                    killed,
+                },
+            );
             continue;
         }
         let unasked = || Stop::failed(format!("nobody asked for this: {line}"));

@@ -5,12 +5,7 @@
 //! [`Load`](super::Load), and `go`; the child answers `ready`. Then `calm`, `well` and `end`, and the
 //! child answers `done` to the last, once all its locks are let go.
 
-use std::{
-    io::Write,
-    path::Path,
-    sync::Arc,
-    time::Duration,
-};
+use std::{io::Write, path::Path, sync::Arc, time::Duration};
 
 use dlock_core::{DynBackend, Error, Fairness, Locks, Permits};
 use tokio::{sync::watch, task::JoinSet, time::sleep};

@@ -229,3 +229,67 @@ impl fmt::Display for Report {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a process wrote of one acquisition: granted at 100 ns, let go at 200.
+    fn well(hold: u64, mode: &str, name: &str) -> String {
+        let ask = format!("{hold} ask {hold} well {mode} 90 {name}\n");
+        ask + &format!("{hold} got 100 {hold} 500\n{hold} let 200\n{hold} left 210 released\n")
+    }
+
+    fn report(log: &str) -> Report {
+        let tales = belief::read(log, 0, None).unwrap();
+        let names = tales.iter().map(|tale| tale.name.clone()).collect();
+        Report::of(tales, names, Duration::ZERO, 0)
+    }
+
+    #[track_caller]
+    fn is_wrong(log: &str, what: &str) {
+        let text = report(log).check().expect_err("it is wrong").into_text();
+        assert!(text.contains(what), "{text}");
+    }
+
+    #[test]
+    fn what_is_right_passes() {
+        let log = well(1, "x", "a") + &well(2, "s", "b") + &well(3, "s", "b");
+        let report = report(&(log + &well(4, "1/3", "c") + &well(5, "2/3", "c")));
+        report.check().unwrap();
+        assert!(report.at_least(5).is_ok() && report.at_least(6).is_err());
+    }
+
+    #[test]
+    fn each_kind_of_overlap_is_found() {
+        is_wrong(&(well(1, "x", "a") + &well(2, "x", "a")), "two at once");
+        is_wrong(&(well(1, "x", "a") + &well(2, "s", "a")), "together with");
+        is_wrong(&(well(1, "2/3", "a") + &well(2, "2/3", "a")), "4 of 3 permits");
+    }
+
+    #[test]
+    fn a_token_that_falls_is_found() {
+        let later = well(1, "x", "a").replace("90 a", "290 a").replace("got 100", "got 300");
+        let later = later.replace("let 200", "let 400").replace("left 210", "left 410");
+        is_wrong(&(well(2, "x", "a") + &later), "the later has the smaller token");
+    }
+
+    #[test]
+    fn who_fails_or_waits_for_ever_in_peace_is_found() {
+        let right = well(1, "x", "a");
+        is_wrong(&format!("{right}2 ask 2 well x 90 a\n2 not 900 Timeout late\n"), "stalled");
+        is_wrong(&format!("{right}2 ask 2 storm x 90 a\n"), "stalled");
+        is_wrong(&right.replace("well", "calm"), "nobody had it");
+        let late = 7_000_000_000_u64;
+        let waits = format!("2 ask 2 well x 150 a\n2 got {late} 2 {late}1\n2 let {late}0\n");
+        is_wrong(&(right + &waits), "was free for");
+    }
+
+    #[test]
+    fn an_error_that_no_fault_explains_is_found() {
+        let odd = "2 ask 2 storm x 90 a\n2 not 900 Protocol can't be read\n";
+        is_wrong(&(well(1, "x", "a") + odd), "odd");
+        let usual = odd.replace("Protocol", "Unavailable");
+        report(&(well(1, "x", "a") + &usual)).check().unwrap();
+    }
+}

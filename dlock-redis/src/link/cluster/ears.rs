@@ -14,7 +14,7 @@ use std::{
     collections::{BTreeSet, HashMap},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
 };
@@ -62,6 +62,8 @@ struct Book {
 struct Ear {
     redis: MultiplexedConnection,
     deaf: Arc<AtomicBool>,
+    /// How many questions in a row got no answer.
+    late: Arc<AtomicU32>,
 }
 
 struct Heard {
@@ -108,10 +110,11 @@ impl Ears {
         self.lost.notified().await;
     }
 
-    /// Finds out where the slots are: what most of the nodes say that are listened to.
-    pub(super) async fn look(&self) {
+    /// Finds out where the slots are: what most of the nodes say that are listened to. Whether
+    /// anybody answered.
+    pub(super) async fn look(&self) -> bool {
         let known = self.book.lock().open();
-        let answers = join_all(known.iter().map(|(at, ear)| ask(at, ear))).await;
+        let answers = join_all(known.iter().map(|(at, ear)| ask(at, ear, PATIENCE))).await;
         let mut votes: Vec<(usize, Map)> = Vec::new();
         for map in answers.into_iter().flatten() {
             match votes.iter_mut().find(|(_, other)| *other == map) {
@@ -124,17 +127,17 @@ impl Ears {
             Some(map) => Some(map),
             None => self.ask_anybody().await,
         };
-        if let Some(map) = found {
-            self.book.lock().follow(map);
-            self.looked.notify_one();
-        }
+        let Some(map) = found else { return false };
+        self.book.lock().follow(map);
+        self.looked.notify_one();
+        true
     }
 
     async fn ask_anybody(&self) -> Option<Map> {
         let candidates = self.book.lock().candidates(&self.config.addresses);
         for at in candidates {
             if let Ok(ear) = self.ear(&at).await
-                && let Some(map) = ask(&at, &ear).await
+                && let Some(map) = ask(&at, &ear, self.config.response_timeout).await
             {
                 return Some(map);
             }
@@ -198,7 +201,7 @@ impl Ears {
             }
         };
         let redis = open::connection(&self.config, address, &self.config.login, push).await?;
-        Ok(Ear { redis, deaf })
+        Ok(Ear { redis, deaf, late: Arc::default() })
     }
 }
 
@@ -223,7 +226,12 @@ impl Book {
     /// Connections to nodes that are no masters any more end with this.
     fn follow(&mut self, map: Map) {
         let masters = map.masters();
-        self.ears.retain(|at, ear| masters.contains(at) && !is_deaf(ear));
+        self.ears.retain(|at, ear| {
+            if let Some(ear) = ear.get().filter(|_| !masters.contains(at)) {
+                ear.deaf.store(true, Ordering::SeqCst);
+            }
+            masters.contains(at) && !is_deaf(ear)
+        });
         self.map = map;
     }
 
@@ -240,14 +248,17 @@ impl Book {
 }
 
 /// Where the slots are, by the node at the other end.
-async fn ask(at: &str, ear: &Ear) -> Option<Map> {
+async fn ask(at: &str, ear: &Ear, patience: Duration) -> Option<Map> {
     let mut question = redis::cmd("CLUSTER");
     question.arg("SLOTS");
     let mut redis = ear.redis.clone();
-    let answer = timeout(PATIENCE, redis.send_packed_command(&question)).await;
+    let answer = timeout(patience, redis.send_packed_command(&question)).await;
     let map = answer.ok().and_then(Result::ok).and_then(|value| Map::read(&value, at));
-    if map.is_none() {
-        ear.deaf.store(true, Ordering::SeqCst);
+    match map {
+        Some(_) => ear.late.store(0, Ordering::Relaxed),
+        // Once may be the load.
+        None if ear.late.fetch_add(1, Ordering::Relaxed) == 0 => {}
+        None => ear.deaf.store(true, Ordering::SeqCst),
     }
     map
 }

@@ -41,6 +41,7 @@ impl Shared {
         let facts = open::facts(&mut redis).await.map_err(refused)?;
         facts.check(false, &self.store).map_err(named)?;
         open::check_ready(&facts).map_err(named)?;
+        facts.check_guard(self.config.restart_guard.unwrap_or_default()).map_err(named)?;
         let push = match &self.inbox {
             Some(inbox) => match redis.subscribe(&*inbox.channel()).await {
                 Ok(()) => true,
