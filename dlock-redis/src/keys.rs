@@ -13,7 +13,8 @@
 //!
 //! The mark in H says what a release has to do: `:` nothing but delete it, `!` look at the queue,
 //! `+` also give tokens of its block back. `?` and `&` are `:` and `!` of a claim that took H by
-//! `SET`, without a look at F, and only the claim's client knows whether that was right. `B` is one of [`BUCKETS`] numbers that the name hashes to. Buckets, rather than a
+//! `SET`, without a look at F; behind their token stands what F has to show: see
+//! [`quiet`](crate::quiet). `B` is one of [`BUCKETS`] numbers that the name hashes to. Buckets, rather than a
 //! slot for each name, let a client of a cluster renew many locks with one command and subscribe
 //! to a bounded number of channels.
 //!

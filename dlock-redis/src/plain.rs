@@ -66,15 +66,17 @@ impl Shared {
         let [set, get, time] = answers.as_slice() else {
             return Err(unreadable("SET, GET and TIME", &Value::Array(answers)));
         };
+        if let (Value::Okay, Some(error)) = (set, reply_error(get).or_else(|| reply_error(time))) {
+            return Err(error.with_certainty(Certainty::Unknown));
+        }
         let mine = matches!(get, Value::BulkString(value) if value.as_slice() == claim.as_bytes());
         if !mine {
+            if let Some(error) = reply_error(get).or_else(|| reply_error(set)) {
+                return Err(error);
+            }
             return match (set, get) {
-                // Its lease has ended between the two.
-                (Value::Okay, _) | (Value::Nil, Value::Nil) => Ok(Acquired::Busy),
-                (Value::Nil, Value::BulkString(_)) => Ok(Acquired::Busy),
-                (_, Value::ServerError(error)) | (Value::ServerError(error), _) => {
-                    Err(explain(error.clone().into()))
-                }
+                // A lease has ended between the two.
+                (Value::Okay | Value::Nil, Value::Nil | Value::BulkString(_)) => Ok(Acquired::Busy),
                 _ => Err(unreadable("SET and GET", get)),
             };
         }
@@ -119,7 +121,6 @@ impl Shared {
         match answers.as_slice() {
             // Its end may come between the two.
             [Value::Nil, _] | [_, Value::Int(-2)] => Ok(LockState::default()),
-            [Value::ServerError(error), _] => Err(explain(error.clone().into())),
             [Value::BulkString(value), Value::Int(left)] => {
                 // Another program's value is no claim of dlock's.
                 let claim = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
@@ -135,12 +136,23 @@ impl Shared {
                 };
                 Ok(LockState::new(vec![holder], Vec::new(), None))
             }
-            _ => Err(unreadable("GET and PTTL", &Value::Array(answers))),
+            _ => Err(answers
+                .iter()
+                .find_map(reply_error)
+                .unwrap_or_else(|| unreadable("GET and PTTL", &Value::Array(answers)))),
         }
     }
 
     fn named(&self, error: Error, verb: &'static str, name: &LockName) -> Error {
         error.during(verb).with_lock(name).with_store(self.session.store())
+    }
+}
+
+/// The error that stands among the answers.
+fn reply_error(answer: &Value) -> Option<Error> {
+    match answer {
+        Value::ServerError(error) => Some(explain(error.clone().into())),
+        _ => None,
     }
 }
 

@@ -2,11 +2,11 @@
 //!
 //! A script that takes a free lock reserves a few tokens more than it gives out. As long as F
 //! still shows the end of that block, nobody was granted the lock since, so the client's next
-//! acquire needs no script: `SET H claim?token NX PX lease` and `GET F`, back to back. If the first
+//! acquire needs no script: `SET H claim?token/end NX PX lease` and `GET F`, back to back. If the first
 //! wins and the second shows the same end, the lock is the claim's, by the next of the reserved
 //! tokens: no grant can come between the two, since H is held. Anything else goes the long way,
-//! with the same claim; the mark `?` tells the scripts that nobody but this client knows how the
-//! comparison ended.
+//! with the same claim: by the mark `?` and the end behind it, a script sees that nobody has looked
+//! at F for this claim yet, and does.
 //!
 //! It holds for one connection only: after a failover F may be older than a grant that got lost
 //! with the old master. At most one acquire of a name is under way like this, so that tokens are
@@ -56,7 +56,12 @@ impl Last {
     pub(crate) fn next(&self, claim: ClaimId) -> Option<Self> {
         let token = FencingToken::new(self.token.get() + 1).ok()?;
         let left = token.get() <= self.end;
-        left.then(|| Self { claim, token, holds: format!("{claim}?{token}"), ..self.clone() })
+        left.then(|| Self {
+            claim,
+            token,
+            holds: format!("{claim}?{token}/{}", self.end),
+            ..self.clone()
+        })
     }
 
     pub(crate) const fn token(&self) -> FencingToken {
@@ -121,7 +126,7 @@ mod tests {
         assert!(quiet.take(&name("a"), 1).is_none(), "it is under way");
         let other = ClaimId::random();
         let next = taken.next(other).unwrap();
-        assert_eq!(next.holds(), format!("{other}?101"), "marked as not looked at by a script");
+        assert_eq!(next.holds(), format!("{other}?101/{}", 100 + SPARE));
         assert_eq!(next.shows(), (100 + u64::from(SPARE)).to_string());
     }
 

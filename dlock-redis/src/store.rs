@@ -102,7 +102,6 @@ impl Store {
         request: &AcquireRequest,
         epoch: Option<u64>,
     ) -> Result<Acquired, Error> {
-        let proven = self.quiet.held(&request.name, request.claim).is_some();
         let keys = Arc::new(Keys::of(&request.name));
         let waits = request.queue == Queue::Enqueue;
         let channel = match waits {
@@ -128,7 +127,6 @@ impl Store {
             .arg(channel.as_deref().unwrap_or_default())
             .arg(self.retention)
             .arg(spare)
-            .arg(u8::from(proven))
             .arg(0)
             .granting();
         let answer = match &self.durable {

@@ -171,12 +171,21 @@ fn what_goes_wrong_on_the_way_has_a_kind_and_names_the_remedy() {
 #[test]
 fn without_a_connection_nothing_was_sent_and_the_reason_is_told_once() {
     let why = || Error::config(ConfigIssue::Access, "wrong password").during("connect");
-    let told = explain(std::io::Error::new(std::io::ErrorKind::NotConnected, why()).into());
+    let told = explain(not_connected(&why()));
     assert_eq!((told.kind(), told.certainty()), (ACCESS, Certainty::NotApplied));
     assert_eq!(told.to_string(), "connect: wrong password");
-    let told = explain(io(std::io::ErrorKind::NotConnected, "connect: NOAUTH"));
+}
+
+#[test]
+fn the_restart_guard_is_told_and_not_asked_again_at_once() {
+    let guard = || guarded(std::time::Duration::from_secs(3));
+    assert_eq!(cure(&guard()), Cure::None);
+    let told = explain(guard());
     assert_eq!((told.kind(), told.certainty()), (ErrorKind::Unavailable, Certainty::NotApplied));
-    assert_eq!(told.to_string(), "connect: NOAUTH");
+    assert!(
+        told.to_string().contains("3s") && told.to_string().contains("restart_guard"),
+        "{told}"
+    );
 }
 
 #[test]

@@ -95,7 +95,6 @@ impl Member {
             .arg("")
             .arg(self.retention)
             .arg(0)
-            .arg(0)
             .arg(proposal)
             .granting();
         standing(&self.run(&call).await?)

@@ -14,7 +14,7 @@ local function add(id,weight,cap,token,left)
 end
 local o=redis.call('GET',H)
 if o then
-  local id,token=string.match(o,'^(%x+)[:!+?&](%d+)$')
+  local id,token=string.match(o,'^(%x+)[:!+?&](%d+)/?%d*$')
   if not id then return redis.error_reply('DLOCK the key '..H..' is not of dlock') end
   add(id,1073741824,1073741824,token,redis.call('PTTL',H)*1000)
 end

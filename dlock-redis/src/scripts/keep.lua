@@ -31,7 +31,7 @@ local function weaken(s,id,weight,cap,lease)
 end
 local function keep(k,id,lease,weight,cap,waits)
   local s=open(k)
-  if waits then disown(s,id) end
+  if waits then prove(s,id) end
   local token=hold(s,id,lease)
   local queued
   if token then

@@ -22,9 +22,9 @@ local function open(k,o)
   s.was=f
   if o==nil then o=call('GET',s.H) end
   if o then
-    local owner,mark,token=string.match(o,'^(%x+)([:!+?&])(%d+)$')
+    local owner,mark,token,last=string.match(o,'^(%x+)([:!+?&])(%d+)/?(%d*)$')
     if not owner then error('DLOCK the key '..s.H..' is not of dlock',0) end
-    s.owner,s.mark,s.token=owner,mark,token+0
+    s.owner,s.mark,s.token,s.last=owner,mark,token+0,last
   end
   local shared=s.flag and call('HGET',s.W,'#')
   if shared then
@@ -176,9 +176,11 @@ local function hold(s,id,lease)
   return token+0
 end
 
--- A SET without a script has taken H for this claim, and nobody has looked at F: it is not granted.
-local function disown(s,id)
-  if s.owner==id and (s.mark=='?' or s.mark=='&') then
+-- A SET without a script may have taken H for this claim. It holds the lock if nobody was granted
+-- it since those tokens were reserved, whose last F still shows then, and nobody shares it.
+local function prove(s,id)
+  if s.owner~=id or s.last=='' then return end
+  if s.last+0~=s.t or s.used>0 or s.flag and s.mark=='?' then
     call('DEL',s.H)
     s.owner,s.mark=nil,nil
   end
@@ -205,8 +207,8 @@ local function leave(s,id)
   return deadline~=nil and deadline+0>us
 end
 
-local function acquire(s,id,lease,weight,cap,block,try,inbox,proven)
-  if not proven then disown(s,id) end
+local function acquire(s,id,lease,weight,cap,block,try,inbox)
+  prove(s,id)
   local token=hold(s,id,lease)
   if token then
     promote(s)

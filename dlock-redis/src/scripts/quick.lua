@@ -10,15 +10,14 @@
 --        7 channel of the claim's client; empty: the client asks by itself
 --        8 retention of F, ms
 --        9 how many tokens more to reserve for the client's next acquires, when that costs nothing
---       10 1: the client knows that the claim holds the lock by a quiet acquire
---       11 proposed token of a quorum; 0: the server's clock
+--       10 proposed token of a quorum; 0: the server's clock
 -- RETURN an integer: granted with this token, and so many more are reserved;
 --        {1, token} granted; {2, place in the queue, ms to the next lease that ends, us of the
 --        server's clock} queued; {3} busy; {4, capacity} in use with another capacity
 local id,block,ret=ARGV[1],ARGV[5]+0,ARGV[8]+0
 local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]
-local clock=ARGV[11]=='0' and us or ARGV[11]+0
+local clock=ARGV[10]=='0' and us or ARGV[10]+0
 if ARGV[3]=='1073741824' then
   local H,F=KEYS[1],KEYS[2]
   local mark=block==1 and ':' or '+'

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use dlock_core::{ConfigIssue, ErrorKind};
+use dlock_redis::{Durability, Redis, RedisConfig};
 use dlock_testkit::{
     Stop, Verdict,
     servers::redis::{Options, RedisSentinel, RedisServer},
@@ -203,6 +204,29 @@ fn a_server_that_may_evict_locks_is_warned_of() {
                 assert!(warning.contains(policy) && warning.contains("noeviction"), "{warning}");
                 assert!(warning.contains(&server.url()), "{warning}");
             }
+        }
+        Ok(())
+    })
+}
+
+#[test]
+#[ignore = "what is set in code is not checked, and durability is left away"]
+fn settings_made_in_code_are_checked_as_those_of_a_url() {
+    run(async {
+        let (server, _) = start().await?;
+        let config = || RedisConfig::from_url(&server.url());
+        let quorum = RedisConfig::quorum(["redis://a", "redis://b", "redis://c"])?;
+        for config in [
+            config()?.with_retention(Duration::ZERO),
+            config()?.with_response_timeout(Duration::ZERO),
+            config()?.with_restart_guard(Duration::MAX),
+            config()?.with_plain(true).with_durability(Durability::Majority),
+            quorum.clone().with_plain(true),
+            quorum.with_durability(Durability::Majority),
+        ] {
+            let text = format!("{config:?}");
+            let error = Redis::connect(config).await.err().ok_or(text)?;
+            says(&error, ErrorKind::Config(ConfigIssue::OptionValue), "dlock.");
         }
         Ok(())
     })

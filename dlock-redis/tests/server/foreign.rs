@@ -1,11 +1,14 @@
 //! Keys of other programs where a lock's keys would be.
 
-use dlock_core::{AcquireRequest, DynBackend, Error, ErrorKind, Mode};
+use std::time::Duration;
+
+use dlock_core::{AcquireRequest, DynBackend, Error, ErrorKind, Mode, Renewal, Renewed};
 use dlock_testkit::{Stop, Verdict, servers::redis::RedisServer};
+use tokio::time::{sleep, timeout};
 
 use crate::support::{
-    KEYS_OF_A, ask, attempt, connect, exclusive, free, queue, run, says, start, take, works,
-    works_fully,
+    KEYS_OF_A, ask, attempt, connect, exclusive, free, granted, queue, run, says, start, take,
+    works, works_fully,
 };
 
 const REMEDY: &str = "remove it, or use another name or dlock.prefix";
@@ -179,5 +182,64 @@ fn a_key_that_is_not_in_the_way_keeps_its_lifetime() {
             server.command(&["FLUSHALL"]).await?.ok()?;
         }
         Ok(())
+    })
+}
+
+#[test]
+fn a_key_in_the_way_of_one_lock_is_not_the_loss_of_others() {
+    run(async {
+        let (server, client) = start().await?;
+        let held = [exclusive("a"), exclusive("b"), ask("c", Mode::Shared)];
+        for request in &held {
+            take(&client, request).await?;
+        }
+        for (part, kept) in [(H, false), (F, true)] {
+            let theirs = server.command(&["DUMP", KEYS_OF_A[part]]).await?;
+            assert!(!format!("{theirs:?}").contains("None"), "{theirs:?}");
+            server.command(&["RENAME", KEYS_OF_A[part], "kept"]).await?.ok()?;
+            server.command(&["RPUSH", KEYS_OF_A[part], "theirs"]).await?.ok()?;
+            let renewals: Vec<_> = held
+                .iter()
+                .map(|r| Renewal { claim: r.as_claim(), mode: r.mode, lease: r.lease })
+                .collect();
+            let renewed = client.renew(&renewals).await?;
+            assert_eq!(renewed[1..], [Renewed::Kept, Renewed::Kept]);
+            assert_eq!(renewed[0] == Renewed::Kept, kept);
+            server.command(&["RENAME", "kept", KEYS_OF_A[part]]).await?.ok()?;
+        }
+        for request in &held {
+            free(&client, request).await?;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_key_in_the_way_of_one_lock_is_not_in_the_way_of_who_waits_for_others() {
+    run(async {
+        let (server, client) = start().await?;
+        let other = connect(&server.url()).await?;
+        let lease = Duration::from_millis(900);
+        let (held, waiting): (Vec<_>, Vec<_>) = ["a", "b"]
+            .map(|name| (exclusive(name), AcquireRequest { lease, ..exclusive(name) }))
+            .into_iter()
+            .unzip();
+        for (held, waiting) in held.iter().zip(&waiting) {
+            take(&client, held).await?;
+            queue(&other, waiting).await?;
+        }
+        server.command(&["DEL", KEYS_OF_A[F]]).await?.ok()?;
+        server.command(&["RPUSH", KEYS_OF_A[F], "theirs"]).await?.ok()?;
+        let release = async {
+            // Both are asked about a few times meanwhile.
+            sleep(2 * lease).await;
+            free(&client, &held[1]).await
+        };
+        let (first, second) = (other.granted(&waiting[0]), granted(&other, &waiting[1]));
+        let (error, grant, released) = tokio::join!(timeout(4 * lease, first), second, release);
+        released?;
+        grant?;
+        says(&error?.err().ok_or("granted")?, ErrorKind::Protocol, REMEDY);
+        free(&other, &waiting[1]).await
     })
 }

@@ -6,8 +6,8 @@ use dlock_core::{AcquireRequest, Certainty, ErrorKind, Mode};
 use dlock_testkit::{Stop, Verdict, servers::redis::RedisServer};
 
 use crate::support::{
-    ask, attempt, connect, exclusive, free, granted, queue, refused, renew, run, says, start, take,
-    works,
+    ask, attempt, connect, exclusive, free, granted, name, queue, refused, renew, run, says, start,
+    take, works,
 };
 
 const REMEDY: &str = "out of memory (maxmemory): give it more, or remove keys";
@@ -42,7 +42,9 @@ fn a_full_server_grants_nothing_and_keeps_nothing() {
                 Err(error) => {
                     says(&error, ErrorKind::Unavailable, REMEDY);
                     assert!(error.is_transient());
-                    assert_eq!(error.certainty(), Certainty::NotApplied, "{error:?}");
+                    // For a name that it has had before, a first attempt went without a script.
+                    let known = request.name != name("used");
+                    assert_eq!(error.certainty() == Certainty::NotApplied, known, "{error:?}");
                 }
             }
             assert_eq!(server.keys("*").await?, keys, "{request:?}");
@@ -72,7 +74,6 @@ fn locks_that_are_held_are_renewed_and_released_on_a_full_server() {
 }
 
 #[test]
-#[ignore = "keep.lua begins with a command that a full server refuses"]
 fn readers_and_permits_are_renewed_on_a_full_server() {
     run(async {
         let (server, client) = start().await?;
@@ -114,7 +115,6 @@ fn a_full_server_hands_over_to_who_waits() {
 }
 
 #[test]
-#[ignore = "keep.lua begins with a command that a full server refuses"]
 fn who_waits_on_a_full_server_keeps_its_place() {
     run(async {
         let (server, client) = start().await?;

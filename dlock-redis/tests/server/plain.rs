@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use dlock_core::{
-    Certainty, DynBackend, ErrorKind, Fairness, Fencing, LockOptions, Locks, Mode, Owner, Permits,
-    Prefixed, Released, Renewal, Renewed, WakeUp,
+    Certainty, ConfigIssue, DynBackend, ErrorKind, Fairness, Fencing, LockOptions, Locks, Mode,
+    Owner, Permits, Prefixed, Released, Renewal, Renewed, WakeUp,
 };
 use dlock_testkit::{
     Stop,
@@ -13,7 +13,8 @@ use dlock_testkit::{
 use tokio::time::sleep;
 
 use crate::support::{
-    LEASE, ask, attempt, connect, exclusive, free, granted, queue, renew, run, says, take, works,
+    LEASE, ask, attempt, connect, exclusive, free, granted, queue, renew, run, says, take, until,
+    works,
 };
 
 /// How other programs give their lock back.
@@ -237,6 +238,59 @@ fn a_key_without_an_end_is_held_for_ever() {
         let state = client.inspect(&exclusive("a").name).await?;
         assert_eq!(state.holders[0].remaining, Duration::MAX);
         renew(&client, &exclusive("a")).await.err().ok_or("not ours")?;
+        Ok(())
+    })
+}
+
+#[test]
+fn a_full_server_grants_nothing_and_lets_holders_end() {
+    run(async {
+        let (server, client) = start().await?;
+        let held = exclusive("a");
+        take(&client, &held).await?;
+        server.command(&["CONFIG", "SET", "maxmemory", "1"]).await?.ok()?;
+        let error = client.acquire(&attempt("b")).await.err().ok_or("granted")?;
+        says(&error, ErrorKind::Unavailable, "maxmemory");
+        assert_eq!(error.certainty(), Certainty::NotApplied);
+        renew(&client, &held).await?;
+        free(&client, &held).await?;
+        assert!(server.keys("*").await?.is_empty());
+        Ok(())
+    })
+}
+
+#[test]
+fn who_lacks_rights_is_told_and_holds_nothing() {
+    run(async {
+        let (server, _) = start().await?;
+        for (without, verb) in [
+            ("-set", "acquire"),
+            ("-get", "acquire"),
+            ("-time", "acquire"),
+            ("-pttl", "inspect"),
+            ("-evalsha", "release"),
+        ] {
+            let user = ["ACL", "SETUSER", "joe", "reset", "on", ">p", "~*", "+@all", without];
+            server.command(&user).await?.ok()?;
+            let url = format!("redis://joe:p@{}?dlock.plain=true", server.address());
+            let locks = Locks::over(connect(&url).await?)?;
+            let lock = locks.mutex("a")?;
+            let error = match verb {
+                "inspect" => {
+                    let guard = lock.lock().await?;
+                    let error = locks.inspect("a").await.err();
+                    guard.release().await?;
+                    error
+                }
+                "release" => lock.lock().await?.release().await.err(),
+                _ => lock.lock().await.err(),
+            };
+            let error = error.ok_or(without)?;
+            says(&error, ErrorKind::Config(ConfigIssue::Access), "lacks rights");
+            if verb != "release" {
+                until("nobody holds it", async || Ok(server.keys("*").await?.is_empty())).await?;
+            }
+        }
         Ok(())
     })
 }

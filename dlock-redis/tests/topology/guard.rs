@@ -19,7 +19,7 @@ use crate::help::{
 const GROWN_UP: std::time::Duration = millis(3200);
 
 async fn tried(backend: &DynBackend, name: &str) -> Result<Acquired, Error> {
-    let request = AcquireRequest { queue: Queue::FailIfBusy, ..ask(name, secs(3)) };
+    let request = AcquireRequest { queue: Queue::FailIfBusy, ..ask(name, secs(2)) };
     backend.acquire(&request).await
 }
 
@@ -33,7 +33,7 @@ fn a_master_that_started_a_short_while_ago_does_not_vote() {
         let error = tried(&backend, "a").await.unwrap_err();
         assert_unavailable(&error, &["2 of 3 masters", "started a short while ago"]);
         sleep(GROWN_UP).await;
-        take(&backend, &ask("held", secs(60))).await?;
+        take(&backend, &ask("held", secs(2))).await?;
 
         // Of those that hold the lock, one forgets it, and one is gone.
         let [first, second, _] = masters.servers() else { unreachable!() };

@@ -1,5 +1,7 @@
 //! Clients of a master that sentinels name, across failovers.
 
+use std::time::Duration;
+
 use dlock_core::{Guard, GuardState, Locks};
 use dlock_testkit::{
     Stop, Verdict,
@@ -9,11 +11,11 @@ use tokio::time::sleep;
 
 use crate::help::{beside, locks, millis, secs, with_redis, within};
 
-const LEASE: std::time::Duration = secs(6);
 const HELD: usize = 8;
 
 /// One client that holds locks, another one that waits for the first of them.
 struct Scene {
+    lease: Duration,
     servers: RedisSentinel,
     holder: Locks,
     other: Locks,
@@ -23,11 +25,12 @@ struct Scene {
 }
 
 impl Scene {
-    async fn open() -> Result<Self, Stop> {
+    /// The lease has to outlast the failover.
+    async fn open(lease: Duration) -> Result<Self, Stop> {
         let servers = RedisSentinel::start(&Options::new()).await?;
-        let holder = locks(&servers.url(), LEASE).await?;
-        let other = locks(&servers.url(), LEASE).await?;
-        Ok(Self { servers, holder, other, guards: Vec::new(), last: 0 })
+        let holder = locks(&servers.url(), lease).await?;
+        let other = locks(&servers.url(), lease).await?;
+        Ok(Self { lease, servers, holder, other, guards: Vec::new(), last: 0 })
     }
 
     /// Takes all locks, and lets the replicas hear of it.
@@ -62,7 +65,7 @@ impl Scene {
         sleep(millis(200)).await;
         let result = failover(&self.servers).await?;
         // Longer than a lease: what is still believed has been renewed at the new master.
-        sleep(LEASE + millis(500)).await;
+        sleep(self.lease + millis(500)).await;
         for guard in &self.guards {
             let (name, state) = (guard.name(), guard.state());
             let held = self.other.inspect(name.as_str()).await?;
@@ -86,7 +89,7 @@ impl Scene {
 #[test]
 fn locks_and_waiters_go_on_after_a_failover_that_was_asked_for() {
     with_redis(async {
-        let mut scene = Scene::open().await?;
+        let mut scene = Scene::open(secs(5)).await?;
         scene.hold().await?;
         scene.across(async |servers| servers.failover().await).await?;
         // The old master is a replica of the new one by now, and back again it goes.
@@ -100,7 +103,7 @@ fn locks_and_waiters_go_on_after_a_failover_that_was_asked_for() {
 #[test]
 fn locks_and_waiters_go_on_when_the_master_is_killed_and_comes_back() {
     with_redis(async {
-        let mut scene = Scene::open().await?;
+        let mut scene = Scene::open(secs(10)).await?;
         scene.hold().await?;
         scene
             .across(async |servers| {
@@ -116,7 +119,7 @@ fn locks_and_waiters_go_on_when_the_master_is_killed_and_comes_back() {
 #[test]
 fn locks_and_waiters_go_on_when_the_master_hangs_and_comes_back() {
     with_redis(async {
-        let mut scene = Scene::open().await?;
+        let mut scene = Scene::open(secs(10)).await?;
         scene.hold().await?;
         scene
             .across(async |servers| {
