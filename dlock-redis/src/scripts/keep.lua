@@ -5,7 +5,8 @@
 -- ARGV   1 retention of F, ms
 --        then for each claim: claim, lease (ms), weight, capacity, 1 if it waits as far as its
 --        client knows
--- RETURN for each claim {1, token} held; {2, place, ms to the next lease that ends, us} waiting;
+-- RETURN for each claim {1, token} held; {2, place, ms to the next lease that ends, us} waiting, as
+--        in quick.lua;
 --        {0} gone, or a key of its name is not of dlock
 local ret=ARGV[1]+0
 local T=redis.call('TIME')

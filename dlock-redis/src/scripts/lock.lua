@@ -61,8 +61,8 @@ local function grant(s,id,weight,cap,block,lease,alone)
     call('HSET',s.W,id,string.format('%d:%d:%d:%d:%.0f:',weight,cap,block,lease,token))
     if s.used==0 then s.fresh=true end
     s.used,s.cap,s.dirty=s.used+weight,cap,true
+    if lease>s.need then s.need=lease end
   end
-  if lease>s.need then s.need=lease end
   return token
 end
 
@@ -86,7 +86,8 @@ local function promote(s,me)
   s.blocked=false
   while s.flag do
     if s.owner then
-      s.blocked=call('EXISTS',s.Q)==1
+      s.tail=call('ZRANGE',s.Q,-1,-1,'WITHSCORES')[2]
+      s.blocked=s.tail~=nil
       break
     end
     local e=call('ZRANGE',s.Q,at,at,'WITHSCORES')
@@ -134,17 +135,23 @@ local function close(s)
     return
   end
   local f=num(s.t)..'q'
+  if s.need==0 and not s.fresh then
+    if s.was~=f then call('SET',s.F,f,'KEEPTTL') end
+    return
+  end
   local left,need=call('PTTL',s.F),s.need+ret
   if left<need then
     -- Some more, so that not every call has to.
     left=need+ret
     s.fresh=true
   end
-  if s.fresh or s.was~=f then call('SET',s.F,f,'PX',left) end
   if s.fresh then
+    call('SET',s.F,f,'PX',left)
     call('PEXPIRE',s.Q,left)
     call('PEXPIRE',s.W,left)
     call('PEXPIRE',s.R,left)
+  elseif s.was~=f then
+    call('SET',s.F,f,'KEEPTTL')
   end
 end
 
@@ -158,7 +165,8 @@ end
 
 -- How a waiting claim stands.
 local function standing(s,id)
-  return {2,call('ZRANK',s.Q,id)+1,next_end(s),us}
+  local before=call('ZRANK',s.Q,id)
+  return {2,before+1,before==0 and next_end(s) or 0,us}
 end
 
 -- The token of a claim that holds the lock, with its lease started anew.
@@ -237,15 +245,19 @@ local function acquire(s,id,lease,weight,cap,block,try,inbox)
     elseif try then
       answer={3}
     else
-      local last=0
-      if s.waiting then last=call('ZRANGE',s.Q,-1,-1,'WITHSCORES')[2] else s.fresh=true end
-      call('ZADD',s.Q,last+1,id)
+      if s.waiting then
+        s.tail=s.tail or call('ZRANGE',s.Q,-1,-1,'WITHSCORES')[2]
+      else
+        s.fresh=true
+      end
+      call('ZADD',s.Q,(s.tail or 0)+1,id)
       local w=string.format('%d:%d:%d:%d:%.0f:%s',weight,cap,block,lease,us+lease*1000,inbox)
       call('HSET',s.W,id,w)
       -- From now on the holder's release has to look at the queue.
       if s.mark==':' then call('SETRANGE',s.H,32,'!') end
       if s.mark=='?' then call('SETRANGE',s.H,32,'&') end
       if lease>s.need then s.need=lease end
+      answer={2,s.waiting and 2 or 1,s.waiting and 0 or next_end(s),us}
       s.waiting=true
     end
   end

@@ -12,8 +12,9 @@
 --        9 how many tokens more to reserve for the client's next acquires, when that costs nothing
 --       10 proposed token of a quorum; 0: the server's clock
 -- RETURN an integer: granted with this token, and so many more are reserved;
---        {1, token} granted; {2, place in the queue, ms to the next lease that ends, us of the
---        server's clock} queued; {3} busy; {4, capacity} in use with another capacity
+--        {1, token} granted; {2, 1 for the first in the queue and more for others, for the first
+--        the ms to the next lease that ends, us of the server's clock} queued; {3} busy;
+--        {4, capacity} in use with another capacity
 local id,block,ret=ARGV[1],ARGV[5]+0,ARGV[8]+0
 local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]

@@ -107,7 +107,7 @@ fn a_password_that_changes_under_a_client_is_told() {
     run(async {
         let (heard, _guard) = Heard::listen();
         let server = RedisServer::start(&Options::new().with_password(CANARY)).await?;
-        let url = format!("{}?dlock.response_timeout=300ms", server.url());
+        let url = format!("{}?dlock.response_timeout=700ms", server.url());
         let client = connect(&url).await?;
         let held = attempt("a");
         take(&client, &held).await?;

@@ -121,13 +121,13 @@ fn who_waits_on_a_full_server_keeps_its_place() {
         let other = connect(&server.url()).await?;
         let held = exclusive("a");
         // It is asked about a few times meanwhile.
-        let lease = Duration::from_millis(900);
+        let lease = Duration::from_secs(2);
         let waiting = AcquireRequest { lease, ..exclusive("a") };
         take(&client, &held).await?;
         queue(&other, &waiting).await?;
         fill(&server).await?;
         let release = async {
-            tokio::time::sleep(2 * lease).await;
+            tokio::time::sleep(lease * 3 / 2).await;
             free(&client, &held).await
         };
         let (grant, released) = tokio::join!(granted(&other, &waiting), release);

@@ -144,7 +144,7 @@ fn without_the_right_to_subscribe_waiting_locks_ask() {
         // It waits for one that is told, and the other way round.
         for (first, second) in [(&one, &two), (&two, &one), (&one, &one)] {
             // It asks every third of its lease.
-            let lease = Duration::from_millis(1500);
+            let lease = Duration::from_millis(2400);
             let (held, waiting) = (exclusive("a"), AcquireRequest { lease, ..exclusive("a") });
             take(first, &held).await?;
             queue(second, &waiting).await?;

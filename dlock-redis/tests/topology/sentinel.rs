@@ -63,7 +63,9 @@ impl Scene {
         let waiting = self.other.mutex("held/0")?;
         let waiting = beside(async move { waiting.lock().await });
         sleep(millis(200)).await;
+        let began = tokio::time::Instant::now();
         let result = failover(&self.servers).await?;
+        println!("failover took {:?}", began.elapsed());
         // Longer than a lease: what is still believed has been renewed at the new master.
         sleep(self.lease + millis(500)).await;
         for guard in &self.guards {
@@ -71,7 +73,7 @@ impl Scene {
             let held = self.other.inspect(name.as_str()).await?;
             let there = held.holders.iter().any(|holder| holder.token == Some(guard.token()));
             assert_eq!(state == GuardState::Held, there, "{name} is {state:?}: {held:?}");
-            assert_eq!(state, GuardState::Held, "the replicas knew of {name}");
+            assert_eq!(state, GuardState::Held, "the replicas knew of {name}: {:?}", guard.check());
         }
         let first = self.guards.remove(0);
         within(secs(5), first.release()).await??;

@@ -1,0 +1,128 @@
+//! Waiters that can't be told of their grant: their clients are away, or may not be told.
+
+use dlock_core::{Acquired, DynBackend};
+use dlock_testkit::{
+    Stop, Verdict,
+    servers::redis::{Options, RedisCluster, RedisServer},
+};
+
+use crate::support::{
+    attempt, brief, connect, exclusive, free, granted, millis, queue, run, start, take,
+    until_listening,
+};
+
+/// How many clients are away, and for how many claims of each.
+const AWAY: (usize, usize) = (4, 50);
+
+/// Many wait whose clients are gone, and keep their places.
+async fn many_that_are_away(server: &RedisServer) -> Verdict {
+    for _ in 0..AWAY.0 {
+        let away = connect(&server.url()).await?;
+        for _ in 0..AWAY.1 {
+            queue(&away, &exclusive("a")).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn waiters(client: &DynBackend) -> Result<usize, Stop> {
+    Ok(client.inspect(&attempt("a").name).await?.waiters.len())
+}
+
+#[test]
+fn many_that_are_away_do_not_keep_the_lock_from_who_is_there() {
+    run(async {
+        let server = start().await?;
+        let (one, two) = (connect(&server.url()).await?, connect(&server.url()).await?);
+        let (held, waiting, second) = (exclusive("a"), exclusive("a"), exclusive("a"));
+        take(&one, &held).await?;
+        many_that_are_away(&server).await?;
+        queue(&two, &waiting).await?;
+        queue(&one, &second).await?;
+        until_listening(&server, 2).await?;
+        assert_eq!(waiters(&one).await?, AWAY.0 * AWAY.1 + 2);
+
+        free(&one, &held).await?;
+        // Nor does a newcomer get it before who waits.
+        let newcomer = connect(&server.url()).await?;
+        assert_eq!(newcomer.acquire(&attempt("a")).await?, Acquired::Busy);
+        granted(&two, &waiting).await?;
+        free(&two, &waiting).await?;
+        assert_eq!(newcomer.acquire(&attempt("a")).await?, Acquired::Busy);
+        granted(&one, &second).await?;
+        free(&one, &second).await?;
+        // Those that are away have lost nothing.
+        assert_eq!(waiters(&one).await?, AWAY.0 * AWAY.1);
+        take(&newcomer, &attempt("a")).await.map(|_| ())
+    });
+}
+
+#[test]
+fn who_asks_by_itself_gets_the_lock_before_many_that_are_away() {
+    run(async {
+        let server = start().await?;
+        let user = ["ACL", "SETUSER", "joe", "on", ">p", "~*", "&*", "+@all", "-subscribe"];
+        server.command(&user).await?.ok()?;
+        let one = connect(&server.url()).await?;
+        let two = connect(&server.url().replace("//", "//joe:p@")).await?;
+        let (held, waiting) = (exclusive("a"), brief("a", millis(900)));
+        take(&one, &held).await?;
+        many_that_are_away(&server).await?;
+        until_listening(&server, 1).await?;
+        queue(&two, &waiting).await?;
+        free(&one, &held).await?;
+        granted(&two, &waiting).await?;
+        free(&two, &waiting).await
+    });
+}
+
+/// The right to publish is taken away from the client that releases.
+async fn released_without_the_right(
+    one: &DynBackend,
+    two: &DynBackend,
+    take_away: impl AsyncFn() -> Verdict,
+) -> Verdict {
+    for name in ["a", "b"] {
+        let (held, waiting) = (exclusive(name), brief(name, millis(900)));
+        take(one, &held).await?;
+        queue(two, &waiting).await?;
+        take_away().await?;
+        free(one, &held).await?;
+        granted(two, &waiting).await?;
+        free(two, &waiting).await?;
+        assert!(one.inspect(&held.name).await?.is_free());
+    }
+    Ok(())
+}
+
+const JOE: [&str; 8] = ["ACL", "SETUSER", "joe", "on", ">p", "~*", "&*", "+@all"];
+const MUTE: [&str; 5] = ["ACL", "SETUSER", "joe", "-publish", "-spublish"];
+
+#[test]
+fn a_release_that_may_not_be_published_is_found_out_by_asking() {
+    run(async {
+        let server = start().await?;
+        server.command(&JOE).await?.ok()?;
+        let one = connect(&server.url().replace("//", "//joe:p@")).await?;
+        let two = connect(&server.url()).await?;
+        let mute = async || server.command(&MUTE).await?.ok().map(|_| ());
+        released_without_the_right(&one, &two, mute).await
+    });
+}
+
+#[test]
+fn a_release_that_may_not_be_published_in_a_cluster_is_found_out_by_asking() {
+    run(async {
+        let cluster = RedisCluster::start(&Options::new()).await?;
+        let everywhere = async |command: &[&str]| -> Verdict {
+            for node in cluster.nodes() {
+                node.command(command).await?.ok()?;
+            }
+            Ok(())
+        };
+        everywhere(&JOE).await?;
+        let one = connect(&cluster.url().replace("//", "//joe:p@")).await?;
+        let two = connect(&cluster.url()).await?;
+        released_without_the_right(&one, &two, async || everywhere(&MUTE).await).await
+    });
+}

@@ -1,0 +1,162 @@
+//! The restart guard: a server that comes back without its data grants nothing until every lease
+//! that it may have forgotten is over, also to who asked before it was back.
+
+use std::time::Duration;
+
+use dlock_core::{
+    AcquireRequest, Acquired, ConfigIssue, DynBackend, Error, ErrorKind, LockOptions, Locks,
+};
+use dlock_testkit::{
+    Stop, Verdict,
+    servers::redis::{Options, RedisMasters, RedisServer},
+};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::support::{SOON, attempt, brief, connect, free, millis, run, says, start, until};
+
+const GUARD: Duration = Duration::from_secs(2);
+const GUARDED: &str = "dlock.restart_guard=2s";
+
+fn request() -> AcquireRequest {
+    AcquireRequest { lease: GUARD, ..attempt("a") }
+}
+
+async fn until_granted(client: &DynBackend) -> Verdict {
+    until("the guard is over", async || {
+        let request = request();
+        match client.acquire(&request).await {
+            Ok(Acquired::Granted(_)) => free(client, &request).await.map(|()| true),
+            _ => Ok(false),
+        }
+    })
+    .await
+}
+
+/// Kills the servers while the client asks, and starts them again under its eyes. It gets nothing
+/// before their time; by then it does.
+async fn asked_across_a_restart(
+    client: &DynBackend,
+    servers: &[RedisServer],
+    waits_for_an_answer: bool,
+) -> Verdict {
+    for server in servers {
+        match waits_for_an_answer {
+            true => server.pause()?,
+            false => server.kill(),
+        }
+    }
+    sleep(millis(100)).await;
+    let asked = request();
+    let restarts = async {
+        sleep(millis(100)).await;
+        let began = Instant::now();
+        for server in servers {
+            server.restart().await?;
+        }
+        Ok::<_, Stop>(began)
+    };
+    let asks = async { timeout(SOON, client.acquire(&asked)).await };
+    let (answer, began) = tokio::join!(asks, restarts);
+    let (answer, began) = (answer?, began?);
+    let error = answer.err().ok_or("granted by a server that has just forgotten everything")?;
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    until_granted(client).await?;
+    assert!(began.elapsed() >= GUARD, "granted after {:?}", began.elapsed());
+    Ok(())
+}
+
+#[test]
+fn a_server_that_restarts_grants_nothing_to_who_waits_for_it() {
+    run(async {
+        let server = start().await?;
+        let client = connect(&format!("{}?{GUARDED}", server.url())).await?;
+        let servers = [server];
+        asked_across_a_restart(&client, &servers, false).await?;
+        asked_across_a_restart(&client, &servers, true).await
+    });
+}
+
+#[test]
+fn masters_that_restart_do_not_vote_for_who_waits_for_them() {
+    run(async {
+        let masters = RedisMasters::start(3, &Options::new()).await?;
+        let client = connect(&format!("{}?{GUARDED}", masters.url())).await?;
+        until_granted(&client).await?;
+        // One knows of an older lock: a majority is to forget it.
+        asked_across_a_restart(&client, &masters.servers()[1..], true).await
+    });
+}
+
+/// The error of everything that takes a lock for so long.
+async fn errors_of(client: &DynBackend, lease: Duration) -> Result<Vec<Error>, Stop> {
+    let requests = [brief("a", lease), brief("b", lease)];
+    let mut errors = vec![
+        client.acquire(&requests[0]).await.err().ok_or("it is granted")?,
+        client
+            .acquire(&AcquireRequest { lease, ..attempt("a") })
+            .await
+            .err()
+            .ok_or("it is granted")?,
+    ];
+    if let Some(answer) = client.acquire_all(&requests) {
+        errors.push(answer.await.err().ok_or("they are granted")?);
+    }
+    let options = LockOptions::new().with_lease(lease);
+    let locks = Locks::over(client.clone())?.with_options(options)?;
+    let answer = timeout(SOON, locks.mutex("a")?.lock()).await?;
+    errors.push(answer.err().ok_or("it is granted")?);
+    Ok(errors)
+}
+
+async fn longer_leases_are_refused(client: &DynBackend) -> Verdict {
+    for error in errors_of(client, GUARD + millis(1)).await? {
+        says(&error, ErrorKind::Config(ConfigIssue::Lease), "dlock.restart_guard");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_lease_longer_than_the_guard_is_refused() {
+    run(async {
+        let server = start().await?;
+        for option in [GUARDED, "dlock.restart_guard=2s&dlock.plain=true"] {
+            let client = connect(&format!("{}?{option}", server.url())).await?;
+            longer_leases_are_refused(&client).await?;
+        }
+        assert!(server.keys("*").await?.is_empty());
+        Ok(())
+    });
+}
+
+#[test]
+fn a_quorum_refuses_a_lease_longer_than_the_guard() {
+    run(async {
+        let masters = RedisMasters::start(3, &Options::new()).await?;
+        let client = connect(&format!("{}?{GUARDED}", masters.url())).await?;
+        longer_leases_are_refused(&client).await
+    });
+}
+
+#[test]
+fn who_may_not_ask_for_the_uptime_can_not_have_a_guard() {
+    run(async {
+        let masters = RedisMasters::start(3, &Options::new()).await?;
+        for server in masters.servers() {
+            let user = ["ACL", "SETUSER", "joe", "on", ">p", "~*", "&*", "+@all", "-info"];
+            server.command(&user).await?.ok()?;
+        }
+        let single = masters.servers()[0].url();
+        for url in [&single, &format!("{single}?dlock.plain=true"), &masters.url()] {
+            let url = url.replace("//", "//joe:p@");
+            let with = |guard: &str| {
+                let mark = if url.contains('?') { '&' } else { '?' };
+                format!("{url}{mark}dlock.restart_guard={guard}")
+            };
+            let refused = timeout(SOON, connect(&with("2s"))).await?;
+            let error = refused.err().ok_or("let in with a guard that can't be kept")?;
+            says(&error, ErrorKind::Config(ConfigIssue::Access), "+info");
+            connect(&with("0s")).await?;
+        }
+        Ok(())
+    });
+}

@@ -1,0 +1,81 @@
+//! What is left of a lock whose waiter has died.
+
+use dlock_core::{AcquireRequest, Mode};
+use dlock_testkit::{Verdict, servers::redis::RedisServer};
+use tokio::time::sleep;
+
+use crate::support::{
+    ask, connect, free, millis, queue, run, start, take, until, until_listening,
+};
+
+async fn every_key_has_an_end(server: &RedisServer) -> Verdict {
+    for key in server.keys("*").await? {
+        let left = server.command(&["PTTL", &key]).await?.int()?;
+        // One that has ended meanwhile is none.
+        assert_ne!(left, -1, "{key} has no end");
+    }
+    Ok(())
+}
+
+async fn nothing_is_left(server: &RedisServer) -> Verdict {
+    let empty = until("no key is left", async || {
+        every_key_has_an_end(server).await?;
+        Ok(server.command(&["DBSIZE"]).await?.int()? == 0)
+    });
+    let empty = empty.await;
+    if empty.is_err() {
+        println!("{:?}", server.keys("*").await?);
+    }
+    empty
+}
+
+/// A holder releases after the waiter's client has died: the waiter keeps its place until its
+/// lease ends.
+async fn a_waiter_dies(held: Mode, waits: Mode, dies: &str) -> Verdict {
+    let server = start().await?;
+    let url = format!("{}?dlock.retention=1s", server.url());
+    let (one, two) = (connect(&url).await?, connect(&url).await?);
+    let lease = millis(1000);
+    let held = AcquireRequest { lease, ..ask("a", held) };
+    let waiting = AcquireRequest { lease, ..ask("a", waits) };
+    take(&one, &held).await?;
+    queue(&two, &waiting).await?;
+    every_key_has_an_end(&server).await?;
+    let two = match dies {
+        "for good" => {
+            drop(two);
+            until_listening(&server, 1).await?;
+            None
+        }
+        _ => {
+            server.kill_clients().await?;
+            Some(two)
+        }
+    };
+    free(&one, &held).await?;
+    every_key_has_an_end(&server).await?;
+    sleep(millis(50)).await;
+    every_key_has_an_end(&server).await?;
+    drop((one, two));
+    nothing_is_left(&server).await
+}
+
+#[test]
+fn a_waiter_that_died_before_the_release_leaves_nothing() {
+    run(a_waiter_dies(Mode::Exclusive, Mode::Exclusive, "for good"));
+}
+
+#[test]
+fn a_reader_that_died_before_the_release_leaves_nothing() {
+    run(a_waiter_dies(Mode::Exclusive, Mode::Shared, "for good"));
+}
+
+#[test]
+fn a_writer_that_died_before_the_release_of_a_reader_leaves_nothing() {
+    run(a_waiter_dies(Mode::Shared, Mode::Exclusive, "for good"));
+}
+
+#[test]
+fn a_waiter_whose_connection_broke_before_the_release_leaves_nothing() {
+    run(a_waiter_dies(Mode::Exclusive, Mode::Exclusive, "for a moment"));
+}

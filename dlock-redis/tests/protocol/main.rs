@@ -1,0 +1,21 @@
+//! What a single lost answer, a delayed duplicate, a dead waiter, a slow or full server or a key of
+//! another program must not do to a lock: one test for each, against real servers.
+
+#![cfg(unix)]
+
+mod support;
+mod tape;
+
+mod deaf;
+mod duplicates;
+mod durable;
+mod foreign;
+mod full;
+mod guard;
+mod left;
+mod places;
+mod readers;
+mod silent;
+mod slow;
+mod tokens;
+mod walk;

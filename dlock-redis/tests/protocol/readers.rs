@@ -1,0 +1,116 @@
+//! Tokens of those who share a lock of a quorum, and of who gets an older answer.
+
+use dlock_core::{AcquireRequest, Acquired, DynBackend, FencingToken, Mode};
+use dlock_testkit::{
+    Stop,
+    servers::redis::{Options, RedisMasters},
+};
+use tokio::time::{Duration, Instant};
+
+use crate::{
+    support::{SOON, ask, connect, exclusive, free, keys, run},
+    tape::{Tape, replay},
+};
+
+const WHILE: Duration = Duration::from_secs(3);
+
+async fn held(client: &DynBackend, request: &AcquireRequest) -> Result<FencingToken, Stop> {
+    Ok(match client.acquire(request).await? {
+        Acquired::Granted(grant) => grant.token,
+        _ => tokio::time::timeout(SOON, client.granted(request)).await??.token,
+    })
+}
+
+/// Far ahead of the masters' clocks, so that it is the masters' last tokens that count.
+async fn ahead(masters: &RedisMasters) -> Result<u64, Stop> {
+    let time = masters.servers()[0].command(&["TIME"]).await?.ok()?.texts()?;
+    Ok(time[0].parse::<u64>()? * 1_000_000 + 3_600_000_000)
+}
+
+async fn last_tokens(masters: &RedisMasters, lasts: [u64; 3]) -> Result<(), Stop> {
+    for (server, last) in masters.servers().iter().zip(lasts) {
+        server.command(&["SET", &keys("a")[1], &last.to_string(), "PX", "600000"]).await?.ok()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn two_readers_of_a_quorum_never_have_one_token() {
+    run(async {
+        let masters = RedisMasters::start(3, &Options::new()).await?;
+        let url = format!("{}?dlock.restart_guard=0s", masters.url());
+        let mut clients = Vec::new();
+        for _ in 0..3 {
+            clients.push(connect(&url).await?);
+        }
+        let base = ahead(&masters).await?;
+        let (began, mut round) = (Instant::now(), 0_u64);
+        while began.elapsed() < WHILE {
+            round += 1;
+            // The masters' last tokens differ by a little, in ever other ways.
+            let offset = |by: u64| base + 1000 * round + (round / by) % 4;
+            last_tokens(&masters, [offset(1), offset(4), offset(16)]).await?;
+            let [a, b, c] = [0; 3].map(|_| ask("a", Mode::Shared));
+            let (a_has, b_has, c_has) = tokio::join!(
+                held(&clients[0], &a),
+                held(&clients[1], &b),
+                held(&clients[2], &c),
+            );
+            let mut tokens = [a_has?, b_has?, c_has?];
+            tokens.sort_unstable();
+            assert!(tokens[0] < tokens[1] && tokens[1] < tokens[2], "round {round}: {tokens:?}");
+            for (client, request) in clients.iter().zip([&a, &b, &c]) {
+                free(client, request).await?;
+            }
+            let writer = exclusive("a");
+            let token = held(&clients[0], &writer).await?;
+            assert!(token > tokens[2], "round {round}: {token} after {tokens:?}");
+            free(&clients[0], &writer).await?;
+        }
+        assert!(round > 10, "too few rounds: {round}");
+        Ok(())
+    });
+}
+
+/// Where in the command that writes a token back the token stands: behind the digest, the count of
+/// the keys, five keys, and the claim.
+const TOKEN: usize = 9;
+
+#[test]
+fn a_late_order_to_raise_a_token_lowers_nothing() {
+    run(async {
+        let masters = RedisMasters::start(3, &Options::new()).await?;
+        let client = connect(&format!("{}?dlock.restart_guard=0s", masters.url())).await?;
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            let base = ahead(&masters).await?;
+            last_tokens(&masters, [base, base + 100, base + 200]).await?;
+            let lowest = &masters.servers()[0];
+            let mut tape = Tape::start(lowest).await?;
+            let request = ask("a", mode);
+            let token = held(&client, &request).await?;
+            let raised = tape.with(&token.to_string()).await?;
+            let raised = raised.first().ok_or("the token was not written back")?;
+            assert_eq!(raised[TOKEN], token.to_string());
+            let mut late = raised.clone();
+            for less in [1, 50, 1_000_000] {
+                late[TOKEN] = (token.get() - less).to_string();
+                replay(lowest, &late).await?.ok()?;
+                let shown = lowest.command(&["GET", &keys("a")[1]]).await?.text()?;
+                let shown: u64 = shown.trim_end_matches('q').parse()?;
+                assert!(shown >= token.get(), "{shown} after {token}");
+                let state = client.inspect(&request.name).await?;
+                assert_eq!(state.holders[0].token, Some(token));
+            }
+            free(&client, &request).await?;
+            // Nor does it bring back what is gone.
+            replay(lowest, raised).await?.ok()?;
+            let next = ask("a", mode);
+            assert!(held(&client, &next).await? > token);
+            free(&client, &next).await?;
+            for server in masters.servers() {
+                server.command(&["FLUSHALL"]).await?.ok()?;
+            }
+        }
+        Ok(())
+    });
+}

@@ -1,0 +1,108 @@
+//! A way to the server on which an answer takes more than half a lease.
+
+use dlock_core::{Acquired, ErrorKind, LockOptions, Locks, Renew};
+use dlock_testkit::{
+    Verdict,
+    servers::{Flow, Proxy, redis::RedisServer},
+};
+use tokio::time::{Duration, sleep, timeout};
+
+use crate::support::{SOON, attempt, brief, connect, exclusive, free, millis, run, start, take};
+
+const LEASE: Duration = millis(450);
+/// Each way: there and back takes more than half a lease, and less than a whole one.
+const DELAY: Duration = millis(150);
+
+async fn slow(server: &RedisServer, told: bool) -> Result<(Proxy, String), dlock_testkit::Stop> {
+    let user = ["ACL", "SETUSER", "joe", "on", ">p", "~*", "&*", "+@all"];
+    server.command(&user).await?.ok()?;
+    if !told {
+        server.command(&["ACL", "SETUSER", "joe", "-subscribe"]).await?.ok()?;
+    }
+    let proxy = Proxy::start(&server.address()).await?;
+    let url = format!("redis://joe:p@{}", proxy.address());
+    Ok((proxy, url))
+}
+
+fn delay(proxy: &Proxy) {
+    proxy.requests(Flow::Delay(DELAY));
+    proxy.replies(Flow::Delay(DELAY));
+}
+
+/// Free of all claims, by itself.
+async fn becomes_free(server: &RedisServer) -> Verdict {
+    let other = connect(&server.url()).await?;
+    crate::support::until("the lock is free", async || {
+        Ok(other.inspect(&attempt("a").name).await?.is_free())
+    })
+    .await
+}
+
+/// Waits for the lock until its waiter knows: never does the server keep it as the holder while it
+/// does not.
+async fn a_slow_waiter_knows(told: bool) -> Verdict {
+    let server = start().await?;
+    let other = connect(&server.url()).await?;
+    let (proxy, url) = slow(&server, told).await?;
+    let client = connect(&url).await?;
+    let (held, waiting) = (exclusive("a"), brief("a", LEASE));
+    take(&other, &held).await?;
+    delay(&proxy);
+    let acquired = client.acquire(&waiting).await?;
+    assert_eq!(acquired, Acquired::Queued);
+    let waits = async { timeout(SOON, client.granted(&waiting)).await };
+    let frees = async {
+        sleep(millis(600)).await;
+        free(&other, &held).await
+    };
+    let (outcome, freed) = tokio::join!(waits, frees);
+    freed?;
+    // Whichever it is, it knows.
+    match outcome? {
+        Ok(grant) => println!("granted by {}", grant.token),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::NotHeld, "{error:?}"),
+    }
+    becomes_free(&server).await
+}
+
+#[test]
+fn a_slow_waiter_that_is_told_knows_that_it_has_the_lock() {
+    run(a_slow_waiter_knows(true));
+}
+
+#[test]
+fn a_slow_waiter_that_asks_knows_that_it_has_the_lock() {
+    run(a_slow_waiter_knows(false));
+}
+
+/// The same through guards, on a way so slow that no lease lasts for an answer, and on one where
+/// it does.
+#[test]
+fn a_lock_over_a_slow_way_comes_to_an_end() {
+    run(async {
+        let server = start().await?;
+        let other = connect(&server.url()).await?;
+        for lease in [millis(250), LEASE] {
+            let (proxy, url) = slow(&server, true).await?;
+            let options = LockOptions::new().with_lease(lease).with_renew(Renew::Auto);
+            let locks = Locks::over(connect(&url).await?)?.with_options(options)?;
+            let held = exclusive("a");
+            take(&other, &held).await?;
+            delay(&proxy);
+            let lock = locks.mutex("a")?;
+            let waits = async { timeout(SOON, lock.lock()).await };
+            let frees = async {
+                sleep(millis(600)).await;
+                free(&other, &held).await
+            };
+            let (outcome, freed) = tokio::join!(waits, frees);
+            freed?;
+            match outcome? {
+                Ok(guard) => drop(guard),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}"),
+            }
+            becomes_free(&server).await?;
+        }
+        Ok(())
+    });
+}
