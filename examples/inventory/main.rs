@@ -23,7 +23,7 @@ mod worker;
 
 use std::{io, path::Path, process::ExitCode, time::Duration};
 
-use dlock::{ErrorKind, Exclusion, Fencing, Guarantees, Locks, Scope};
+use dlock::{ErrorKind, Fencing, Guarantees, Locks, Scope};
 use tempfile::TempDir;
 
 use crate::{acts::Shop, args::Args, crew::Job};
@@ -80,12 +80,7 @@ async fn tell(args: Args) -> Result<(), Failure> {
 async fn connect(url: &str) -> Result<Locks, dlock::Error> {
     let locks = dlock::connect(url).await?;
     // A store inside one process, such as memory:, would let every worker process sell by itself.
-    locks.require(
-        &Guarantees::WEAKEST
-            .with_scope(Scope::Machine)
-            .with_exclusion(Exclusion::Restart)
-            .with_fencing(Fencing::Clock),
-    )?;
+    locks.require(&Guarantees::WEAKEST.with_scope(Scope::Machine).with_fencing(Fencing::Clock))?;
     Ok(locks)
 }
 

@@ -36,5 +36,10 @@ if #refused==0 then
   try('HDEL',key,'a')
 end
 try('TIME')
-try(string.find(ARGV[1],'{',1,true) and 'SPUBLISH' or 'PUBLISH',ARGV[1],'')
+local say=string.find(ARGV[1],'{',1,true) and 'SPUBLISH' or 'PUBLISH'
+local answer=redis.pcall(say,ARGV[1],'')
+-- Who may not use the channel can't subscribe to it either, and asks instead.
+if type(answer)=='table' and not string.find(answer.err,'channel',1,true) then
+  refused[#refused+1]=say
+end
 return refused

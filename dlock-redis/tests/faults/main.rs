@@ -4,11 +4,13 @@
 //!
 //! `DLOCK_TEST_EFFORT=20` does harm for twenty times as long.
 
+mod answers;
+mod claims;
 mod groups;
+mod guard;
 mod holders;
 mod left;
 mod network;
-mod precise;
 mod server;
 mod storm;
 mod together;
@@ -44,32 +46,32 @@ fn main() {
             Scenario::new("quorum::two_of_five_are_away", groups::two_of_five_are_away),
             Scenario::new("all_at_once", together::all_at_once),
             Scenario::new(
-                "precise::the_guard_holds_for_who_waits_for_the_connection",
-                precise::the_guard_holds_for_who_waits_for_the_connection,
+                "guard::holds_for_who_waits_for_the_connection",
+                guard::holds_for_who_waits_for_the_connection,
             ),
             Scenario::new(
-                "precise::the_guard_holds_for_votes_that_are_asked_for_again",
-                precise::the_guard_holds_for_votes_that_are_asked_for_again,
+                "guard::holds_for_votes_that_are_asked_for_again",
+                guard::holds_for_votes_that_are_asked_for_again,
             ),
             Scenario::new(
-                "precise::a_release_whose_answer_is_lost_is_a_release",
-                precise::a_release_whose_answer_is_lost_is_a_release,
+                "answers::a_release_whose_answer_is_lost_is_a_release",
+                answers::a_release_whose_answer_is_lost_is_a_release,
             ),
             Scenario::new(
-                "precise::a_release_that_got_lost_is_done_in_the_end",
-                precise::a_release_that_got_lost_is_done_in_the_end,
+                "answers::a_release_that_got_lost_is_done_in_the_end",
+                answers::a_release_that_got_lost_is_done_in_the_end,
             ),
             Scenario::new(
-                "precise::answers_stay_with_their_questions",
-                precise::answers_stay_with_their_questions,
+                "answers::stay_with_their_questions",
+                answers::answers_stay_with_their_questions,
             ),
             Scenario::new(
-                "precise::a_claim_that_waits_is_not_renewed_as_one_that_holds",
-                precise::a_claim_that_waits_is_not_renewed_as_one_that_holds,
+                "claims::who_waits_is_not_renewed_as_one_who_holds",
+                claims::who_waits_is_not_renewed_as_one_who_holds,
             ),
             Scenario::new(
-                "precise::a_multi_lock_waits_for_as_long_as_it_takes",
-                precise::a_multi_lock_waits_for_as_long_as_it_takes,
+                "claims::a_multi_lock_waits_for_as_long_as_it_takes",
+                claims::a_multi_lock_waits_for_as_long_as_it_takes,
             ),
         ],
     )

@@ -76,6 +76,11 @@ fn a_replica_is_refused() {
             let error = refused(&format!("{}{option}", replica.url())).await?;
             says(&error, UNAVAILABLE, "address of the master");
         }
+        // Also where it may not be asked what it is.
+        let user = ["ACL", "SETUSER", "joe", "on", ">p", "~*", "&*", "+@all", "-info"];
+        replica.command(&user).await?.ok()?;
+        let url = format!("redis://joe:p@{}?dlock.response_timeout=300ms", replica.address());
+        says(&refused(&url).await?, UNAVAILABLE, "address of the master");
         Ok(())
     })
 }

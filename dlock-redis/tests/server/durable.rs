@@ -15,7 +15,7 @@ use crate::support::{
 };
 
 /// For what is refused: a grant waits for replicas for three quarters of the time for an answer.
-const BRIEF: &str = "&dlock.response_timeout=400ms";
+const BRIEF: &str = "&dlock.response_timeout=1200ms";
 const BOUND: Duration = Duration::from_secs(5);
 
 /// A user who may do everything but this, and its URL.

@@ -164,6 +164,7 @@ fn a_server_that_is_no_node_names_the_scheme_for_one() {
 #[test]
 fn sentinels_are_told_apart_have_passwords_and_know_their_masters_by_name() {
     run(async {
+        let (heard, _guard) = Heard::listen();
         let group = RedisSentinel::start(&Options::new()).await?;
         let sentinel = &group.sentinels()[0];
         let error = refused(&format!("redis://{sentinel}")).await?;
@@ -183,7 +184,10 @@ fn sentinels_are_told_apart_have_passwords_and_know_their_masters_by_name() {
         says(&refused(&with("dlock.sentinel_password=wrong")).await?, ACCESS, "password");
         works(&connect(&with("dlock.sentinel_password=secret%25")).await?, "a").await?;
         let joe = with("dlock.sentinel_user=joe&dlock.sentinel_password=p%40ss%26%3D");
-        works(&connect(&joe).await?, "a").await
+        works(&connect(&joe).await?, "a").await?;
+        let text = heard.text();
+        assert!(!["secret", "p@ss", "wrong"].iter().any(|secret| text.contains(secret)), "{text}");
+        Ok(())
     })
 }
 

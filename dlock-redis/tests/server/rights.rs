@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use dlock_core::{AcquireRequest, ConfigIssue, ErrorKind, WakeUp};
+use dlock_core::{AcquireRequest, ConfigIssue, ErrorKind, Mode, WakeUp};
 use dlock_testkit::{
     Stop, Verdict,
     servers::redis::{Options, RedisCluster, RedisServer},
 };
 
 use crate::support::{
-    connect, exclusive, free, granted, queue, refused, run, says, start, take, works_fully,
+    ask, connect, exclusive, free, granted, queue, refused, run, says, start, take, works_fully,
 };
 
 /// The line that errors and the documentation show: `ACL SETUSER dlock on >password ...`.
@@ -19,7 +19,7 @@ const ACCESS: ErrorKind = ErrorKind::Config(ConfigIssue::Access);
 /// What is for clusters only, and for durability.
 const SPECIAL: [&str; 5] = ["+cluster|slots", "+asking", "+ssubscribe", "+spublish", "+wait"];
 /// What is not for the locks themselves.
-const OPTIONAL: [&str; 2] = ["+subscribe", "+info"];
+const OPTIONAL: [&str; 3] = ["&dlock:*", "+subscribe", "+info"];
 
 fn words() -> impl Iterator<Item = &'static str> {
     LINE.split_whitespace()
@@ -134,23 +134,33 @@ fn who_lacks_the_words_for_a_cluster_is_told_at_the_start() {
 }
 
 #[test]
-fn without_the_right_to_subscribe_waiting_locks_ask() {
+fn without_the_right_to_the_channels_waiting_locks_ask() {
     run(async {
         let (server, _) = start().await?;
-        set_user(&server, "+subscribe").await?;
-        let url = url_of(&server);
-        let (one, two) = (connect(&url).await?, connect(&server.url()).await?);
-        assert_eq!(one.guarantees().wake_up, WakeUp::Poll);
-        // It waits for one that is told, and the other way round.
-        for (first, second) in [(&one, &two), (&two, &one), (&one, &one)] {
-            // It asks every third of its lease.
-            let lease = Duration::from_millis(2400);
-            let (held, waiting) = (exclusive("a"), AcquireRequest { lease, ..exclusive("a") });
-            take(first, &held).await?;
-            queue(second, &waiting).await?;
-            free(first, &held).await?;
-            granted(second, &waiting).await?;
-            free(second, &waiting).await?;
+        for word in ["+subscribe", "&dlock:*"] {
+            set_user(&server, word).await?;
+            let url = url_of(&server);
+            let (one, two) = (connect(&url).await?, connect(&server.url()).await?);
+            assert_eq!(one.guarantees().wake_up, WakeUp::Poll, "{word}");
+            // It waits for one that is told, and the other way round.
+            for (first, second) in [(&one, &two), (&two, &one), (&one, &one)] {
+                // It asks every third of its lease.
+                let lease = Duration::from_millis(2400);
+                let (held, waiting) = (exclusive("a"), AcquireRequest { lease, ..exclusive("a") });
+                take(first, &held).await?;
+                queue(second, &waiting).await?;
+                free(first, &held).await?;
+                granted(second, &waiting).await?;
+                free(second, &waiting).await?;
+            }
+            // Those who only share it, or come one after another, notice nothing.
+            for mode in [Mode::Shared, Mode::permits(1, 2)?] {
+                let both = [ask("b", mode), ask("b", mode)];
+                take(&one, &both[0]).await?;
+                take(&two, &both[1]).await?;
+                free(&one, &both[0]).await?;
+                free(&two, &both[1]).await?;
+            }
         }
         Ok(())
     })

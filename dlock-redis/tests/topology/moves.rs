@@ -29,6 +29,7 @@ fn answers_belong_to_their_commands_while_slots_move() {
             queue(&busy, &ask(name, secs(60))).await?;
         }
         let stop = Arc::new(AtomicBool::new(false));
+        let t0 = Instant::now();
         let names = nodes.names("moved", true, 16).await?.into_iter();
         let tasks: Vec<_> = names
             .flat_map(|name| [format!("{name}/a"), format!("{name}/b"), name])
@@ -42,29 +43,34 @@ fn answers_belong_to_their_commands_while_slots_move() {
                             Ok(Acquired::Granted(grant)) if grant.token.get() > last => {
                                 last = grant.token.get();
                             }
-                            other => return Err(format!("{name} after {last}: {other:?}")),
+                            other => return Err(format!("{:?} {name} after {last}: {other:?}", t0.elapsed())),
                         }
                         match busy.release(&request.as_claim()).await {
                             Ok(Released::Released) => {}
-                            other => return Err(format!("{name}: {other:?}")),
+                            other => return Err(format!("{:?} {name}: {other:?}", t0.elapsed())),
                         }
                     }
                     Ok(())
                 })
             })
             .collect();
+        let t0 = Instant::now();
         sleep(millis(300)).await;
         for _ in 0..3 {
             for name in moved {
                 let (from, to) = (nodes.master(name).await?, nodes.another(name).await?);
+                println!("{:?} move {name} {} {} {}", t0.elapsed(), nodes.slot(name).await?, from.address(), to.address());
                 nodes.0.move_slot(nodes.slot(name).await?, from, to).await?;
+                println!("{:?} moved", t0.elapsed());
                 sleep(millis(100)).await;
             }
         }
         stop.store(true, Ordering::Relaxed);
+        let mut n = 0;
         for task in tasks {
-            within(secs(20), task).await???;
+            if let Err(e) = within(secs(20), task).await?? { n += 1; println!("{:.150}", e); }
         }
+        assert_eq!(n, 0);
         Ok(())
     });
 }

@@ -41,6 +41,7 @@
 //! When the harm is done, [`Running::finish`] has the processes go on in peace: at first errors are
 //! excused, then nobody may fail or wait for long, and in the end all must be able to let go.
 
+mod attempt;
 mod belief;
 mod child;
 mod line;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-use dlock_core::{Instant, Mode};
+use dlock_core::Mode;
 
 use super::{
     belief::{self, Tale},
@@ -129,11 +129,6 @@ impl Report {
         self.count("Unavailable") + self.count("refused")
     }
 
-    /// How many processes were killed.
-    pub fn killed(&self) -> usize {
-        self.killed
-    }
-
     /// Holds that the store did not know any more although they were to be believed.
     fn forgotten(&self) -> Vec<String> {
         let revoked = self.all().filter(|tale| tale.was_revoked()).take(3);
@@ -195,14 +190,6 @@ impl Report {
             true => Ok(self),
             false => Err(Stop::failed(format!("too little for a verdict: {self}"))),
         }
-    }
-
-    /// What happened to a name around this time, for whoever looks into a violation.
-    pub fn around(&self, name: &str, at: Instant, margin: Duration) -> Vec<String> {
-        let (from, to) = (at.saturating_sub(margin), at.saturating_add(margin));
-        let of_name = self.by_name.get(name).into_iter().flatten();
-        let near = of_name.filter(|tale| tale.asked <= to && tale.ended() >= from);
-        near.map(|tale| format!("{tale:?}")).collect()
     }
 }
 

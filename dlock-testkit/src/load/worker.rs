@@ -2,9 +2,7 @@
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use dlock_core::{
-    Certainty, Ended, Error, ErrorKind, Guard, Lock, LockOptions, Locks, Mode, Released, Renew,
-};
+use dlock_core::{Ended, Guard, Instant, LockOptions, Locks, Mode, Released, Renew};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tokio::{
     sync::watch,
@@ -12,17 +10,12 @@ use tokio::{
 };
 
 use super::{
+    attempt::{Attempt, PATIENCE, Wait, kind, tokens},
     line::{self, Phase, What},
     log::{Log, believed},
     plan::{Kind, Target},
 };
 use crate::{Stop, Verdict, context::now, polls};
-
-/// How long anybody may wait once all is well: a backstop on a busy machine.
-pub(super) const PATIENCE: Duration = Duration::from_secs(12);
-
-/// Before the store is asked again that was out of reach.
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// How often a holder looks whether it still holds.
 const LOOK: Duration = Duration::from_millis(10);
@@ -37,22 +30,6 @@ pub(super) struct Worker {
     phases: watch::Receiver<Phase>,
     lease: Duration,
     cancels: u32,
-}
-
-/// How to take a lock once.
-struct Attempt {
-    target: Target,
-    mode: Mode,
-    locks: Locks,
-    wait: Wait,
-    phase: Phase,
-}
-
-#[derive(Clone, Copy)]
-enum Wait {
-    Try,
-    For(Duration),
-    Ever,
 }
 
 impl Worker {
@@ -188,7 +165,7 @@ impl Worker {
         guard: &mut Guard,
         attempt: &Attempt,
         holds: &[u64],
-        since: dlock_core::Instant,
+        since: Instant,
     ) -> Verdict {
         let time = match (attempt.phase, self.rng.random_range(0..20)) {
             // Past the lease, unless it is renewed.
@@ -230,73 +207,5 @@ impl Worker {
 
     fn write_all(&self, holds: &[u64], what: &What) -> Verdict {
         holds.iter().try_for_each(|&hold| self.log.write(hold, what.clone()))
-    }
-}
-
-impl Attempt {
-    /// Takes it; in peace, also from a store that takes its time to be well again.
-    async fn insist(&self) -> Result<Option<Guard>, Error> {
-        let end = now().saturating_add(PATIENCE);
-        loop {
-            match self.take().await {
-                Err(error)
-                    if error.kind() == ErrorKind::Unavailable
-                        && self.phase != Phase::Storm
-                        && now() < end =>
-                {
-                    sleep(PAUSE).await;
-                }
-                answer => return answer,
-            }
-        }
-    }
-
-    async fn take(&self) -> Result<Option<Guard>, Error> {
-        let (locks, names) = (&self.locks, &self.target.names);
-        let name = names.first().map_or("", String::as_str);
-        match (self.target.kind, self.mode) {
-            (Kind::Mutex, _) => self.take_one(&locks.mutex(name)?).await,
-            (Kind::Fair, _) => self.take_one(&locks.fair(name)?).await,
-            (Kind::Multi, _) => {
-                let names = names.iter().map(String::as_str);
-                self.take_one(&locks.multi(names)?).await
-            }
-            (Kind::ReadWrite, Mode::Shared) => self.take_one(locks.rw(name)?.read()).await,
-            (Kind::ReadWrite, _) => self.take_one(locks.rw(name)?.write()).await,
-            (Kind::Semaphore(permits), mode) => {
-                let (semaphore, n) = (locks.semaphore(name, permits)?, mode.weight());
-                match self.wait {
-                    Wait::Try => semaphore.try_acquire_many(n).await,
-                    Wait::For(wait) => semaphore.acquire_many_timeout(n, wait).await.map(Some),
-                    Wait::Ever => semaphore.acquire_many(n).await.map(Some),
-                }
-            }
-        }
-    }
-
-    async fn take_one(&self, lock: &dyn Lock) -> Result<Option<Guard>, Error> {
-        match self.wait {
-            Wait::Try => lock.try_lock().await,
-            Wait::For(wait) => lock.lock_timeout(wait).await.map(Some),
-            Wait::Ever => lock.lock().await.map(Some),
-        }
-    }
-}
-
-/// The token of each name, in the order of the attempt's names.
-fn tokens(guard: &Guard, attempt: &Attempt) -> Result<Vec<dlock_core::FencingToken>, Stop> {
-    let tokens = guard.tokens();
-    let of = |name: &String| {
-        let found = tokens.iter().find(|(of, _)| of.as_str() == name);
-        found.map(|(_, token)| *token).ok_or_else(|| Stop::failed("a guard without a token"))
-    };
-    attempt.target.names.iter().map(of).collect()
-}
-
-fn kind(error: &Error) -> String {
-    match (error.kind(), error.certainty()) {
-        (ErrorKind::Unavailable, Certainty::NotApplied) => "refused".to_owned(),
-        // Without what stands in brackets, which may have spaces.
-        (kind, _) => format!("{kind:?}").replace(' ', ""),
     }
 }

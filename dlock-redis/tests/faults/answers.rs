@@ -1,0 +1,139 @@
+//! Answers that get lost, and messages that are none.
+
+#![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use dlock_core::{AcquireRequest, Clock, DynBackend, LockName, Locks, Released};
+use dlock_testkit::{
+    Stop, Verdict,
+    servers::{
+        Flow, Proxy,
+        redis::{Options, RedisCluster, RedisServer},
+    },
+};
+use tokio::{
+    task::{JoinSet, spawn},
+    time::{sleep, timeout},
+};
+
+use crate::{claims::ask, connect};
+
+/// A backstop on a busy machine.
+const BOUND: Duration = Duration::from_secs(20);
+
+/// The first release did it, and its answer got lost: who is asked again must not say that the lock
+/// had been lost before.
+pub(crate) async fn a_release_whose_answer_is_lost_is_a_release() -> Verdict {
+    let server = RedisServer::start(&Options::new()).await?;
+    let proxy = Proxy::start(&server.address()).await?;
+    let url = format!("redis://{}?dlock.response_timeout=2s", proxy.address());
+    let locks = Locks::over(connect(url).await?)?;
+    let mutex = locks.mutex("lost/answer")?;
+    // From here on the server knows the script.
+    mutex.lock().await?.release().await?;
+    let guard = mutex.lock().await?;
+    proxy.replies(Flow::Drop);
+    let releasing = spawn(guard.release());
+    sleep(Duration::from_millis(100)).await;
+    proxy.cut();
+    proxy.pass().await?;
+    match timeout(BOUND, releasing).await??? {
+        Released::Released => Ok(()),
+        other => Err(Stop::failed(format!("the answer to a release in time is {other:?}"))),
+    }
+}
+
+/// A release that never arrived is sent again, when somebody else has joined the queue meanwhile.
+pub(crate) async fn a_release_that_got_lost_is_done_in_the_end() -> Verdict {
+    let server = RedisServer::start(&Options::new()).await?;
+    let proxy = Proxy::start(&server.address()).await?;
+    let url = format!("redis://{}?dlock.response_timeout=2s", proxy.address());
+    let (locks, other) = (Locks::over(connect(url).await?)?, connect(server.url()).await?);
+    let mutex = locks.mutex("lost/release")?;
+    for _ in 0..3 {
+        mutex.lock().await?.release().await?;
+    }
+    let guard = mutex.lock().await?;
+    proxy.requests(Flow::Drop);
+    let releasing = spawn(guard.release());
+    sleep(Duration::from_millis(100)).await;
+    let waiter = ask(&LockName::new("lost/release")?, Duration::from_secs(30));
+    other.acquire(&waiter).await?;
+    proxy.cut();
+    proxy.pass().await?;
+    let released = timeout(BOUND, releasing).await???;
+    match timeout(Duration::from_secs(10), other.granted(&waiter)).await {
+        Ok(granted) => granted.map(|_| ()).map_err(Stop::from),
+        Err(_) => Err(Stop::failed(format!("the lock is said to be {released:?} and is held"))),
+    }
+}
+
+/// When a slot moves, the server ends the subscriptions in it without being asked. That message is
+/// no answer to any question that is on its way; and the client goes on.
+pub(crate) async fn answers_stay_with_their_questions() -> Verdict {
+    let cluster = RedisCluster::start(&Options::new()).await?;
+    let client = connect(format!("{}?dlock.response_timeout=500ms", cluster.url())).await?;
+    // Somebody waits, so that there is a subscription in the slot.
+    let moved = LockName::new("moved")?;
+    let long = Duration::from_secs(300);
+    client.acquire(&ask(&moved, long)).await?;
+    client.acquire(&ask(&moved, long)).await?;
+    let key = cluster.keys("dlock:{*").await?.remove(0);
+    let slot = cluster.slot_of(&key).await?;
+    let from = cluster.master_of_slot(slot).await?;
+    let mut others = cluster.nodes()[..3].iter().filter(|node| node.port() != from.port());
+    let to = others.next().ok_or_else(|| Stop::failed("no other master"))?;
+
+    let (mut asking, done) = (JoinSet::new(), Arc::new(AtomicBool::new(false)));
+    for at in 0..60 {
+        let request = ask(&LockName::new(&format!("steady/{at}"))?, long);
+        client.acquire(&request).await?;
+        asking.spawn(sees_itself(client.clone(), request, Arc::clone(&done)));
+    }
+    sleep(Duration::from_millis(300)).await;
+    for _ in 0..4 {
+        for (from, to) in [(from, to), (to, from)] {
+            cluster.move_slot(slot, from, to).await?;
+            // It subscribes anew.
+            let _ = timeout(BOUND, client.acquire(&ask(&moved, long))).await?;
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+    done.store(true, Ordering::Relaxed);
+    while let Some(one) = asking.join_next().await {
+        one??;
+    }
+    Ok(())
+}
+
+/// Asks again and again who holds a lock: in the end, and whenever there is an answer, it is its
+/// holder.
+async fn sees_itself(
+    client: DynBackend,
+    request: AcquireRequest,
+    done: Arc<AtomicBool>,
+) -> Verdict {
+    let mut since = Clock::Boot.now();
+    loop {
+        match client.inspect(&request.name).await {
+            Ok(state) if state.holders.iter().any(|holder| holder.claim == request.claim) => {
+                since = Clock::Boot.now();
+                if done.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+            }
+            Ok(state) => {
+                return Err(Stop::failed(format!("{} is held by {state:?}", request.name)));
+            }
+            Err(error) if error.is_transient() && Clock::Boot.now().since(since) < BOUND => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

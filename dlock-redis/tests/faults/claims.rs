@@ -1,0 +1,79 @@
+//! Claims that wait.
+
+#![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
+
+use std::time::Duration;
+
+use dlock_core::{
+    AcquireRequest, ClaimId, Error, Fair, Guard, LockName, LockOptions, Locks, Memory, Mode, Queue,
+    Renew, Renewal, Renewed,
+};
+use dlock_testkit::{
+    Stop, Verdict,
+    servers::redis::{Options, RedisServer},
+};
+use tokio::{task::spawn, time::sleep};
+
+use crate::connect;
+
+/// A claim that waits in line.
+pub(crate) fn ask(name: &LockName, lease: Duration) -> AcquireRequest {
+    AcquireRequest {
+        name: name.clone(),
+        claim: ClaimId::random(),
+        mode: Mode::Exclusive,
+        lease,
+        queue: Queue::Enqueue,
+        tokens: 1,
+    }
+}
+
+/// After a failover that lost a grant, the claim may still stand in the queue of the new master:
+/// its holder must not be told that it holds the lock for another lease.
+pub(crate) async fn who_waits_is_not_renewed_as_one_who_holds() -> Verdict {
+    let server = RedisServer::start(&Options::new()).await?;
+    let client = connect(server.url()).await?;
+    let (name, lease) = (LockName::new("waits")?, Duration::from_secs(30));
+    let [holder, waiter] = [ask(&name, lease), ask(&name, lease)];
+    client.acquire(&holder).await?;
+    client.acquire(&waiter).await?;
+    let renewal =
+        |request: &AcquireRequest| Renewal { claim: request.as_claim(), mode: request.mode, lease };
+    let answers = client.renew(&[renewal(&holder), renewal(&waiter)]).await?;
+    match answers[..] {
+        [Renewed::Kept, Renewed::Lost] => Ok(()),
+        _ => Err(Stop::failed(format!("the holder and the waiter are told {answers:?}"))),
+    }
+}
+
+/// A multi-lock that waits for longer than its lease, again and again, goes on waiting.
+pub(crate) async fn a_multi_lock_waits_for_as_long_as_it_takes() -> Verdict {
+    let locks = Locks::over(Memory::new())?;
+    let brief = LockOptions::new().with_lease(Duration::from_millis(200)).with_renew(Renew::Never);
+    let multi = locks.with_options(brief)?.multi(["multi/a", "multi/b"])?;
+    let other = locks.fair("multi/b")?;
+    let turns = spawn(take_turns(other.lock().await?, other));
+    let taken = multi.lock_timeout(Duration::from_secs(5)).await;
+    turns.abort();
+    match taken {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Stop::failed(format!("{:?}: {error}", error.kind()))),
+    }
+}
+
+/// Holds a lock three times, each time for longer than the lease of who waits, and for less than
+/// two of them. Each time it is in line again before it lets go.
+async fn take_turns(mut guard: Guard, lock: Fair) -> Result<(), Error> {
+    for _ in 0..3 {
+        sleep(Duration::from_millis(300)).await;
+        let lock = lock.clone();
+        let next = spawn(async move { lock.lock().await });
+        sleep(Duration::from_millis(5)).await;
+        guard.release().await?;
+        match next.await {
+            Ok(next) => guard = next?,
+            Err(_) => return Ok(()),
+        }
+    }
+    guard.release().await.map(|_| ())
+}

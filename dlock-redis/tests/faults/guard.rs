@@ -1,0 +1,77 @@
+//! The restart guard, where it is not looked at when it is asked but when the connection is there.
+
+#![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
+
+use std::time::Duration;
+
+use dlock_core::{AcquireRequest, Acquired, Clock, LockName, Queue};
+use dlock_testkit::{
+    Stop, Verdict,
+    servers::{
+        Door, Proxy,
+        redis::{Options, RedisMasters, RedisServer},
+    },
+};
+use tokio::{task::spawn, time::sleep};
+
+use crate::{claims::ask, connect};
+
+/// An acquire that finds the connection shut waits for the next one, which may be to a server that
+/// has just forgotten everything: the guard counts for that one, too.
+pub(crate) async fn holds_for_who_waits_for_the_connection() -> Verdict {
+    let server = RedisServer::start(&Options::new()).await?;
+    sleep(Duration::from_secs(5)).await;
+    let url = format!("{}?dlock.restart_guard=4s&dlock.response_timeout=5s", server.url());
+    let (first, second) = (connect(url.clone()).await?, connect(url).await?);
+    let (name, lease) = (LockName::new("guarded")?, Duration::from_secs(4));
+    let held = first.acquire(&ask(&name, lease)).await?;
+    let Acquired::Granted(held) = held else { return Err(Stop::failed("not free at first")) };
+    server.kill();
+    // So that it notices before it asks.
+    sleep(Duration::from_millis(200)).await;
+    let request = ask(&name, lease);
+    let asking = spawn(second.acquire(&request));
+    sleep(Duration::from_millis(200)).await;
+    server.restart().await?;
+    let answer = asking.await?;
+    let age = Clock::Boot.now().since(held.since);
+    match answer {
+        Ok(Acquired::Granted(grant)) if age < lease => Err(Stop::failed(format!(
+            "{grant:?} while {held:?}, of a lease of {lease:?}, is {age:?} old"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// A vote that was asked for before a master forgot everything, and is asked for again after it,
+/// does not count.
+pub(crate) async fn holds_for_votes_that_are_asked_for_again() -> Verdict {
+    let masters = RedisMasters::start(3, &Options::new()).await?;
+    let [first, second, third] = masters.servers() else { return Err(Stop::failed("not three")) };
+    let proxy = Proxy::start(&third.address()).await?;
+    proxy.door(Door::Closed).await?;
+    let (a, b, c) = (first.address(), second.address(), third.address());
+    let options = "dlock.restart_guard=4s&dlock.response_timeout=5s";
+    // One holder can't reach the third master.
+    let holder = format!("redis+quorum://{a},{b},{}?{options}", proxy.address());
+    let holder = connect(holder).await?;
+    let other = connect(format!("redis+quorum://{a},{b},{c}?{options}")).await?;
+    // The guard of the start is over.
+    sleep(Duration::from_millis(5100)).await;
+    let (name, lease) = (LockName::new("voted")?, Duration::from_secs(4));
+    let held = holder.acquire(&ask(&name, lease)).await?;
+    let Acquired::Granted(held) = held else { return Err(Stop::failed("not free at first")) };
+    second.pause()?;
+    let request = AcquireRequest { queue: Queue::FailIfBusy, ..ask(&name, lease) };
+    let asking = spawn(other.acquire(&request));
+    sleep(Duration::from_millis(200)).await;
+    second.restart().await?;
+    let answer = asking.await?;
+    let age = Clock::Boot.now().since(held.since);
+    match answer {
+        Ok(Acquired::Granted(grant)) if age < lease => Err(Stop::failed(format!(
+            "{grant:?} while {held:?}, of a lease of {lease:?}, is {age:?} old"
+        ))),
+        _ => Ok(()),
+    }
+}
