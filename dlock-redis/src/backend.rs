@@ -40,6 +40,7 @@ impl Redis {
     /// Dropping the future closes what it has opened.
     pub async fn connect(config: RedisConfig) -> Result<DynBackend, Error> {
         let runtime = current_runtime()?;
+        let config = config.checked()?;
         if config.topology == Topology::Quorum {
             return Ok(Quorum::connect(config).await?);
         }

@@ -296,7 +296,7 @@ impl RedisConfig {
         Ok(())
     }
 
-    fn checked(self) -> Result<Self, Error> {
+    pub(crate) fn checked(self) -> Result<Self, Error> {
         let count = self.addresses.len();
         let range = |what: &str, time: Duration, from: Duration, to: Duration| {
             if time < from || time > to {

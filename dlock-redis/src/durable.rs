@@ -8,11 +8,11 @@
 use std::time::Duration;
 
 use dlock_core::{AcquireRequest, Certainty, Clock, Error, ErrorKind};
-use redis::{Cmd, RedisError, Value};
+use redis::{Cmd, RedisError, RedisResult, Value};
 
 use crate::{
     config::{Durability, RedisConfig},
-    error::{Cure, cure, unreadable},
+    error::{Cure, cure, explain, unreadable},
     inbox::{Turn, gone},
     link::Link,
     reply::{Standing, standing, standings},
@@ -40,7 +40,7 @@ impl Durable {
             Durability::Master => 0,
             Durability::Replicas(replicas) => replicas,
             // Of n nodes, more than n / 2, of which the master is one.
-            Durability::Majority => main.facts().replicas.div_ceil(2),
+            Durability::Majority => main.facts().replicas()?.div_ceil(2),
         };
         // The server gives up a little before the answer is overdue.
         Ok(Self { link, replicas, patience: config.response_timeout.mul_f64(0.75) })
@@ -59,7 +59,7 @@ impl Durable {
                 true => call.by_text(),
             };
             let error = match self.send(script).await {
-                Ok((value, replicas)) => return self.judge(value, replicas),
+                Ok((value, waited)) => return self.judge(value, waited),
                 Err(error) => error,
             };
             if cure(&error) == Cure::SendText && !with_text {
@@ -87,21 +87,27 @@ impl Durable {
         }
     }
 
-    async fn send(&self, script: Cmd) -> Result<(Value, i64), RedisError> {
+    async fn send(&self, script: Cmd) -> Result<(Value, RedisResult<Value>), RedisError> {
         let mut wait = Cmd::new();
         wait.arg("WAIT").arg(self.replicas).arg(self.patience.as_millis().to_string());
         let mut commands = redis::pipe();
         commands.add_command(script).add_command(wait).ignore_errors();
         let mut answers = self.link.send_all(&commands, true).await?.into_iter();
         let value = answers.next().unwrap_or_default().extract_error()?;
-        match answers.next().unwrap_or_default().extract_error()? {
-            Value::Int(replicas) => Ok((value, replicas)),
-            _ => Ok((value, 0)),
-        }
+        Ok((value, answers.next().unwrap_or_default().extract_error()))
     }
 
-    fn judge(&self, value: Value, replicas: i64) -> Result<Value, Error> {
-        if replicas >= i64::from(self.replicas) || !won(&value) {
+    fn judge(&self, value: Value, waited: RedisResult<Value>) -> Result<Value, Error> {
+        if !won(&value) {
+            return Ok(value);
+        }
+        let replicas = match waited {
+            Ok(Value::Int(replicas)) => replicas,
+            Ok(_) => 0,
+            // The script was run all the same.
+            Err(error) => return Err(explain(error).with_certainty(Certainty::Unknown)),
+        };
+        if replicas >= i64::from(self.replicas) {
             return Ok(value);
         }
         Err(Error::new(

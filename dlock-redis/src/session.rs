@@ -120,20 +120,24 @@ impl Session {
         }
     }
 
-    /// Refuses leases that the restart guard can't outlast.
+    /// Refuses leases that the restart guard does not outlast.
     pub(crate) fn check_lease(&self, lease: Duration) -> Result<(), Error> {
-        if self.guard.is_zero() || lease <= self.guard {
-            return Ok(());
-        }
-        Err(Error::config(
-            ConfigIssue::Lease,
-            format!(
-                "a lease of {lease:?} is longer than dlock.restart_guard ({:?}): set that to the \
-                 longest lease in use, on every client",
-                self.guard
-            ),
-        ))
+        check_lease(lease, self.guard)
     }
+}
+
+/// Refuses leases that a restart guard does not outlast.
+pub(crate) fn check_lease(lease: Duration, guard: Duration) -> Result<(), Error> {
+    if guard.is_zero() || lease <= guard {
+        return Ok(());
+    }
+    Err(Error::config(
+        ConfigIssue::Lease,
+        format!(
+            "a lease of {lease:?} is longer than dlock.restart_guard ({guard:?}): set that to the \
+             longest lease in use, on every client"
+        ),
+    ))
 }
 
 /// How long asking again goes on.

@@ -55,12 +55,19 @@ impl Store {
     /// Asks which commands the user may run, for one error at the start instead of many later.
     async fn check_rights(&self) -> Result<(), Error> {
         let probe = rand::random::<u64>();
+        let channel = match self.session.topology {
+            Topology::Cluster => self.inbox.channel_of(Bucket::ANY),
+            _ => self.inbox.channel().to_string(),
+        };
         let call = self
             .scripts
             .probe
             .on(1)
             .arg(format!("dlock:{{{}}}:?probe:{probe:016x}", Bucket::ANY.number()))
-            .arg(&*self.inbox.channel());
+            .arg(channel);
+        // Its text too may have to be sent one day.
+        let sent = self.session.link.send(&call.by_text(), false).await;
+        sent.map_err(crate::error::explain)?;
         let answer = self.session.run(&call).await?;
         let Value::Array(refused) = &answer else { return Err(unreadable("a script", &answer)) };
         if refused.is_empty() {
@@ -80,21 +87,25 @@ impl Store {
     pub(crate) async fn acquire(&self, request: &AcquireRequest) -> Result<Acquired, Error> {
         self.session.check_lease(request.lease)?;
         let epoch = self.session.link.epoch().filter(|_| self.can_be_quiet(request));
-        let mut unsure = false;
+        let mut unsure = None;
         if let Some(epoch) = epoch {
             match self.acquire_quietly(request, epoch).await {
                 Quickly::Granted(grant) => return Ok(Acquired::Granted(grant)),
                 Quickly::No => {}
-                Quickly::Unsure => unsure = true,
+                Quickly::Unsure(left) => unsure = Some(left),
             }
         }
         // Boxed, so that the quiet path does not carry its size around.
         let answer = Box::pin(self.acquire_by_script(request, epoch)).await;
-        // What the quiet path left has to be taken back then.
-        answer.map_err(|error| match unsure {
-            true => error.with_certainty(Certainty::Unknown),
-            false => error,
-        })
+        match (answer, unsure) {
+            (Err(error), Some(left)) => {
+                // Where no script gets on with F, none takes back what the quiet path left.
+                let call = self.scripts.delete.on(1).arg(left.keys.holder()).arg(left.holds());
+                let _ = self.session.run(&call).await;
+                Err(error.with_certainty(Certainty::Unknown))
+            }
+            (answer, _) => answer,
+        }
     }
 
     async fn acquire_by_script(
@@ -194,7 +205,7 @@ impl Store {
         commands.add_command(set).add_command(get).ignore_errors();
         let sent = Clock::Boot.now();
         let Ok(answers) = self.session.link.send_all(&commands, true).await else {
-            return Quickly::Unsure;
+            return Quickly::Unsure(next);
         };
         match answers.as_slice() {
             [Value::Okay, Value::BulkString(shown)]
@@ -209,7 +220,7 @@ impl Store {
             }
             // Somebody holds it, or the claim itself does.
             [Value::Nil, _] => Quickly::No,
-            _ => Quickly::Unsure,
+            _ => Quickly::Unsure(next),
         }
     }
 
@@ -403,8 +414,8 @@ enum Quickly {
     Granted(Grant),
     /// It can't be gone.
     No,
-    /// H may be the claim's.
-    Unsure,
+    /// H may be the claim's, and hold this.
+    Unsure(Last),
 }
 
 impl Drop for Store {

@@ -18,7 +18,7 @@ pub(crate) struct Facts {
     /// Whether it has every write on disk before it answers.
     pub(crate) durable: bool,
     /// How many replicas it has.
-    pub(crate) replicas: u32,
+    pub(super) replicas: u32,
     pub(crate) replica: bool,
     pub(crate) loading: bool,
     cluster: Option<bool>,
@@ -111,6 +111,18 @@ impl Facts {
                 Ok(())
             }
         }
+    }
+
+    /// How many replicas it has.
+    pub(crate) fn replicas(&self) -> Result<u32, Error> {
+        if self.started.is_none() {
+            return Err(Error::config(
+                ConfigIssue::Access,
+                "dlock.durability=majority needs to know how many replicas there are, and this \
+                 user may not ask: allow +info, or give a number",
+            ));
+        }
+        Ok(self.replicas)
     }
 
     /// A restart guard needs to know when the server started.

@@ -15,13 +15,13 @@ use super::{
     tally::{Tally, Verdict, majority},
     vote::{Attempt, Voters, no_majority},
 };
-use crate::{config::RedisConfig, poll::Pace};
+use crate::{config::RedisConfig, poll::Pace, session::check_lease};
 
 /// Independent masters, as one client sees them.
 pub(crate) struct Quorum {
     store: Arc<str>,
     voters: Arc<Voters>,
-    guarded: bool,
+    guard: Duration,
 }
 
 impl Quorum {
@@ -48,11 +48,7 @@ impl Quorum {
             };
             return Err(error.during("connect").with_store(&store));
         }
-        Ok(Arc::new(Self {
-            store,
-            voters: Arc::new(Voters::new(members)),
-            guarded: !guard.is_zero(),
-        }))
+        Ok(Arc::new(Self { store, voters: Arc::new(Voters::new(members)), guard }))
     }
 
     fn named(store: &str, error: Error, verb: &'static str, name: &LockName) -> Error {
@@ -61,8 +57,9 @@ impl Quorum {
     }
 }
 
-/// Majorities don't keep a count.
-fn check(request: &AcquireRequest) -> Result<(), Error> {
+/// Majorities don't keep a count, and forget what lasts longer than the guard.
+fn check(request: &AcquireRequest, guard: Duration) -> Result<(), Error> {
+    check_lease(request.lease, guard)?;
     match request.mode {
         Mode::Permits { .. } => Err(Error::new(
             ErrorKind::Unsupported,
@@ -81,7 +78,8 @@ impl Backend for Quorum {
 
     fn guarantees(&self) -> Guarantees {
         // Without the guard, a master that comes back empty votes twice.
-        let safe = self.guarded || self.voters.members.iter().all(|member| member.is_durable());
+        let safe =
+            !self.guard.is_zero() || self.voters.members.iter().all(|member| member.is_durable());
         Guarantees::WEAKEST
             .with_exclusion(if safe { Exclusion::Failover } else { Exclusion::Nothing })
             .with_fencing(Fencing::Clock)
@@ -90,10 +88,10 @@ impl Backend for Quorum {
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
         let (voters, request) = (Arc::clone(&self.voters), request.clone());
-        let store = Arc::clone(&self.store);
+        let (store, guard) = (Arc::clone(&self.store), self.guard);
         Answer::later(async move {
             let waits = request.queue == Queue::Enqueue;
-            let attempt = match check(&request) {
+            let attempt = match check(&request, guard) {
                 Ok(()) => voters.attempt(&request, waits).await,
                 Err(error) => Err(error),
             };

@@ -80,7 +80,6 @@ impl Member {
         claim: ClaimId,
         proposal: u64,
     ) -> Result<Standing, Error> {
-        self.session.check_lease(request.lease)?;
         let call = self
             .scripts
             .acquire

@@ -48,6 +48,13 @@ local function next_token(s)
   return token
 end
 
+-- Fails, before anything is written for a claim or told, if a key that it needs is foreign.
+local function check(s,weight)
+  call('ZCARD',s.Q)
+  call('HGET',s.W,'#')
+  if weight<WHOLE then call('ZCARD',s.R) end
+end
+
 -- Gives the lock to a claim. Others may wait behind it, unless it is alone.
 local function grant(s,id,weight,cap,block,lease,alone)
   local token=next_token(s)
@@ -107,6 +114,7 @@ local function promote(s,me)
       if deaf[inbox] and wid~=me then
         at=at+1
       else
+        if weight<WHOLE and s.used==0 then check(s,weight) end
         -- A write that no lack of memory forbids, so that none behind the message can fail.
         call('ZREM',s.Q,wid)
         if wid~=me and inbox~='' and not tell(s,wid,inbox) then
@@ -147,9 +155,9 @@ local function close(s)
   end
   if s.fresh then
     call('SET',s.F,f,'PX',left)
-    call('PEXPIRE',s.Q,left)
     call('PEXPIRE',s.W,left)
-    call('PEXPIRE',s.R,left)
+    if s.waiting then call('PEXPIRE',s.Q,left) end
+    if s.used>0 then call('PEXPIRE',s.R,left) end
   elseif s.was~=f then
     call('SET',s.F,f,'KEEPTTL')
   end
@@ -240,11 +248,13 @@ local function acquire(s,id,lease,weight,cap,block,try,inbox)
     if other and other~=cap then
       answer={4,other}
     elseif not s.blocked and fits(s,weight,cap) then
+      if weight<WHOLE and s.used==0 then check(s,weight) end
       token=grant(s,id,weight,cap,block,lease,not s.waiting)
       answer={1,token}
     elseif try then
       answer={3}
     else
+      if not s.waiting then check(s,weight) end
       if s.waiting then
         s.tail=s.tail or call('ZRANGE',s.Q,-1,-1,'WITHSCORES')[2]
       else

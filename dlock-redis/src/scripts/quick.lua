@@ -23,25 +23,20 @@ if ARGV[3]=='1073741824' then
   local H,F=KEYS[1],KEYS[2]
   local mark=block==1 and ':' or '+'
   if redis.call('SET',H,id..mark..string.format('%.0f',clock),'NX','PX',ARGV[2]) then
-    local f=redis.pcall('SET',F,string.format('%.0f',clock+block+ARGV[9]-1),'PX',ret,'GET')
-    if not f then return clock end
+    local f=redis.pcall('GET',F)
     if type(f)=='table' then redis.call('DEL',H) return f end
-    local n=string.find(f,'^%d+$') and f+0
-    if n and n<clock then return clock end
+    local n=f and string.find(f,'^%d+$') and f+0
+    if not f or n and n<clock then
+      redis.call('SET',F,string.format('%.0f',clock+block+ARGV[9]-1),'PX',ret)
+      return clock
+    end
     if n then
       -- F is ahead of the clock: its next number, and none to spare.
       redis.call('SET',H,id..mark..string.format('%.0f',n+1),'PX',ARGV[2])
       redis.call('SET',F,string.format('%.0f',n+block),'PX',ret)
       return {1,n+1}
     end
-    -- Others may wait or share, or F is not of dlock: everything as it was, and the long way.
+    -- Others may wait or share, or F is not of dlock: the long way.
     redis.call('DEL',H)
-    if string.find(f,'^%d+q$') then
-      -- F has to outlast all that W tells of.
-      local left=redis.call('PTTL',KEYS[4])
-      redis.call('SET',F,f,'PX',left>ret and left or ret)
-    else
-      redis.call('SET',F,f)
-    end
   end
 end

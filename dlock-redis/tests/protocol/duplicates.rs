@@ -1,6 +1,6 @@
 //! Duplicates that arrive late, and releases whose answer is lost.
 
-use dlock_core::{AcquireRequest, ClaimId, DynBackend, LockState, Released};
+use dlock_core::{AcquireRequest, Acquired, ClaimId, DynBackend, LockState, Released};
 use dlock_testkit::{
     Stop, Verdict,
     servers::{Flow, Proxy, redis::RedisServer},
@@ -106,17 +106,26 @@ fn a_late_duplicate_of_a_quiet_acquire_is_no_grant() {
         let last = take(&two, &other).await?;
         free(&two, &other).await?;
 
-        // The key is there once more. Who asks for the claim again is not its owner by that.
-        replay(&server, &sent[0]).await?.ok()?;
-        let token = take(&one, &quiet).await?;
+        // One of a claim that is sent again by script. Its key is there, and says nothing.
+        let late = exclusive("a");
+        let of = |claim: ClaimId| sent[0][2].replace(&quiet.claim.to_string(), &claim.to_string());
+        let ghost = of(late.claim);
+        server.command(&["SET", &sent[0][1], &ghost, "NX", "PX", "30000"]).await?.text()?;
+        let token = take(&one, &late).await?;
         assert!(token > last, "{token} after {last}");
-        free(&one, &quiet).await?;
+        free(&one, &late).await?;
+        // One of a claim that is over: nobody holds the lock by it for longer than its lease.
+        let mut over = sent[0].clone();
+        let lease = over.iter().position(|word| word == "PX").ok_or("it has no lease")? + 1;
+        over[lease] = "400".to_owned();
+        replay(&server, &over).await?.text()?;
+        assert_eq!(one.acquire(&attempt("a")).await?, Acquired::Busy);
+        sleep(millis(500)).await;
         // The claim of a waiter does not become the holder's by it either.
         let (held, waiting) = (exclusive("a"), brief("a", millis(900)));
         take(&two, &held).await?;
         queue(&one, &waiting).await?;
-        let ghost = format!("{}?{last}", waiting.claim);
-        server.command(&["SET", &keys("a")[0], &ghost, "PX", "900"]).await?.ok()?;
+        server.command(&["SET", &sent[0][1], &of(waiting.claim), "PX", "900"]).await?.ok()?;
         let grant = granted(&one, &waiting).await?;
         assert!(grant.token.get() > token, "{} after {token}", grant.token);
         free(&one, &waiting).await
@@ -139,10 +148,8 @@ async fn is_released_at_once(quietly: bool) -> Verdict {
     let mut tape = Tape::start(&server).await?;
     proxy.replies(Flow::Drop);
     let heals = async {
-        until("the release has arrived", async || {
-            Ok(!tape.with(&keys("a")[0]).await?.is_empty())
-        })
-        .await?;
+        until("the release has arrived", async || Ok(!tape.with(&keys("a")[0]).await?.is_empty()))
+            .await?;
         mend(&proxy).await
     };
     let (released, healed) = tokio::join!(one.release(&held.as_claim()), heals);

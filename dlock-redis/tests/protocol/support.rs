@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use dlock_core::{
-    AcquireRequest, Acquired, ClaimId, DynBackend, Error, ErrorKind, Grant, LockName, Mode, Queue,
-    Released, Renewal, Renewed,
+    AcquireRequest, Acquired, Claim, ClaimId, DynBackend, Error, ErrorKind, Grant, LockName, Mode,
+    Queue, Released, Renewal, Renewed,
 };
 use dlock_redis::{Redis, RedisConfig};
 use dlock_testkit::{
@@ -147,9 +147,9 @@ pub(crate) async fn granted(client: &DynBackend, request: &AcquireRequest) -> Re
     Ok(grant.map_err(|_| Stop::failed(format!("{} is not granted", request.name)))??)
 }
 
-/// Gives up a claim that must be there.
+/// Gives up a claim that must be there, and all of whose tokens were used.
 pub(crate) async fn free(client: &DynBackend, request: &AcquireRequest) -> Verdict {
-    match client.release(&request.as_claim()).await? {
+    match client.release(&Claim { used: request.tokens, ..request.as_claim() }).await? {
         Released::Released => Ok(()),
         other => Err(Stop::failed(format!("{} is {other:?}", request.name))),
     }

@@ -3,7 +3,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use dlock_core::{AcquireRequest, Acquired, ClaimId, DynBackend, Grant, Mode, Queue, Renewal};
+use dlock_core::{
+    AcquireRequest, Acquired, Claim, ClaimId, DynBackend, Grant, Mode, Queue, Renewal,
+};
 use dlock_testkit::{Stop, Verdict, servers::redis::RedisServer};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tokio::time::{Duration, Instant, sleep, timeout};
@@ -54,7 +56,7 @@ struct Walk {
     /// Claims that may be on the server, with the client of each, and the largest token of their
     /// name that was known when they were first sent.
     claims: Vec<(usize, AcquireRequest, u64)>,
-    /// The last tokens of all grants of each name, and whose they are.
+    /// The first tokens of all grants of each name, and whose they are.
     tokens: BTreeMap<String, BTreeMap<u64, ClaimId>>,
     grants: usize,
 }
@@ -122,9 +124,8 @@ impl Walk {
         // When it is told of the same grant again it may hold it.
         *before = token - 1;
         self.grants += 1;
-        let end = token + u64::from(grant.tokens) - 1;
         let tokens = self.tokens.entry(request.name.to_string()).or_default();
-        match tokens.insert(end, request.claim) {
+        match tokens.insert(token, request.claim) {
             Some(other) if other != request.claim => {
                 Err(Stop::failed(format!("{}: {token} was given twice", request.name)))
             }
@@ -134,16 +135,16 @@ impl Walk {
 
     async fn one_step(&mut self) -> Verdict {
         match self.below(100) {
-            0..45 => return self.acquire().await,
-            45 => drop(self.server.kill_clients().await?),
-            46 => {
+            0..38 => return self.acquire().await,
+            38 => drop(self.server.kill_clients().await?),
+            39 => {
                 let (gone, new) = (self.below(CLIENTS), Self::client(&self.server).await?);
                 self.clients[gone] = new;
                 self.claims.retain(|(client, ..)| *client != gone);
             }
-            47..50 => sleep(millis(u64::try_from(self.below(60))?)).await,
+            40..42 => sleep(millis(u64::try_from(self.below(40))?)).await,
             _ if self.claims.is_empty() => {}
-            50..60 => {
+            42..52 => {
                 let at = self.below(self.claims.len());
                 let (client, request, _) = self.claims[at].clone();
                 let client = self.clients[client].clone();
@@ -153,7 +154,7 @@ impl Walk {
                     Err(_) => {}
                 }
             }
-            60..75 => {
+            52..64 => {
                 let at = self.below(self.claims.len());
                 let (client, request, _) = &self.claims[at];
                 let (claim, lease) = (request.as_claim(), request.lease);
@@ -163,7 +164,9 @@ impl Walk {
             _ => {
                 let at = self.below(self.claims.len());
                 let (client, request, _) = self.claims.swap_remove(at);
-                self.clients[client].release(&request.as_claim()).await?;
+                let used = self.random.random_range(0..=request.tokens);
+                let claim = Claim { used, ..request.as_claim() };
+                self.clients[client].release(&claim).await?;
             }
         }
         Ok(())
@@ -211,9 +214,6 @@ fn clients_that_come_and_go_leave_the_server_in_order_at_every_moment_and_empty_
         verdict?;
         assert!(walk.grants > 100, "{} grants", walk.grants);
         drop(walk);
-        until("no key is left", async || {
-            Ok(server.command(&["DBSIZE"]).await?.int()? == 0)
-        })
-        .await
+        until("no key is left", async || Ok(server.command(&["DBSIZE"]).await?.int()? == 0)).await
     });
 }

@@ -163,7 +163,6 @@ fn who_finds_it_taken_or_joins_the_queue_needs_no_replica_for_that() {
 
 /// How many replicas there are is in `INFO`, which a user may lack the right to.
 #[test]
-#[ignore = "a majority of nodes that nobody may ask for is none"]
 fn a_majority_of_nodes_that_are_not_known_is_refused() {
     run(async {
         let server = RedisServer::start(&Options::new()).await?;
@@ -175,7 +174,6 @@ fn a_majority_of_nodes_that_are_not_known_is_refused() {
 }
 
 #[test]
-#[ignore = "an error of WAIT itself counts as one of the script, which was applied"]
 fn who_may_not_wait_for_replicas_holds_nothing() {
     run(async {
         let server = RedisServer::start(&Options::new()).await?;

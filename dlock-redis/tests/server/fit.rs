@@ -214,7 +214,6 @@ fn a_server_that_may_evict_locks_is_warned_of() {
 }
 
 #[test]
-#[ignore = "what is set in code is not checked, and durability is left away"]
 fn settings_made_in_code_are_checked_as_those_of_a_url() {
     run(async {
         let (server, _) = start().await?;

@@ -15,6 +15,7 @@ mod left;
 mod memory;
 mod names;
 mod plain;
+mod plain_refused;
 mod restart;
 mod rights;
 mod scripts;

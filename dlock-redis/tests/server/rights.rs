@@ -106,7 +106,6 @@ fn who_lacks_any_word_of_the_line_is_told_at_the_start() {
 }
 
 #[test]
-#[ignore = "a script that the server knows already is not sent, so nobody notices"]
 fn who_may_not_send_scripts_is_told_though_the_server_knows_them() {
     run(async {
         let (server, client) = start().await?;
@@ -118,7 +117,6 @@ fn who_may_not_send_scripts_is_told_though_the_server_knows_them() {
 }
 
 #[test]
-#[ignore = "a cluster's messages are sent by SPUBLISH, and PUBLISH is tried at the start"]
 fn who_lacks_the_words_for_a_cluster_is_told_at_the_start() {
     run(async {
         let cluster = RedisCluster::start(&Options::new()).await?;

@@ -22,6 +22,7 @@ type Case = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = Verdict>>> + Send>;
 pub struct Scenario {
     name: String,
     case: Case,
+    ignored: bool,
 }
 
 impl Scenario {
@@ -31,7 +32,13 @@ impl Scenario {
         C: FnOnce() -> F + Send + 'static,
         F: Future<Output = Verdict> + 'static,
     {
-        Self { name: name.to_owned(), case: Box::new(|| Box::pin(case())) }
+        Self { name: name.to_owned(), case: Box::new(|| Box::pin(case())), ignored: false }
+    }
+
+    /// Left out unless it is asked for with `--ignored`.
+    #[must_use]
+    pub fn ignored(self) -> Self {
+        Self { ignored: true, ..self }
     }
 }
 
@@ -58,8 +65,8 @@ where
     let required = required.split(',').any(|word| word.trim() == store);
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(THREADS);
-    let trials = scenarios.into_iter().map(|Scenario { name, case }| {
-        Trial::ignorable_test(name, move || {
+    let trials = scenarios.into_iter().map(|Scenario { name, case, ignored }| {
+        let trial = Trial::ignorable_test(name, move || {
             let outcome = match runtime() {
                 Ok(runtime) => runtime.block_on(case()).into(),
                 Err(error) => Outcome::Failed(error.to_string()),
@@ -72,7 +79,8 @@ where
                 Outcome::Ignored { reason, .. } => Ok(Completion::ignored_with(reason)),
                 Outcome::Failed(what) => Err(what.into()),
             }
-        })
+        });
+        trial.with_ignored_flag(ignored)
     });
     libtest_mimic::run(&arguments, trials.collect()).exit()
 }
