@@ -146,7 +146,7 @@ impl Redis {
         });
         for (batch, standings) in try_join_all(kept).await? {
             for ((at, _), standing) in batch.iter().zip(standings) {
-                if standing.is_there() {
+                if standing.is_held() {
                     answers[*at] = Renewed::Kept;
                 }
             }

@@ -42,8 +42,8 @@ impl Durable {
             // Of n nodes, more than n / 2, of which the master is one.
             Durability::Majority => main.facts().replicas()?.div_ceil(2),
         };
-        // The server gives up a little before the answer is overdue.
-        Ok(Self { link, replicas, patience: config.response_timeout.mul_f64(0.75) })
+        // Others wait behind it on this connection, for whom the answer must not become overdue.
+        Ok(Self { link, replicas, patience: config.response_timeout / 4 })
     }
 
     /// Runs an acquire, and waits for the replicas.
@@ -71,17 +71,19 @@ impl Durable {
         }
     }
 
-    /// Makes sure that the replicas know of a grant that another client wrote.
+    /// Makes sure that the replicas know of a grant that another client wrote; `None` if the claim
+    /// waits, because a failover has lost that grant.
     pub(crate) async fn confirm(
         &self,
         store: &Store,
         request: &AcquireRequest,
-    ) -> Result<Turn, Error> {
+    ) -> Result<Option<Turn>, Error> {
         let claims = [(request.claim, &request.name, request.mode, request.lease)];
         let sent = Clock::Boot.now();
         let value = self.run(&store.keep_call(&claims, Known::ToWait)).await?;
         match standings(&value)?.as_slice() {
-            [Standing::Held { token, .. }] => Ok(Turn { token: *token, since: sent }),
+            [Standing::Held { token, .. }] => Ok(Some(Turn { token: *token, since: sent })),
+            [Standing::Waits(_)] => Ok(None),
             [Standing::Gone] => Err(gone()),
             _ => Err(unreadable("a renewal", &value)),
         }

@@ -22,9 +22,10 @@ pub(crate) enum Standing {
 }
 
 impl Standing {
-    /// Whether the server knows the claim.
-    pub(crate) const fn is_there(self) -> bool {
-        matches!(self, Self::Held { .. } | Self::Waits(_))
+    /// Whether it holds the lock. One that waits, or waits again since a failover lost its grant,
+    /// does not.
+    pub(crate) const fn is_held(self) -> bool {
+        matches!(self, Self::Held { .. })
     }
 }
 

@@ -229,8 +229,14 @@ impl Store {
         let mut turn = self.inbox.listen(request).await?;
         if let Some(durable) = &self.durable {
             // What another client wrote is waited for by writing something behind it.
-            turn = durable.confirm(self, request).await?;
-        } else if Clock::Boot.now().since(turn.since) > request.lease / 2 {
+            loop {
+                if let Some(turn) = durable.confirm(self, request).await? {
+                    return Ok(turn.grant(request));
+                }
+                self.inbox.listen(request).await?;
+            }
+        }
+        if Clock::Boot.now().since(turn.since) > request.lease / 2 {
             // It lay around while this process stood still, or can't be trusted: to see whether it
             // is true, and to start its lease anew, the server is asked. Once: where every answer
             // takes so long, the core has the last word.

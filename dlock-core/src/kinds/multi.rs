@@ -169,7 +169,6 @@ impl Group {
         let clock = first.engine.clock;
         let mut trouble = Trouble::default();
         loop {
-            let began = clock.now();
             let mut at_once = false;
             let taken = match self.0.len() {
                 1 => first.take(Mode::Exclusive, wait).await,
@@ -194,9 +193,8 @@ impl Group {
             let (now, lease) = (clock.now(), first.options.lease());
             let again = match error.kind() {
                 ErrorKind::Lost | ErrorKind::NotHeld => {
-                    if now.since(began) > lease * 2 {
-                        trouble.over();
-                    }
+                    // The store has answered. It goes on for as long as the caller waits.
+                    trouble.over();
                     true
                 }
                 // Taken one by one, each has been asked for patiently.

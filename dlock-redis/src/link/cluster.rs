@@ -1,31 +1,36 @@
 //! The nodes of a cluster.
 //!
-//! Commands go by the driver's own connection, which follows slots that move and connects anew.
-//! Messages come by [`ears`], on sharded channels, one for each bucket that somebody waits on,
-//! since only there a script learns whether they reached anybody.
+//! Commands go to the master of their bucket, each by a [`NodeLink`] that keeps itself up, and
+//! follow `MOVED` and `ASK`. Messages come by [`ears`], on sharded channels, one for each bucket
+//! that somebody waits on, since only there a script learns whether they reached anybody.
+//!
+//! The driver has a connection for clusters, which does not do here. One redirection with many
+//! commands under way can stop it for ever: a command keeps its share of the lock on the map while
+//! it yields, and is not polled again until the map, for which that lock is needed, is renewed. It
+//! sends on to a master that hangs after a replica has taken over; and while it looks for one
+//! master, the commands of all others wait.
 
 mod ears;
 mod map;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
 use dlock_core::{Error, ErrorKind, current_runtime};
-use parking_lot::RwLock;
-use redis::{
-    Cmd, Pipeline, ProtocolVersion, RedisError, RedisResult, ServerErrorKind, Value,
-    aio::ConnectionLike, cluster::ClusterClientBuilder, cluster_async::ClusterConnection,
-};
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use redis::{Arg, Cmd, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::{
+    sync::OnceCell,
     task::AbortHandle,
     time::{sleep, timeout},
 };
 
-use self::ears::Ears;
-use super::{facts::Facts, open, receive, tls};
+use self::{ears::Ears, map::address};
+use super::{facts::Facts, node::NodeLink, open, receive};
 use crate::{config::RedisConfig, inbox::Inbox, keys::Bucket};
 
-/// How often the driver sends a command again when a slot has moved or a node does not answer.
-const RETRIES: u32 = 8;
+/// How many redirections a command follows.
+const HOPS: usize = 5;
 /// How often a node is asked where the slots are.
 const WATCH: Duration = Duration::from_secs(1);
 /// The shortest pause between two looks, whatever is lost.
@@ -42,32 +47,33 @@ struct Shared {
     config: RedisConfig,
     store: String,
     facts: Arc<Facts>,
-    redis: RwLock<ClusterConnection>,
     ears: Ears,
+    /// By address.
+    nodes: Mutex<HashMap<Arc<str>, Arc<OnceCell<Arc<NodeLink>>>>>,
 }
 
 impl ClusterLink {
-    /// Connects to all nodes.
+    /// Finds all masters, and connects to them.
     pub(crate) async fn open(
         config: &RedisConfig,
         inbox: Option<Arc<Inbox>>,
     ) -> Result<Self, Error> {
         open::check_files(config)?;
         let store = config.store();
-        let refused = |error| open::refused(error, &store);
-        // One node by itself, for an error that says what is wrong.
+        let named = |error: Error| error.during("connect").with_store(&store);
         let mut facts = first_that_answers(config, &store).await?;
-        facts.check(true, &store).map_err(|error| error.during("connect").with_store(&store))?;
-        let redis = connect(config, &config.addresses).await.map_err(refused)?;
+        facts.check(true, &store).map_err(named)?;
         let ears = Ears::new(config, inbox.filter(|_| facts.has_sharded_push()));
         if !ears.look().await {
-            let lost = Error::new(ErrorKind::Unavailable, "no node says where the slots are");
-            return Err(lost.during("connect").with_store(&store));
+            let lost = "no node says where the slots are: see CLUSTER INFO";
+            return Err(named(Error::new(ErrorKind::Unavailable, lost)));
         }
         // The node that answered may be a replica itself, and know of none.
         facts.replicas = u32::try_from(ears.replicas()).unwrap_or(0).max(facts.replicas);
-        let (config, facts, redis) = (config.clone(), Arc::new(facts), RwLock::new(redis));
-        let shared = Arc::new(Shared { config, store, facts, redis, ears });
+        let (config, facts, nodes) = (config.clone(), Arc::new(facts), Mutex::default());
+        let shared = Arc::new(Shared { config, store, facts, ears, nodes });
+        let masters = shared.ears.masters();
+        join_all(masters.iter().map(|at| async { drop(shared.node(at).await) })).await;
         let watched = Arc::clone(&shared);
         let watch = async move {
             tokio::join!(watch(&watched), watched.ears.keep_listening());
@@ -77,15 +83,43 @@ impl ClusterLink {
     }
 
     pub(super) async fn send(&self, command: &Cmd) -> RedisResult<Value> {
-        let mut redis = self.shared.redis.read().clone();
-        let answer = redis.req_packed_command(command).await.and_then(Value::extract_error);
-        answer.map_err(unsettled)
+        let mut place = self.shared.place(command)?;
+        for _ in 0..HOPS {
+            let node = self.shared.node(&place.at).await;
+            let answer = match place.asking {
+                false => node.send(command, false).await,
+                true => {
+                    let commands = asking(std::iter::once(command));
+                    let answers = node.send_all(&commands, false).await;
+                    answers.and_then(|answers| {
+                        answers.into_iter().nth(1).unwrap_or_default().extract_error()
+                    })
+                }
+            };
+            match answer.as_ref().err().and_then(|error| place.next(error)) {
+                Some(next) => place = self.shared.follow(next),
+                None => return answer.map_err(unsettled),
+            }
+        }
+        Err(lost())
     }
 
     pub(super) async fn send_all(&self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
-        let mut redis = self.shared.redis.read().clone();
-        let answers = redis.req_packed_commands(commands, 0, commands.len()).await;
-        answers.map_err(unsettled)
+        let first = commands.cmd_iter().next().ok_or_else(lost)?;
+        let mut place = self.shared.place(first)?;
+        for _ in 0..HOPS {
+            let node = self.shared.node(&place.at).await;
+            let answers = match place.asking {
+                false => node.send_all(commands, false).await?,
+                true => node.send_all(&asking(commands.cmd_iter()), false).await?.split_off(1),
+            };
+            let moved = answers.first().cloned().map(Value::extract_error);
+            match moved.and_then(Result::err).and_then(|error| place.next(&error)) {
+                Some(next) => place = self.shared.follow(next),
+                None => return Ok(answers),
+            }
+        }
+        Err(lost())
     }
 
     /// The channel of this bucket, if messages can be had there just now.
@@ -98,62 +132,105 @@ impl ClusterLink {
     }
 }
 
-/// Looks where the slots are, about once a second, and follows.
-///
-/// The driver learns of a failover from the nodes that redirect it. From a master that hangs it
-/// learns nothing, not even after a replica has taken over: then it is replaced.
+/// Where to send a command.
+struct Place {
+    at: Arc<str>,
+    /// The slot is on its way there.
+    asking: bool,
+}
+
+impl Place {
+    /// Where this error sends the command instead.
+    fn next(&self, error: &RedisError) -> Option<Self> {
+        let (at, _) = error.redirect_node()?;
+        let asking = error.kind() == redis::ErrorKind::Server(ServerErrorKind::Ask);
+        Some(Self { at: address(at, &self.at)?.into(), asking })
+    }
+}
+
+impl Shared {
+    /// The master of the command's keys, as far as it is known.
+    fn place(&self, command: &Cmd) -> RedisResult<Place> {
+        let at = bucket_of(command).and_then(|bucket| self.ears.master(bucket));
+        Ok(Place { at: at.ok_or_else(lost)?, asking: false })
+    }
+
+    /// Takes note of a redirection.
+    fn follow(&self, place: Place) -> Place {
+        if !place.asking {
+            self.ears.look_soon();
+        }
+        place
+    }
+
+    /// The link to a node, which keeps itself up from then on.
+    async fn node(&self, at: &Arc<str>) -> Arc<NodeLink> {
+        let known = self.nodes.lock().get(at).and_then(|node| node.get().cloned());
+        if let Some(node) = known {
+            return node;
+        }
+        let node = Arc::clone(self.nodes.lock().entry(Arc::clone(at)).or_default());
+        let open = || async {
+            let config = RedisConfig { addresses: vec![at.to_string()], ..self.config.clone() };
+            // It goes on trying, and says itself what is wrong.
+            Arc::new(NodeLink::open_anyway(&config).await.0)
+        };
+        Arc::clone(node.get_or_init(open).await)
+    }
+}
+
+/// Looks where the slots are, about once a second and when something has changed.
 async fn watch(shared: &Shared) {
-    let mut masters = shared.ears.masters();
     loop {
         let pause = sleep(PAUSE.mul_f64(rand::random_range(0.8..1.2)));
-        // It makes no difference whether something was lost.
+        // It makes no difference whether something has.
         let _ = timeout(WATCH, shared.ears.until_lost()).await;
         pause.await;
-        shared.ears.look().await;
-        let now = shared.ears.masters();
-        if now == masters {
-            continue;
-        }
-        match connect(&shared.config, &now).await {
-            Ok(redis) => {
-                *shared.redis.write() = redis;
-                masters = now;
-            }
-            Err(error) => tracing::debug!(%error, "the new masters can't be reached yet"),
+        if shared.ears.look().await {
+            let masters = shared.ears.masters();
+            shared.nodes.lock().retain(|at, _| masters.contains(at));
         }
     }
 }
 
-/// The driver's connection to the cluster that these nodes belong to.
-async fn connect<'a>(
-    config: &RedisConfig,
-    nodes: impl IntoIterator<Item = &'a String>,
-) -> RedisResult<ClusterConnection> {
-    let nodes = nodes.into_iter().map(|address| open::info(config, address, &config.login));
-    let builder = ClusterClientBuilder::new(nodes.collect::<RedisResult<Vec<_>>>()?)
-        .use_protocol(ProtocolVersion::RESP3)
-        .tcp_settings(open::tcp())
-        .connection_timeout(config.response_timeout.min(Duration::from_secs(2)))
-        .response_timeout(config.response_timeout)
-        .overall_response_timeout(Some(config.response_timeout * 3))
-        .retries(RETRIES)
-        .min_retry_wait(10)
-        .max_retry_wait(400);
-    tls::cluster(builder, config.tls.as_ref())?.build()?.get_async_connection().await
+/// The number of the bucket of a command: what stands between the braces of its first key.
+fn bucket_of(command: &Cmd) -> Option<usize> {
+    command.args_iter().find_map(|argument| {
+        let Arg::Simple(text) = argument else { return None };
+        let number = text.strip_prefix(b"dlock:{")?.split(|byte| *byte == b'}').next()?;
+        std::str::from_utf8(number).ok()?.parse().ok()
+    })
 }
 
-/// The error for a slot that still has no settled place after all retries.
+/// The commands for a node that a slot is on its way to. One behind the other, so that nobody
+/// else's command comes between.
+fn asking<'a>(commands: impl Iterator<Item = &'a Cmd>) -> Pipeline {
+    let mut asking = redis::pipe();
+    asking.cmd("ASKING");
+    for command in commands {
+        asking.add_command(command.clone());
+    }
+    asking.ignore_errors();
+    asking
+}
+
+/// The error for a slot that has no settled place.
 fn unsettled(error: RedisError) -> RedisError {
     match error.kind() {
         redis::ErrorKind::Server(
             ServerErrorKind::Moved | ServerErrorKind::Ask | ServerErrorKind::TryAgain,
         ) => RedisError::from((
             redis::ErrorKind::Server(ServerErrorKind::ClusterDown),
-            "the slot has no place",
+            "the slot is being moved",
             error.to_string(),
         )),
         _ => error,
     }
+}
+
+fn lost() -> RedisError {
+    let kind = redis::ErrorKind::Server(ServerErrorKind::ClusterDown);
+    RedisError::from((kind, "no master has the slot"))
 }
 
 /// What the first node says that answers.

@@ -1,6 +1,6 @@
 //! What TLS needs: the authorities' certificates, and perhaps the client's own.
 
-use redis::{Client, ConnectionInfo, RedisResult, cluster::ClusterClientBuilder};
+use redis::{Client, ConnectionInfo, RedisResult};
 
 use crate::config::Tls;
 
@@ -11,18 +11,6 @@ pub(super) fn client(info: ConnectionInfo, tls: Option<&Tls>) -> RedisResult<Cli
         Some(tls) => Client::build_with_tls(info, certificates(tls)?),
         None => Client::open(info),
     }
-}
-
-/// With what TLS needs, if it is asked for.
-#[cfg(feature = "tls")]
-pub(super) fn cluster(
-    builder: ClusterClientBuilder,
-    tls: Option<&Tls>,
-) -> RedisResult<ClusterClientBuilder> {
-    Ok(match tls {
-        Some(tls) => builder.certs(certificates(tls)?),
-        None => builder,
-    })
 }
 
 #[cfg(feature = "tls")]
@@ -53,12 +41,4 @@ fn provide_cryptography() {
 #[cfg(not(feature = "tls"))]
 pub(super) fn client(info: ConnectionInfo, _: Option<&Tls>) -> RedisResult<Client> {
     Client::open(info)
-}
-
-#[cfg(not(feature = "tls"))]
-pub(super) fn cluster(
-    builder: ClusterClientBuilder,
-    _: Option<&Tls>,
-) -> RedisResult<ClusterClientBuilder> {
-    Ok(builder)
 }

@@ -122,7 +122,7 @@ impl Member {
     pub(super) async fn keep(&self, claims: &[Kept<'_>]) -> Result<Vec<bool>, Error> {
         let call = self.scripts.keep(claims, Known::ToHold, self.retention);
         let answers = standings(&self.run(&call).await?)?;
-        Ok(answers.into_iter().map(Standing::is_there).collect())
+        Ok(answers.into_iter().map(Standing::is_held).collect())
     }
 
     /// Whether it writes everything down before it answers, as far as that is known.

@@ -61,24 +61,18 @@ fn main() {
                 "answers::a_release_that_got_lost_is_done_in_the_end",
                 answers::a_release_that_got_lost_is_done_in_the_end,
             ),
-            // After a slot has moved under many commands at once, the driver may hang for good.
             Scenario::new(
                 "answers::stay_with_their_questions",
                 answers::answers_stay_with_their_questions,
-            )
-            .ignored(),
-            // A renewal of a claim that only waits is answered as one of a holder.
+            ),
             Scenario::new(
                 "claims::who_waits_is_not_renewed_as_one_who_holds",
                 claims::who_waits_is_not_renewed_as_one_who_holds,
-            )
-            .ignored(),
-            // It gives up with `Lost` or `NotHeld` the second time.
+            ),
             Scenario::new(
                 "claims::a_multi_lock_waits_for_as_long_as_it_takes",
                 claims::a_multi_lock_waits_for_as_long_as_it_takes,
-            )
-            .ignored(),
+            ),
         ],
     )
 }

@@ -29,7 +29,6 @@ fn answers_belong_to_their_commands_while_slots_move() {
             queue(&busy, &ask(name, secs(60))).await?;
         }
         let stop = Arc::new(AtomicBool::new(false));
-        let t0 = Instant::now();
         let names = nodes.names("moved", true, 16).await?.into_iter();
         let tasks: Vec<_> = names
             .flat_map(|name| [format!("{name}/a"), format!("{name}/b"), name])
@@ -43,61 +42,29 @@ fn answers_belong_to_their_commands_while_slots_move() {
                             Ok(Acquired::Granted(grant)) if grant.token.get() > last => {
                                 last = grant.token.get();
                             }
-                            other => {
-                                return Err(format!(
-                                    "{:?} {name} after {last}: {other:?}",
-                                    t0.elapsed()
-                                ));
-                            }
+                            other => return Err(format!("{name} after {last}: {other:?}")),
                         }
                         match busy.release(&request.as_claim()).await {
                             Ok(Released::Released) => {}
-                            other => return Err(format!("{:?} {name}: {other:?}", t0.elapsed())),
+                            other => return Err(format!("{name}: {other:?}")),
                         }
                     }
                     Ok(())
                 })
             })
             .collect();
-        let t0 = Instant::now();
         sleep(millis(300)).await;
         for _ in 0..3 {
             for name in moved {
                 let (from, to) = (nodes.master(name).await?, nodes.another(name).await?);
-                println!(
-                    "{:?} move {name} {} {} {}",
-                    t0.elapsed(),
-                    nodes.slot(name).await?,
-                    from.address(),
-                    to.address()
-                );
                 nodes.0.move_slot(nodes.slot(name).await?, from, to).await?;
-                println!("{:?} moved", t0.elapsed());
                 sleep(millis(100)).await;
             }
         }
-        sleep(secs(3)).await;
-        for node in &nodes.0.nodes()[..3] {
-            println!("{}\n{}", node.address(), node.command(&["CLIENT", "LIST"]).await?.text()?);
-        }
-        let away = nodes.names("name/0", false, 3).await?;
-        for a in away {
-            let r = ask(&a, secs(5));
-            let b = Instant::now();
-            println!("{:?} {:?}", busy.acquire(&r).await.is_ok(), b.elapsed());
-        }
-        let r = ask("name/0/zz", secs(5));
-        let b = Instant::now();
-        println!("{:?} {:?}", busy.acquire(&r).await.is_ok(), b.elapsed());
         stop.store(true, Ordering::Relaxed);
-        let mut n = 0;
         for task in tasks {
-            if let Err(e) = within(secs(20), task).await?? {
-                n += 1;
-                println!("{:.150}", e);
-            }
+            within(secs(20), task).await???;
         }
-        assert_eq!(n, 0);
         Ok(())
     });
 }

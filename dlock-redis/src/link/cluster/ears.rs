@@ -51,7 +51,7 @@ pub(super) struct Ears {
 struct Book {
     map: Map,
     /// By address.
-    ears: HashMap<String, Arc<OnceCell<Ear>>>,
+    ears: HashMap<Arc<str>, Arc<OnceCell<Ear>>>,
     /// Where each bucket is heard that somebody has waited at.
     heard: HashMap<Bucket, Option<Heard>>,
     /// Which of all addresses to try next.
@@ -67,7 +67,7 @@ struct Ear {
 }
 
 struct Heard {
-    at: String,
+    at: Arc<str>,
     deaf: Arc<AtomicBool>,
 }
 
@@ -95,14 +95,24 @@ impl Ears {
         Some(inbox.channel_of(bucket))
     }
 
-    /// The masters that have slots.
-    pub(super) fn masters(&self) -> BTreeSet<String> {
+    /// The masters that have buckets.
+    pub(super) fn masters(&self) -> BTreeSet<Arc<str>> {
         self.book.lock().map.masters()
     }
 
     /// How many replicas a master has, at the most.
     pub(super) fn replicas(&self) -> usize {
-        self.book.lock().map.replicas()
+        self.book.lock().map.replicas
+    }
+
+    /// The master of a bucket, by its number.
+    pub(super) fn master(&self, bucket: usize) -> Option<Arc<str>> {
+        self.book.lock().map.master(bucket).cloned()
+    }
+
+    /// There is reason to look where the slots are.
+    pub(super) fn look_soon(&self) {
+        self.lost.notify_one();
     }
 
     /// Waits until there is reason to look where the slots are.
@@ -166,7 +176,7 @@ impl Ears {
         let master = {
             let mut book = self.book.lock();
             book.heard.entry(bucket).or_default();
-            book.map.master(bucket).map(str::to_owned)
+            book.map.master(number(bucket)).cloned()
         };
         let nobody = || RedisError::from((ErrorKind::ClusterConnectionNotFound, "no master"));
         let at = master.ok_or_else(nobody)?;
@@ -178,16 +188,16 @@ impl Ears {
         Ok(())
     }
 
-    async fn ear(&self, address: &str) -> RedisResult<Ear> {
+    async fn ear(&self, at: &Arc<str>) -> RedisResult<Ear> {
         let cell = {
             let mut book = self.book.lock();
-            let ear = book.ears.entry(address.to_owned()).or_default();
+            let ear = book.ears.entry(Arc::clone(at)).or_default();
             if is_deaf(ear) {
                 *ear = Arc::default();
             }
             Arc::clone(ear)
         };
-        cell.get_or_try_init(|| self.open(address)).await.cloned()
+        cell.get_or_try_init(|| self.open(at)).await.cloned()
     }
 
     async fn open(&self, address: &str) -> RedisResult<Ear> {
@@ -209,7 +219,7 @@ impl Book {
     fn hears(&self, bucket: Bucket) -> bool {
         let heard = self.heard.get(&bucket).and_then(Option::as_ref);
         heard.is_some_and(|heard| {
-            !heard.deaf.load(Ordering::SeqCst) && self.map.master(bucket) == Some(&heard.at)
+            !heard.deaf.load(Ordering::SeqCst) && self.map.master(number(bucket)) == Some(&heard.at)
         })
     }
 
@@ -218,9 +228,9 @@ impl Book {
     }
 
     /// The connections that work, as far as anybody knows.
-    fn open(&self) -> Vec<(String, Ear)> {
+    fn open(&self) -> Vec<(Arc<str>, Ear)> {
         let open = self.ears.iter().filter(|(_, ear)| !is_deaf(ear));
-        open.filter_map(|(at, ear)| Some((at.clone(), ear.get()?.clone()))).collect()
+        open.filter_map(|(at, ear)| Some((Arc::clone(at), ear.get()?.clone()))).collect()
     }
 
     /// Connections to nodes that are no masters any more end with this.
@@ -236,15 +246,18 @@ impl Book {
     }
 
     /// All addresses that may lead to a node, beginning with another one each time.
-    fn candidates(&mut self, configured: &[String]) -> Vec<String> {
-        let mut all: Vec<String> = self.map.masters().into_iter().collect();
-        all.extend(
-            configured.iter().filter(|address| !self.map.masters().contains(*address)).cloned(),
-        );
+    fn candidates(&mut self, configured: &[String]) -> Vec<Arc<str>> {
+        let mut all = self.map.masters();
+        all.extend(configured.iter().map(|at| Arc::from(at.as_str())));
+        let mut all: Vec<_> = all.into_iter().collect();
         self.turn = (self.turn + 1) % all.len().max(1);
         all.rotate_left(self.turn);
         all
     }
+}
+
+fn number(bucket: Bucket) -> usize {
+    usize::from(bucket.number())
 }
 
 /// Where the slots are, by the node at the other end.

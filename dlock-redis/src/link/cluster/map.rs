@@ -1,29 +1,26 @@
-//! Which master has which slots: what a node answers to `CLUSTER SLOTS`.
+//! Which master has which bucket: what a node answers to `CLUSTER SLOTS`.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
-use redis::{Value, cluster_routing::Slot};
+use redis::Value;
 
-use crate::keys::Bucket;
+use crate::keys::BUCKETS;
 
-/// Which master has which slots, as one node sees it.
+/// Which master has which bucket, as one node sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Map(Vec<Range>);
-
-/// A range of slots.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Range {
-    first: u16,
-    last: u16,
-    master: String,
-    replicas: usize,
+pub(super) struct Map {
+    /// By the number of the bucket.
+    masters: Vec<Option<Arc<str>>>,
+    /// How many replicas a master has, at the most.
+    pub(super) replicas: usize,
 }
 
 impl Map {
     /// Reads the answer of the node at this address.
     pub(super) fn read(answer: &Value, from: &str) -> Option<Self> {
         let Value::Array(ranges) = answer else { return None };
-        let mut slots = Vec::with_capacity(ranges.len());
+        let slots: Vec<u16> = (0..BUCKETS).map(|bucket| slot(&bucket.to_string())).collect();
+        let mut map = Self { masters: vec![None; slots.len()], replicas: 0 };
         for range in ranges {
             let Value::Array(parts) = range else { return None };
             let [Value::Int(first), Value::Int(last), Value::Array(master), replicas @ ..] =
@@ -31,52 +28,57 @@ impl Map {
             else {
                 return None;
             };
-            let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
-            if let Some(master) = address(master, from) {
-                slots.push(Range { first, last, master, replicas: replicas.len() });
+            let range = u16::try_from(*first).ok()?..=u16::try_from(*last).ok()?;
+            let master: Option<Arc<str>> = node(master, from).map(Arc::from);
+            for (bucket, _) in slots.iter().enumerate().filter(|(_, slot)| range.contains(slot)) {
+                map.masters[bucket] = master.clone();
             }
+            map.replicas = map.replicas.max(replicas.len());
         }
-        slots.sort();
-        Some(Self(slots))
+        Some(map)
     }
 
     /// The master of a bucket.
-    pub(super) fn master(&self, bucket: Bucket) -> Option<&str> {
-        let slot = number(Slot::for_key(bucket.number().to_string()));
-        let found = self.0.iter().find(|range| (range.first..=range.last).contains(&slot));
-        found.map(|range| range.master.as_str())
+    pub(super) fn master(&self, bucket: usize) -> Option<&Arc<str>> {
+        self.masters.get(bucket)?.as_ref()
     }
 
-    /// All masters that have slots.
-    pub(super) fn masters(&self) -> BTreeSet<String> {
-        self.0.iter().map(|range| range.master.clone()).collect()
-    }
-
-    /// How many replicas a master has, at the most.
-    pub(super) fn replicas(&self) -> usize {
-        self.0.iter().map(|range| range.replicas).max().unwrap_or(0)
+    /// All masters that have buckets.
+    pub(super) fn masters(&self) -> BTreeSet<Arc<str>> {
+        self.masters.iter().flatten().cloned().collect()
     }
 }
 
-/// The driver knows the number of a slot and does not tell.
-fn number(slot: Slot) -> u16 {
-    (0..).find(|number| Slot::new(*number).is_none_or(|other| other == slot)).unwrap_or_default()
+/// Reads `{host, port, ...}`.
+fn node(parts: &[Value], from: &str) -> Option<String> {
+    match parts {
+        [Value::BulkString(host), Value::Int(port), ..] => {
+            address(&format!("{}:{port}", String::from_utf8_lossy(host)), from)
+        }
+        [Value::Nil, Value::Int(port), ..] => address(&format!(":{port}"), from),
+        _ => None,
+    }
 }
 
-/// Reads `{host, port, ...}`. A node that does not know how it is reached leaves the host empty.
-fn address(node: &[Value], from: &str) -> Option<String> {
-    let [host, Value::Int(port), ..] = node else { return None };
-    let host = match host {
-        Value::BulkString(host) => String::from_utf8_lossy(host).into_owned(),
-        Value::Nil => String::new(),
-        _ => return None,
-    };
-    match host.as_str() {
-        "?" => None,
-        "" => Some(format!("{}:{port}", from.rsplit_once(':')?.0)),
-        host if host.contains(':') => Some(format!("[{host}]:{port}")),
-        host => Some(format!("{host}:{port}")),
+/// An address as a node gives it. One that does not know how it is reached leaves the host empty,
+/// or says `?` of others.
+pub(super) fn address(text: &str, from: &str) -> Option<String> {
+    match text.rsplit_once(':')? {
+        ("?", _) => None,
+        ("", port) => Some(format!("{}:{port}", from.rsplit_once(':')?.0)),
+        (host, port) if host.contains(':') => Some(format!("[{host}]:{port}")),
+        (host, port) => Some(format!("{host}:{port}")),
     }
+}
+
+/// The slot of a hash tag: CRC-16/XMODEM
+/// (<https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>).
+fn slot(tag: &str) -> u16 {
+    let shift = |crc: u16| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+    let crc = tag
+        .bytes()
+        .fold(0, |crc: u16, byte| (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| shift(crc)));
+    crc % 16_384
 }
 
 #[cfg(test)]
@@ -95,14 +97,17 @@ mod tests {
 
     #[test]
     fn a_bucket_is_where_the_server_puts_its_hash_tag() {
-        // CLUSTER KEYSLOT {0} is 13907.
-        assert_eq!(number(Slot::for_key(Bucket::ANY.number().to_string())), 13_907);
+        // What CLUSTER KEYSLOT says.
+        assert_eq!(["0", "63", "123456789"].map(slot), [13_907, 14_882, 12_739]);
         let answer =
             Value::Array(vec![range(13_908, 16_383, text("b"), 2), range(0, 13_907, text("a"), 1)]);
         let map = Map::read(&answer, "x:9").unwrap();
-        assert_eq!(map.master(Bucket::ANY), Some("a:1"));
+        assert_eq!(
+            (map.master(0), map.master(63), map.master(64)),
+            (Some("a:1"), Some("b:2"), None)
+        );
         assert_eq!(map.masters().into_iter().collect::<Vec<_>>(), ["a:1", "b:2"]);
-        assert_eq!(map.replicas(), 1);
+        assert_eq!(map.replicas, 1);
     }
 
     #[test]
@@ -115,7 +120,7 @@ mod tests {
         ] {
             let answer = Value::Array(vec![range(0, 16_383, host, 7)]);
             let map = Map::read(&answer, "[::1]:9").unwrap();
-            assert_eq!(map.master(Bucket::ANY), known);
+            assert_eq!(map.master(5).map(|at| &**at), known);
         }
     }
 

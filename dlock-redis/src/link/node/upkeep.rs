@@ -39,7 +39,7 @@ impl Shared {
         let opening = open::connection(&self.config, &address, &self.config.login, push);
         let mut redis = opening.await.map_err(refused)?;
         let facts = open::facts(&mut redis).await.map_err(refused)?;
-        facts.check(false, &self.store).map_err(named)?;
+        facts.check(self.config.topology == Topology::Cluster, &self.store).map_err(named)?;
         open::check_ready(&facts).map_err(named)?;
         facts.check_guard(self.config.restart_guard.unwrap_or_default()).map_err(named)?;
         let push = match &self.inbox {
