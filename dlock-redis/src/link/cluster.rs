@@ -10,22 +10,27 @@
 //! sends on to a master that hangs after a replica has taken over; and while it looks for one
 //! master, the commands of all others wait.
 
+mod book;
 mod ears;
 mod map;
+mod place;
 
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
 use dlock_core::{Error, ErrorKind, current_runtime};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
-use redis::{Arg, Cmd, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
+use redis::{Cmd, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::{
     sync::OnceCell,
     task::AbortHandle,
     time::{sleep, timeout},
 };
 
-use self::{ears::Ears, map::address};
+use self::{
+    ears::Ears,
+    place::{Place, asking, bucket_of},
+};
 use super::{facts::Facts, node::NodeLink, open, receive};
 use crate::{config::RedisConfig, inbox::Inbox, keys::Bucket};
 
@@ -49,8 +54,11 @@ struct Shared {
     facts: Arc<Facts>,
     ears: Ears,
     /// By address.
-    nodes: Mutex<HashMap<Arc<str>, Arc<OnceCell<Arc<NodeLink>>>>>,
+    nodes: Mutex<HashMap<Arc<str>, Arc<Node>>>,
 }
+
+/// A link to one node, once it is made.
+type Node = OnceCell<Arc<NodeLink>>;
 
 impl ClusterLink {
     /// Finds all masters, and connects to them.
@@ -132,22 +140,6 @@ impl ClusterLink {
     }
 }
 
-/// Where to send a command.
-struct Place {
-    at: Arc<str>,
-    /// The slot is on its way there.
-    asking: bool,
-}
-
-impl Place {
-    /// Where this error sends the command instead.
-    fn next(&self, error: &RedisError) -> Option<Self> {
-        let (at, _) = error.redirect_node()?;
-        let asking = error.kind() == redis::ErrorKind::Server(ServerErrorKind::Ask);
-        Some(Self { at: address(at, &self.at)?.into(), asking })
-    }
-}
-
 impl Shared {
     /// The master of the command's keys, as far as it is known.
     fn place(&self, command: &Cmd) -> RedisResult<Place> {
@@ -191,27 +183,6 @@ async fn watch(shared: &Shared) {
             shared.nodes.lock().retain(|at, _| masters.contains(at));
         }
     }
-}
-
-/// The number of the bucket of a command: what stands between the braces of its first key.
-fn bucket_of(command: &Cmd) -> Option<usize> {
-    command.args_iter().find_map(|argument| {
-        let Arg::Simple(text) = argument else { return None };
-        let number = text.strip_prefix(b"dlock:{")?.split(|byte| *byte == b'}').next()?;
-        std::str::from_utf8(number).ok()?.parse().ok()
-    })
-}
-
-/// The commands for a node that a slot is on its way to. One behind the other, so that nobody
-/// else's command comes between.
-fn asking<'a>(commands: impl Iterator<Item = &'a Cmd>) -> Pipeline {
-    let mut asking = redis::pipe();
-    asking.cmd("ASKING");
-    for command in commands {
-        asking.add_command(command.clone());
-    }
-    asking.ignore_errors();
-    asking
 }
 
 /// The error for a slot that has no settled place.

@@ -124,7 +124,8 @@ impl Voters {
         self.give_back(request, claim, &open, again).await;
         match (refused, failed) {
             (Some(capacity), _) => Err(conflict(request.mode, capacity)),
-            (None, Some(error)) if tally.no + tally.yes < majority(self.count()) => {
+            // Not for want of answers, if those that answered could be a majority.
+            (None, Some(error)) if tally.unknown > self.count() - majority(self.count()) => {
                 Err(no_majority(&error, tally, self.count()))
             }
             _ => Ok(Attempt::Busy),

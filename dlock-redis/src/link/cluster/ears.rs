@@ -5,16 +5,15 @@
 //! answer to whatever command is on its way, so that every answer after it belongs to the command
 //! before. Here no answer matters much, and a connection on which that happened is closed.
 //!
-//! The driver also subscribes anew with one command for all channels of a node, which a cluster
-//! refuses when they are of several slots; and at a master that became a replica it would hear
-//! everything while the scripts, which count who hears them, believe it gone. So where a channel
-//! belongs is looked up here, about once a second and whenever a connection is lost.
+//! A replica lets a client listen, too, but the scripts, which count who hears them at the master,
+//! believe that client gone. So where a channel belongs is looked up, about once a second and
+//! whenever a connection is lost.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::BTreeSet,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -22,13 +21,15 @@ use std::{
 use dlock_core::Clock;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
-use redis::{ErrorKind, PushInfo, PushKind, RedisError, RedisResult, aio::MultiplexedConnection};
-use tokio::{
-    sync::{Notify, OnceCell},
-    time::timeout,
-};
+use redis::{PushInfo, PushKind, RedisResult};
+use tokio::sync::Notify;
 
-use super::{map::Map, open, receive};
+use super::{
+    book::{Book, Ear, Heard, is_deaf, number},
+    lost,
+    map::Map,
+    open, receive,
+};
 use crate::{config::RedisConfig, inbox::Inbox, keys::Bucket};
 
 /// How long a node may take to say where the slots are, since another one will do.
@@ -45,30 +46,6 @@ pub(super) struct Ears {
     lost: Arc<Notify>,
     /// It was just found out where the slots are.
     looked: Notify,
-}
-
-#[derive(Default)]
-struct Book {
-    map: Map,
-    /// By address.
-    ears: HashMap<Arc<str>, Arc<OnceCell<Ear>>>,
-    /// Where each bucket is heard that somebody has waited at.
-    heard: HashMap<Bucket, Option<Heard>>,
-    /// Which of all addresses to try next.
-    turn: usize,
-}
-
-#[derive(Clone)]
-struct Ear {
-    redis: MultiplexedConnection,
-    deaf: Arc<AtomicBool>,
-    /// How many questions in a row got no answer.
-    late: Arc<AtomicU32>,
-}
-
-struct Heard {
-    at: Arc<str>,
-    deaf: Arc<AtomicBool>,
 }
 
 impl Ears {
@@ -124,7 +101,7 @@ impl Ears {
     /// anybody answered.
     pub(super) async fn look(&self) -> bool {
         let known = self.book.lock().open();
-        let answers = join_all(known.iter().map(|(at, ear)| ask(at, ear, PATIENCE))).await;
+        let answers = join_all(known.iter().map(|(at, ear)| ear.ask(at, PATIENCE))).await;
         let mut votes: Vec<(usize, Map)> = Vec::new();
         for map in answers.into_iter().flatten() {
             match votes.iter_mut().find(|(_, other)| *other == map) {
@@ -147,7 +124,7 @@ impl Ears {
         let candidates = self.book.lock().candidates(&self.config.addresses);
         for at in candidates {
             if let Ok(ear) = self.ear(&at).await
-                && let Some(map) = ask(&at, &ear, self.config.response_timeout).await
+                && let Some(map) = ear.ask(&at, self.config.response_timeout).await
             {
                 return Some(map);
             }
@@ -178,8 +155,7 @@ impl Ears {
             book.heard.entry(bucket).or_default();
             book.map.master(number(bucket)).cloned()
         };
-        let nobody = || RedisError::from((ErrorKind::ClusterConnectionNotFound, "no master"));
-        let at = master.ok_or_else(nobody)?;
+        let at = master.ok_or_else(lost)?;
         let mut ear = self.ear(&at).await?;
         let mut subscribe = redis::cmd("SSUBSCRIBE");
         subscribe.arg(inbox.channel_of(bucket));
@@ -211,72 +187,6 @@ impl Ears {
             }
         };
         let redis = open::connection(&self.config, address, &self.config.login, push).await?;
-        Ok(Ear { redis, deaf, late: Arc::default() })
+        Ok(Ear::new(redis, deaf))
     }
-}
-
-impl Book {
-    fn hears(&self, bucket: Bucket) -> bool {
-        let heard = self.heard.get(&bucket).and_then(Option::as_ref);
-        heard.is_some_and(|heard| {
-            !heard.deaf.load(Ordering::SeqCst) && self.map.master(number(bucket)) == Some(&heard.at)
-        })
-    }
-
-    fn unheard(&self) -> Vec<Bucket> {
-        self.heard.keys().copied().filter(|bucket| !self.hears(*bucket)).collect()
-    }
-
-    /// The connections that work, as far as anybody knows.
-    fn open(&self) -> Vec<(Arc<str>, Ear)> {
-        let open = self.ears.iter().filter(|(_, ear)| !is_deaf(ear));
-        open.filter_map(|(at, ear)| Some((Arc::clone(at), ear.get()?.clone()))).collect()
-    }
-
-    /// Connections to nodes that are no masters any more end with this.
-    fn follow(&mut self, map: Map) {
-        let masters = map.masters();
-        self.ears.retain(|at, ear| {
-            if let Some(ear) = ear.get().filter(|_| !masters.contains(at)) {
-                ear.deaf.store(true, Ordering::SeqCst);
-            }
-            masters.contains(at) && !is_deaf(ear)
-        });
-        self.map = map;
-    }
-
-    /// All addresses that may lead to a node, beginning with another one each time.
-    fn candidates(&mut self, configured: &[String]) -> Vec<Arc<str>> {
-        let mut all = self.map.masters();
-        all.extend(configured.iter().map(|at| Arc::from(at.as_str())));
-        let mut all: Vec<_> = all.into_iter().collect();
-        self.turn = (self.turn + 1) % all.len().max(1);
-        all.rotate_left(self.turn);
-        all
-    }
-}
-
-fn number(bucket: Bucket) -> usize {
-    usize::from(bucket.number())
-}
-
-/// Where the slots are, by the node at the other end.
-async fn ask(at: &str, ear: &Ear, patience: Duration) -> Option<Map> {
-    let mut question = redis::cmd("CLUSTER");
-    question.arg("SLOTS");
-    let mut redis = ear.redis.clone();
-    let answer = timeout(patience, redis.send_packed_command(&question)).await;
-    let map = answer.ok().and_then(Result::ok).and_then(|value| Map::read(&value, at));
-    match map {
-        Some(_) => ear.late.store(0, Ordering::Relaxed),
-        // Once may be the load.
-        None if ear.late.fetch_add(1, Ordering::Relaxed) == 0 => {}
-        None => ear.deaf.store(true, Ordering::SeqCst),
-    }
-    map
-}
-
-/// Whether a connection is there that nothing is heard on any more.
-fn is_deaf(ear: &OnceCell<Ear>) -> bool {
-    ear.get().is_some_and(|ear| ear.deaf.load(Ordering::SeqCst))
 }

@@ -1,0 +1,79 @@
+//! Where a command goes in a cluster.
+
+use std::sync::Arc;
+
+use redis::{Arg, Cmd, Pipeline, RedisError, ServerErrorKind};
+
+use super::map::address;
+
+/// Where to send a command.
+pub(super) struct Place {
+    pub(super) at: Arc<str>,
+    /// The slot is on its way there.
+    pub(super) asking: bool,
+}
+
+impl Place {
+    /// Where this error sends the command instead.
+    pub(super) fn next(&self, error: &RedisError) -> Option<Self> {
+        let (at, _) = error.redirect_node()?;
+        let asking = error.kind() == redis::ErrorKind::Server(ServerErrorKind::Ask);
+        Some(Self { at: address(at, &self.at)?.into(), asking })
+    }
+}
+
+/// The number of the bucket of a command: what stands between the braces of its first key.
+pub(super) fn bucket_of(command: &Cmd) -> Option<usize> {
+    command.args_iter().find_map(|argument| {
+        let Arg::Simple(text) = argument else { return None };
+        let number = text.strip_prefix(b"dlock:{")?.split(|byte| *byte == b'}').next()?;
+        std::str::from_utf8(number).ok()?.parse().ok()
+    })
+}
+
+/// The commands for a node that a slot is on its way to. One behind the other, so that nobody
+/// else's command comes between.
+pub(super) fn asking<'a>(commands: impl Iterator<Item = &'a Cmd>) -> Pipeline {
+    let mut asking = redis::pipe();
+    asking.cmd("ASKING");
+    for command in commands {
+        asking.add_command(command.clone());
+    }
+    asking.ignore_errors();
+    asking
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_goes_where_its_first_key_is() {
+        let mut command = redis::cmd("EVALSHA");
+        command
+            .arg("digest")
+            .arg(2)
+            .arg("dlock:{17}:a{3}")
+            .arg("dlock:{17}f:a{3}")
+            .arg("dlock:i:x");
+        assert_eq!(bucket_of(&command), Some(17));
+        assert_eq!(bucket_of(redis::cmd("WAIT").arg(1).arg(100)), None);
+    }
+
+    #[test]
+    fn redirections_are_followed() {
+        let place = Place { at: "a:1".into(), asking: false };
+        let error = |text: &str| {
+            redis::parse_redis_value(text.as_bytes()).unwrap().extract_error().unwrap_err()
+        };
+        for (text, next) in [
+            ("-MOVED 17 b:2\r\n", Some(("b:2", false))),
+            ("-MOVED 17 :2\r\n", Some(("a:2", false))),
+            ("-ASK 17 fe80::1:2\r\n", Some(("[fe80::1]:2", true))),
+            ("-TRYAGAIN Multiple keys request during rehashing of slot\r\n", None),
+        ] {
+            let found = place.next(&error(text));
+            assert_eq!(found.as_ref().map(|place| (&*place.at, place.asking)), next, "{text}");
+        }
+    }
+}
