@@ -16,6 +16,8 @@ use crate::support::{SOON, attempt, brief, connect, free, millis, run, says, sta
 
 const GUARD: Duration = Duration::from_secs(2);
 const GUARDED: &str = "dlock.restart_guard=2s";
+/// Servers tell whole seconds.
+const A_SECOND: Duration = Duration::from_secs(1);
 
 fn request() -> AcquireRequest {
     AcquireRequest { lease: GUARD, ..attempt("a") }
@@ -61,7 +63,7 @@ async fn asked_across_a_restart(
     let error = answer.err().ok_or("granted by a server that has just forgotten everything")?;
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
     until_granted(client).await?;
-    assert!(began.elapsed() >= GUARD, "granted after {:?}", began.elapsed());
+    assert!(began.elapsed() + A_SECOND >= GUARD, "granted after {:?}", began.elapsed());
     Ok(())
 }
 
@@ -84,6 +86,35 @@ fn masters_that_restart_do_not_vote_for_who_waits_for_them() {
         until_granted(&client).await?;
         // One knows of an older lock: a majority is to forget it.
         asked_across_a_restart(&client, &masters.servers()[1..], true).await
+    });
+}
+
+/// The microseconds in the second of the machine's clock, which all servers here have.
+async fn within_the_second(server: &RedisServer) -> Result<u32, Stop> {
+    let time = server.command(&["TIME"]).await?.ok()?.texts()?;
+    Ok(time[1].parse()?)
+}
+
+/// A server that starts at the end of a second says a moment later that it has run for one.
+#[test]
+fn the_guard_is_not_cut_short_by_a_second_that_the_server_has_only_begun() {
+    run(async {
+        let (clock, server) = (start().await?, start().await?);
+        server.kill();
+        until("the second is about to end", async || {
+            Ok((800_000..900_000).contains(&within_the_second(&clock).await?))
+        })
+        .await?;
+        let began = Instant::now();
+        server.restart().await?;
+        until("the next has begun", async || Ok(within_the_second(&clock).await? < 700_000))
+            .await?;
+        // The server looks at its clock now and then.
+        sleep(millis(150)).await;
+        let client = connect(&format!("{}?{GUARDED}", server.url())).await?;
+        until_granted(&client).await?;
+        assert!(began.elapsed() >= GUARD, "granted after {:?}", began.elapsed());
+        Ok(())
     });
 }
 
