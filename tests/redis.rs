@@ -27,7 +27,7 @@ async fn without_the_feature_every_scheme_names_it() {
 mod with_the_feature {
     use std::time::Duration;
 
-    use dlock::{ConfigIssue, ErrorKind, Lock, LockName, redis::RedisConfig};
+    use dlock::{ConfigIssue, ErrorKind, LockName, redis::RedisConfig};
     use dlock_testkit::{
         Outcome, Stop,
         servers::redis::{Options, RedisServer},

@@ -74,7 +74,8 @@ impl ClusterLink {
         let ears = Ears::new(config, inbox.filter(|_| facts.has_sharded_push()));
         if !ears.look().await {
             let lost = "no node says where the slots are: see CLUSTER INFO";
-            return Err(named(Error::new(ErrorKind::Unavailable, lost)));
+            let lost = named(Error::new(ErrorKind::Unavailable, lost));
+            return Err(no_slots(config).await.map_or(lost, |why| open::refused(why, &store)));
         }
         // The node that answered may be a replica itself, and know of none.
         facts.replicas = u32::try_from(ears.replicas()).unwrap_or(0).max(facts.replicas);
@@ -202,6 +203,16 @@ fn unsettled(error: RedisError) -> RedisError {
 fn lost() -> RedisError {
     let kind = redis::ErrorKind::Server(ServerErrorKind::ClusterDown);
     RedisError::from((kind, "no master has the slot"))
+}
+
+/// Why the first node does not say where the slots are.
+async fn no_slots(config: &RedisConfig) -> Option<RedisError> {
+    let address = config.addresses.first()?;
+    let asked = async {
+        let mut node = open::connection(config, address, &config.login, |_| {}).await?;
+        node.send_packed_command(redis::cmd("CLUSTER").arg("SLOTS")).await?.extract_error()
+    };
+    asked.await.err()
 }
 
 /// What the first node says that answers.

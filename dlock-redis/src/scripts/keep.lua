@@ -52,8 +52,15 @@ end
 local answers={}
 for i=0,#KEYS/5-1 do
   local a=2+5*i
-  -- Something foreign in one place is not the others' loss.
   local done,answer=pcall(keep,5*i+1,ARGV[a],ARGV[a+1]+0,ARGV[a+2]+0,ARGV[a+3]+0,ARGV[a+4]=='1')
-  answers[i+1]=done and answer or {0}
+  if not done then
+    -- Something foreign in one place is not the others' loss; all else is everybody's.
+    local text=type(answer)=='table' and answer.err or tostring(answer)
+    if not string.find(text,'WRONGTYPE',1,true) and not string.find(text,'is not of dlock',1,true) then
+      return redis.error_reply((string.gsub(text,'^%-','')))
+    end
+    answer={0}
+  end
+  answers[i+1]=answer
 end
 return answers

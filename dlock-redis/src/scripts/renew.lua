@@ -7,6 +7,7 @@ local gone={}
 for i=1,#KEYS do
   -- Something foreign in one place is not the others' loss.
   local o=redis.pcall('GET',KEYS[i])
+  if type(o)=='table' and not string.find(o.err,'WRONGTYPE',1,true) then return o end
   if type(o)=='string' and string.sub(o,1,32)==ARGV[2*i-1] then
     redis.call('PEXPIRE',KEYS[i],ARGV[2*i])
   else

@@ -104,7 +104,7 @@ fn a_failover_from_a_master_that_hangs_is_followed() {
 fn slots_that_nobody_serves_are_unavailable_and_the_others_go_on() {
     with_redis(async {
         let scene = Scene::open(secs(6)).await?;
-        let Scene { lease, nodes, holder, guard, elsewhere, .. } = scene;
+        let Scene { lease, nodes, holder, guard, elsewhere, waiting } = scene;
         let other = locks(&nodes.url(), lease).await?;
         let names = nodes.names(NAME, false, 30).await?;
         let mut held = vec![elsewhere];
@@ -135,6 +135,13 @@ fn slots_that_nobody_serves_are_unavailable_and_the_others_go_on() {
         // The data are gone with both of them, and the slots are served again.
         for node in dead {
             node.restart().await?;
+        }
+        // Who waited all the time may have had patience enough.
+        for waiter in waiting {
+            waiter.abort();
+            if let Ok(Ok(guard)) = waiter.await {
+                guard.release().await?;
+            }
         }
         let again = within(secs(20), holder.mutex(NAME)?.lock()).await??;
         assert!(again.token() > guard.token());

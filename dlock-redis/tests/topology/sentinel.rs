@@ -28,6 +28,12 @@ impl Scene {
     /// The lease has to outlast the failover.
     async fn open(lease: Duration) -> Result<Self, Stop> {
         let servers = RedisSentinel::start(&Options::new()).await?;
+        // Sentinels that find the master down at the same time may fail over twice in a row, and
+        // the second time to a replica that has thrown away what it knew.
+        for follower in &servers.sentinel_servers()[1..] {
+            let never = ["SENTINEL", "SET", servers.master_name(), "quorum", "4"];
+            follower.command(&never).await?.ok()?;
+        }
         let holder = locks(&servers.url(), lease).await?;
         let other = locks(&servers.url(), lease).await?;
         Ok(Self { lease, servers, holder, other, guards: Vec::new(), last: 0 })
@@ -63,9 +69,7 @@ impl Scene {
         let waiting = self.other.mutex("held/0")?;
         let waiting = beside(async move { waiting.lock().await });
         sleep(millis(200)).await;
-        let began = tokio::time::Instant::now();
         let result = failover(&self.servers).await?;
-        println!("failover took {:?}", began.elapsed());
         // Longer than a lease: what is still believed has been renewed at the new master.
         sleep(self.lease + millis(500)).await;
         for guard in &self.guards {
