@@ -1,6 +1,6 @@
 //! The child's side: this executable started again, doing what the parent writes to its standard
 //! input, one line at a time, and answering in one line each. Times are those of
-//! [`clock::now`](crate::clock::now), which all processes share.
+//! [`clock::now`], which all processes share.
 //!
 //! ```text
 //! connect CLIENTS                  -> ok                    so many connections to the locks
