@@ -1,10 +1,10 @@
 //! Who is the master: what the sentinels say.
 //!
 //! The protocol is that of <https://redis.io/docs/latest/develop/reference/sentinel-clients/>,
-//! with two differences: all sentinels are asked at once, and the address that most of them name
-//! counts, so that one sentinel that is cut off can't send a client to a deposed master; and they
-//! are asked again every second, rather than subscribed to, so that there is one way to learn of
-//! a failover.
+//! with two differences: all sentinels are asked at once, and the newest failover that any of them
+//! knows of counts, by its config epoch, so that those that have not heard of it can't send a client
+//! to a deposed master, which may be back and empty; and they are asked again every second, rather
+//! than subscribed to, so that there is one way to learn of a failover.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::open;
 use crate::config::{RedisConfig, Topology};
 
-/// Once most sentinels agree, the next one has this long, or it counts as one that is away.
+/// Once most sentinels have answered, the next one has this long, or it counts as one that is away.
 const GRACE: Duration = Duration::from_millis(300);
 
 /// Connections to the sentinels.
@@ -27,7 +27,8 @@ pub(super) struct Sentinels {
 /// What the sentinels have said so far.
 #[derive(Default)]
 struct Votes {
-    masters: Vec<(usize, String)>,
+    answers: usize,
+    newest: Option<Named>,
     /// How many know the name of no master.
     strangers: usize,
     failed: Option<RedisError>,
@@ -49,10 +50,10 @@ impl Sentinels {
             asked.map(|(connection, address)| ask(connection, config, address, name)).collect();
         let mut votes = Votes::default();
         loop {
-            let next = match votes.leader(all) {
+            let next = match votes.enough(all) {
                 // One that hangs must not hold up who looks for the new master.
-                Some(_) => timeout(GRACE, asking.next()).await.unwrap_or(None),
-                None => asking.next().await,
+                true => timeout(GRACE, asking.next()).await.unwrap_or(None),
+                false => asking.next().await,
             };
             match next {
                 Some(answer) => votes.count(answer),
@@ -63,12 +64,12 @@ impl Sentinels {
 }
 
 impl Votes {
-    fn count(&mut self, answer: Result<Option<String>, RedisError>) {
+    fn count(&mut self, answer: Result<Option<Named>, RedisError>) {
         match answer {
-            Ok(Some(address)) => {
-                match self.masters.iter_mut().find(|(_, known)| *known == address) {
-                    Some((count, _)) => *count += 1,
-                    None => self.masters.push((1, address)),
+            Ok(Some(named)) => {
+                self.answers += 1;
+                if self.newest.as_ref().is_none_or(|newest| newest.epoch < named.epoch) {
+                    self.newest = Some(named);
                 }
             }
             Ok(None) => self.strangers += 1,
@@ -76,17 +77,15 @@ impl Votes {
         }
     }
 
-    /// The address that more than half of so many name.
-    fn leader(&self, of: usize) -> Option<&str> {
-        let leader = self.masters.iter().find(|(count, _)| 2 * count > of);
-        leader.map(|(_, address)| address.as_str())
+    /// Whether more than half of so many have answered.
+    const fn enough(&self, of: usize) -> bool {
+        2 * self.answers > of
     }
 
-    /// The address that most of those name that know one.
+    /// The address of the newest failover.
     fn result(self, name: &str, store: &str) -> Result<String, Error> {
-        let answers = self.masters.iter().map(|(count, _)| count).sum();
-        if let Some(address) = self.leader(answers) {
-            return Ok(address.to_owned());
+        if let Some(newest) = self.newest {
+            return Ok(newest.address);
         }
         let unavailable = |what: String| {
             Error::new(ErrorKind::Unavailable, what)
@@ -94,12 +93,6 @@ impl Votes {
                 .during("connect")
                 .with_store(store)
         };
-        if !self.masters.is_empty() {
-            return Err(unavailable(format!(
-                "the sentinels name different masters of {name:?}: wait until they agree, and see \
-                 that they reach each other"
-            )));
-        }
         if self.strangers > 0 {
             return Err(unavailable(format!(
                 "the sentinels know no master {name:?}: see SENTINEL MASTERS for its name"
@@ -122,7 +115,7 @@ async fn ask(
     config: &RedisConfig,
     address: &str,
     name: &str,
-) -> Result<Option<String>, RedisError> {
+) -> Result<Option<Named>, RedisError> {
     let mut sentinel = match connection.take() {
         Some(open) => open,
         None => {
@@ -132,43 +125,65 @@ async fn ask(
         }
     };
     let mut question = redis::cmd("SENTINEL");
-    question.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
-    let answer: Value = question.query_async(&mut sentinel).await?;
-    *connection = Some(sentinel);
-    let Value::Array(parts) = answer else { return Ok(None) };
-    let [Value::BulkString(host), Value::BulkString(port)] = parts.as_slice() else {
-        return Ok(None);
+    question.arg("MASTER").arg(name);
+    let answer = sentinel.send_packed_command(&question).await.and_then(Value::extract_error);
+    let unknown = |error: &RedisError| error.to_string().contains("No such master");
+    let answer = match answer {
+        Err(error) if !unknown(&error) => return Err(error),
+        answer => answer,
     };
-    let (host, port) = (String::from_utf8_lossy(host), String::from_utf8_lossy(port));
-    Ok(Some(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }))
+    *connection = Some(sentinel);
+    Ok(answer.ok().as_ref().and_then(named))
+}
+
+/// A master, and the number of the failover that made it one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Named {
+    epoch: u64,
+    address: String,
+}
+
+/// Reads the answer to `SENTINEL MASTER`.
+fn named(answer: &Value) -> Option<Named> {
+    let Value::Map(fields) = answer else { return None };
+    let field = |wanted: &str| {
+        fields.iter().find_map(|(name, value)| match (name, value) {
+            (Value::BulkString(name), Value::BulkString(value)) => {
+                (name == wanted.as_bytes()).then(|| String::from_utf8_lossy(value).into_owned())
+            }
+            _ => None,
+        })
+    };
+    let (host, port) = (field("ip")?, field("port")?);
+    let address =
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+    Some(Named { epoch: field("config-epoch")?.parse().ok()?, address })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn votes(named: &[&str]) -> Votes {
+    fn votes(said: &[Option<(u64, &str)>]) -> Votes {
         let mut votes = Votes::default();
-        for name in named {
-            votes.count(Ok((*name != "?").then(|| (*name).to_owned())));
+        for named in said {
+            votes.count(Ok(named.map(|(epoch, at)| Named { epoch, address: at.to_owned() })));
         }
         votes
     }
 
     #[test]
-    fn a_sentinel_that_is_cut_off_is_outvoted() {
-        assert_eq!(votes(&["b", "a", "b"]).result("m", "s").unwrap(), "b");
-        assert_eq!(votes(&["b", "?", "?"]).result("m", "s").unwrap(), "b");
-        assert_eq!(votes(&["b", "a", "b"]).leader(3), Some("b"));
-        assert_eq!(votes(&["b", "a"]).leader(3), None);
+    fn the_newest_failover_counts_however_few_know_of_it() {
+        let said = [Some((1, "a")), Some((2, "b")), Some((1, "a"))];
+        assert_eq!(votes(&said).result("m", "s").unwrap(), "b");
+        assert_eq!(votes(&[Some((1, "b")), None, None]).result("m", "s").unwrap(), "b");
+        assert!(votes(&said[..2]).enough(3) && !votes(&said[..1]).enough(3));
     }
 
     #[test]
     fn no_answer_is_an_error_with_a_remedy() {
-        for (named, remedy) in
-            [(&["a", "b"][..], "wait until they agree"), (&["?"], "SENTINEL MASTERS"), (&[], "URL")]
-        {
-            let error = votes(named).result("m", "s").unwrap_err();
+        for (said, remedy) in [(&[None][..], "SENTINEL MASTERS"), (&[], "URL")] {
+            let error = votes(said).result("m", "s").unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unavailable);
             assert!(error.to_string().contains(remedy), "{error}");
         }

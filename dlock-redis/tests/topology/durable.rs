@@ -1,7 +1,10 @@
 //! Grants that replicas have to know of.
 
-use dlock_core::{Certainty, GuardState, Released};
-use dlock_testkit::servers::redis::{Options, RedisSentinel};
+use dlock_core::{AcquireRequest, Certainty, DynBackend, GuardState, Released};
+use dlock_testkit::{
+    Verdict,
+    servers::redis::{Options, RedisSentinel},
+};
 use tokio::time::{Instant, sleep};
 
 use crate::{
@@ -12,6 +15,14 @@ use crate::{
     nodes::Nodes,
 };
 
+/// Takes a lock as soon as replicas listen, which may be a while after they are in sync.
+async fn take_soon(backend: &DynBackend, request: &AcquireRequest) -> Verdict {
+    until("replicas know of a grant", secs(5), || async {
+        Ok(backend.acquire(request).await.is_ok())
+    })
+    .await
+}
+
 #[test]
 fn a_grant_that_no_replica_knows_of_is_refused_and_taken_back() {
     with_redis(async {
@@ -19,7 +30,7 @@ fn a_grant_that_no_replica_knows_of_is_refused_and_taken_back() {
         let url = format!("{}?dlock.durability=1&dlock.response_timeout=800ms", servers.url());
         let backend = connect(&url).await?;
         let known = ask("known", secs(60));
-        take(&backend, &known).await?;
+        take_soon(&backend, &known).await?;
         let waits = ask("known", secs(60));
         queue(&backend, &waits).await?;
 
@@ -100,7 +111,7 @@ fn replicas_of_a_cluster_are_waited_for_in_every_bucket() {
         let url = format!("{}?dlock.durability=1&dlock.response_timeout=800ms", nodes.url());
         let backend = connect(&url).await?;
         for i in 0..30 {
-            take(&backend, &ask(&format!("durable/{i}"), secs(60))).await?;
+            take_soon(&backend, &ask(&format!("durable/{i}"), secs(60))).await?;
         }
         let (from, to) = (nodes.master("a").await?, nodes.another("a").await?);
         nodes.0.move_slot(nodes.slot("a").await?, from, to).await?;

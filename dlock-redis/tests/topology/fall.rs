@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use crate::{
-    help::{assert_unavailable, beside, locks, millis, secs, with_redis, within},
+    help::{assert_unavailable, beside, locks, millis, secs, until_copied, with_redis, within},
     nodes::Nodes,
 };
 
@@ -40,8 +40,8 @@ impl Scene {
             waiting.push(beside(async move { lock.lock().await }));
             sleep(millis(100)).await;
         }
-        // The replica has heard of all.
-        sleep(millis(300)).await;
+        let master = nodes.master(NAME).await?;
+        until_copied(master, nodes.0.replica_of(master).await?).await?;
         Ok(Self { lease, nodes, holder, guard, elsewhere, waiting })
     }
 

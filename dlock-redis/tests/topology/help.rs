@@ -75,6 +75,14 @@ pub(crate) async fn clients(server: &RedisServer) -> Result<Vec<String>, Stop> {
     Ok(ours.filter_map(|line| line.split(' ').next().map(str::to_owned)).collect())
 }
 
+/// Waits until a replica has the keys of its master. It may be online long before.
+pub(crate) async fn until_copied(master: &RedisServer, replica: &RedisServer) -> Verdict {
+    until("the replica has the keys of its master", secs(10), || async {
+        Ok(master.keys("dlock:*").await? == replica.keys("dlock:*").await?)
+    })
+    .await
+}
+
 /// Runs beside the test.
 pub(crate) fn beside<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,

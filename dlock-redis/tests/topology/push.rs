@@ -83,18 +83,18 @@ fn a_grant_while_the_connection_was_cut_is_heard_of_right_after_it() {
             proxy.door(Door::Closed).await?;
             if !lost_message {
                 proxy.cut();
-                sleep(millis(200)).await;
+                sleep(millis(50)).await;
             }
             holder.release(&held.as_claim()).await?;
-            sleep(millis(100)).await;
+            sleep(millis(50)).await;
             proxy.cut();
-            sleep(millis(300)).await;
+            sleep(millis(100)).await;
             assert!(!waiting.is_finished());
             proxy.pass().await?;
             let began = Instant::now();
             within(secs(5), waiting).await???;
-            // Whoever is not told asks a second or more later.
-            assert!(began.elapsed() < millis(900), "{:?}", began.elapsed());
+            // Who does not notice asks three seconds after it began to wait.
+            assert!(began.elapsed() < millis(1500), "{:?}", began.elapsed());
             waiter.release(&waits.as_claim()).await?;
         }
         Ok(())

@@ -9,7 +9,7 @@ use dlock_testkit::{
 };
 use tokio::time::sleep;
 
-use crate::help::{beside, locks, millis, secs, with_redis, within};
+use crate::help::{beside, locks, millis, secs, until_copied, with_redis, within};
 
 const HELD: usize = 8;
 
@@ -47,7 +47,10 @@ impl Scene {
         }
         self.note();
         self.servers.until_in_sync().await?;
-        sleep(millis(200)).await;
+        let master = self.servers.master_server().await?;
+        for server in self.servers.servers() {
+            until_copied(master, server).await?;
+        }
         Ok(())
     }
 
