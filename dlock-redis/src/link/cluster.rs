@@ -120,11 +120,17 @@ impl ClusterLink {
             let node = self.shared.node(&place.at).await;
             let answers = match place.asking {
                 false => node.send_all(commands, false).await?,
-                true => node.send_all(&asking(commands.cmd_iter()), false).await?.split_off(1),
+                true => {
+                    let answers = node.send_all(&asking(commands.cmd_iter()), false).await?;
+                    answers.into_iter().skip(1).collect()
+                }
             };
-            let moved = answers.first().cloned().map(Value::extract_error);
-            match moved.and_then(Result::err).and_then(|error| place.next(&error)) {
+            let Some(Err(error)) = answers.first().cloned().map(Value::extract_error) else {
+                return Ok(answers);
+            };
+            match place.next(&error) {
                 Some(next) => place = self.shared.follow(next),
+                None if is_unsettled(&error) => return Err(unsettled(error)),
                 None => return Ok(answers),
             }
         }
@@ -186,18 +192,19 @@ async fn watch(shared: &Shared) {
     }
 }
 
+/// Whether the server says that the keys are not all there, or elsewhere.
+fn is_unsettled(error: &RedisError) -> bool {
+    use ServerErrorKind::{Ask, Moved, TryAgain};
+    matches!(error.kind(), redis::ErrorKind::Server(Moved | Ask | TryAgain))
+}
+
 /// The error for a slot that has no settled place.
 fn unsettled(error: RedisError) -> RedisError {
-    match error.kind() {
-        redis::ErrorKind::Server(
-            ServerErrorKind::Moved | ServerErrorKind::Ask | ServerErrorKind::TryAgain,
-        ) => RedisError::from((
-            redis::ErrorKind::Server(ServerErrorKind::ClusterDown),
-            "the slot is being moved",
-            error.to_string(),
-        )),
-        _ => error,
+    if !is_unsettled(&error) {
+        return error;
     }
+    let kind = redis::ErrorKind::Server(ServerErrorKind::ClusterDown);
+    RedisError::from((kind, "the slot is being moved", error.to_string()))
 }
 
 fn lost() -> RedisError {
