@@ -50,6 +50,17 @@ pub trait Backend: Send + Sync + Debug + 'static {
         Clock::Boot
     }
 
+    /// Which part of the store keeps this name: a number that never changes, 0 where all names share
+    /// one fate.
+    ///
+    /// Contract: names whose parts can be away on their own have different shards. The core never
+    /// renews two shards with one call, so that one that does not answer takes no other's locks
+    /// with it.
+    fn shard(&self, name: &LockName) -> u32 {
+        let _ = name;
+        0
+    }
+
     /// Takes the lock, or joins its queue, or (with [`Queue::FailIfBusy`]) finds it busy.
     ///
     /// Contract: one round trip. Sent again for a claim that is in the store, it answers where

@@ -47,6 +47,21 @@ async fn a_multi_lock_that_gives_up_gives_back_what_it_had() {
     }
 }
 
+/// Nobody has held it yet, so nobody is told that it was lost.
+#[tokio::test(start_paused = true)]
+async fn a_try_whose_answer_takes_longer_than_the_lease_is_an_error_that_passes() {
+    let store = Faulty::new();
+    store.answer_takes.store(700, Ordering::SeqCst);
+    let options = LockOptions::new().with_lease(millis(500));
+    let locks = Locks::new(Arc::clone(&store)).unwrap().with_options(options).unwrap();
+    for names in [&["a"][..], &["a", "b"]] {
+        let error = locks.multi(names.iter().copied()).unwrap().try_lock().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+    let error = locks.mutex("a").unwrap().try_lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_multi_lock_over_stores_does_not_deadlock_with_one_within() {
     let store = Faulty::new();

@@ -26,6 +26,18 @@ async fn a_held_lock_outlives_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_shard_that_is_away_takes_no_other_locks_with_it() {
+    let store = Faulty::new();
+    *store.away.lock() = Some("app/away");
+    let store = Prefixed::new(store, "app/").unwrap();
+    let locks = Locks::new(store).unwrap();
+    let here = locks.mutex("here").unwrap().lock().await.unwrap();
+    let away = locks.mutex("away").unwrap().lock().await.unwrap();
+    tokio::time::sleep(secs(100)).await;
+    assert_eq!((here.state(), away.state()), (GuardState::Held, GuardState::Lost));
+}
+
+#[tokio::test(start_paused = true)]
 async fn renewals_travel_in_batches() {
     let store = Faulty::new();
     let locks = Locks::new(Arc::clone(&store)).unwrap();

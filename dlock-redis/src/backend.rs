@@ -75,6 +75,10 @@ impl Backend for Redis {
         self.guarantees
     }
 
+    fn shard(&self, name: &LockName) -> u32 {
+        self.store.shard(name)
+    }
+
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
         let (store, request) = (Arc::clone(&self.store), request.clone());
         Answer::later(async move {

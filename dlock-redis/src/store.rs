@@ -381,6 +381,14 @@ impl Store {
         settled.map_err(|error| error.with_certainty(Certainty::Unknown))
     }
 
+    /// The part of the store that a name is in: a slot of a cluster goes where it likes.
+    pub(crate) fn shard(&self, name: &LockName) -> u32 {
+        match self.session.topology {
+            Topology::Cluster => u32::from(Bucket::of(name).number()),
+            _ => 0,
+        }
+    }
+
     /// The list in pieces that one command can carry.
     pub(crate) fn batches<T>(
         &self,

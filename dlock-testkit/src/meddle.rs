@@ -104,6 +104,10 @@ impl Backend for Meddled {
         self.inner.clock()
     }
 
+    fn shard(&self, name: &LockName) -> u32 {
+        self.inner.shard(name)
+    }
+
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
         if let Err(cut) = self.reach() {
             return cut;

@@ -141,7 +141,7 @@ impl Keeper {
     }
 
     /// Takes what is due out of the books, in batches, and sets the time of the next look.
-    fn collect(&self) -> Due {
+    fn collect(&self, backend: &DynBackend) -> Due {
         let now = self.clock.now();
         let mut due = Due::default();
         let mut books = self.books.lock();
@@ -184,7 +184,7 @@ impl Keeper {
             let renewal = if in_hand { None } else { hold.renewal(now) };
             books.move_to(&hold, hold.valid_until());
             match renewal {
-                Some(renewal) => due.add(hold, renewal),
+                Some(renewal) => due.add(hold, renewal, backend),
                 None => hold.place.renewing.store(in_hand, Ordering::Relaxed),
             }
         }
@@ -287,21 +287,25 @@ struct Due {
 struct Batch {
     holds: Vec<Arc<Hold>>,
     renewals: Vec<Renewal>,
+    shard: u32,
     sent: Instant,
     /// When to give an answer up: there is time for another try then.
     limit: Duration,
 }
 
 impl Due {
-    fn add(&mut self, hold: Arc<Hold>, renewal: Renewal) {
+    fn add(&mut self, hold: Arc<Hold>, renewal: Renewal, backend: &DynBackend) {
         // Leases of one length go together, so that a short one's limit is not another's.
         let limit = hold.request.lease / 3;
-        let fits = |batch: &&mut Batch| batch.limit == limit && batch.holds.len() < BATCH;
+        let shard = backend.shard(&hold.request.name);
+        let fits = |batch: &&mut Batch| {
+            batch.shard == shard && batch.limit == limit && batch.holds.len() < BATCH
+        };
         let batch = match self.batches.iter_mut().rev().find(fits) {
             Some(batch) => batch,
             None => {
                 let sent = Instant::from_nanos(0);
-                self.batches.push(Batch { holds: vec![], renewals: vec![], sent, limit });
+                self.batches.push(Batch { holds: vec![], renewals: vec![], shard, sent, limit });
                 let last = self.batches.len() - 1;
                 &mut self.batches[last]
             }
@@ -332,7 +336,7 @@ async fn renew_until_closed(keeper: &Keeper, backend: &DynBackend) {
     let clock = keeper.clock;
     let mut running = FuturesUnordered::new();
     while !keeper.closed.load(Ordering::Acquire) {
-        let due = keeper.collect();
+        let due = keeper.collect(backend);
         for hold in due.late {
             hold.lose(Ended::Expired);
         }

@@ -163,6 +163,20 @@ impl Takes for Multi {
     }
 }
 
+/// Nobody has held anything yet who could be told of its loss.
+fn late(lost: &Error, lease: Duration) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        format!(
+            "one of the locks was lost before the others were taken: try again, and see that the \
+             store answers well within a lease ({lease:?})"
+        ),
+    )
+    .with_certainty(Certainty::NotApplied)
+    .during("acquire")
+    .with_source(lost.clone())
+}
+
 impl Group {
     async fn take(&self, wait: Wait) -> Result<Option<Guard>, Error> {
         let first = &self.0[0];
@@ -205,6 +219,7 @@ impl Group {
                 Some(next) if again && !matches!(wait, Wait::Try) => {
                     pause(next, wait.deadline(), &first.name).await?;
                 }
+                _ if error.kind() == ErrorKind::Lost => return Err(late(&error, lease)),
                 _ => return Err(error),
             }
         }

@@ -66,6 +66,11 @@ impl Backend for Prefixed {
         self.inner.clock()
     }
 
+    fn shard(&self, name: &LockName) -> u32 {
+        // A name that does not fit is refused before anything of it is kept anywhere.
+        self.name(name).map_or(0, |name| self.inner.shard(&name))
+    }
+
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
         match self.request(request) {
             Ok(request) => self.inner.acquire(&request),

@@ -171,6 +171,10 @@ impl Backend for Traced {
         self.inner.clock()
     }
 
+    fn shard(&self, name: &LockName) -> u32 {
+        self.inner.shard(name)
+    }
+
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
         let span =
             verb!("dlock.acquire", self, lock.name = %request.name, claim = short(request.claim));

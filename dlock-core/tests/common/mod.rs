@@ -23,6 +23,8 @@ pub(crate) struct Faulty {
     pub(crate) largest_batch: AtomicUsize,
     pub(crate) renew_fails: AtomicBool,
     pub(crate) renew_hangs: AtomicBool,
+    /// Names that begin so are in a shard of their own, which does not answer renewals.
+    pub(crate) away: Mutex<Option<&'static str>>,
     pub(crate) acquire_fails: AtomicUsize,
     pub(crate) slow: AtomicBool,
     /// What becomes of the next acquires.
@@ -56,6 +58,7 @@ impl Faulty {
             largest_batch: AtomicUsize::new(0),
             renew_fails: AtomicBool::new(false),
             renew_hangs: AtomicBool::new(false),
+            away: Mutex::default(),
             acquire_fails: AtomicUsize::new(0),
             slow: AtomicBool::new(false),
             script: Mutex::default(),
@@ -80,6 +83,9 @@ impl Backend for Faulty {
     }
     fn clock(&self) -> Clock {
         self.inner.clock()
+    }
+    fn shard(&self, name: &LockName) -> u32 {
+        u32::from(self.away.lock().is_some_and(|away| name.as_str().starts_with(away)))
     }
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
         self.acquires.fetch_add(1, Ordering::SeqCst);
@@ -135,7 +141,8 @@ impl Backend for Faulty {
         if takes > 0 {
             tokio::time::sleep(millis(takes)).await;
         }
-        if self.renew_hangs.load(Ordering::SeqCst) {
+        let away = renewals.iter().any(|renewal| self.shard(&renewal.claim.name) > 0);
+        if away || self.renew_hangs.load(Ordering::SeqCst) {
             std::future::pending::<()>().await;
         }
         if self.renew_fails.load(Ordering::SeqCst) {
@@ -157,7 +164,13 @@ impl Backend for Faulty {
         self.inner.inspect(name).await
     }
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
-        self.inner.acquire_all(requests)
+        let takes = self.answer_takes.load(Ordering::SeqCst);
+        let answer = self.inner.acquire_all(requests)?;
+        Some(Answer::later(async move {
+            let answer = answer.await;
+            tokio::time::sleep(millis(takes)).await;
+            answer
+        }))
     }
 }
 

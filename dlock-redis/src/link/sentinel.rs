@@ -124,16 +124,18 @@ async fn ask(
             open::connection(&config, address, &config.sentinel_login, |_| {}).await?
         }
     };
-    let mut question = redis::cmd("SENTINEL");
-    question.arg("MASTER").arg(name);
-    let answer = sentinel.send_packed_command(&question).await.and_then(Value::extract_error);
-    let unknown = |error: &RedisError| error.to_string().contains("No such master");
-    let answer = match answer {
-        Err(error) if !unknown(&error) => return Err(error),
-        answer => answer,
-    };
-    *connection = Some(sentinel);
-    Ok(answer.ok().as_ref().and_then(named))
+    let mut questions = redis::pipe();
+    questions.cmd("SENTINEL").arg("MASTER").arg(name);
+    questions.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name).ignore_errors();
+    let answers = sentinel.send_packed_commands(&questions, 0, questions.len()).await?;
+    let [master, address] = <[Value; 2]>::try_from(answers).unwrap_or([Value::Nil, Value::Nil]);
+    match master.extract_error() {
+        Err(error) if !error.to_string().contains("No such master") => Err(error),
+        master => {
+            *connection = Some(sentinel);
+            Ok(master.ok().and_then(|master| named(&master, &address)))
+        }
+    }
 }
 
 /// A master, and the number of the failover that made it one.
@@ -143,21 +145,26 @@ struct Named {
     address: String,
 }
 
-/// Reads the answer to `SENTINEL MASTER`.
-fn named(answer: &Value) -> Option<Named> {
-    let Value::Map(fields) = answer else { return None };
-    let field = |wanted: &str| {
-        fields.iter().find_map(|(name, value)| match (name, value) {
-            (Value::BulkString(name), Value::BulkString(value)) => {
-                (name == wanted.as_bytes()).then(|| String::from_utf8_lossy(value).into_owned())
-            }
-            _ => None,
-        })
+/// Reads the answers to `SENTINEL MASTER`, for the epoch, and to `SENTINEL
+/// GET-MASTER-ADDR-BY-NAME`.
+///
+/// The address in the first is not to be used: from the promotion of a replica to the end of a
+/// failover, a second and more, the sentinel that leads it gives the new epoch and the old address.
+fn named(master: &Value, address: &Value) -> Option<Named> {
+    let (Value::Map(fields), Value::Array(address)) = (master, address) else { return None };
+    let epoch = fields.iter().find_map(|(name, value)| match (name, value) {
+        (Value::BulkString(name), Value::BulkString(value)) if name == b"config-epoch" => {
+            std::str::from_utf8(value).ok()?.parse().ok()
+        }
+        _ => None,
+    })?;
+    let [Value::BulkString(host), Value::BulkString(port)] = address.as_slice() else {
+        return None;
     };
-    let (host, port) = (field("ip")?, field("port")?);
+    let (host, port) = (String::from_utf8_lossy(host), String::from_utf8_lossy(port));
     let address =
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-    Some(Named { epoch: field("config-epoch")?.parse().ok()?, address })
+    Some(Named { epoch, address })
 }
 
 #[cfg(test)]
@@ -178,6 +185,18 @@ mod tests {
         assert_eq!(votes(&said).result("m", "s").unwrap(), "b");
         assert_eq!(votes(&[Some((1, "b")), None, None]).result("m", "s").unwrap(), "b");
         assert!(votes(&said[..2]).enough(3) && !votes(&said[..1]).enough(3));
+    }
+
+    /// As a sentinel that leads a failover answers before the last replica follows the new master.
+    #[test]
+    fn the_address_is_that_of_the_promoted_replica() {
+        let text = |text: &str| Value::BulkString(text.into());
+        let fields = [("ip", "10.0.0.1"), ("port", "1"), ("config-epoch", "7")];
+        let master = Value::Map(fields.map(|(name, value)| (text(name), text(value))).into());
+        let address = Value::Array(vec![text("10.0.0.2"), text("2")]);
+        let promoted = Named { epoch: 7, address: "10.0.0.2:2".to_owned() };
+        assert_eq!(named(&master, &address), Some(promoted));
+        assert_eq!(named(&master, &Value::Nil), None);
     }
 
     #[test]

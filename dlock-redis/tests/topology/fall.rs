@@ -101,7 +101,6 @@ fn a_failover_from_a_master_that_hangs_is_followed() {
 }
 
 #[test]
-#[ignore = "on a busy machine a lock at a master that is well is lost now and then: to be found out"]
 fn slots_that_nobody_serves_are_unavailable_and_the_others_go_on() {
     with_redis(async {
         let (nodes, lease) = (Nodes::start().await?, secs(5));
@@ -136,7 +135,6 @@ fn slots_that_nobody_serves_are_unavailable_and_the_others_go_on() {
 
 /// What one client holds at a master that is gone and at the others is renewed together.
 #[test]
-#[ignore = "on a busy machine a lock at a master that is well is lost now and then: to be found out"]
 fn what_is_held_at_other_masters_outlives_a_dead_one() {
     with_redis(async {
         let (nodes, lease) = (Nodes::start().await?, secs(6));

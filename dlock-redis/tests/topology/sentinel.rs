@@ -110,7 +110,6 @@ fn locks_and_waiters_go_on_after_a_failover_that_was_asked_for() {
 }
 
 #[test]
-#[ignore = "now and then a held lock is lost when the killed master comes back empty: to be found out"]
 fn locks_and_waiters_go_on_when_the_master_is_killed_and_comes_back() {
     with_redis(async {
         let mut scene = Scene::open(secs(10)).await?;
