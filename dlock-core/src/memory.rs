@@ -170,6 +170,7 @@ fn acquire_op(request: &AcquireRequest) -> Op {
         lease: micros(request.lease),
         block: request.tokens,
         queue: request.queue,
+        home: 0,
     }
 }
 

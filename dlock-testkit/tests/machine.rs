@@ -27,8 +27,10 @@ fn op(semaphore: bool) -> impl Strategy<Value = Op> {
     let queue = prop_oneof![3 => Just(Queue::Enqueue), 1 => Just(Queue::FailIfBusy)];
     let any_mode = prop_oneof![9 => mode(semaphore), 1 => mode(!semaphore)];
     prop_oneof![
-        4 => (claim(), any_mode, lease(), 1u32..5, queue).prop_map(
-            |(claim, mode, lease, block, queue)| Op::Acquire { claim, mode, lease, block, queue }
+        4 => (claim(), any_mode, lease(), 1u32..5, 0u32..2, queue).prop_map(
+            |(claim, mode, lease, block, home, queue)| {
+                Op::Acquire { claim, mode, lease, block, queue, home }
+            }
         ),
         1 => (claim(), mode(semaphore), lease())
             .prop_map(|(claim, mode, lease)| Op::Renew { claim, mode, lease }),
@@ -50,9 +52,9 @@ fn played(log: &Log) -> Vec<(Op, u64)> {
     for &(op, passed) in log {
         now += passed;
         let op = match op {
-            Op::Acquire { claim, mode, lease, block, queue } => {
+            Op::Acquire { claim, mode, lease, block, queue, home } => {
                 let (mode, lease, block) = *asked.entry(claim).or_insert((mode, lease, block));
-                Op::Acquire { claim, mode, lease, block, queue }
+                Op::Acquire { claim, mode, lease, block, queue, home }
             }
             Op::Release { claim, .. } => {
                 // Every second client does not know.

@@ -46,6 +46,8 @@ struct Entry {
     /// The first token of the grant.
     token: u64,
     lease: Micros,
+    /// Whom to tell of a grant.
+    home: u32,
     /// When the lease ends, of the grant or of the place in the queue.
     expires: Micros,
 }
@@ -66,6 +68,8 @@ pub enum Op {
         block: u32,
         /// Whether to wait.
         queue: Queue,
+        /// Whom a store that can should tell of a grant that comes later; 0 for nobody.
+        home: u32,
     },
     /// Start the lease anew: of a grant, perhaps in a weaker mode, or of a place in the queue.
     Renew {
@@ -120,6 +124,8 @@ pub struct Granted {
     pub block: u32,
     /// When its lease began.
     pub since: Micros,
+    /// Whom to tell; 0 for nobody.
+    pub home: u32,
 }
 
 impl Op {
@@ -158,6 +164,7 @@ impl Entry {
             token: self.token,
             block: self.block,
             since: self.expires.saturating_sub(self.lease),
+            home: self.home,
         })
     }
 }
@@ -174,7 +181,7 @@ impl Machine {
     pub fn apply(&mut self, op: &Op, now: Micros, grants: &mut Vec<Granted>) -> Outcome {
         self.entries.retain(|e| e.expires > now);
         match *op {
-            Op::Acquire { claim, mode, lease, block, queue } => {
+            Op::Acquire { claim, mode, lease, block, queue, home } => {
                 if let Some(entry) = self.entry_mut(claim) {
                     if entry.token == 0 {
                         entry.expires = entry.expires.max(now.saturating_add(lease));
@@ -190,6 +197,7 @@ impl Machine {
                         block: block.max(1),
                         token: 0,
                         lease,
+                        home,
                         expires: now.saturating_add(lease),
                     });
                 }

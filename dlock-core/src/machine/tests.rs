@@ -10,7 +10,7 @@ fn id(n: u128) -> ClaimId {
 }
 
 fn acquire(n: u128, mode: Mode) -> Op {
-    Op::Acquire { claim: id(n), mode, lease: LEASE, block: 1, queue: Queue::Enqueue }
+    Op::Acquire { claim: id(n), mode, lease: LEASE, block: 1, queue: Queue::Enqueue, home: 0 }
 }
 
 fn release(n: u128) -> Op {
@@ -88,6 +88,7 @@ fn unused_tokens_go_back_and_used_ones_do_not() {
         lease: LEASE,
         block: 100,
         queue: Queue::Enqueue,
+        home: 0,
     };
     let mut machine = Machine::default();
     let next = |machine: &mut Machine, used| {
@@ -120,11 +121,11 @@ fn text_of_another_version_or_hand_is_refused() {
         ("v1 0", String::new()),
         ("v1 +1 0;", String::new()),
         ("v1 9223372036854775808 0;", String::new()),
-        ("", format!("A {claim} 0 5 10 1 Q 1;")),
-        ("", format!("A {claim} 6 5 10 1 Q 1;")),
-        ("", format!("A {claim} 1 5 10 1 X 1;")),
+        ("", format!("A {claim} 0 5 10 1 0 Q 1;")),
+        ("", format!("A {claim} 6 5 10 1 0 Q 1;")),
+        ("", format!("A {claim} 1 5 10 1 0 X 1;")),
         ("", format!("Z {claim} 1;")),
-        ("", "A short 1 5 10 1 Q 1;".to_owned()),
+        ("", "A short 1 5 10 1 0 Q 1;".to_owned()),
         ("", format!("R {claim} 0 1 1;")),
     ] {
         let ended = if snap == "v1 0" { "v1 0;1 2;" } else { snap };

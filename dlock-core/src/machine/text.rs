@@ -1,8 +1,8 @@
 //! The machine and its operations as text, for stores that keep a row.
 //!
 //! ```text
-//! snapshot  v1 LAST CAPACITY;CLAIM WEIGHT BLOCK TOKEN LEASE EXPIRES;...
-//! log       A CLAIM WEIGHT CAPACITY LEASE BLOCK Q|T NOW;     acquire: queue, or try
+//! snapshot  v1 LAST CAPACITY;CLAIM WEIGHT BLOCK TOKEN LEASE EXPIRES HOME;...
+//! log       A CLAIM WEIGHT CAPACITY LEASE BLOCK HOME Q|T NOW;     acquire: queue, or try
 //!           K CLAIM WEIGHT LEASE NOW;                        renew (keep)
 //!           R CLAIM USED NOW;                                release
 //! ```
@@ -26,8 +26,8 @@ pub fn snapshot(machine: &Machine) -> String {
     for e in &machine.entries {
         let _ = write!(
             text,
-            "{} {} {} {} {} {};",
-            e.claim, e.weight, e.block, e.token, e.lease, e.expires
+            "{} {} {} {} {} {} {};",
+            e.claim, e.weight, e.block, e.token, e.lease, e.expires, e.home
         );
     }
     text
@@ -36,9 +36,10 @@ pub fn snapshot(machine: &Machine) -> String {
 /// The text of an operation, to which the store appends ` NOW;`.
 pub fn op_text(op: &Op) -> String {
     match *op {
-        Op::Acquire { claim, mode, lease, block, queue } => {
+        Op::Acquire { claim, mode, lease, block, queue, home } => {
             let wait = if queue == Queue::FailIfBusy { 'T' } else { 'Q' };
-            format!("A {claim} {} {} {lease} {block} {wait}", mode.weight(), mode.capacity())
+            let (weight, capacity) = (mode.weight(), mode.capacity());
+            format!("A {claim} {weight} {capacity} {lease} {block} {home} {wait}")
         }
         Op::Renew { claim, mode, lease } => format!("K {claim} {} {lease}", mode.weight()),
         Op::Release { claim, used } => format!("R {claim} {used}"),
@@ -102,6 +103,7 @@ fn parse_snapshot(text: &str) -> Result<Machine, Error> {
             token: fields.token()?,
             lease: fields.number()?,
             expires: fields.number()?,
+            home: fields.number()?,
         };
         fields.end()?;
         machine.entries.push(entry);
@@ -124,6 +126,7 @@ fn parse_op(line: &str) -> Result<(Op, Micros), Error> {
                 mode: Mode::from_weight(weight, capacity),
                 lease: fields.number()?,
                 block: fields.number()?,
+                home: fields.number()?,
                 queue: match fields.word()? {
                     "Q" => Queue::Enqueue,
                     "T" => Queue::FailIfBusy,

@@ -46,6 +46,7 @@ struct Process {
     child: Child,
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
+    is_ready: bool,
 }
 
 impl Running {
@@ -106,6 +107,8 @@ impl Running {
     /// # Errors
     /// When a process has ended by itself, or does not end: then what it waited for is named.
     pub async fn finish(mut self) -> Result<Report, Stop> {
+        // On a busy machine, one that took the place of another may not have begun yet.
+        try_join_all(self.processes.iter_mut().map(Process::ready)).await?;
         let stormy = now().since(self.began);
         self.tell(Phase::Calm).await?;
         sleep(RECOVERY).await;
@@ -150,7 +153,7 @@ impl Running {
         let input = child.stdin.take().ok_or_else(piped)?;
         let output = BufReader::new(child.stdout.take().ok_or_else(piped)?).lines();
         let log = self.directory.path().join(format!("{number}.log"));
-        let mut process = Process { log, child, input, output };
+        let mut process = Process { log, child, input, output, is_ready: false };
         let mut lines = self.load.lines(number);
         lines.push(format!("store {}", self.address));
         lines.push(format!("log {}", process.log.display()));
@@ -175,7 +178,11 @@ impl Process {
     }
 
     async fn ready(&mut self) -> Verdict {
-        self.hear("ready").await
+        if !self.is_ready {
+            self.hear("ready").await?;
+            self.is_ready = true;
+        }
+        Ok(())
     }
 
     async fn done(&mut self) -> Verdict {
@@ -187,8 +194,6 @@ impl Process {
             loop {
                 match self.output.next_line().await? {
                     Some(line) if line == what => return Ok(()),
-                    // Those that took the place of others were not waited for.
-                    Some(line) if line == "ready" => {}
                     Some(line) => return Err(Stop::failed(format!("a process says: {line}"))),
                     None => return Err(Stop::failed("a process has ended by itself")),
                 }
