@@ -31,10 +31,22 @@
 //! A row whose lock has been unused for a day is deleted by whoever finds it. Tokens grow all the
 //! same, since a new row's begin at the database's clock.
 
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod engine;
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod server;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
+#[cfg(feature = "mysql")]
+pub use mysql::{MYSQL, Mysql, MysqlConfig};
+#[cfg(feature = "postgres")]
+pub use postgres::{POSTGRES, Postgres, PostgresConfig};
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub use server::{Durability, ServerConfig};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SQLITE, Sqlite, SqliteConfig};

@@ -87,10 +87,10 @@ mod tests {
     fn row(pairs: usize, held: bool) -> (Row, Replayed) {
         let mut log = String::new();
         for n in 0..pairs {
-            log += &format!("A {n:032x} 9 9 1000000 1 Q {n};R {n:032x} 0 {n};");
+            log += &format!("A {n:032x} 9 9 1000000 1 0 Q {n};R {n:032x} 0 {n};");
         }
         if held {
-            log += &format!("A {:032x} 9 9 1000000 1 Q {pairs};", u128::MAX);
+            log += &format!("A {:032x} 9 9 1000000 1 0 Q {pairs};", u128::MAX);
         }
         let row = Row { base: 3, snap: String::new(), log };
         let replayed = replay(&row.snap, &row.log).unwrap();

@@ -2,7 +2,10 @@
 
 use dlock_core::{Error, LockName, machine::Micros};
 
-use super::row::{Mark, Row, Write};
+use super::{
+    note::Note,
+    row::{Mark, Row, Write},
+};
 
 /// A connection, owned by one task, which never drops a call half-way.
 ///
@@ -30,8 +33,37 @@ pub(crate) trait Conn: Send + 'static {
     fn delete(&mut self, rows: &[(String, Mark)])
     -> impl Future<Output = Result<(), Fault>> + Send;
 
+    /// Tells others of grants, if the database can. What gets lost is found by looking.
+    fn tell(&mut self, notes: &[Note]) -> impl Future<Output = Result<(), Fault>> + Send {
+        let _ = notes;
+        std::future::ready(Ok(()))
+    }
+
     /// Closes the connection.
     fn close(self) -> impl Future<Output = ()> + Send;
+}
+
+/// Where notes arrive, for databases that can tell.
+pub(crate) trait Ears: Send + 'static {
+    /// Listens, on a new connection. Notes that were sent before get lost.
+    fn open(&mut self) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// The text of the next note. After an error it must be opened again.
+    fn next(&mut self) -> impl Future<Output = Result<String, Error>> + Send;
+}
+
+/// The ears of a database that can't tell.
+#[derive(Debug)]
+pub(crate) enum Deaf {}
+
+impl Ears for Deaf {
+    async fn open(&mut self) -> Result<(), Error> {
+        match *self {}
+    }
+
+    async fn next(&mut self) -> Result<String, Error> {
+        match *self {}
+    }
 }
 
 /// What a read saw.

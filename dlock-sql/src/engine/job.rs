@@ -1,6 +1,11 @@
-//! What callers hand to the worker: operations that must reach the database together.
+//! What callers hand to the workers: operations that must reach the database together.
 //!
 //! A caller holds nothing but the other end of a oneshot, so it may go away at any time.
+
+use std::{
+    hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
+    sync::Arc,
+};
 
 use dlock_core::{Certainty, Clock, ConfigIssue, Error, ErrorKind, Instant, LockName, machine::Op};
 use tokio::{
@@ -10,7 +15,7 @@ use tokio::{
 
 use super::told::Told;
 
-/// How many jobs may wait for the worker before callers wait with them.
+/// How many jobs may wait for a worker before callers wait with them.
 const QUEUE: usize = 1024;
 
 /// An operation and, once the database has spoken, its answer.
@@ -64,22 +69,52 @@ impl Job {
     }
 }
 
-/// The callers' end of the worker's queue.
+/// The callers' ends of the workers' queues.
 #[derive(Clone, Debug)]
-pub(crate) struct Jobs(mpsc::Sender<Job>);
+pub(crate) struct Jobs {
+    writers: Arc<[mpsc::Sender<Job>]>,
+    /// The one for renewals, if there is one for them alone.
+    keeper: Option<mpsc::Sender<Job>>,
+}
 
 impl Jobs {
-    /// A queue, and the worker's end of it.
-    pub(crate) fn channel() -> (Self, mpsc::Receiver<Job>) {
-        let (sender, receiver) = mpsc::channel(QUEUE);
-        (Self(sender), receiver)
+    /// Queues for so many workers, and their ends of them; that of the keeper is the last.
+    pub(crate) fn channels(writers: usize, keeper: bool) -> (Self, Vec<mpsc::Receiver<Job>>) {
+        let (senders, mut receivers): (Vec<_>, Vec<_>) =
+            (0..writers).map(|_| mpsc::channel(QUEUE)).unzip();
+        let keeper = keeper.then(|| {
+            let (sender, receiver) = mpsc::channel(QUEUE);
+            receivers.push(receiver);
+            sender
+        });
+        (Self { writers: senders.into(), keeper }, receivers)
     }
 
     /// Has these operations done together. Dropped, they may be done or not.
     pub(crate) async fn ask(&self, asks: Vec<Ask>) -> Result<Vec<Told>, Error> {
+        let home = asks.first().map_or(0, |ask| self.home(&ask.name));
+        self.ask_at(&self.writers[home], asks).await
+    }
+
+    /// Has these renewals done together.
+    pub(crate) async fn keep(&self, asks: Vec<Ask>) -> Result<Vec<Told>, Error> {
+        match &self.keeper {
+            Some(keeper) => self.ask_at(keeper, asks).await,
+            None => self.ask(asks).await,
+        }
+    }
+
+    async fn ask_at(&self, queue: &mpsc::Sender<Job>, asks: Vec<Ask>) -> Result<Vec<Told>, Error> {
         let (job, answer) = Job::new(asks);
-        self.0.send(job).await.map_err(|_| gone())?;
-        answer_of(answer, &self.0).await.unwrap_or_else(|| Err(unanswered(Certainty::Unknown)))
+        queue.send(job).await.map_err(|_| gone())?;
+        answer_of(answer, queue).await.unwrap_or_else(|| Err(unanswered(Certainty::Unknown)))
+    }
+
+    /// Which of the workers has the jobs of a name.
+    fn home(&self, name: &LockName) -> usize {
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(name);
+        let many = u64::try_from(self.writers.len()).unwrap_or(1).max(1);
+        usize::try_from(hash % many).unwrap_or(0)
     }
 
     /// Has one operation done.

@@ -1,11 +1,14 @@
 //! What every SQL database shares: the verbs of the contract over rows, whatever the dialect.
 //!
 //! ```text
-//! callers --jobs--> worker --one statement per batch--> database     writes, one connection
-//!    ^                 |                                    |
-//!    |                 v                                    v
-//!    +-- bells -- waiters <------- reader <-- rows that changed      reads, one connection
+//! callers --jobs--> workers --one statement per batch--> database    writes, a connection each
+//!    ^                 |                                  |  |
+//!    |                 v                                  |  v
+//!    +-- bells --- waiters <------- reader <-- rows that changed     reads, one connection
+//!                      ^                                  v
+//!                      +----------- listener <--------- notes        if the database can tell
 //! ```
+//! The jobs of a name go to one worker, which knows its row; renewals may have one of their own.
 //! A database brings a [`Conn`], which is five statements, and its own way to open and to name
 //! its errors. Nothing here knows SQL.
 
@@ -13,6 +16,8 @@ mod batch;
 mod cache;
 mod conn;
 mod job;
+mod listen;
+mod note;
 mod pace;
 mod patience;
 mod reader;
@@ -26,11 +31,12 @@ mod worker;
 
 use std::time::Duration;
 
-pub(crate) use conn::{Conn, Cure, Fault, Paged, Sighting};
+pub(crate) use conn::{Conn, Cure, Deaf, Ears, Fault, Paged, Sighting};
 pub(crate) use dlock_core::machine::Micros;
+pub(crate) use note::Note;
 pub(crate) use patience::Patience;
 pub(crate) use row::{Mark, Row, Write};
-pub(crate) use verbs::Engine;
+pub(crate) use verbs::{Engine, Links};
 
 /// What an engine is told at its start.
 #[derive(Clone, Copy, Debug)]
@@ -41,4 +47,6 @@ pub(crate) struct Settings {
     pub(crate) retention: Duration,
     /// The step of the database's clock.
     pub(crate) tick: Micros,
+    /// Where notes for this engine go; 0 if it has no ears.
+    pub(crate) home: u32,
 }

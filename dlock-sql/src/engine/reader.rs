@@ -1,4 +1,5 @@
-//! The task that reads: it looks at the rows that somebody here waits for, and for onlookers.
+//! The task that reads: it looks at the rows that somebody here waits for, and for onlookers. It
+//! also sends the notes of grants, so that no writer has to wait for that.
 //!
 //! It has a connection of its own, so it never waits behind a write. While nobody waits it does
 //! not look at all; while somebody does, it first asks the database whether anything was written.
@@ -6,7 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use dlock_core::{
-    Clock, Error, LockName, LockState,
+    Clock, Error, Instant, LockName, LockState,
     machine::{Machine, Micros},
 };
 use tokio::{
@@ -17,6 +18,7 @@ use tokio::{
 use super::{
     Settings,
     conn::{Conn, Fault},
+    note::Note,
     pace,
     patience::Patience,
     row::Mark,
@@ -27,6 +29,10 @@ use super::{
 
 /// How many onlookers may queue.
 const QUEUE: usize = 64;
+
+/// How many notes may queue, and how many are sent together.
+pub(crate) const NOTES: usize = 1024;
+const TOGETHER: usize = 64;
 
 /// Looking takes no more than this part of the time.
 const PART: u32 = 5;
@@ -53,8 +59,11 @@ impl Look {
 pub(crate) struct Reader<C> {
     conn: C,
     looks: mpsc::Receiver<Look>,
+    notes: mpsc::Receiver<Note>,
     waiters: Arc<Waiters>,
     settings: Settings,
+    /// When it last looked, or began to have somebody to look for.
+    looked: Instant,
     /// The names that are waited for, as of `changes`.
     names: Vec<LockName>,
     changes: u64,
@@ -68,14 +77,17 @@ impl<C: Conn> Reader<C> {
     pub(crate) fn new(
         conn: C,
         looks: mpsc::Receiver<Look>,
+        notes: mpsc::Receiver<Note>,
         waiters: Arc<Waiters>,
         settings: Settings,
     ) -> Self {
         Self {
             conn,
             looks,
+            notes,
             waiters,
             settings,
+            looked: Clock::Boot.now(),
             names: Vec::new(),
             changes: 0,
             version: None,
@@ -86,18 +98,41 @@ impl<C: Conn> Reader<C> {
 
     /// Reads until the backend is dropped.
     pub(crate) async fn run(mut self) {
+        let mut notes = Vec::with_capacity(TOGETHER);
         loop {
             let delay = self.waiters.delay().map(|delay| delay.max(self.rest));
+            let now = Clock::Boot.now();
+            let left = match delay {
+                Some(delay) => self.looked.saturating_add(delay).since(now),
+                None => {
+                    self.looked = now;
+                    Duration::ZERO
+                }
+            };
             select! {
+                biased;
+                _ = self.notes.recv_many(&mut notes, TOGETHER), if !self.notes.is_closed() => {
+                    self.tell(&mut notes).await;
+                }
                 look = self.looks.recv() => match look {
                     Some(look) => self.show(look).await,
                     None => break,
                 },
-                () = self.waiters.arrived(), if delay.is_none() => {}
-                () = self.napper.nap(delay.unwrap_or_default()), if delay.is_some() => self.poll().await,
+                () = self.waiters.arrived() => {}
+                () = self.napper.nap(left), if delay.is_some() => self.poll().await,
             }
         }
         self.conn.close().await;
+    }
+
+    /// Sends notes once: who does not get his looks for himself.
+    async fn tell(&mut self, notes: &mut Vec<Note>) {
+        if !notes.is_empty()
+            && let Err(fault) = self.conn.tell(notes).await
+        {
+            tracing::debug!(error = %fault.error, "could not tell of grants");
+        }
+        notes.clear();
     }
 
     async fn poll(&mut self) {
@@ -110,6 +145,7 @@ impl<C: Conn> Reader<C> {
                 pace::LONGEST
             }
         };
+        self.looked = Clock::Boot.now();
     }
 
     async fn look_at_rows(&mut self) -> Result<(), Fault> {

@@ -126,7 +126,8 @@ mod tests {
     fn a_grant_begins_as_long_before_or_after_the_sending_as_the_database_says() {
         let sight = told(Outcome::Busy, false).sight;
         let since = |since| {
-            let granted = Granted { claim: ClaimId::from_bits(1), token: 7, block: 2, since };
+            let granted =
+                Granted { claim: ClaimId::from_bits(1), token: 7, block: 2, since, home: 0 };
             sight.grant(granted).unwrap().since.as_nanos()
         };
         assert_eq!(since(1_000), 5_000_000);

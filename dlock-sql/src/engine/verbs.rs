@@ -2,9 +2,10 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Answer, Certainty, Claim, Clock, Error, Grant, Instant, LockName,
-    LockState, Queue, Released, Renewal, Renewed,
+    AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, Clock, Error, Grant, Guarantees,
+    Instant, LockName, LockState, Released, Renewal, Renewed,
     machine::{Micros, Op},
 };
 use tokio::{
@@ -15,9 +16,10 @@ use tokio::{
 
 use super::{
     Settings,
-    conn::Conn,
+    conn::{Conn, Ears},
     job::{Ask, Jobs, answer_of, gone},
-    reader::{Look, Reader},
+    listen::listen,
+    reader::{self, Look, Reader},
     tasks::spawn,
     told::Told,
     waiters::{Standing, Waiters},
@@ -34,50 +36,81 @@ const SIGN_OF_LIFE: u32 = 3;
 #[derive(Debug)]
 pub(crate) struct Engine {
     store: Arc<str>,
+    guarantees: Guarantees,
     jobs: Jobs,
     looks: mpsc::Sender<Look>,
     waiters: Arc<Waiters>,
-    tick: Micros,
+    settings: Settings,
+    /// Dropped, it ends the listener.
+    _listener: oneshot::Sender<()>,
+}
+
+/// The connections of an engine.
+#[derive(Debug)]
+pub(crate) struct Links<C, E> {
+    /// One or more.
+    pub(crate) writers: Vec<C>,
+    /// For renewals alone.
+    pub(crate) keeper: Option<C>,
+    pub(crate) reader: C,
+    /// Open ears.
+    pub(crate) ears: Option<E>,
 }
 
 impl Engine {
     /// Starts the tasks. `store` names the database, without secrets.
-    pub(crate) fn start<C: Conn>(
+    pub(crate) fn start<C: Conn, E: Ears>(
         runtime: &Handle,
         store: Arc<str>,
-        writer: C,
-        reader: C,
+        guarantees: Guarantees,
+        links: Links<C, E>,
         settings: Settings,
     ) -> Self {
         let waiters = Arc::new(Waiters::default());
-        let (jobs, queue) = Jobs::channel();
+        let (jobs, queues) = Jobs::channels(links.writers.len(), links.keeper.is_some());
         let (looks, asked) = Look::channel();
-        let worker = Worker::new(writer, queue, waiters.clone(), settings);
-        let reader = Reader::new(reader, asked, waiters.clone(), settings);
+        let (notes, noted) = mpsc::channel(reader::NOTES);
         let (closed, reader_closed) = oneshot::channel::<()>();
+        let mut closing = Some(reader_closed);
+        for (conn, queue) in links.writers.into_iter().chain(links.keeper).zip(queues) {
+            let worker = Worker::new(conn, queue, waiters.clone(), notes.clone(), settings);
+            let closing = closing.take();
+            spawn(runtime, async move {
+                let conn = worker.run(closing.is_some()).await;
+                // One after the other, so that the last one knows that it is, and can tidy up.
+                if let Some(reader_closed) = closing {
+                    let _ = reader_closed.await;
+                }
+                conn.close().await;
+            });
+        }
+        let reader = Reader::new(links.reader, asked, noted, waiters.clone(), settings);
         spawn(runtime, async move {
             reader.run().await;
             drop(closed);
         });
-        spawn(runtime, async move {
-            let conn = worker.run().await;
-            // One after the other, so that the last one knows that it is, and can tidy up.
-            let _ = reader_closed.await;
-            conn.close().await;
-        });
-        Self { store, jobs, looks, waiters, tick: settings.tick }
+        let (listener, dropped) = oneshot::channel();
+        if let Some(ears) = links.ears {
+            spawn(runtime, listen(ears, waiters.clone(), dropped));
+        }
+        Self { store, guarantees, jobs, looks, waiters, settings, _listener: listener }
     }
+}
 
-    /// [`Backend::store`](dlock_core::Backend::store)
-    pub(crate) fn store(&self) -> &str {
+#[async_trait]
+impl Backend for Engine {
+    fn store(&self) -> &str {
         &self.store
     }
 
-    /// [`Backend::acquire`](dlock_core::Backend::acquire)
-    pub(crate) fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
+    fn guarantees(&self) -> Guarantees {
+        self.guarantees
+    }
+
+    fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
         let (jobs, store) = (self.jobs.clone(), self.store.clone());
         let (name, mode) = (request.name.clone(), request.mode);
-        let op = self.acquire_op(request, request.queue);
+        let op = self.acquire_op(request);
         Answer::later(async move {
             let told = jobs.ask_one(name.clone(), op).await;
             told.and_then(|told| told.acquired(mode))
@@ -85,22 +118,18 @@ impl Engine {
         })
     }
 
-    /// [`Backend::acquire_all`](dlock_core::Backend::acquire_all)
-    pub(crate) fn acquire_all(&self, requests: &[AcquireRequest]) -> Answer<Vec<Acquired>> {
+    fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
         let (jobs, store) = (self.jobs.clone(), self.store.clone());
-        let requests: Vec<_> = requests
-            .iter()
-            .map(|request| (request.clone(), self.acquire_op(request, request.queue)))
-            .collect();
-        Answer::later(async move {
+        let requests: Vec<_> =
+            requests.iter().map(|request| (request.clone(), self.acquire_op(request))).collect();
+        Some(Answer::later(async move {
             acquire_all(&jobs, &requests)
                 .await
                 .map_err(|error| error.during("acquire").with_store(&store))
-        })
+        }))
     }
 
-    /// [`Backend::granted`](dlock_core::Backend::granted)
-    pub(crate) async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
+    async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
         let place =
             |error: Error| error.during("acquire").with_lock(&request.name).with_store(&self.store);
         // A sign of life, which does not join the queue anew.
@@ -130,13 +159,12 @@ impl Engine {
         }
     }
 
-    /// [`Backend::renew`](dlock_core::Backend::renew)
-    pub(crate) async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+    async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let place = |error: Error| error.during("renew").with_store(&self.store);
         let mut renewed = vec![Renewed::Lost; renewals.len()];
         for part in distinct(renewals) {
             let asks = part.iter().map(|&at| self.renew_ask(&renewals[at])).collect();
-            let told = self.jobs.ask(asks).await.map_err(place)?;
+            let told = self.jobs.keep(asks).await.map_err(place)?;
             for (at, told) in part.into_iter().zip(told) {
                 let name = &renewals[at].claim.name;
                 renewed[at] = told.renewed().map_err(|error| place(error.with_lock(name)))?;
@@ -145,8 +173,7 @@ impl Engine {
         Ok(renewed)
     }
 
-    /// [`Backend::release`](dlock_core::Backend::release)
-    pub(crate) fn release(&self, claim: &Claim) -> Answer<Released> {
+    fn release(&self, claim: &Claim) -> Answer<Released> {
         let (jobs, store) = (self.jobs.clone(), self.store.clone());
         let name = claim.name.clone();
         let op = Op::Release { claim: claim.id, used: claim.used };
@@ -157,21 +184,23 @@ impl Engine {
         })
     }
 
-    /// [`Backend::inspect`](dlock_core::Backend::inspect)
-    pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
+    async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         let place = |error: Error| error.during("inspect").with_lock(name).with_store(&self.store);
         let (look, answer) = Look::new(name.clone());
         self.looks.send(look).await.map_err(|_| place(gone()))?;
         answer_of(answer, &self.looks).await.unwrap_or_else(|| Err(gone())).map_err(place)
     }
+}
 
-    fn acquire_op(&self, request: &AcquireRequest, queue: Queue) -> Op {
+impl Engine {
+    fn acquire_op(&self, request: &AcquireRequest) -> Op {
         Op::Acquire {
             claim: request.claim,
             mode: request.mode,
             lease: self.lease(request.lease),
             block: request.tokens,
-            queue,
+            queue: request.queue,
+            home: self.settings.home,
         }
     }
 
@@ -188,7 +217,7 @@ impl Engine {
     /// may be read from a clock that stands still for a tick.
     fn lease(&self, lease: Duration) -> Micros {
         let micros = lease.as_nanos().div_ceil(1000);
-        Micros::try_from(micros).unwrap_or(Micros::MAX).saturating_add(self.tick)
+        Micros::try_from(micros).unwrap_or(Micros::MAX).saturating_add(self.settings.tick)
     }
 }
 

@@ -8,7 +8,11 @@
 //! first of a line is rung when it must do something: collect, or take over from a holder whose
 //! lease ends. The others sleep, so a hand-over costs the same however many wait.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use dlock_core::{
     ClaimId, Clock, Grant, Instant, LockName,
@@ -17,7 +21,14 @@ use dlock_core::{
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::{pace::Pace, row::Mark, told::Sight};
+use super::{note::Note, pace::Pace, row::Mark, told::Sight};
+
+/// How often to look while somebody listens for notes.
+const LISTENING: Duration = Duration::from_secs(2);
+/// A note that has not arrived by then is lost.
+const LATE: Micros = 1_000_000;
+/// How many notes are remembered that came before the answer that their claim waits.
+const EARLY: usize = 256;
 
 /// How long after a lease has ended by the store's clock somebody looks whether it has.
 const SLACK: Micros = 2_000;
@@ -26,6 +37,8 @@ const SLACK: Micros = 2_000;
 pub(crate) struct Waiters {
     inner: Mutex<Inner>,
     arrived: Notify,
+    /// A note did not arrive.
+    missed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -34,6 +47,9 @@ struct Inner {
     ready: HashMap<ClaimId, Grant>,
     /// Grows when a claim joins a line and when a line ends.
     changes: u64,
+    /// Notes arrive.
+    listens: bool,
+    early: VecDeque<Note>,
 }
 
 #[derive(Debug)]
@@ -49,8 +65,8 @@ struct Line {
 #[derive(Debug)]
 struct Waiter {
     claim: ClaimId,
-    /// When its place in the store's queue was last renewed.
-    renewed: Instant,
+    /// When its place in the store's queue was last renewed, on both clocks.
+    renewed: Sight,
     bell: Arc<Notify>,
 }
 
@@ -81,10 +97,18 @@ pub(crate) enum Standing {
 }
 
 impl Waiters {
-    /// A claim waits in the store, as a statement sent at `now` says, which renewed its place.
-    pub(crate) fn register(&self, name: &LockName, claim: ClaimId, now: Instant) {
+    /// A claim waits in the store, as the statement of this sight says, which renewed its place.
+    pub(crate) fn register(&self, name: &LockName, claim: ClaimId, sight: Sight) {
+        let now = sight.sent;
         {
             let mut inner = self.inner.lock();
+            let early = inner.early.iter().position(|note| note.granted.claim == claim);
+            if let Some(note) = early.and_then(|at| inner.early.remove(at))
+                && let Ok(grant) = sight.grant(note.granted)
+            {
+                inner.ready.insert(claim, grant);
+                return;
+            }
             let line = inner.lines.entry(name.clone()).or_insert_with(|| Line {
                 waiters: Vec::new(),
                 mark: Mark::default(),
@@ -92,10 +116,10 @@ impl Waiters {
                 pace: Pace::new(now),
             });
             if let Some(waiter) = line.waiters.iter_mut().find(|waiter| waiter.claim == claim) {
-                waiter.renewed = now;
+                waiter.renewed = sight;
                 return;
             }
-            line.waiters.push(Waiter { claim, renewed: now, bell: Arc::default() });
+            line.waiters.push(Waiter { claim, renewed: sight, bell: Arc::default() });
             inner.changes += 1;
         }
         self.arrived.notify_one();
@@ -126,17 +150,60 @@ impl Waiters {
         match line.waiters.iter().position(|waiter| waiter.claim == claim) {
             Some(at) => Standing::Waiting {
                 bell: line.waiters[at].bell.clone(),
-                renewed: line.waiters[at].renewed,
+                renewed: line.waiters[at].renewed.sent,
                 expiry: (at == 0).then_some(line.expiry),
             },
             None => Standing::Unknown,
         }
     }
 
+    /// A note has arrived.
+    pub(crate) fn told(&self, note: &Note) {
+        let mut inner = self.inner.lock();
+        let Inner { lines, ready, early, .. } = &mut *inner;
+        let claim = note.granted.claim;
+        let waiting = lines.get_mut(&note.name).and_then(|line| {
+            let at = line.waiters.iter().position(|waiter| waiter.claim == claim)?;
+            Some((line, at))
+        });
+        let Some((line, at)) = waiting else {
+            // The answer that it waits may be on its way; or its grant has been seen by now.
+            if early.len() == EARLY {
+                early.pop_front();
+            }
+            early.push_back(note.clone());
+            return;
+        };
+        let waiter = line.waiters.remove(at);
+        if let Ok(grant) = waiter.renewed.grant(note.granted) {
+            ready.insert(claim, grant);
+        }
+        waiter.bell.notify_one();
+        let expiry = waiter.renewed.instant_of(note.expiry.saturating_add(SLACK));
+        match line.waiters.first() {
+            None => inner.end(&note.name),
+            Some(next) => {
+                line.expiry = expiry;
+                next.bell.notify_one();
+            }
+        }
+    }
+
+    /// Whether notes arrive from now on. Those of the past may have been lost.
+    pub(crate) fn listens(&self, does: bool) {
+        self.inner.lock().listens = does;
+        self.arrived.notify_one();
+    }
+
+    /// Ends when a note has been missed since the last time.
+    pub(crate) async fn missed(&self) {
+        self.missed.notified().await;
+    }
+
     /// A row was seen to hold this state.
     pub(crate) fn observe(&self, name: &LockName, mark: Mark, machine: &Machine, sight: Sight) {
         let mut inner = self.inner.lock();
-        let Inner { lines, ready, .. } = &mut *inner;
+        let Inner { lines, ready, listens, .. } = &mut *inner;
         let Some(line) = lines.get_mut(name) else { return };
         line.mark = mark;
         let first_before = line.waiters.first().map(|waiter| waiter.claim);
@@ -149,6 +216,9 @@ impl Waiters {
                 ready.insert(waiter.claim, grant);
             }
             waiter.bell.notify_one();
+            if *listens && granted.since.saturating_add(LATE) < sight.now {
+                self.missed.notify_one();
+            }
         }
         let Some(first) = line.waiters.first() else {
             inner.end(name);
@@ -186,11 +256,14 @@ impl Waiters {
         if inner.lines.is_empty() {
             return None;
         }
+        if inner.listens {
+            return Some(LISTENING);
+        }
         let now = Clock::Boot.now();
         inner.lines.values().map(|line| line.pace.delay(now)).min()
     }
 
-    /// Ends when a claim has joined a line since the last time.
+    /// Ends when a claim has joined a line, or the ears have opened or closed, since the last time.
     pub(crate) async fn arrived(&self) {
         self.arrived.notified().await;
     }
@@ -225,7 +298,7 @@ mod tests {
 
     fn acquire(n: u128) -> Op {
         let (mode, queue) = (Mode::Exclusive, Queue::Enqueue);
-        Op::Acquire { claim: id(n), mode, lease: 1_000_000, block: 1, queue }
+        Op::Acquire { claim: id(n), mode, lease: 1_000_000, block: 1, queue, home: 0 }
     }
 
     fn release(n: u128) -> Op {
@@ -242,7 +315,7 @@ mod tests {
         let waiters = Waiters::default();
         let mut ops: Vec<_> = (1..5).map(|n| (10, acquire(n))).collect();
         for n in 2..5 {
-            waiters.register(&name(), id(n), Clock::Boot.now());
+            waiters.register(&name(), id(n), sight(10));
         }
         waiters.observe(&name(), Mark::default(), &machine(&ops), sight(10));
         let bells: Vec<_> = (2..5)
@@ -265,8 +338,8 @@ mod tests {
     #[test]
     fn the_next_takes_over_the_watch_when_the_first_leaves() {
         let waiters = Waiters::default();
-        waiters.register(&name(), id(1), Clock::Boot.now());
-        waiters.register(&name(), id(2), Clock::Boot.now());
+        waiters.register(&name(), id(1), sight(10));
+        waiters.register(&name(), id(2), sight(10));
         let Standing::Waiting { bell, expiry: None, .. } = waiters.standing(&name(), id(2)) else {
             panic!()
         };
@@ -283,7 +356,7 @@ mod tests {
     #[test]
     fn a_withdrawn_grant_leaves_nothing() {
         let waiters = Waiters::default();
-        waiters.register(&name(), id(1), Clock::Boot.now());
+        waiters.register(&name(), id(1), sight(10));
         let ops = [(10, acquire(1))];
         waiters.observe(&name(), Mark::default(), &machine(&ops), sight(10));
         waiters.withdraw(&name(), id(1));
@@ -294,7 +367,7 @@ mod tests {
     #[test]
     fn who_has_lost_its_place_must_ask_at_once() {
         let waiters = Waiters::default();
-        waiters.register(&name(), id(2), Clock::Boot.now());
+        waiters.register(&name(), id(2), sight(10));
         waiters.observe(&name(), Mark::default(), &machine(&[(10, acquire(1))]), sight(10));
         let Standing::Waiting { expiry: Some(expiry), .. } = waiters.standing(&name(), id(2))
         else {

@@ -1,4 +1,4 @@
-//! The task that writes: it owns the connection, and turns the jobs that wait into statements.
+//! A task that writes: it owns a connection, and turns the jobs that wait into statements.
 //!
 //! While a statement runs, jobs gather; those on distinct names go together into the next one.
 //! So the busier it is, the more locks a statement serves, and a quiet lock pays for nothing.
@@ -16,6 +16,7 @@ use super::{
     cache::Cache,
     conn::Conn,
     job::Job,
+    note::Note,
     patience::Patience,
     row::{Row, Write},
     sweep::Sweep,
@@ -36,6 +37,7 @@ pub(crate) struct Worker<C> {
     waiting: VecDeque<Job>,
     cache: Cache,
     waiters: Arc<Waiters>,
+    notes: mpsc::Sender<Note>,
     settings: Settings,
 }
 
@@ -51,27 +53,28 @@ impl<C: Conn> Worker<C> {
         conn: C,
         jobs: mpsc::Receiver<Job>,
         waiters: Arc<Waiters>,
+        notes: mpsc::Sender<Note>,
         settings: Settings,
     ) -> Self {
         let cache = Cache::new(NAMES);
-        Self { conn, jobs, waiting: VecDeque::new(), cache, waiters, settings }
+        Self { conn, jobs, waiting: VecDeque::new(), cache, waiters, notes, settings }
     }
 
     /// Works until the last caller's end of the queue is dropped and all jobs are done, and gives
-    /// the connection back.
-    pub(crate) async fn run(mut self) -> C {
+    /// the connection back. Only one of an engine's workers `sweeps`.
+    pub(crate) async fn run(mut self, sweeps: bool) -> C {
         let mut sweep = Sweep::new(self.settings.retention);
         loop {
             let batch = self.next_batch();
             if !batch.is_empty() {
                 self.serve(batch).await;
-                if sweep.is_due() {
+                if sweeps && sweep.is_due() {
                     self.tidy(&mut sweep).await;
                 }
                 continue;
             }
             select! {
-                () = sweep.due() => self.tidy(&mut sweep).await,
+                () = sweep.due(), if sweeps => self.tidy(&mut sweep).await,
                 job = self.jobs.recv() => match job {
                     Some(job) => self.waiting.push_back(job),
                     None => break,
@@ -166,10 +169,17 @@ impl<C: Conn> Worker<C> {
         self.cache.learn(name, row, &replayed);
         let claim = op.claim();
         match outcome {
-            Outcome::Queued { .. } => self.waiters.register(name, claim, applied.sent),
+            Outcome::Queued { .. } => self.waiters.register(name, claim, sight),
             _ => self.waiters.withdraw(name, claim),
         }
         self.waiters.observe(name, row.mark(), &replayed.machine, sight);
+        for &granted in &replayed.grants {
+            let elsewhere = granted.home != 0 && granted.home != self.settings.home;
+            if elsewhere && granted.claim != claim {
+                // With too many to tell of, some are left to find it out by themselves.
+                let _ = self.notes.try_send(Note::new(name, granted, &replayed.machine));
+            }
+        }
         Ok(Told { outcome, sight, in_doubt: applied.in_doubt })
     }
 

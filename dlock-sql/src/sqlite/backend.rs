@@ -2,15 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Answer, Backend, Claim, DynBackend, Error, Exclusion, Factory,
-    Fairness, Fencing, Grant, Guarantees, LockName, LockState, OrphanRelease, Permits, Released,
-    Renewal, Renewed, Scope, WakeUp, current_runtime,
+    DynBackend, Error, Exclusion, Factory, Fairness, Fencing, Guarantees, OrphanRelease, Permits,
+    Scope, WakeUp, current_runtime,
 };
 
 use super::{SqliteConfig, open::open, queries};
-use crate::engine::{Engine, Settings};
+use crate::engine::{Deaf, Engine, Links, Settings};
 
 /// The shortest time for which an unused row is kept: some steps of the clock.
 const MIN_RETENTION: Duration = Duration::from_millis(20);
@@ -23,7 +21,7 @@ pub const SQLITE: Factory = Factory {
     connect: |url| {
         Box::pin(async move {
             let config = SqliteConfig::from_url(&url)?;
-            Ok(Sqlite::open(config).await? as DynBackend)
+            Sqlite::open(config).await
         })
     },
 };
@@ -39,18 +37,16 @@ pub const SQLITE: Factory = Factory {
 /// Leases end by this machine's real-time clock. When that is set forward, leases end early: then
 /// only [fencing tokens](dlock_core::FencingToken) protect what the lock protects.
 #[derive(Debug)]
-pub struct Sqlite {
-    engine: Engine,
-}
+pub enum Sqlite {}
 
 impl Sqlite {
-    /// Opens the file and starts the tasks that work on it, which end when this is dropped.
+    /// Opens the file and starts the tasks that work on it, which end when the backend is dropped.
     ///
     /// # Errors
     /// `Config`: `Runtime` outside a tokio runtime; `SchemaMissing`, `SchemaNewer`, `ForeignStore`
     /// or `Access` when the file can't be used; each names its remedy. `Unavailable` when another
     /// program locks it for too long.
-    pub async fn open(config: SqliteConfig) -> Result<Arc<Self>, Error> {
+    pub async fn open(config: SqliteConfig) -> Result<DynBackend, Error> {
         let place = |error: Error| {
             error.during("open").with_store(&format!("sqlite:{}", config.path.display()))
         };
@@ -61,50 +57,22 @@ impl Sqlite {
             patience: config.patience,
             retention: config.retention.max(MIN_RETENTION),
             tick: queries::TICK,
+            home: 0,
         };
-        let engine = Engine::start(&runtime, store, opened.writer, opened.reader, settings);
-        Ok(Arc::new(Self { engine }))
-    }
-}
-
-#[async_trait]
-impl Backend for Sqlite {
-    fn store(&self) -> &str {
-        self.engine.store()
-    }
-
-    fn guarantees(&self) -> Guarantees {
-        Guarantees::WEAKEST
+        let guarantees = Guarantees::WEAKEST
             .with_exclusion(Exclusion::Restart)
             .with_fencing(Fencing::Clock)
             .with_orphan_release(OrphanRelease::LeaseEnd)
             .with_fairness(Fairness::Fifo)
             .with_wake_up(WakeUp::Poll)
             .with_scope(Scope::Machine)
-            .with_permits(Permits::Counted)
-    }
-
-    fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
-        self.engine.acquire(request)
-    }
-
-    async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
-        self.engine.granted(request).await
-    }
-
-    async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
-        self.engine.renew(renewals).await
-    }
-
-    fn release(&self, claim: &Claim) -> Answer<Released> {
-        self.engine.release(claim)
-    }
-
-    async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
-        self.engine.inspect(name).await
-    }
-
-    fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
-        Some(self.engine.acquire_all(requests))
+            .with_permits(Permits::Counted);
+        let links = Links::<_, Deaf> {
+            writers: vec![opened.writer],
+            keeper: None,
+            reader: opened.reader,
+            ears: None,
+        };
+        Ok(Arc::new(Engine::start(&runtime, store, guarantees, links, settings)))
     }
 }

@@ -1,14 +1,13 @@
 //! Many operations in few statements.
 
 use dlock_core::{
-    AcquireRequest, Acquired, Backend, ConfigIssue, ErrorKind, Mode, Renewal, Renewed,
+    AcquireRequest, Acquired, ConfigIssue, DynBackend, ErrorKind, Mode, Renewal, Renewed,
 };
-use dlock_sql::Sqlite;
 
 use crate::support::{LEASE, Store, ask, exclusive, free, granted, name, queue, take};
 
 async fn all(
-    client: &Sqlite,
+    client: &DynBackend,
     requests: &[AcquireRequest],
 ) -> Result<Vec<Acquired>, dlock_core::Error> {
     client.acquire_all(requests).expect("supported").await

@@ -2,8 +2,6 @@
 
 use std::{future::Future, pin::pin, task::Poll, time::Duration};
 
-use dlock_core::Backend;
-
 use crate::support::{Store, exclusive, free, granted, lock, queue, take};
 
 /// Polls a future so many times and drops it.

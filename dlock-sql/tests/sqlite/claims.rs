@@ -1,7 +1,7 @@
 //! Every verb may be sent again, and a claim leaves no trace when it is given up.
 
 use dlock_core::{
-    AcquireRequest, Acquired, Backend, Certainty, Claim, ConfigIssue, ErrorKind, Mode, Released,
+    AcquireRequest, Acquired, Certainty, Claim, ConfigIssue, ErrorKind, Mode, Released,
 };
 
 use crate::support::{LEASE, Store, ask, attempt, exclusive, free, granted, queue, take};

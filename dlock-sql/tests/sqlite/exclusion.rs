@@ -5,8 +5,7 @@ use std::sync::{
     atomic::{AtomicI64, AtomicU64, Ordering::SeqCst},
 };
 
-use dlock_core::Mode;
-use dlock_sql::Sqlite;
+use dlock_core::{DynBackend, Mode};
 
 use crate::support::{LEASE, Store, ask, exclusive, free, lock};
 
@@ -19,7 +18,7 @@ struct Inside {
 
 const WHOLE: i64 = 1 << 40;
 
-async fn work(client: Arc<Sqlite>, name: String, inside: Arc<Inside>, rounds: usize, mode: Mode) {
+async fn work(client: DynBackend, name: String, inside: Arc<Inside>, rounds: usize, mode: Mode) {
     let (units, most) = match mode {
         Mode::Exclusive => (WHOLE, WHOLE),
         Mode::Permits { n, of } => (i64::from(n), i64::from(of)),

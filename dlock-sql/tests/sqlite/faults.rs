@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use dlock_core::{Backend, Certainty, ConfigIssue, ErrorKind};
+use dlock_core::{Certainty, ConfigIssue, ErrorKind};
 use dlock_sql::Sqlite;
 
 use crate::support::{Store, exclusive, free, lock, take};

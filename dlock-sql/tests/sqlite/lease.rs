@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{Backend, Claim, Clock, ErrorKind, Mode, Released, Renewal, Renewed};
+use dlock_core::{Claim, Clock, ErrorKind, Mode, Released, Renewal, Renewed};
 
 use crate::support::{LEASE, SHORT, Store, ask, exclusive, free, granted, lock, queue, take};
 

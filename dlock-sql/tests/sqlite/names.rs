@@ -1,7 +1,5 @@
 //! Two names never meet in one lock, and none breaks a statement.
 
-use dlock_core::Backend;
-
 use crate::support::{Store, exclusive, free, take};
 
 const HOSTILE: [&str; 24] = [

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use dlock_core::{Backend, ConfigIssue, Error, ErrorKind, Exclusion, Fencing, Registry, Scope};
+use dlock_core::{ConfigIssue, Error, ErrorKind, Exclusion, Fencing, Registry, Scope};
 use dlock_sql::{SQLITE, Sqlite, SqliteConfig};
 
 use crate::support::{LONG, Store, exclusive, free, lock, take};

@@ -2,12 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use dlock_core::{Backend, Clock, Mode};
-use dlock_sql::Sqlite;
+use dlock_core::{Clock, DynBackend, Mode};
 
 use crate::support::{LEASE, Store, ask, exclusive, free, granted, queue, take};
 
-async fn served_in_order(clients: &[Arc<Sqlite>]) {
+async fn served_in_order(clients: &[DynBackend]) {
     let first = exclusive("x");
     take(&clients[0], &first).await;
     let order = Arc::new(Mutex::new(Vec::new()));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{Backend, Mode, Renewal, Renewed};
+use dlock_core::{Mode, Renewal, Renewed};
 use dlock_sql::Sqlite;
 
 use crate::support::{LEASE, LONG, SHORT, Store, ask, exclusive, free, lock, queue, take};

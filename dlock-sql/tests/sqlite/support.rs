@@ -1,9 +1,9 @@
 //! A file, clients of it, and a look into it that goes past the backend.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use dlock_core::{
-    AcquireRequest, Acquired, Backend, ClaimId, Grant, LockName, Mode, Queue, Released,
+    AcquireRequest, Acquired, ClaimId, DynBackend, Grant, LockName, Mode, Queue, Released,
 };
 use dlock_sql::{Sqlite, SqliteConfig};
 use sqlx::{ConnectOptions, Row, SqliteConnection, sqlite::SqliteConnectOptions};
@@ -32,7 +32,7 @@ impl Store {
         SqliteConfig::new(self.path()).with_create_schema(true)
     }
 
-    pub(crate) async fn open(&self) -> Arc<Sqlite> {
+    pub(crate) async fn open(&self) -> DynBackend {
         Sqlite::open(self.config()).await.unwrap()
     }
 
@@ -75,7 +75,7 @@ pub(crate) fn attempt(lock: &str) -> AcquireRequest {
 }
 
 /// Takes a lock that must be free.
-pub(crate) async fn take(client: &Sqlite, request: &AcquireRequest) -> Grant {
+pub(crate) async fn take(client: &DynBackend, request: &AcquireRequest) -> Grant {
     match client.acquire(request).await.unwrap() {
         Acquired::Granted(grant) => grant,
         other => panic!("{other:?}"),
@@ -83,12 +83,12 @@ pub(crate) async fn take(client: &Sqlite, request: &AcquireRequest) -> Grant {
 }
 
 /// Joins the queue of a lock that must not be free.
-pub(crate) async fn queue(client: &Sqlite, request: &AcquireRequest) {
+pub(crate) async fn queue(client: &DynBackend, request: &AcquireRequest) {
     assert_eq!(client.acquire(request).await.unwrap(), Acquired::Queued);
 }
 
 /// Takes a lock, waiting for it.
-pub(crate) async fn lock(client: &Sqlite, request: &AcquireRequest) -> Grant {
+pub(crate) async fn lock(client: &DynBackend, request: &AcquireRequest) -> Grant {
     match client.acquire(request).await.unwrap() {
         Acquired::Granted(grant) => grant,
         Acquired::Queued => granted(client, request).await,
@@ -96,10 +96,10 @@ pub(crate) async fn lock(client: &Sqlite, request: &AcquireRequest) -> Grant {
     }
 }
 
-pub(crate) async fn granted(client: &Sqlite, request: &AcquireRequest) -> Grant {
+pub(crate) async fn granted(client: &DynBackend, request: &AcquireRequest) -> Grant {
     tokio::time::timeout(LONG, client.granted(request)).await.expect("never granted").unwrap()
 }
 
-pub(crate) async fn free(client: &Sqlite, request: &AcquireRequest) {
+pub(crate) async fn free(client: &DynBackend, request: &AcquireRequest) {
     assert_eq!(client.release(&request.as_claim()).await.unwrap(), Released::Released);
 }

@@ -1,0 +1,65 @@
+//! What one client tells another: that its claim has been granted.
+
+use std::fmt;
+
+use dlock_core::{
+    ClaimId, LockName,
+    machine::{Granted, Machine, Micros},
+};
+
+/// The news of a grant, and all that its holder needs to know of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Note {
+    pub(crate) name: LockName,
+    pub(crate) granted: Granted,
+    /// When the first of the leases in the row ends.
+    pub(crate) expiry: Micros,
+}
+
+impl Note {
+    pub(crate) fn new(name: &LockName, granted: Granted, machine: &Machine) -> Self {
+        let expiry = machine.next_expiry().unwrap_or(granted.since);
+        Self { name: name.clone(), granted, expiry }
+    }
+
+    /// Reads the text of one; `None` for what is none.
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        let mut words = text.splitn(6, ' ');
+        let claim: ClaimId = words.next()?.parse().ok()?;
+        let (token, block) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let (since, expiry) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let name = LockName::new(words.next()?).ok()?;
+        Some(Self { name, granted: Granted { claim, token, block, since, home: 0 }, expiry })
+    }
+}
+
+/// The text that travels. It does not say where to.
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Granted { claim, token, block, since, .. } = self.granted;
+        write!(f, "{claim} {token} {block} {since} {} {}", self.expiry, self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_arrives_as_it_was_sent() {
+        for name in ["n", "a  b", "ü;\\"] {
+            let name = LockName::new(name).unwrap();
+            let claim = ClaimId::from_bits(7);
+            let granted = Granted { claim, token: 9, block: 2, since: 5, home: 0 };
+            let note = Note { name, granted, expiry: 8 };
+            assert_eq!(Note::read(&note.to_string()), Some(note));
+        }
+    }
+
+    #[test]
+    fn what_is_no_note_is_none() {
+        for text in ["", "x", "00000000000000000000000000000007 1 1 1 n"] {
+            assert_eq!(Note::read(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The options that all database servers have.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use dlock_core::{BackendUrl, ConfigIssue, Error, LockOptions};
+
+/// How to use a database server; see [`PostgresConfig`](crate::PostgresConfig) and
+/// [`MysqlConfig`](crate::MysqlConfig), which are this for one kind of server each.
+///
+/// It prints without the password.
+#[derive(Clone)]
+pub struct ServerConfig<Driver> {
+    /// Where the server is and how to get in.
+    pub(crate) driver: Driver,
+    /// Kind and address, without secrets.
+    pub(crate) store: String,
+    pub(crate) create_schema: bool,
+    pub(crate) connections: usize,
+    pub(crate) durability: Durability,
+    pub(crate) retention: Duration,
+    pub(crate) patience: Duration,
+}
+
+/// What has to survive a crash of the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Durability {
+    /// Every grant: a statement is answered when the server has written it as durably as the server
+    /// is configured to.
+    #[default]
+    Full,
+    /// Not the grants of the last moments: statements are answered before they are on the disk.
+    /// Who was granted a lock just before a crash may find another holder after it. Tokens grow
+    /// all the same, since they follow the clock.
+    Relaxed,
+}
+
+impl<Driver> ServerConfig<Driver> {
+    /// The `dlock.*` options of a URL that every server has.
+    pub(crate) const OPTIONS: &'static [&'static str] =
+        &["connections", "create_schema", "durability", "response_timeout", "retention"];
+
+    /// Takes dlock's options out of a URL. The driver reads the rest.
+    pub(crate) fn take(url: &mut BackendUrl, driver: Driver, store: String) -> Result<Self, Error> {
+        let mut config = Self {
+            driver,
+            store,
+            create_schema: url.take_bool("create_schema")?.unwrap_or(false),
+            connections: 2,
+            durability: Durability::Full,
+            retention: Duration::from_secs(24 * 60 * 60),
+            patience: Duration::from_secs(5),
+        };
+        if let Some(text) = url.take("connections") {
+            config.connections = text
+                .parse()
+                .map_err(|_| value("dlock.connections is a number of connections, 1 to 16"))?;
+        }
+        if let Some(text) = url.take("durability") {
+            config.durability = text.parse()?;
+        }
+        if let Some(retention) = url.take_duration("retention")? {
+            config.retention = retention;
+        }
+        if let Some(timeout) = url.take_duration("response_timeout")? {
+            config.patience = timeout;
+        }
+        config.checked()
+    }
+
+    /// Whether to make the tables where they are missing, which needs the right to. Off by default.
+    #[must_use]
+    pub fn with_create_schema(mut self, create_schema: bool) -> Self {
+        self.create_schema = create_schema;
+        self
+    }
+
+    /// How many connections write, 1 to 16; 2 by default. One more each renews, reads and, on
+    /// PostgreSQL, listens. They are made when they are first needed.
+    #[must_use]
+    pub fn with_connections(mut self, connections: usize) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// What has to survive a crash of the server.
+    #[must_use]
+    pub fn with_durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// How long the row of an unused lock is kept, 1 s or more; a day by default. As long as it is
+    /// there, the fencing tokens of the lock stay in order even if the server's clock is set back.
+    #[must_use]
+    pub fn with_retention(mut self, retention: Duration) -> Self {
+        self.retention = retention;
+        self
+    }
+
+    /// How long an answer may take, and how long an operation tries again while the server can't be
+    /// reached, 10 ms to 60 s; 5 s by default.
+    #[must_use]
+    pub fn with_response_timeout(mut self, timeout: Duration) -> Self {
+        self.patience = timeout;
+        self
+    }
+
+    pub(crate) fn checked(self) -> Result<Self, Error> {
+        if !(1..=16).contains(&self.connections) {
+            return Err(value("dlock.connections has to be 1 to 16"));
+        }
+        let range = |what: &str, time: Duration, from: Duration, to: Duration| {
+            if time < from || time > to {
+                return Err(value(&format!("dlock.{what} has to be {from:?} to {to:?}")));
+            }
+            Ok(())
+        };
+        let (shortest, longest) = (Duration::from_millis(10), Duration::from_secs(60));
+        range("response_timeout", self.patience, shortest, longest)?;
+        range("retention", self.retention, Duration::from_secs(1), 366 * LockOptions::MAX_LEASE)?;
+        Ok(self)
+    }
+}
+
+impl<Driver> fmt::Debug for ServerConfig<Driver> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerConfig")
+            .field("store", &self.store)
+            .field("create_schema", &self.create_schema)
+            .field("connections", &self.connections)
+            .field("durability", &self.durability)
+            .field("retention", &self.retention)
+            .field("response_timeout", &self.patience)
+            .finish_non_exhaustive()
+    }
+}
+
+impl FromStr for Durability {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "full" => Ok(Self::Full),
+            "relaxed" => Ok(Self::Relaxed),
+            _ => Err(value("dlock.durability is full or relaxed")),
+        }
+    }
+}
+
+pub(crate) fn value(what: &str) -> Error {
+    Error::config(ConfigIssue::OptionValue, what.to_owned())
+}

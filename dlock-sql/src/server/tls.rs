@@ -1,0 +1,73 @@
+//! Whether a connection is encrypted, which has to be said.
+//!
+//! The drivers encrypt where the server offers it and go on in clear text where it does not, so that
+//! whoever stands between the two decides. dlock asks for a choice instead, unless the server is on
+//! this machine.
+
+use dlock_core::{ConfigIssue, Error};
+
+/// What a URL says about TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tls {
+    /// Clear text.
+    Off,
+    /// TLS, as the driver has read it.
+    On,
+    /// Either, as the server likes.
+    Open,
+}
+
+impl Tls {
+    /// Checks the choice for a server at `host`; whether to use TLS. `key` is the option's name in
+    /// the URL, with the values for clear text and for TLS.
+    pub(crate) fn checked(self, host: &str, key: [&str; 3]) -> Result<bool, Error> {
+        let [name, off, on] = key;
+        match self {
+            Self::Off => Ok(false),
+            Self::Open if is_local(host) => Ok(false),
+            Self::Open => Err(Error::config(
+                ConfigIssue::OptionValue,
+                format!(
+                    "the URL has to say whether to use TLS with {host:.80}: add {name}={on}, or \
+                     {name}={off} for clear text, in which the password can be read on its way"
+                ),
+            )),
+            Self::On if cfg!(feature = "tls") => Ok(true),
+            Self::On => Err(Error::config(
+                ConfigIssue::MissingFeature,
+                format!("{name} asks for TLS, which needs the Cargo feature \"tls\""),
+            )),
+        }
+    }
+}
+
+/// Whether what is sent to this host stays on this machine.
+fn is_local(host: &str) -> bool {
+    let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+    host == "localhost" || host.starts_with('/') || address.is_ok_and(|at| at.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: [&str; 3] = ["sslmode", "disable", "verify-full"];
+
+    #[test]
+    fn only_this_machine_needs_no_choice() {
+        for host in ["localhost", "127.0.0.1", "[::1]", "::1", "/run/postgresql"] {
+            assert!(!Tls::Open.checked(host, KEY).unwrap(), "{host}");
+        }
+        for host in ["db", "10.0.0.1", "localhost.example.org"] {
+            let error = Tls::Open.checked(host, KEY).unwrap_err().to_string();
+            assert!(error.contains("sslmode=disable") && error.contains(host), "{error}");
+            assert!(!Tls::Off.checked(host, KEY).unwrap());
+        }
+    }
+
+    #[test]
+    fn tls_needs_its_feature() {
+        let error = Tls::On.checked("db", KEY).err();
+        assert_eq!(error.is_none(), cfg!(feature = "tls"), "{error:?}");
+    }
+}
