@@ -273,7 +273,7 @@ impl Waiters {
 mod tests {
     use dlock_core::{
         Mode, Queue,
-        machine::{Op, text},
+        machine::{Granted, Op, text},
     };
 
     use super::*;
@@ -374,5 +374,64 @@ mod tests {
             panic!()
         };
         assert!(expiry <= Clock::Boot.now());
+    }
+
+    fn note(claim: u128, since: Micros, expiry: Micros) -> Note {
+        let granted = Granted { claim: id(claim), token: since, block: 1, since, home: 0 };
+        Note { name: name(), granted, expiry }
+    }
+
+    #[test]
+    fn a_note_grants_and_gives_the_next_the_watch() {
+        let waiters = Waiters::default();
+        waiters.register(&name(), id(1), sight(10));
+        waiters.register(&name(), id(2), sight(10));
+        let Standing::Waiting { bell, .. } = waiters.standing(&name(), id(2)) else { panic!() };
+        waiters.told(&note(1, 20, 1_000_020));
+        assert!(matches!(waiters.standing(&name(), id(1)), Standing::Granted(_)));
+        assert!(has_rung(&bell));
+        let Standing::Waiting { expiry: Some(expiry), .. } = waiters.standing(&name(), id(2))
+        else {
+            panic!()
+        };
+        assert!(expiry > Clock::Boot.now(), "its lease has just begun");
+    }
+
+    #[test]
+    fn a_note_may_come_before_the_answer_that_its_claim_waits() {
+        let waiters = Waiters::default();
+        waiters.told(&note(1, 20, 30));
+        assert!(matches!(waiters.standing(&name(), id(1)), Standing::Unknown));
+        waiters.register(&name(), id(1), sight(10));
+        assert!(matches!(waiters.standing(&name(), id(1)), Standing::Granted(_)));
+        assert!(waiters.inner.lock().lines.is_empty());
+    }
+
+    #[test]
+    fn notes_for_nobody_are_forgotten_in_the_end() {
+        let waiters = Waiters::default();
+        for n in 0..10_000 {
+            waiters.told(&note(n, 20, 30));
+        }
+        assert_eq!(waiters.inner.lock().early.len(), EARLY);
+    }
+
+    #[tokio::test]
+    async fn a_grant_that_no_note_told_of_is_noticed() {
+        let waiters = Waiters::default();
+        waiters.listens(true);
+        for (since, missed) in [(10, false), (20, true)] {
+            waiters.register(&name(), id(since), sight(10));
+            let machine = machine(&[(20, acquire(since))]);
+            let now = if missed { 21 + LATE } else { 20 + LATE };
+            waiters.observe(&name(), Mark::default(), &machine, sight(now));
+            let mut heard = std::pin::pin!(waiters.missed.notified());
+            assert_eq!(heard.as_mut().enable(), missed);
+        }
+        assert_eq!(waiters.delay(), None);
+        waiters.register(&name(), id(3), sight(10));
+        assert_eq!(waiters.delay(), Some(LISTENING));
+        waiters.listens(false);
+        assert!(waiters.delay().unwrap() < LISTENING);
     }
 }

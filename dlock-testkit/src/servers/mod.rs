@@ -14,11 +14,23 @@
 //! What is not immediate: a server that was killed may still be seen as alive by its peers, for as
 //! long as their time-outs say.
 
+mod account;
+mod client;
 mod daemon;
+mod home;
+mod instance;
+mod launch;
+pub mod mariadb;
+
 mod port;
+pub mod postgres;
 mod proxy;
 pub mod redis;
 mod relay;
+mod running;
+mod template;
+mod tls;
 mod wait;
+mod watchdog;
 
 pub use proxy::{Door, Flow, Proxy};

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Options, Persistence, tls};
+use super::{Options, Persistence};
 use crate::{
     Stop,
-    servers::{daemon::find, port},
+    servers::{daemon::find, port, tls},
 };
 
 /// Names in the server's directory.
@@ -61,7 +61,10 @@ pub(super) fn config(part: Part, options: &Options, directory: &Path, ports: Por
         lines.push(format!("unixsocket \"{directory}/{SOCKET}\""));
     }
     if options.tls {
-        lines.push(tls::config(ports.tls));
+        let (certificate, key) = tls::SERVER;
+        lines.push(format!("tls-port {}\ntls-auth-clients no", ports.tls));
+        lines.push(format!("tls-ca-cert-file {}\ntls-cert-file {certificate}", tls::CA));
+        lines.push(format!("tls-key-file {key}"));
     }
     if let Some(password) = &options.password {
         lines.push(format!("requirepass {password}\nmasterauth {password}"));

@@ -22,7 +22,6 @@ mod resp;
 mod sentinel;
 mod server;
 mod slots;
-mod tls;
 mod view;
 
 pub use cluster::RedisCluster;

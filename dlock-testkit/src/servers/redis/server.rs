@@ -12,11 +12,10 @@ use tokio::time::sleep;
 use super::{
     Options, Reply, Resp,
     config::{CONFIG, Part, Ports, SOCKET, config, program},
-    tls,
 };
 use crate::{
     Stop, Verdict,
-    servers::{daemon::Daemon, wait::until},
+    servers::{daemon::Daemon, launch::Launch, tls, wait::until},
 };
 
 /// How often a port may be taken by somebody else before the server has it.
@@ -67,7 +66,7 @@ impl RedisServer {
             Part::Sentinel => &[CONFIG, "--sentinel"],
             Part::Alone | Part::Cluster => &[CONFIG],
         };
-        let daemon = Daemon::start(program, args, directory.path())?;
+        let daemon = Daemon::start(Launch::new(program, args, directory.path()))?;
         Ok(Self { daemon, directory, ports, options: options.clone() })
     }
 
