@@ -65,6 +65,15 @@ pub fn registry() -> Registry {
     let registry = registry.with(dlock_sql::SQLITE);
     #[cfg(not(feature = "sqlite"))]
     let registry = registry.with_missing("sqlite", "sqlite");
+    #[cfg(feature = "postgres")]
+    let registry = registry.with(dlock_sql::POSTGRES);
+    #[cfg(not(feature = "postgres"))]
+    let registry =
+        registry.with_missing("postgres", "postgres").with_missing("postgresql", "postgres");
+    #[cfg(feature = "mysql")]
+    let registry = registry.with(dlock_sql::MYSQL);
+    #[cfg(not(feature = "mysql"))]
+    let registry = registry.with_missing("mysql", "mysql").with_missing("mariadb", "mysql");
     #[cfg(feature = "redis")]
     let registry = registry.with(dlock_redis::REDIS);
     #[cfg(not(feature = "redis"))]

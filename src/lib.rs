@@ -21,6 +21,18 @@ pub mod sqlite {
     pub use dlock_sql::{SQLITE as FACTORY, Sqlite, SqliteConfig};
 }
 
+/// Locks in a PostgreSQL database.
+#[cfg(feature = "postgres")]
+pub mod postgres {
+    pub use dlock_sql::{Durability, POSTGRES as FACTORY, Postgres, PostgresConfig};
+}
+
+/// Locks in a MySQL or MariaDB database.
+#[cfg(feature = "mysql")]
+pub mod mysql {
+    pub use dlock_sql::{Durability, MYSQL as FACTORY, Mysql, MysqlConfig};
+}
+
 /// Locks on Redis or Valkey: one server, Sentinel, Cluster, or a quorum of masters.
 #[cfg(feature = "redis")]
 pub mod redis {

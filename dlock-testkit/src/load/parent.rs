@@ -190,17 +190,12 @@ impl Process {
     }
 
     async fn hear(&mut self, what: &str) -> Verdict {
-        let hearing = async {
-            loop {
-                match self.output.next_line().await? {
-                    Some(line) if line == what => return Ok(()),
-                    Some(line) => return Err(Stop::failed(format!("a process says: {line}"))),
-                    None => return Err(Stop::failed("a process has ended by itself")),
-                }
-            }
-        };
-        match timeout(BOUND, hearing).await {
-            Ok(verdict) => verdict,
+        match timeout(BOUND, self.output.next_line()).await {
+            Ok(line) => match line? {
+                Some(line) if line == what => Ok(()),
+                Some(line) => Err(Stop::failed(format!("a process says: {line}"))),
+                None => Err(Stop::failed("a process has ended by itself")),
+            },
             Err(_) => Err(Stop::failed(format!("a process is not {what} within {BOUND:?}"))),
         }
     }

@@ -4,7 +4,8 @@
 //! A server ends when its value is dropped, and with it its directory; also when the test panics,
 //! and also when the test process is killed, because each server has a watchdog that outlives the
 //! process by a moment. Signals go to process ids that were started here, never to names, so a
-//! server that the machine runs for other purposes is never touched.
+//! server that the machine runs for other purposes is never touched. What the servers of one kind
+//! share is made once in a process, and goes when that ends.
 //!
 //! A server whose program is not installed is [`Stop::missing`](crate::Stop::missing), which
 //! ignores tests instead of failing them.
@@ -21,7 +22,6 @@ mod home;
 mod instance;
 mod launch;
 pub mod mariadb;
-
 mod port;
 pub mod postgres;
 mod proxy;

@@ -73,8 +73,9 @@ impl Victim {
             .env(VICTIM, kind)
             .stdout(Stdio::piped())
             .spawn()?;
-        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let line = lines.map_while(Result::ok).find(|line| line.contains(VICTIM)).unwrap();
+        let lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
+        let line = lines.map_while(Result::ok).find(|line| line.contains(VICTIM));
+        let line = line.expect("a line of the victim");
         let words = || line.split(' ').skip(1);
         let pids: Vec<u32> = words().filter_map(|word| word.parse().ok()).collect();
         let directories: Vec<_> = words().filter(|word| word.contains('/')).collect();

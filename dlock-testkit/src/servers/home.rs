@@ -1,0 +1,76 @@
+//! The directory of a server, for whoever the server runs as.
+
+use std::{os::unix::fs::chown, path::Path, sync::Arc};
+
+use tempfile::TempDir;
+
+use super::{account::Account, daemon::Daemon, launch::Launch, tls, watchdog::Watchdog};
+use crate::{Stop, Verdict};
+
+/// A temporary directory that belongs to the account that its server runs as.
+#[derive(Debug)]
+pub(super) struct Home {
+    directory: TempDir,
+    // After the directory, which it removes if this process ends in the middle of doing so.
+    watchdog: Arc<Watchdog>,
+    account: Option<Account>,
+    remains: &'static str,
+}
+
+impl Home {
+    /// Makes the directory of a server with these [remains](Launch::with_remains).
+    pub(super) fn new(
+        prefix: &str,
+        account: Option<Account>,
+        remains: &'static str,
+    ) -> Result<Self, Stop> {
+        let directory = tempfile::Builder::new().prefix(prefix).tempdir()?;
+        let watchdog = Arc::new(Watchdog::over(directory.path(), remains)?);
+        let home = Self { directory, watchdog, account, remains };
+        home.give("")?;
+        Ok(home)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Writes a file.
+    pub(super) fn write(&self, name: &str, text: &str) -> Verdict {
+        std::fs::write(self.path().join(name), text)?;
+        self.give(name)
+    }
+
+    /// Makes certificates for a server that speaks TLS.
+    pub(super) fn certify(&self) -> Verdict {
+        tls::generate(self.path())?;
+        for name in [tls::CA, tls::SERVER.0, tls::SERVER.1] {
+            self.give(name)?;
+        }
+        Ok(())
+    }
+
+    /// A program that is to run here.
+    pub(super) fn launch(&self, program: &Path, args: &[&str]) -> Launch {
+        let launch = Launch::new(program, args, self.path());
+        launch.with_account(self.account).with_remains(self.remains)
+    }
+
+    /// Starts such a program.
+    pub(super) fn start(&self, launch: Launch) -> Result<Daemon, Stop> {
+        Daemon::start_watched(launch, Arc::clone(&self.watchdog))
+    }
+
+    /// Runs shell commands here that end by themselves, with these as `$1` and so on.
+    pub(super) async fn run(&self, commands: &str, args: &[&str]) -> Verdict {
+        let all = [&["-c", commands, "prepare"], args].concat();
+        self.start(self.launch(Path::new("/bin/sh"), &all))?.finish().await
+    }
+
+    fn give(&self, name: &str) -> Verdict {
+        if let Some(account) = self.account {
+            chown(self.path().join(name), Some(account.user), Some(account.group))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,124 @@
+//! A server on one port, of whatever kind: what the kinds have in common.
+
+use std::{path::Path, time::Duration};
+
+use rustix::process::Signal;
+use tokio::time::sleep;
+
+use super::{daemon::Daemon, home::Home, launch::Launch, port, wait::until};
+use crate::{Stop, Verdict};
+
+/// How often a port may be taken by somebody else before the server has it.
+const ATTEMPTS: usize = 20;
+
+/// How long to wait for a port that somebody else has and that must be this one.
+const TAKEN: Duration = Duration::from_millis(250);
+
+/// A server process with its port and its directory.
+#[derive(Debug)]
+pub(super) struct Instance {
+    // Before the directory: it must have ended when that goes.
+    daemon: Daemon,
+    home: Home,
+    port: u16,
+    kind: Kind,
+}
+
+/// A kind of server.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kind {
+    pub(super) name: &'static str,
+    /// Whether it accepts connections. Another server may have its port, and accept them, too.
+    pub(super) is_ready: fn(&Daemon) -> bool,
+}
+
+impl Instance {
+    /// Starts a server in this home on a free port, and waits until it accepts connections.
+    pub(super) async fn start(
+        kind: Kind,
+        home: Home,
+        launch: impl Fn(&Home, u16) -> Result<Launch, Stop>,
+    ) -> Result<Self, Stop> {
+        for _ in 0..ATTEMPTS {
+            let [port] = port::free()?;
+            let daemon = home.start(launch(&home, port)?)?;
+            if accepts(kind, &daemon).await? {
+                return Ok(Self { daemon, home, port, kind });
+            }
+        }
+        let name = kind.name;
+        Err(Stop::failed(format!("each of {ATTEMPTS} free ports was taken before {name} had it")))
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(super) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        self.home.path()
+    }
+
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.daemon.pid()
+    }
+
+    pub(super) fn pause(&self) -> Verdict {
+        self.daemon.pause()
+    }
+
+    pub(super) fn resume(&self) -> Verdict {
+        self.daemon.resume()
+    }
+
+    pub(super) fn kill(&self) {
+        self.daemon.kill();
+    }
+
+    /// Has it end by itself, by this signal.
+    pub(super) async fn stop(&self, signal: Signal) -> Verdict {
+        self.daemon.resume()?;
+        self.daemon.signal(signal)?;
+        until("the server stops", || async {
+            match self.daemon.ended()? {
+                Some(_) => Ok(()),
+                None => Err(Stop::failed("it still runs")),
+            }
+        })
+        .await
+    }
+
+    pub(super) async fn restart(&self) -> Verdict {
+        self.kill();
+        for _ in 0..ATTEMPTS {
+            self.daemon.restart()?;
+            if accepts(self.kind, &self.daemon).await? {
+                return Ok(());
+            }
+            sleep(TAKEN).await;
+        }
+        Err(Stop::failed(format!("somebody else keeps the port {}", self.port)))
+    }
+}
+
+/// Waits until it accepts connections; `false` when somebody else has its port.
+async fn accepts(kind: Kind, daemon: &Daemon) -> Result<bool, Stop> {
+    let ended = until(kind.name, || async {
+        match daemon.ended()? {
+            None if (kind.is_ready)(daemon) => Ok(None),
+            None => Err(Stop::failed(format!("not ready\n{}", daemon.log()))),
+            ended => Ok(ended),
+        }
+    });
+    let Some(status) = ended.await? else {
+        return Ok(true);
+    };
+    let log = daemon.log();
+    match log.contains("Address already in use") {
+        true => Ok(false),
+        false => Err(Stop::failed(format!("{} ended: {status}\n{log}", kind.name))),
+    }
+}
