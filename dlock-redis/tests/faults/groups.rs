@@ -4,15 +4,12 @@ use std::time::Duration;
 
 use dlock_testkit::{
     Verdict,
-    load::Load,
+    load::{Load, Storm},
     servers::redis::{Options, RedisCluster, RedisMasters, RedisSentinel, RedisServer},
 };
 use tokio::time::sleep;
 
-use crate::{
-    left,
-    storm::{Storm, with_options},
-};
+use crate::{left, storm::with_options};
 
 /// A replica knows of each grant before its holder does, and takes over.
 pub(crate) async fn one_sentinel_fails_over() -> Verdict {

@@ -4,14 +4,11 @@ use std::time::Duration;
 
 use dlock_testkit::{
     Stop, Verdict,
-    load::Load,
+    load::{Load, Storm},
     servers::redis::{Options, RedisServer},
 };
 
-use crate::{
-    left,
-    storm::{Storm, with_options},
-};
+use crate::{left, storm::with_options};
 
 pub(crate) async fn are_killed() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dlock_testkit::{
     Verdict,
-    load::Load,
+    load::{Load, Storm},
     servers::{
         Flow, Proxy,
         redis::{Options, RedisServer},
@@ -12,10 +12,7 @@ use dlock_testkit::{
 };
 use tokio::time::sleep;
 
-use crate::{
-    left,
-    storm::{Storm, with_options},
-};
+use crate::{left, storm::with_options};
 
 pub(crate) async fn connections_are_cut() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;

@@ -4,15 +4,12 @@ use std::time::Duration;
 
 use dlock_testkit::{
     Stop, Verdict,
-    load::Load,
+    load::{Load, Storm},
     servers::redis::{Options, Persistence, RedisServer},
 };
 use tokio::time::sleep;
 
-use crate::{
-    left,
-    storm::{Storm, with_options},
-};
+use crate::{left, storm::with_options};
 
 /// With everything on disk before it answers, a server that comes back knows who holds what.
 pub(crate) async fn is_killed() -> Verdict {

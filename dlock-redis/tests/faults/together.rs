@@ -4,17 +4,14 @@ use std::time::Duration;
 
 use dlock_testkit::{
     Verdict,
-    load::Load,
+    load::{Load, Storm},
     servers::{
         Proxy,
         redis::{Options, RedisServer},
     },
 };
 
-use crate::{
-    left,
-    storm::{Storm, with_options},
-};
+use crate::{left, storm::with_options};
 
 pub(crate) async fn all_at_once() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;

@@ -50,9 +50,11 @@ mod parent;
 mod plan;
 mod report;
 mod run;
+mod storm;
 mod worker;
 
 pub use parent::Running;
 pub use plan::{Kind, Load};
 pub use report::Report;
 pub use run::{Scenario, effort, run};
+pub use storm::Storm;

@@ -21,6 +21,7 @@ type Case = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = Verdict>>> + Send>;
 /// One case of harm.
 pub struct Scenario {
     name: String,
+    store: Option<&'static str>,
     case: Case,
     ignored: bool,
 }
@@ -32,7 +33,14 @@ impl Scenario {
         C: FnOnce() -> F + Send + 'static,
         F: Future<Output = Verdict> + 'static,
     {
-        Self { name: name.to_owned(), case: Box::new(|| Box::pin(case())), ignored: false }
+        let case: Case = Box::new(|| Box::pin(case()));
+        Self { name: name.to_owned(), store: None, case, ignored: false }
+    }
+
+    /// A case over another store than the target's.
+    #[must_use]
+    pub fn over(self, store: &'static str) -> Self {
+        Self { store: Some(store), ..self }
     }
 
     /// Left out unless it is asked for with `--ignored`.
@@ -52,7 +60,7 @@ impl fmt::Debug for Scenario {
 /// [`Load`](super::Load) instead, over what `connect` makes of the address of the store.
 ///
 /// A case whose server is [missing](crate::Stop::missing) is ignored, unless `DLOCK_TEST_REQUIRE`
-/// lists `store`.
+/// lists `store`, or the one that the case is [over](Scenario::over).
 pub fn run<C, F>(store: &str, connect: C, scenarios: Vec<Scenario>) -> !
 where
     C: Fn(String) -> F,
@@ -62,10 +70,11 @@ where
         child::serve(connect);
     }
     let required = std::env::var(REQUIRE).unwrap_or_default();
-    let required = required.split(',').any(|word| word.trim() == store);
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(THREADS);
-    let trials = scenarios.into_iter().map(|Scenario { name, case, ignored }| {
+    let trials = scenarios.into_iter().map(|Scenario { name, store: over, case, ignored }| {
+        let store = over.unwrap_or(store);
+        let required = required.split(',').any(|word| word.trim() == store);
         let trial = Trial::ignorable_test(name, move || {
             let outcome = match runtime() {
                 Ok(runtime) => runtime.block_on(case()).into(),
