@@ -1,30 +1,39 @@
 //! GUARANTEES.md says what the code says.
 
-#![cfg(all(feature = "sqlite", feature = "redis"))]
+#![cfg(all(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite"))]
 
 use std::collections::BTreeMap;
 
 use dlock::Guarantees;
 use dlock_testkit::{
     Outcome, Stop,
-    servers::redis::{Options, Persistence, RedisMasters, RedisServer},
+    servers::{
+        mariadb::{self, MariadbServer},
+        postgres::{self, PostgresServer},
+        redis::{Options, Persistence, RedisMasters, RedisServer},
+    },
 };
 
 async fn given(url: &str) -> Guarantees {
     dlock::connect(url).await.expect("the store opens").guarantees()
 }
 
-/// The columns of the table, each a list of its cells.
+/// The columns of the tables, each a list of its cells.
 fn columns(text: &str) -> BTreeMap<String, Vec<String>> {
-    let rows: Vec<Vec<String>> = text
-        .lines()
-        .skip_while(|line| !line.starts_with("| guarantee |"))
-        .take_while(|line| line.starts_with('|'))
-        .map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect())
-        .collect();
-    let (head, rows) = rows.split_first().expect("there is a table");
-    let cells = |at: usize| rows[1..].iter().map(|row| row[at].clone()).collect();
-    head.iter().enumerate().map(|(at, name)| (name.clone(), cells(at))).collect()
+    let mut columns = BTreeMap::new();
+    let mut lines = text.lines();
+    while let Some(head) = lines.find(|line| line.starts_with("| guarantee |")) {
+        let rows = lines.by_ref().skip(1).take_while(|line| line.starts_with('|'));
+        let rows: Vec<Vec<String>> = rows.map(cells).collect();
+        for (at, name) in cells(head).into_iter().enumerate() {
+            columns.insert(name, rows.iter().map(|row| row[at].clone()).collect());
+        }
+    }
+    columns
+}
+
+fn cells(line: &str) -> Vec<String> {
+    line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()
 }
 
 /// Compares the columns of the stores that can be had here.
@@ -65,12 +74,56 @@ async fn the_table_in_guarantees_md_is_true_of_redis() {
             ("Redis, plain", given(&plain).await),
         ])
         .await;
-        Ok::<_, Stop>(())
+        Ok(())
     };
+    judge("redis", compared.await);
+}
+
+#[tokio::test]
+async fn the_tables_in_guarantees_md_are_true_of_postgresql() {
+    let compared = async {
+        let server = PostgresServer::start(&postgres::Options::new().with_fsync(true)).await?;
+        let with = async |options: &str| {
+            given(&format!("{}?dlock.create_schema=true{options}", server.url())).await
+        };
+        compare(&[
+            ("PostgreSQL", with("").await),
+            ("PostgreSQL, relaxed", with("&dlock.durability=relaxed").await),
+            ("PostgreSQL, pooler", with("&dlock.pooler=true").await),
+            ("PostgreSQL, advisory", with("&dlock.advisory=true").await),
+            ("SQL, plain row", with("&dlock.plain=row").await),
+            ("SQL, plain version", with("&dlock.plain=version").await),
+        ])
+        .await;
+        Ok(())
+    };
+    judge("postgres", compared.await);
+}
+
+#[tokio::test]
+async fn the_tables_in_guarantees_md_are_true_of_mysql() {
+    let compared = async {
+        let server = MariadbServer::start(&mariadb::Options::new().with_fsync(true)).await?;
+        let with = async |options: &str| {
+            given(&format!("{}?dlock.create_schema=true{options}", server.url())).await
+        };
+        compare(&[
+            ("MySQL", with("").await),
+            ("SQL, plain row", with("&dlock.plain=row").await),
+            ("SQL, plain version", with("&dlock.plain=version").await),
+        ])
+        .await;
+        Ok(())
+    };
+    judge("mysql", compared.await);
+}
+
+/// A server that is not there is no failure, unless it is required.
+fn judge(store: &str, compared: Result<(), Stop>) {
     let required = std::env::var("DLOCK_TEST_REQUIRE").unwrap_or_default();
-    match Outcome::from(compared.await) {
+    match Outcome::from(compared) {
         Outcome::Passed => {}
-        Outcome::Ignored { reason, .. } if !required.contains("redis") => {
+        Outcome::Ignored { reason, .. } if !required.contains(store) => {
             println!("ignored: {reason}");
         }
         outcome => panic!("{outcome:?}"),

@@ -1,11 +1,73 @@
-//! SQL backends of dlock: every lock kind on one table. So far SQLite.
+//! SQL backends of dlock: every lock kind on one table, in SQLite, PostgreSQL, MySQL or MariaDB.
 //!
 //! # For application authors
 //!
-//! [`Sqlite`] keeps the locks of the processes of one machine in one file. Open it with
-//! [`Sqlite::open`], or by a URL such as `sqlite:/var/lib/app/locks.db?dlock.create_schema=true`.
-//! Give the locks a file of their own, on a local disk, and neither delete nor replace it while a
-//! program uses it.
+//! | backend | URL | reaches |
+//! |---|---|---|
+//! | [`Sqlite`] | `sqlite:/var/lib/app/locks.db` | the processes of one machine |
+//! | [`Postgres`] | `postgres://user:password@host/database?sslmode=verify-full` | many machines |
+//! | [`Mysql`] | `mysql://user:password@host/database?ssl-mode=VERIFY_IDENTITY` | many machines |
+//!
+//! Each is opened by its configuration or by URL. Whether to use TLS has to be said for a server on
+//! another machine: the drivers would go on in clear text where the server does not offer it.
+//!
+//! The tables are made by hand, from `SCHEMA` of the configuration, or when first connecting with
+//! `dlock.create_schema=true`. After that a user needs SELECT, INSERT, UPDATE and DELETE on them and
+//! nothing else. They can stand beside an application's own. On PostgreSQL a database of their own
+//! is better: a transaction that is open for long anywhere in a database keeps old versions of the
+//! rows alive, and makes whatever updates rows often slow, locks included.
+//!
+//! | option | meaning | default |
+//! |---|---|---|
+//! | `dlock.create_schema` | make the tables where they are missing | `false` |
+//! | `dlock.connections` | how many connections write, 1 to 16; there is one more for renewals, one for looking and, on PostgreSQL, one that listens | `2` |
+//! | `dlock.durability` | `full`, or `relaxed` (PostgreSQL): statements of dlock are answered before they are on the disk, so a crash of the server may forget the last grants; tokens stay in order | `full` |
+//! | `dlock.response_timeout` | how long an answer may take, and how long to try again when the server is away | `5s` |
+//! | `dlock.retention` | how long the row of an unused lock stays | `24h` |
+//! | `dlock.plain` | `row` or `version`: a table scheme that other programs know, see below | none |
+//! | `dlock.pooler` | PostgreSQL: a pooler such as PgBouncer in transaction mode stands before the server | `false` |
+//! | `dlock.listen` | PostgreSQL: have waiters told of their grant | `true` without a pooler |
+//! | `dlock.advisory` | PostgreSQL: locks of a session, see below | `false` |
+//! | `dlock.returning` | MySQL and MariaDB: whether the server has `INSERT .. RETURNING` | found out |
+//!
+//! SQLite has the first only; give its locks a file of their own, on a local disk, and neither
+//! delete nor replace it while a program uses it.
+//!
+//! # From what everybody does to what dlock does
+//!
+//! **Insert a row, delete it** (`dlock.plain=row`). The primary key lets one in. Who dies leaves the
+//! row behind, so it needs an expiry by the database's clock; a clock of the clients would let one
+//! that is wrong break in. The row has to name its holder, or a slow one deletes its successor's.
+//! What is left: nobody queues, so who asks most often wins and others starve; there is one kind of
+//! lock; and with the row goes all that could order two grants, so there is no fencing token.
+//!
+//! **Keep the row, with state and version, and compare-and-set** (`dlock.plain=version`). The
+//! version is a fencing token. But every change costs a read before the write, and all of it again
+//! for each who was overtaken: with many clients most work is lost. Still nobody queues.
+//!
+//! **Keep the row, with a queue in it**, and the losers wait in line. Now what a statement must do
+//! depends on the whole state: who is next, whose lease has ended, who reads and who writes, how
+//! many permits are left. As SQL that is a procedure in each dialect; as compare-and-set, every
+//! queuing client fights with all others for the row.
+//!
+//! **Write down what happened, not what follows.** dlock's row has a snapshot and a log. A statement
+//! appends one operation, blindly, stamped with the database's time, under the row's lock, and
+//! returns the row; so one round trip is all, and nobody is overtaken. What the operation meant
+//! follows from the log, which each client replays through the same state machine. One table and one
+//! statement thus serve every kind of lock on every dialect.
+//!
+//! Both plain schemes can be had, for the mutex, for programs that share a lock with others that know
+//! nothing of dlock. The table is `dlock_plain (name, holder, state, version, expiry)`; `state` is
+//! `held` or `free`, `expiry` in microseconds since 1970 by the server's clock. Take, keep and give
+//! back a lock with one statement each that compares: see `plain.sql`. [`Scheme::Row`] has no tokens,
+//! [`Scheme::Version`] has the version, and neither has an order or a wake-up, as
+//! [`Guarantees`](dlock_core::Guarantees) says.
+//!
+//! **Locks of a session** (`dlock.advisory=true`, PostgreSQL, mutex only) are the database's own
+//! advisory locks: no lease runs out, and the server frees them when it notices that the connection
+//! is gone. All locks of a backend are on one connection, and its loss is the loss of all. A holder
+//! may notice later than the server, so two may believe for a while; tokens tell them apart. No
+//! pooler may stand in between.
 //!
 //! # For backend authors: the data layout
 //!
@@ -22,11 +84,15 @@
 //! `cut`, so a slow client can't undo what others have appended or folded. `seen` and `cut` are
 //! columns only because that is how an upsert gets at its arguments.
 //!
-//! Where it comes from. Scheme 1, which everybody knows, inserts a unique row and deletes it: it
-//! can't queue, renew or count, and forgets its tokens. Scheme 2 keeps state and version in the
-//! row and writes by compare-and-set: a read before each write, and all of it again when somebody
-//! else was faster. This is scheme 2 without the read: the operation is written blindly, and what
-//! it meant is read from the row that comes back.
+//! Operations are stamped with the time at which their statement began, and may stand in the log
+//! behind a later one, which held the row's lock first. That only makes a lease shorter than it
+//! could be, or lets a dead holder's end be seen by the next statement instead of this one.
+//!
+//! Who is granted a lock while it waits is found in the log by whoever wrote the operation that let
+//! it in. On PostgreSQL that one sends a note with all that there is to know of the grant to the
+//! channel that the waiter named in its own operation, in a statement of its own after the first has
+//! committed: a `NOTIFY` inside it would take a lock on the whole database until its end. Elsewhere,
+//! and behind the notes, waiters look at the row, the more often the sooner they expect to be next.
 //!
 //! A row whose lock has been unused for a day is deleted by whoever finds it. Tokens grow all the
 //! same, since a new row's begin at the database's clock.
@@ -35,6 +101,8 @@
 mod engine;
 #[cfg(feature = "mysql")]
 mod mysql;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod plain;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
@@ -44,6 +112,8 @@ mod sqlite;
 
 #[cfg(feature = "mysql")]
 pub use mysql::{MYSQL, Mysql, MysqlConfig};
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub use plain::Scheme;
 #[cfg(feature = "postgres")]
 pub use postgres::{POSTGRES, Postgres, PostgresConfig};
 #[cfg(any(feature = "mysql", feature = "postgres"))]

@@ -33,9 +33,13 @@ use std::time::Duration;
 
 pub(crate) use conn::{Conn, Cure, Deaf, Ears, Fault, Paged, Sighting};
 pub(crate) use dlock_core::machine::Micros;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) use job::{answer_of, gone};
 pub(crate) use note::Note;
 pub(crate) use patience::Patience;
 pub(crate) use row::{Mark, Row, Write};
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) use tasks::spawn;
 pub(crate) use verbs::{Engine, Links};
 
 /// What an engine is told at its start.

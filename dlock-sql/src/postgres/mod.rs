@@ -1,1 +1,20 @@
-//! PostgreSQL.
+//! PostgreSQL: one database, for processes on many machines.
+
+mod advisory;
+mod backend;
+mod config;
+mod conn;
+mod error;
+mod link;
+mod listen;
+mod literal;
+mod modes;
+mod open;
+mod plain;
+mod queries;
+mod schema;
+mod statement;
+mod url;
+
+pub use backend::{POSTGRES, Postgres};
+pub use config::PostgresConfig;

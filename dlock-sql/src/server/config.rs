@@ -4,6 +4,8 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use dlock_core::{BackendUrl, ConfigIssue, Error, LockOptions};
 
+use crate::plain::Scheme;
+
 /// How to use a database server; see [`PostgresConfig`](crate::PostgresConfig) and
 /// [`MysqlConfig`](crate::MysqlConfig), which are this for one kind of server each.
 ///
@@ -19,6 +21,7 @@ pub struct ServerConfig<Driver> {
     pub(crate) durability: Durability,
     pub(crate) retention: Duration,
     pub(crate) patience: Duration,
+    pub(crate) plain: Option<Scheme>,
 }
 
 /// What has to survive a crash of the server.
@@ -36,10 +39,6 @@ pub enum Durability {
 }
 
 impl<Driver> ServerConfig<Driver> {
-    /// The `dlock.*` options of a URL that every server has.
-    pub(crate) const OPTIONS: &'static [&'static str] =
-        &["connections", "create_schema", "durability", "response_timeout", "retention"];
-
     /// Takes dlock's options out of a URL. The driver reads the rest.
     pub(crate) fn take(url: &mut BackendUrl, driver: Driver, store: String) -> Result<Self, Error> {
         let mut config = Self {
@@ -50,6 +49,7 @@ impl<Driver> ServerConfig<Driver> {
             durability: Durability::Full,
             retention: Duration::from_secs(24 * 60 * 60),
             patience: Duration::from_secs(5),
+            plain: None,
         };
         if let Some(text) = url.take("connections") {
             config.connections = text
@@ -64,6 +64,9 @@ impl<Driver> ServerConfig<Driver> {
         }
         if let Some(timeout) = url.take_duration("response_timeout")? {
             config.patience = timeout;
+        }
+        if let Some(text) = url.take("plain") {
+            config.plain = Some(text.parse()?);
         }
         config.checked()
     }
@@ -106,6 +109,14 @@ impl<Driver> ServerConfig<Driver> {
         self
     }
 
+    /// A table scheme that other programs know instead of dlock's own, for the mutex only, in the
+    /// table `dlock_plain`.
+    #[must_use]
+    pub fn with_plain(mut self, scheme: Scheme) -> Self {
+        self.plain = Some(scheme);
+        self
+    }
+
     pub(crate) fn checked(self) -> Result<Self, Error> {
         if !(1..=16).contains(&self.connections) {
             return Err(value("dlock.connections has to be 1 to 16"));
@@ -132,6 +143,7 @@ impl<Driver> fmt::Debug for ServerConfig<Driver> {
             .field("durability", &self.durability)
             .field("retention", &self.retention)
             .field("response_timeout", &self.patience)
+            .field("plain", &self.plain)
             .finish_non_exhaustive()
     }
 }

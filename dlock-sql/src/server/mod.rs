@@ -3,5 +3,7 @@
 mod config;
 mod tls;
 
+#[cfg(feature = "postgres")]
+pub(crate) use config::value;
 pub use config::{Durability, ServerConfig};
 pub(crate) use tls::Tls;

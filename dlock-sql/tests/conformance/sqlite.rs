@@ -1,4 +1,4 @@
-//! The conformance suite on SQLite.
+//! A file of SQLite.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use dlock_testkit::{Opened, Stop, Store};
 use sqlx::{ConnectOptions, Row, SqliteConnection, sqlite::SqliteConnectOptions};
 use tempfile::TempDir;
 
-struct Files;
+pub(crate) struct Files;
 
 /// A file of its own, removed in the end.
 struct File {
@@ -22,19 +22,23 @@ impl Store for Files {
         "sqlite"
     }
 
+    fn setting(&self) -> &str {
+        "sqlite"
+    }
+
     async fn open(&self) -> Result<Box<dyn Opened>, Stop> {
         Ok(Box::new(File { dir: tempfile::tempdir()? }))
     }
 
     async fn connect_to(&self, address: &str) -> Result<DynBackend, Error> {
-        Ok(Sqlite::open(SqliteConfig::new(address).with_create_schema(true)).await?)
+        Sqlite::open(SqliteConfig::new(address).with_create_schema(true)).await
     }
 }
 
 #[async_trait]
 impl Opened for File {
     async fn connect(&self) -> Result<DynBackend, Error> {
-        Ok(Sqlite::open(SqliteConfig::new(self.path()).with_create_schema(true)).await?)
+        Sqlite::open(SqliteConfig::new(self.path()).with_create_schema(true)).await
     }
 
     fn address(&self) -> Option<String> {
@@ -71,8 +75,4 @@ impl File {
     async fn raw(&self) -> Result<SqliteConnection, Stop> {
         Ok(SqliteConnectOptions::new().filename(self.path()).connect().await?)
     }
-}
-
-fn main() {
-    dlock_testkit::run(Files)
 }

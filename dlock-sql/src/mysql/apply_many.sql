@@ -1,0 +1,22 @@
+-- Appends one operation to each of several rows, all or none, at one time of the clock.
+-- ? 1: JSON array of [name, seen, cut, op, snap], as in apply_one.sql, with distinct names in
+-- hexadecimal digits. Rows are locked in its order.
+-- Returns nothing, or with returning.sql behind it the rows: name, base, snap, log.
+INSERT INTO dlock_lock (name, base, seen, cut, snap, log)
+SELECT
+  UNHEX(w.name), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), w.seen, w.cut, '',
+  CONCAT(w.op, ' ', TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), ';')
+FROM
+  JSON_TABLE(? , '$[*]' COLUMNS (
+    name VARCHAR(1024) PATH '$[0]', seen BIGINT PATH '$[1]', cut BIGINT PATH '$[2]',
+    op VARCHAR(255) PATH '$[3]', snap MEDIUMTEXT PATH '$[4]'
+  )) AS w
+ON DUPLICATE KEY UPDATE
+  log  = CONCAT(
+    IF(dlock_lock.base = VALUES(seen), SUBSTRING(dlock_lock.log, VALUES(cut) + 1), dlock_lock.log),
+    VALUES(log)
+  ),
+  snap = IF(dlock_lock.base = VALUES(seen), w.snap, dlock_lock.snap),
+  base = IF(
+    dlock_lock.base = VALUES(seen), GREATEST(dlock_lock.base + 1, VALUES(base)), dlock_lock.base
+  )

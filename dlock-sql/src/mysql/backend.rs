@@ -1,0 +1,93 @@
+//! The backend and how it is found by URL.
+
+use std::sync::Arc;
+
+use dlock_core::{
+    DynBackend, Error, Factory, Fairness, Fencing, Guarantees, OrphanRelease, Permits, Scope,
+    WakeUp, current_runtime,
+};
+
+use super::{config::MysqlConfig, open::open, plain::open_plain, queries};
+use crate::engine::{Engine, Settings};
+
+/// The MySQL and MariaDB backend, for [`Registry`](dlock_core::Registry).
+pub const MYSQL: Factory = Factory {
+    name: "MySQL and MariaDB",
+    schemes: &["mysql", "mariadb"],
+    options: MysqlConfig::OPTIONS,
+    connect: |url| {
+        Box::pin(async move {
+            let config = MysqlConfig::from_url(&url)?;
+            Mysql::open(config).await
+        })
+    },
+};
+
+/// Locks in a MySQL or MariaDB database.
+///
+/// It needs MariaDB 10.6 or MySQL 8.0, and InnoDB. The tests run on MariaDB 10.11; what is done for
+/// MySQL is done by its documentation.
+///
+/// With MariaDB two statements take and release a free lock; MySQL can't return what it writes, so
+/// there each needs a second one. A process that waits for another one's lock looks at its row
+/// every 0.5 to 20 ms, the longer the wait the more rarely; one that nobody waits in never does.
+///
+/// # Which server
+///
+/// All processes must use one and the same server, or a proxy that leads to one, and it must be the
+/// one that is written to. A replica is refused.
+///
+/// What the server has answered survives its crash if `innodb_flush_log_at_trx_commit` is 1, as it
+/// is by default. Otherwise the locks promise no [exclusion](dlock_core::Exclusion) over a crash.
+/// When a replica is made the primary, what it had not received is gone.
+///
+/// The user needs `SELECT`, `INSERT`, `UPDATE` and `DELETE` on `dlock_lock` and `SELECT` on
+/// `dlock_schema`; with `create_schema`, where the tables are missing, also `CREATE` and `INSERT`
+/// in the database.
+///
+/// Leases end by the server's real-time clock. When that is set forward, leases end early: then
+/// only [fencing tokens](dlock_core::FencingToken) protect what the lock protects.
+///
+/// # What is not immediate
+///
+/// A connection that breaks is made again by the next operation that needs it. A server that does
+/// not answer is noticed after `dlock.response_timeout`; what was sent to it may still happen.
+#[derive(Debug)]
+#[expect(clippy::exhaustive_enums, reason = "it has no values: it is a name for a function")]
+pub enum Mysql {}
+
+impl Mysql {
+    /// Connects and starts the tasks that work on the connections, which end when the backend is
+    /// dropped.
+    ///
+    /// # Errors
+    /// `Config`: `Runtime` outside a tokio runtime; `SchemaMissing`, `SchemaNewer`, `ForeignStore`
+    /// or `Access` when the database can't be used, `OptionValue` when the configuration can't;
+    /// each names its remedy. `Unsupported` when the server is too old. `Unavailable` when it can't
+    /// be reached.
+    pub async fn open(config: MysqlConfig) -> Result<DynBackend, Error> {
+        let store: Arc<str> = config.store.as_str().into();
+        let place = |error: Error| error.during("open").with_store(&store);
+        let config = config.supported().map_err(place)?;
+        let runtime = current_runtime().map_err(place)?;
+        if let Some(scheme) = config.plain {
+            return open_plain(&config, scheme, &runtime, store.clone()).await.map_err(place);
+        }
+        let opened = open(&config).await.map_err(place)?;
+        let settings = Settings {
+            patience: config.patience,
+            retention: config.retention,
+            tick: queries::TICK,
+            home: 0,
+        };
+        let guarantees = Guarantees::WEAKEST
+            .with_exclusion(opened.server.exclusion)
+            .with_fencing(Fencing::Clock)
+            .with_orphan_release(OrphanRelease::LeaseEnd)
+            .with_fairness(Fairness::Fifo)
+            .with_wake_up(WakeUp::Poll)
+            .with_scope(Scope::Network)
+            .with_permits(Permits::Counted);
+        Ok(Arc::new(Engine::start(&runtime, store, guarantees, opened.links, settings)))
+    }
+}

@@ -1,0 +1,140 @@
+//! Whether a server will do, and what it promises.
+
+use dlock_core::{ConfigIssue, Error, ErrorKind, Exclusion};
+
+use super::{answer::text, conn::MysqlConn, error::is_denied, queries};
+use crate::engine::Fault;
+
+/// What a server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Server {
+    /// Whether it can return what it writes.
+    pub(super) returning: bool,
+    pub(super) exclusion: Exclusion,
+}
+
+/// Looks at the server's version and settings.
+pub(super) async fn check_server(conn: &mut MysqlConn) -> Result<Server, Fault> {
+    let found = conn.fetch(sqlx::query(queries::VARIABLES)).await?;
+    let variables = found
+        .iter()
+        .map(|found| Ok((text(found, 0)?, text(found, 1)?)))
+        .collect::<Result<Vec<_>, Fault>>()?;
+    Ok(read(&variables)?)
+}
+
+/// Finds out what the user may not do.
+pub(super) async fn check_rights(conn: &mut MysqlConn) -> Result<(), Fault> {
+    let mut missing = Vec::new();
+    let mut last = None;
+    for (right, probe) in queries::RIGHTS {
+        match conn.fetch(sqlx::query(probe)).await {
+            Ok(_) => {}
+            Err(fault) if is_denied(&fault.error) => {
+                missing.push(right);
+                last = Some(fault.error);
+            }
+            Err(fault) => return Err(fault),
+        }
+    }
+    let Some(last) = last else { return Ok(()) };
+    let rights = missing.join(", ");
+    Err(Error::config(
+        ConfigIssue::Access,
+        format!("the user lacks rights: run GRANT {rights} ON dlock_lock TO the user"),
+    )
+    .with_source(last)
+    .into())
+}
+
+fn read(variables: &[(String, String)]) -> Result<Server, Error> {
+    let value = |name: &str| {
+        let found = variables.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
+    };
+    let returning = check_version(value("version").unwrap_or_default())?;
+    for name in ["read_only", "super_read_only", "innodb_read_only"] {
+        if !matches!(value(name), None | Some("OFF" | "0")) {
+            return Err(Error::config(
+                ConfigIssue::Access,
+                format!(
+                    "the server takes no writes ({name}): give the address of the primary, not of \
+                     a replica"
+                ),
+            ));
+        }
+    }
+    let exclusion = match value("innodb_flush_log_at_trx_commit") {
+        Some("1") => Exclusion::Restart,
+        _ => Exclusion::Nothing,
+    };
+    Ok(Server { returning, exclusion })
+}
+
+/// Whether the server of a version that will do can return what it writes.
+fn check_version(version: &str) -> Result<bool, Error> {
+    let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    let mut next = || numbers.next().and_then(Result::ok).unwrap_or(0);
+    let number = (next(), next());
+    let is_mariadb = version.contains("MariaDB");
+    if number >= if is_mariadb { (10, 6) } else { (8, 0) } {
+        return Ok(is_mariadb);
+    }
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        format!("the server has version {version:.80}: use MariaDB 10.6, MySQL 8.0 or later"),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(settings: &[(&str, &str)]) -> Result<Server, Error> {
+        let owned = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
+        read(&settings.iter().map(owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn old_versions_are_refused_and_only_mariadb_returns() {
+        for (version, returning) in [
+            ("10.11.19-MariaDB-0+deb12u1", Some(true)),
+            ("10.6.0-MariaDB-log", Some(true)),
+            ("12.0.2-MariaDB", Some(true)),
+            ("8.0.36", Some(false)),
+            ("8.0.mysql_aurora.3.07.1", Some(false)),
+            ("9.7.4-commercial", Some(false)),
+            ("10.5.28-MariaDB", None),
+            ("5.7.44-log", None),
+            ("", None),
+        ] {
+            match server(&[("version", version)]) {
+                Ok(server) => assert_eq!(Some(server.returning), returning, "{version}"),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Unsupported);
+                    assert_eq!(returning, None, "{error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_server_that_does_not_flush_promises_less() {
+        for (flush, exclusion) in
+            [("1", Exclusion::Restart), ("2", Exclusion::Nothing), ("0", Exclusion::Nothing)]
+        {
+            let settings = [("version", "8.4.0"), ("innodb_flush_log_at_trx_commit", flush)];
+            assert_eq!(server(&settings).unwrap().exclusion, exclusion);
+        }
+    }
+
+    #[test]
+    fn a_replica_is_refused() {
+        for name in ["read_only", "super_read_only", "innodb_read_only"] {
+            let error = server(&[("version", "8.4.0"), (name, "ON")]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Access));
+            assert!(error.to_string().contains("primary"), "{error}");
+            assert!(server(&[("version", "8.4.0"), (name, "OFF")]).is_ok());
+        }
+    }
+}

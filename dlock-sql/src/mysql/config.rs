@@ -1,0 +1,109 @@
+//! Where the server is and how to get in.
+
+use std::fmt;
+
+use dlock_core::{BackendUrl, ConfigIssue, Error};
+use sqlx::{ConnectOptions as _, mysql::MySqlConnectOptions};
+
+use super::error::classify;
+use crate::server::{Durability, ServerConfig};
+
+mod address;
+
+/// How to open a [`Mysql`](super::Mysql).
+///
+/// ```
+/// use dlock_sql::MysqlConfig;
+/// # fn main() -> Result<(), dlock_core::Error> {
+/// let url = "mysql://app:secret@db.example.org/locks?ssl-mode=VERIFY_IDENTITY";
+/// # #[cfg(feature = "tls")]
+/// let config = MysqlConfig::from_url(&url.parse()?)?.with_create_schema(true);
+/// # Ok(())
+/// # }
+/// ```
+pub type MysqlConfig = ServerConfig<MysqlDriver>;
+
+/// The driver's part of a [`MysqlConfig`].
+#[derive(Clone)]
+#[expect(unnameable_types, reason = "only MysqlConfig is made of it")]
+pub struct MysqlDriver {
+    /// **They print the password.**
+    pub(super) options: MySqlConnectOptions,
+    pub(super) returning: Option<bool>,
+}
+
+impl ServerConfig<MysqlDriver> {
+    /// The statements that make dlock's tables, for who does it himself: `mysql/schema.sql` of this
+    /// crate. Running them again changes nothing.
+    pub const SCHEMA: &'static str = super::queries::SCHEMA;
+
+    /// The statement that makes the table of the plain mode: `mysql/plain.sql` of this crate.
+    pub const PLAIN_SCHEMA: &'static str = super::plain::SCHEMA;
+
+    /// The `dlock.*` options of a URL.
+    pub(super) const OPTIONS: &'static [&'static str] = &[
+        "connections",
+        "create_schema",
+        "durability",
+        "plain",
+        "response_timeout",
+        "retention",
+        "returning",
+    ];
+
+    /// Reads `mysql://user:password@host:port/database` or the same with `mariadb:`, with dlock's
+    /// options, which the crate's documentation lists, and these of the driver:
+    ///
+    /// * `ssl-mode`: `DISABLED`, or with the feature `tls` `REQUIRED` (which encrypts, but believes
+    ///   whoever answers), `VERIFY_CA` or `VERIFY_IDENTITY`. It may be left out for a server on
+    ///   this machine, with which it is `DISABLED`.
+    /// * `ssl-ca`, `ssl-cert`, `ssl-key`: files in PEM.
+    /// * `socket`: the path of the server's socket, instead of host and port.
+    /// * `charset`, `collation`, `timezone`: dlock's statements do not depend on them.
+    ///
+    /// The port is 3306 unless it is given. User, password and database are percent-encoded.
+    ///
+    /// # Errors
+    /// `Config`: `Url`, `OptionValue`, `UnknownOption`, `RepeatedOption`, or `MissingFeature` for
+    /// TLS without the feature.
+    pub fn from_url(url: &BackendUrl) -> Result<Self, Error> {
+        let mut url = url.clone();
+        let chosen = address::options_of(url.address())?;
+        let options: MySqlConnectOptions =
+            url.for_driver().parse().map_err(|error| address::unreadable(classify(error).error))?;
+        let (options, store) = chosen.apply(options)?;
+        let options = options.disable_statement_logging();
+        let driver = MysqlDriver { options, returning: url.take_bool("returning")? };
+        Self::take(&mut url, driver, store)?.supported()
+    }
+
+    /// Whether the server can return the rows that it writes (`INSERT ... RETURNING`), which saves
+    /// half of the round trips. By default this is found out: MariaDB can, MySQL can't. To be set
+    /// for a server or proxy that calls itself one and is the other.
+    #[must_use]
+    pub fn with_returning(mut self, returning: bool) -> Self {
+        self.driver.returning = Some(returning);
+        self
+    }
+
+    /// Refuses what no server of this kind can do.
+    pub(super) fn supported(self) -> Result<Self, Error> {
+        match self.durability {
+            Durability::Full => self.checked(),
+            Durability::Relaxed => Err(Error::config(
+                ConfigIssue::OptionValue,
+                "dlock.durability=relaxed can't be had: MySQL and MariaDB relax all statements or \
+                 none; leave it out, and set innodb_flush_log_at_trx_commit=2 on the server",
+            )),
+        }
+    }
+}
+
+impl fmt::Debug for MysqlDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MysqlDriver").field("returning", &self.returning).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! What the driver would read from a URL without a word, checked before it does.
+
+use dlock_core::{ConfigIssue, Error};
+use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
+
+use crate::server::Tls;
+
+/// The driver's options; those in a row are one.
+const KNOWN: [&[&str]; 8] = [
+    &["ssl-mode", "sslmode"],
+    &["ssl-ca", "sslca"],
+    &["ssl-cert", "sslcert"],
+    &["ssl-key", "sslkey"],
+    &["socket"],
+    &["charset"],
+    &["collation"],
+    &["timezone", "time-zone"],
+];
+
+/// The name of the option about TLS, and two values of it.
+const TLS: [&str; 3] = ["ssl-mode", "DISABLED", "VERIFY_IDENTITY"];
+
+/// What a URL says to the driver.
+#[derive(Debug)]
+pub(super) struct Chosen {
+    tls: Tls,
+    /// The known options that are there.
+    given: Vec<&'static str>,
+}
+
+/// Reads the options of `//user:password@host:port/database?option=value&...`.
+///
+/// A password that should have been encoded may stand anywhere in there, so errors show a part only
+/// where that can't be.
+pub(super) fn options_of(address: &str) -> Result<Chosen, Error> {
+    let (path, query) = address.split_once('?').unwrap_or((address, ""));
+    let authority = path.strip_prefix("//").and_then(|path| path.split('/').next());
+    let user = authority.and_then(|authority| authority.rsplit_once('@')).map(|(user, _)| user);
+    if user.is_none_or(|user| user.is_empty() || user.starts_with(':')) || query.contains('@') {
+        return Err(malformed("the URL names no user before an @"));
+    }
+    let mut chosen = Chosen { tls: Tls::Open, given: Vec::new() };
+    for option in query.split('&').filter(|option| !option.is_empty()) {
+        let (key, value) = option.split_once('=').unwrap_or((option, ""));
+        let known = KNOWN.iter().find(|names| names.contains(&key));
+        let name = known.ok_or_else(|| unknown(key))?[0];
+        if chosen.given.contains(&name) {
+            return Err(Error::config(
+                ConfigIssue::RepeatedOption,
+                format!("the option {name} stands twice in the URL: write it once"),
+            ));
+        }
+        chosen.given.push(name);
+        if name == TLS[0] {
+            chosen.tls = tls(value)?;
+        }
+    }
+    Ok(chosen)
+}
+
+impl Chosen {
+    /// Completes what the driver has read. Gives the store's name, too.
+    pub(super) fn apply(
+        self,
+        mut options: MySqlConnectOptions,
+    ) -> Result<(MySqlConnectOptions, String), Error> {
+        let has = |name| self.given.contains(&name);
+        let Some(database) = options.get_database().map(str::to_owned) else {
+            return Err(malformed("the URL names no database"));
+        };
+        let socket = options.get_socket().map(|path| path.display().to_string());
+        let host = socket.as_deref().unwrap_or_else(|| options.get_host()).to_owned();
+        let encrypted = self.tls.checked(&host, TLS)?;
+        if !encrypted {
+            if let Some(name) =
+                self.given.iter().find(|name| name.starts_with("ssl-") && **name != TLS[0])
+            {
+                return Err(Error::config(
+                    ConfigIssue::OptionValue,
+                    format!(
+                        "{name} is of no use without TLS: add ssl-mode={}, or remove it",
+                        TLS[2]
+                    ),
+                ));
+            }
+            options = options.ssl_mode(MySqlSslMode::Disabled);
+        }
+        let store = match socket {
+            Some(path) => format!("mysql:{path}/{database}"),
+            None => format!("mysql://{host}:{}/{database}", options.get_port()),
+        };
+        // What the statements need is set by `session.sql`.
+        options = options.pipes_as_concat(false).no_engine_substitution(false);
+        if !has("timezone") {
+            options = options.timezone(None);
+        }
+        Ok((options.set_names(has("charset") || has("collation")), store))
+    }
+}
+
+fn tls(value: &str) -> Result<Tls, Error> {
+    match &*value.to_ascii_lowercase() {
+        "disabled" => Ok(Tls::Off),
+        "required" | "verify_ca" | "verify_identity" => Ok(Tls::On),
+        _ => Err(Error::config(
+            ConfigIssue::OptionValue,
+            format!(
+                "ssl-mode={value:.80} can't be had: write DISABLED, REQUIRED, VERIFY_CA or \
+                 VERIFY_IDENTITY; what is preferred, whoever stands between the two can prevent"
+            ),
+        )),
+    }
+}
+
+fn unknown(key: &str) -> Error {
+    let known: Vec<&str> = KNOWN.iter().map(|names| names[0]).collect();
+    Error::config(
+        ConfigIssue::UnknownOption,
+        format!(
+            "mysql: has no option {key:.80}; known are {}, and dlock's, which begin with dlock.",
+            known.join(", ")
+        ),
+    )
+}
+
+/// The driver can't read the URL.
+pub(super) fn unreadable(error: Error) -> Error {
+    malformed("the URL can't be read").with_source(error)
+}
+
+fn malformed(what: &str) -> Error {
+    Error::config(
+        ConfigIssue::Url,
+        format!(
+            "{what}: write mysql://user:password@host:port/database, with / ? # @ : and % in the \
+             user or password percent-encoded"
+        ),
+    )
+}

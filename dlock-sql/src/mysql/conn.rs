@@ -1,0 +1,236 @@
+//! A connection to the server, and the engine's statements on it.
+
+use dlock_core::{Certainty, Error, ErrorKind, LockName};
+use sqlx::{
+    Connection as _, MySql, MySqlConnection,
+    mysql::{MySqlArguments, MySqlRow},
+    query::Query,
+};
+use tokio::time::timeout;
+
+use super::{
+    answer::{end_of, get, micros, row, text, unreadable},
+    error::{classify, is_duplicate, is_harmless, late},
+    json, queries,
+    way::Way,
+};
+use crate::engine::{Conn, Cure, Fault, Mark, Micros, Paged, Row, Sighting, Write};
+
+/// A connection that is made when it is needed, and made again when it has broken.
+pub(super) struct MysqlConn {
+    way: Way,
+    conn: Option<MySqlConnection>,
+}
+
+impl MysqlConn {
+    pub(super) const fn new(way: Way) -> Self {
+        Self { way, conn: None }
+    }
+
+    /// Sets whether the server can return the rows that it has written.
+    pub(super) fn with_returning(mut self, returning: bool) -> Self {
+        self.way.returning = returning;
+        self
+    }
+
+    pub(super) fn way(&self) -> &Way {
+        &self.way
+    }
+
+    /// Runs a statement to its end: a commit that fails is only seen there. A connection whose
+    /// statement has not ended, or on which anything unusual has happened, is not used again,
+    /// since the driver may have lost its place in the stream.
+    pub(super) async fn fetch(
+        &mut self,
+        query: Query<'_, MySql, MySqlArguments>,
+    ) -> Result<Vec<MySqlRow>, Fault> {
+        let mut conn = self.take().await?;
+        match timeout(self.way.timeout, query.fetch_all(&mut conn)).await {
+            Ok(result) => self.keep(conn, result),
+            Err(_) => Err(late()),
+        }
+    }
+
+    /// Runs a statement that returns no rows, and says how many rows it found to change. A row that
+    /// is there already makes an insert change none.
+    pub(super) async fn change(
+        &mut self,
+        query: Query<'_, MySql, MySqlArguments>,
+    ) -> Result<u64, Fault> {
+        let mut conn = self.take().await?;
+        let result = match timeout(self.way.timeout, query.execute(&mut conn)).await {
+            Ok(result) => result.map(|done| done.rows_affected()),
+            Err(_) => return Err(late()),
+        };
+        if result.as_ref().err().is_some_and(is_duplicate) {
+            self.conn = Some(conn);
+            return Ok(0);
+        }
+        self.keep(conn, result)
+    }
+
+    /// Runs several statements without arguments.
+    pub(super) async fn script(&mut self, sql: &'static str) -> Result<(), Fault> {
+        let mut conn = self.take().await?;
+        match timeout(self.way.timeout, sqlx::raw_sql(sql).execute(&mut conn)).await {
+            Ok(result) => self.keep(conn, result.map(|_| ())),
+            Err(_) => Err(late()),
+        }
+    }
+
+    async fn take(&mut self) -> Result<MySqlConnection, Fault> {
+        match self.conn.take() {
+            Some(conn) => Ok(conn),
+            None => self.way.connect().await,
+        }
+    }
+
+    fn keep<T>(
+        &mut self,
+        conn: MySqlConnection,
+        result: Result<T, sqlx::Error>,
+    ) -> Result<T, Fault> {
+        if result.as_ref().err().is_none_or(is_harmless) {
+            self.conn = Some(conn);
+        }
+        result.map_err(classify)
+    }
+
+    /// Writes, and gets the rows in return.
+    async fn write_returning(&mut self, writes: &[Write]) -> Result<Vec<Row>, Fault> {
+        let json = json::writes(writes);
+        let query = match writes {
+            [write] => apply_one(queries::APPLY_ONE_RETURNING, write),
+            _ => sqlx::query(queries::APPLY_MANY_RETURNING).bind(&*json),
+        };
+        let found = self.fetch(query).await?;
+        let mut rows = found
+            .iter()
+            .map(|found| Ok((text(found, 0)?, row(found, 1)?)))
+            .collect::<Result<Vec<_>, Fault>>()?;
+        rows.sort_by(|a, b| a.0.cmp(&b.0));
+        let names = writes.iter().map(|write| write.name.as_str());
+        if !names.eq(rows.iter().map(|(name, _)| name.as_str())) {
+            return Err(unreadable("other rows than were written").into());
+        }
+        Ok(rows.into_iter().map(|(_, row)| row).collect())
+    }
+
+    /// Writes, and then reads the rows, for servers that can't return what they write.
+    ///
+    /// Between the two statements others may have written. What they appended behind our operation
+    /// is cut off again: that leaves the row as it was right behind the operation, by whatever
+    /// snapshot, and so tells what it has done. When the operation is not to be found, because
+    /// somebody has already folded it or removed the row, it has been applied all the same; what
+    /// it has done is found out by sending it again, which every operation stands. (Of a release
+    /// that is sent again nobody can tell whether the claim was lost before: it is then said to be
+    /// done, as after a lost reply.)
+    async fn write_and_read(&mut self, writes: &[Write]) -> Result<Vec<Row>, Fault> {
+        let json = json::writes(writes);
+        let query = match writes {
+            [write] => apply_one(queries::APPLY_ONE, write),
+            _ => sqlx::query(queries::APPLY_MANY).bind(&*json),
+        };
+        self.fetch(query).await?;
+        let names = json::names(writes.iter().map(|write| &write.name));
+        let seen = self.sighting(names, writes.len()).await.map_err(in_doubt)?;
+        writes
+            .iter()
+            .zip(seen.rows)
+            .map(|(write, row)| {
+                let mut row = row.ok_or_else(overtaken)?;
+                let end = end_of(&row.log, &write.op).ok_or_else(overtaken)?;
+                row.log.truncate(end);
+                Ok(row)
+            })
+            .collect()
+    }
+
+    async fn sighting(&mut self, names: String, many: usize) -> Result<Sighting, Fault> {
+        let found = self.fetch(sqlx::query(queries::READ).bind(names)).await?;
+        let mut seen = Sighting { now: 0, rows: vec![None; many] };
+        for found in &found {
+            seen.now = micros(found, 1)?;
+            let place = usize::try_from(get::<i64>(found, 0)?).unwrap_or(0);
+            let slot = place.checked_sub(1).and_then(|at| seen.rows.get_mut(at));
+            if let Some(slot) = slot
+                && get::<Option<i64>>(found, 2)?.is_some()
+            {
+                *slot = Some(row(found, 2)?);
+            }
+        }
+        Ok(seen)
+    }
+}
+
+impl Conn for MysqlConn {
+    async fn apply(&mut self, writes: &[Write]) -> Result<Vec<Row>, Fault> {
+        match self.way.returning {
+            true => self.write_returning(writes).await,
+            false => self.write_and_read(writes).await,
+        }
+    }
+
+    async fn read(&mut self, names: &[LockName]) -> Result<Sighting, Fault> {
+        self.sighting(json::names(names), names.len()).await
+    }
+
+    async fn version(&mut self) -> Result<Option<i64>, Fault> {
+        Ok(None)
+    }
+
+    async fn page(&mut self, after: &str, old: Micros, most: u32) -> Result<Vec<Paged>, Fault> {
+        let old = i64::try_from(old).unwrap_or(i64::MAX);
+        let query =
+            sqlx::query(queries::PAGE).bind(old).bind(old).bind(after.as_bytes()).bind(most);
+        let found = self.fetch(query).await?;
+        found
+            .iter()
+            .map(|found| {
+                let is_old = get::<Option<Vec<u8>>>(found, 3)?.is_some();
+                Ok(Paged {
+                    name: text(found, 0)?,
+                    now: micros(found, 1)?,
+                    row: is_old.then(|| row(found, 2)).transpose()?,
+                })
+            })
+            .collect()
+    }
+
+    async fn delete(&mut self, rows: &[(String, Mark)]) -> Result<(), Fault> {
+        self.fetch(sqlx::query(queries::DELETE).bind(json::marks(rows))).await?;
+        Ok(())
+    }
+
+    async fn close(self) {
+        if let Some(conn) = self.conn
+            && let Ok(Err(error)) = timeout(self.way.timeout, conn.close()).await
+        {
+            tracing::debug!(%error, "a connection did not close");
+        }
+    }
+}
+
+fn apply_one<'q>(sql: &'static str, write: &'q Write) -> Query<'q, MySql, MySqlArguments> {
+    let (seen, cut, snap) = write.fold_args();
+    sqlx::query(sql)
+        .bind(write.name.as_str().as_bytes())
+        .bind(seen)
+        .bind(cut)
+        .bind(&*write.op)
+        .bind(snap)
+}
+
+/// The operation has been applied, whatever has happened since.
+fn in_doubt(fault: Fault) -> Fault {
+    Fault { error: fault.error.with_certainty(Certainty::Unknown), ..fault }
+}
+
+fn overtaken() -> Fault {
+    let error = Error::new(
+        ErrorKind::Unavailable,
+        "others were faster each time that the row was read: try again, or use MariaDB, which \
+         returns what it has written",
+    );
+    Fault { error, cure: Cure::Retry }
+}

@@ -1,0 +1,162 @@
+//! From the server's and the driver's errors to dlock's, each with its remedy.
+
+use std::borrow::Cow;
+
+use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind};
+use sqlx::mysql::MySqlDatabaseError;
+
+use crate::engine::{Cure, Fault};
+
+mod numbers;
+
+use numbers::{Meaning, by_number};
+
+/// Tells what an error of the server or the driver means.
+pub(super) fn classify(error: sqlx::Error) -> Fault {
+    let meaning = match &error {
+        sqlx::Error::Database(database) => {
+            by_number(number(&error).unwrap_or(0), database.message())
+        }
+        sqlx::Error::Io(io) => by_text(&io.to_string()),
+        sqlx::Error::Tls(_) => Meaning::access(
+            "TLS can't be had: see that the server offers it and that the files of the URL's \
+             ssl- options can be read, or say ssl-mode=DISABLED",
+        ),
+        sqlx::Error::Configuration(why) if why.to_string().contains("RSA") => Meaning::access(
+            "the server wants the password over TLS only (caching_sha2_password): use \
+             ssl-mode=REQUIRED or stricter, or give the user mysql_native_password",
+        ),
+        sqlx::Error::Protocol(why) if why.contains("plugin") => Meaning::access(
+            "the driver does not know how this user is to log in: give it a password by \
+             mysql_native_password, or by caching_sha2_password with TLS",
+        ),
+        sqlx::Error::Configuration(_) => {
+            Meaning::access("the driver refuses the URL: see the source of this error")
+        }
+        sqlx::Error::ColumnDecode { .. } | sqlx::Error::ColumnIndexOutOfBounds { .. } => {
+            Meaning::foreign(Certainty::Unknown)
+        }
+        _ => Meaning {
+            kind: ErrorKind::Protocol,
+            certainty: Certainty::Unknown,
+            cure: Cure::None,
+            text: "the server does not answer as MySQL and MariaDB do: see that the address is \
+                   theirs",
+        },
+    };
+    let Meaning { kind, certainty, cure, text } = meaning;
+    let message: Cow<_> = match server_says(&error) {
+        Some(says) => format!("{text} ({says})").into(),
+        None => text.into(),
+    };
+    let error = Error::new(kind, message).with_certainty(certainty).with_source(error);
+    Fault { error, cure }
+}
+
+/// No answer came in time.
+pub(super) fn late() -> Fault {
+    let error = Error::new(
+        ErrorKind::Unavailable,
+        "no answer from the server in time: see whether it is overloaded or cut off, or raise \
+         dlock.response_timeout",
+    );
+    Fault { error: error.with_certainty(Certainty::Unknown), cure: Cure::Retry }
+}
+
+/// Whether the connection is as good as before.
+pub(super) fn is_harmless(error: &sqlx::Error) -> bool {
+    number(error).is_some_and(|number| {
+        [numbers::LOCK_WAIT_TIMEOUT, numbers::DEADLOCK, numbers::CHANGED].contains(&number)
+    })
+}
+
+/// Whether the row is there already.
+pub(super) fn is_duplicate(error: &sqlx::Error) -> bool {
+    number(error) == Some(numbers::DUPLICATE)
+}
+
+/// Whether the server says that the table is not there.
+pub(super) fn is_missing(fault: &Fault) -> bool {
+    fault.error.kind() == ErrorKind::Config(ConfigIssue::SchemaMissing)
+}
+
+/// Whether the server says that the user may not do this.
+pub(super) fn is_denied(error: &Error) -> bool {
+    let source = std::error::Error::source(error);
+    let error = source.and_then(|source| source.downcast_ref::<sqlx::Error>());
+    error.and_then(number).is_some_and(|number| numbers::DENIED.contains(&number))
+}
+
+fn number(error: &sqlx::Error) -> Option<u16> {
+    let database = error.as_database_error()?;
+    Some(database.try_downcast_ref::<MySqlDatabaseError>()?.number())
+}
+
+/// The server's own words, as far as they are short.
+fn server_says(error: &sqlx::Error) -> Option<String> {
+    match error {
+        sqlx::Error::Database(database) => {
+            Some(format!("{}: {:.200}", number(error).unwrap_or(0), database.message()))
+        }
+        sqlx::Error::Io(io) => Some(format!("{:.200}", io.to_string())),
+        _ => None,
+    }
+}
+
+/// What a broken connection means. The TLS library speaks through such errors, too.
+fn by_text(text: &str) -> Meaning {
+    if text.contains("invalid peer certificate") {
+        return Meaning::access(
+            "the server's certificate is not trusted: give its authority's file with ssl-ca, and \
+             in the URL the name that it is made for",
+        );
+    }
+    if text.contains("received fatal alert") {
+        return Meaning::access(
+            "the server refuses this client's TLS: if it wants a certificate, give one that it \
+             trusts with ssl-cert and ssl-key",
+        );
+    }
+    Meaning {
+        kind: ErrorKind::Unavailable,
+        certainty: Certainty::Unknown,
+        cure: Cure::Retry,
+        text: "the server can't be reached: see that it runs, and that the address is right",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_drivers_error_is_the_source() {
+        let io = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        let fault = classify(sqlx::Error::Io(io));
+        assert_eq!(fault.cure, Cure::Retry);
+        assert_eq!(fault.error.kind(), ErrorKind::Unavailable);
+        assert_eq!(fault.error.certainty(), Certainty::Unknown);
+        assert!(std::error::Error::source(&fault.error).is_some());
+    }
+
+    #[test]
+    fn what_can_not_be_cured_says_what_to_do() {
+        let rsa = "RSA auth backend disabled; enable feature `mysql-rsa`";
+        let tls = |text: &str| sqlx::Error::Io(std::io::Error::other(text.to_owned()));
+        for (error, says) in [
+            (sqlx::Error::Configuration(rsa.into()), "ssl-mode=REQUIRED"),
+            (sqlx::Error::Tls("server does not support TLS".into()), "ssl-mode=DISABLED"),
+            (tls("invalid peer certificate: UnknownIssuer"), "ssl-ca"),
+            (tls("received fatal alert: CertificateRequired"), "ssl-cert"),
+            (
+                sqlx::Error::Protocol("unknown authentication plugin: x".into()),
+                "mysql_native_password",
+            ),
+            (sqlx::Error::Protocol("unexpected packet".into()), "address"),
+        ] {
+            let fault = classify(error);
+            assert_eq!(fault.cure, Cure::None);
+            assert!(fault.error.to_string().contains(says), "{}", fault.error);
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! What the server's error numbers mean.
+
+use dlock_core::{Certainty, ConfigIssue, ErrorKind};
+
+use crate::engine::Cure;
+
+// https://mariadb.com/kb/en/mariadb-error-codes/ and
+// https://dev.mysql.com/doc/mysql-errors/8.0/en/server-error-reference.html
+pub(super) const CHANGED: u16 = 1020;
+const DISK_FULL: u16 = 1021;
+const TOO_MANY_CONNECTIONS: u16 = 1040;
+const DATABASE_DENIED: u16 = 1044;
+const ACCESS_DENIED: u16 = 1045;
+const NODE_NOT_READY: u16 = 1047;
+const UNKNOWN_DATABASE: u16 = 1049;
+const SHUTTING_DOWN: u16 = 1053;
+const UNKNOWN_COLUMN: u16 = 1054;
+pub(super) const DUPLICATE: u16 = 1062;
+const NORMAL_SHUTDOWN: u16 = 1077;
+const TABLE_FULL: u16 = 1114;
+const HOST_BLOCKED: u16 = 1129;
+const HOST_NOT_ALLOWED: u16 = 1130;
+const TABLE_DENIED: u16 = 1142;
+const COLUMN_DENIED: u16 = 1143;
+const NO_SUCH_TABLE: u16 = 1146;
+const PACKET_TOO_LARGE: u16 = 1153;
+const COMMIT_FAILED: u16 = 1180;
+const TOO_MANY_OF_USER: u16 = 1203;
+pub(super) const LOCK_WAIT_TIMEOUT: u16 = 1205;
+pub(super) const DEADLOCK: u16 = 1213;
+const LIMIT_OF_USER: u16 = 1226;
+const PRIVILEGE_NEEDED: u16 = 1227;
+const STATEMENT_UNKNOWN: u16 = 1243;
+const OPTION_PREVENTS: u16 = 1290;
+const INTERRUPTED: u16 = 1317;
+const NO_DEFAULT: u16 = 1364;
+const WRONG_VALUE: u16 = 1366;
+const ROUTINE_DENIED: u16 = 1370;
+const DATA_TOO_LONG: u16 = 1406;
+const TABLE_CHANGED: u16 = 1412;
+const TOO_MANY_STATEMENTS: u16 = 1461;
+const PREPARE_AGAIN: u16 = 1615;
+const ACCESS_DENIED_UNASKED: u16 = 1698;
+const READ_ONLY_TRANSACTION: u16 = 1792;
+const PASSWORD_TO_CHANGE: u16 = 1820;
+const READ_ONLY_MODE: u16 = 1836;
+const PASSWORD_EXPIRED: u16 = 1862;
+const KILLED: u16 = 1927;
+const STATEMENT_TIMEOUT: u16 = 1969;
+const SERVER_GONE: u16 = 2006;
+const SERVER_LOST: u16 = 2013;
+const QUERY_TIMEOUT: u16 = 3024;
+const ROLLED_BACK_BY_GROUP: u16 = 3101;
+const ACCOUNT_LOCKED: u16 = 3118;
+const TLS_REQUIRED: u16 = 3159;
+const ACCOUNT_LOCKED_MARIADB: u16 = 4151;
+
+/// The user lacks a right.
+pub(super) const DENIED: [u16; 5] =
+    [DATABASE_DENIED, TABLE_DENIED, COLUMN_DENIED, PRIVILEGE_NEEDED, ROUTINE_DENIED];
+
+/// What an error means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Meaning {
+    pub(super) kind: ErrorKind,
+    pub(super) certainty: Certainty,
+    pub(super) cure: Cure,
+    pub(super) text: &'static str,
+}
+
+impl Meaning {
+    /// The server can't be used like this.
+    pub(super) const fn access(text: &'static str) -> Self {
+        Self::config(ConfigIssue::Access, text)
+    }
+
+    /// The tables are not as dlock makes them.
+    pub(super) const fn foreign(certainty: Certainty) -> Self {
+        let text = "the tables of this database are not as dlock makes them: give the locks a \
+                    database of their own";
+        Self { certainty, ..Self::config(ConfigIssue::ForeignStore, text) }
+    }
+
+    const fn config(issue: ConfigIssue, text: &'static str) -> Self {
+        let (kind, certainty) = (ErrorKind::Config(issue), Certainty::NotApplied);
+        Self { kind, certainty, cure: Cure::None, text }
+    }
+
+    /// It may pass by itself, and nothing was done.
+    const fn passing(text: &'static str) -> Self {
+        let (kind, certainty) = (ErrorKind::Unavailable, Certainty::NotApplied);
+        Self { kind, certainty, cure: Cure::Retry, text }
+    }
+
+    /// Somebody has to do something first.
+    const fn stuck(text: &'static str) -> Self {
+        Self { cure: Cure::None, ..Self::passing(text) }
+    }
+
+    /// The connection ended, at a moment that nobody knows.
+    const fn cut(text: &'static str) -> Self {
+        Self { certainty: Certainty::Unknown, ..Self::passing(text) }
+    }
+}
+
+/// What an error number means. A statement that fails is rolled back, so it has not been applied,
+/// unless the connection ended with it.
+pub(super) fn by_number(number: u16, message: &str) -> Meaning {
+    match number {
+        LOCK_WAIT_TIMEOUT => Meaning::passing(
+            "somebody else locks dlock's table for too long: keep other programs' transactions \
+             off it, or give the locks a database of their own",
+        ),
+        DEADLOCK | CHANGED | ROLLED_BACK_BY_GROUP => {
+            Meaning::passing("the statement collided with another transaction: try again")
+        }
+        STATEMENT_UNKNOWN | TABLE_CHANGED | PREPARE_AGAIN => Meaning::passing(
+            "the tables, or the server behind a proxy, changed under the statement: try again",
+        ),
+        COMMIT_FAILED => Meaning::cut("the server could not commit: see its log"),
+        NODE_NOT_READY => {
+            Meaning::passing("the node is not part of its cluster just now: see its log")
+        }
+        INTERRUPTED | STATEMENT_TIMEOUT | QUERY_TIMEOUT => Meaning::passing(
+            "the server interrupted the statement: see that nobody kills it, and that \
+             max_statement_time is not too short",
+        ),
+        SHUTTING_DOWN | NORMAL_SHUTDOWN | KILLED | SERVER_GONE | SERVER_LOST => Meaning::cut(
+            "the server ended the connection: see that it runs, and that nobody kills connections",
+        ),
+        OPTION_PREVENTS if !message.contains("read-only") && !message.contains("read_only") => {
+            unknown(Certainty::NotApplied)
+        }
+        OPTION_PREVENTS | READ_ONLY_TRANSACTION | READ_ONLY_MODE => Meaning::passing(
+            "the server takes no writes: give the address of the primary, not of a replica",
+        ),
+        TOO_MANY_CONNECTIONS | TOO_MANY_OF_USER | LIMIT_OF_USER => Meaning::passing(
+            "the server has as many connections as it takes: raise max_connections or the user's \
+             limit, or use one backend for all locks of a process",
+        ),
+        TOO_MANY_STATEMENTS => Meaning::stuck(
+            "the server has as many prepared statements as it takes: raise \
+             max_prepared_stmt_count",
+        ),
+        DISK_FULL | TABLE_FULL => Meaning::stuck("the server's disk is full: free some space"),
+        PACKET_TOO_LARGE => Meaning::stuck(
+            "the statement is larger than the server takes: raise max_allowed_packet, or use fewer \
+             locks at a time",
+        ),
+        ACCESS_DENIED | ACCESS_DENIED_UNASKED => Meaning::access(
+            "the server does not accept the user or password in the URL, or takes them over TLS \
+             only (see ssl-mode)",
+        ),
+        PASSWORD_TO_CHANGE | PASSWORD_EXPIRED | ACCOUNT_LOCKED | ACCOUNT_LOCKED_MARIADB => {
+            Meaning::access("the user's account is locked or its password has expired: renew it")
+        }
+        TLS_REQUIRED => Meaning::access(
+            "the server takes encrypted connections only: add ssl-mode=VERIFY_IDENTITY to the URL",
+        ),
+        HOST_NOT_ALLOWED | HOST_BLOCKED => Meaning::access(
+            "the server does not accept this host: create the user for it, or run FLUSH HOSTS \
+             after too many failures",
+        ),
+        number if DENIED.contains(&number) => Meaning::access(
+            "the user lacks rights: it needs SELECT, INSERT, UPDATE and DELETE on dlock_lock and \
+             SELECT on dlock_schema, and to make the tables CREATE and INSERT in the database",
+        ),
+        UNKNOWN_DATABASE => Meaning::access(
+            "the server has no such database: create it, or put its name behind the last / of the \
+             URL",
+        ),
+        NO_SUCH_TABLE => Meaning::config(
+            ConfigIssue::SchemaMissing,
+            "the tables of dlock are missing: open with create_schema (dlock.create_schema=true), \
+             or run MysqlConfig::SCHEMA",
+        ),
+        UNKNOWN_COLUMN | NO_DEFAULT | WRONG_VALUE | DATA_TOO_LONG => {
+            Meaning::foreign(Certainty::NotApplied)
+        }
+        _ => unknown(Certainty::Unknown),
+    }
+}
+
+const fn unknown(certainty: Certainty) -> Meaning {
+    let text = "the server refuses the statement in a way that dlock does not know";
+    Meaning { kind: ErrorKind::Protocol, certainty, cure: Cure::None, text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_number_has_its_kind_and_certainty_and_remedy() {
+        use Certainty::{NotApplied, Unknown};
+        use ConfigIssue::{Access, ForeignStore, SchemaMissing};
+        use Cure::Retry;
+        use ErrorKind::{Config, Protocol, Unavailable};
+
+        let rows: [(&[u16], ErrorKind, Certainty, Cure, &str); 19] = [
+            (&[1205], Unavailable, NotApplied, Retry, "of their own"),
+            (&[1243, 1412, 1615], Unavailable, NotApplied, Retry, "proxy"),
+            (&[1180], Unavailable, Unknown, Retry, "log"),
+            (&[1047], Unavailable, NotApplied, Retry, "cluster"),
+            (&[1461], Unavailable, NotApplied, Cure::None, "max_prepared_stmt_count"),
+            (&[1820, 1862, 3118, 4151], Config(Access), NotApplied, Cure::None, "expired"),
+            (&[3159], Config(Access), NotApplied, Cure::None, "ssl-mode=VERIFY_IDENTITY"),
+            (&[1213, 1020, 3101], Unavailable, NotApplied, Retry, "try again"),
+            (&[1317, 1969, 3024], Unavailable, NotApplied, Retry, "max_statement_time"),
+            (&[1053, 1077, 1927, 2006, 2013], Unavailable, Unknown, Retry, "see that it runs"),
+            (&[1290, 1792, 1836], Unavailable, NotApplied, Retry, "primary"),
+            (&[1040, 1203, 1226], Unavailable, NotApplied, Retry, "max_connections"),
+            (&[1021, 1114], Unavailable, NotApplied, Cure::None, "free some space"),
+            (&[1045, 1698], Config(Access), NotApplied, Cure::None, "user or password"),
+            (&[1044, 1142, 1143, 1227, 1370], Config(Access), NotApplied, Cure::None, "SELECT"),
+            (&[1049], Config(Access), NotApplied, Cure::None, "create it"),
+            (&[1129, 1130], Config(Access), NotApplied, Cure::None, "this host"),
+            (&[1054, 1364, 1366, 1406], Config(ForeignStore), NotApplied, Cure::None, "own"),
+            (&[1064, 0], Protocol, Unknown, Cure::None, "does not know"),
+        ];
+        for (numbers, kind, certainty, cure, says) in rows {
+            for &number in numbers {
+                let meaning = by_number(number, "running with the --read-only option");
+                assert_eq!(meaning, Meaning { kind, certainty, cure, ..meaning }, "{number}");
+                assert!(meaning.text.contains(says), "{number}: {}", meaning.text);
+            }
+        }
+        assert_eq!(by_number(1146, "").kind, Config(SchemaMissing));
+        assert_eq!(by_number(1290, "the --secure-file-priv option").kind, Protocol);
+    }
+}

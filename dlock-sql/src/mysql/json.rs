@@ -1,0 +1,99 @@
+//! Arguments for many rows as one JSON array, which the server takes apart again.
+//!
+//! Names go as hexadecimal digits. Operations, snapshots and numbers hold no character that JSON
+//! escapes. So all of it is ASCII, and no character set can change it.
+
+use std::fmt::Write as _;
+
+use dlock_core::LockName;
+
+use crate::engine::{Mark, Write};
+
+/// For `apply_many.sql`.
+pub(super) fn writes(writes: &[Write]) -> String {
+    array(writes, |out, write| {
+        let (seen, cut, snap) = write.fold_args();
+        let (name, op) = (hex(write.name.as_str()), &write.op);
+        let _ = write!(out, "[\"{name}\",{seen},{cut},\"{op}\",\"{snap}\"]");
+    })
+}
+
+/// For `read.sql`.
+pub(super) fn names<'a>(names: impl IntoIterator<Item = &'a LockName>) -> String {
+    array(names, |out, name| {
+        let _ = write!(out, "\"{}\"", hex(name.as_str()));
+    })
+}
+
+/// For `delete.sql`.
+pub(super) fn marks(rows: &[(String, Mark)]) -> String {
+    array(rows, |out, (name, mark)| {
+        let _ = write!(out, "[\"{}\",{},{}]", hex(name), mark.base, mark.len);
+    })
+}
+
+/// The items in brackets. (Writing to a String does not fail.)
+fn array<T>(items: impl IntoIterator<Item = T>, mut put: impl FnMut(&mut String, T)) -> String {
+    let mut out = String::from("[");
+    for item in items {
+        if out.len() > 1 {
+            out.push(',');
+        }
+        put(&mut out, item);
+    }
+    out.push(']');
+    out
+}
+
+fn hex(text: &str) -> String {
+    let mut out = String::with_capacity(2 * text.len());
+    for byte in text.bytes() {
+        let _ = write!(out, "{byte:02x}");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_core::{
+        ClaimId, Mode, Queue,
+        machine::{
+            Machine, Op,
+            text::{op_text, snapshot},
+        },
+    };
+
+    use super::*;
+
+    #[test]
+    fn names_are_hexadecimal_whatever_they_hold() {
+        let name = |text| LockName::new(text).unwrap();
+        assert_eq!(names(&[name("a\"\\"), name("ä🔒")]), r#"["61225c","c3a4f09f9492"]"#);
+        let write = Write { name: name("é"), op: "R 1".to_owned(), fold: None };
+        assert_eq!(writes(&[write]), r#"[["c3a9",0,0,"R 1",""]]"#);
+        let mark = Mark { base: 7, len: 9 };
+        assert_eq!(
+            marks(&[("b".to_owned(), mark), ("c".to_owned(), mark)]),
+            r#"[["62",7,9],["63",7,9]]"#
+        );
+        assert_eq!(names(&[]), "[]");
+    }
+
+    #[test]
+    fn nothing_else_needs_escaping() {
+        let claim = ClaimId::random();
+        let (mode, queue) = (Mode::Exclusive, Queue::Enqueue);
+        let ops = [
+            Op::Acquire { claim, mode, lease: 9, block: 1, queue, home: 0 },
+            Op::Renew { claim, mode, lease: 9 },
+            Op::Release { claim, used: 1 },
+        ];
+        let mut machine = Machine::default();
+        machine.apply(&ops[0], 1, &mut Vec::new());
+        let texts = ops.iter().map(op_text).chain([snapshot(&machine)]);
+        for text in texts {
+            let plain = |byte: u8| byte.is_ascii_alphanumeric() || b" ;".contains(&byte);
+            assert!(text.bytes().all(plain), "{text}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The plain schemes: their statements, and opening the mode.
+
+use std::sync::Arc;
+
+use dlock_core::{Clock, ConfigIssue, DynBackend, Error, Guarantees, LockName, Scope};
+use sqlx::{MySql, mysql::MySqlArguments, query::Query};
+use tokio::runtime::Handle;
+
+use super::{
+    answer::get,
+    check::{Server, check_server},
+    config::MysqlConfig,
+    conn::MysqlConn,
+    error::{is_denied, is_missing},
+    way::Way,
+};
+use crate::{
+    engine::{Conn, Fault, Patience},
+    plain::{Argument, PlainConn, PlainStore, Scheme, Seen, Statements},
+};
+
+/// The table.
+pub(super) const SCHEMA: &str = include_str!("plain.sql");
+
+macro_rules! now {
+    () => {
+        "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+    };
+}
+
+const STATEMENTS: Statements = Statements {
+    insert: concat!(
+        "INSERT INTO dlock_plain (name, holder, state, version, expiry) VALUES (?, ?, 'held', 1, ",
+        now!(),
+        " + ?)",
+    ),
+    clear: concat!("DELETE FROM dlock_plain WHERE name = ? AND expiry <= ", now!()),
+    take: concat!(
+        "UPDATE dlock_plain SET holder = ?, state = 'held', version = version + 1, expiry = ",
+        now!(),
+        " + ? WHERE name = ? AND version = ? AND (state <> 'held' OR expiry <= ",
+        now!(),
+        ")",
+    ),
+    renew: concat!(
+        "UPDATE dlock_plain SET expiry = ",
+        now!(),
+        " + ? WHERE name = ? AND holder = ? AND state = 'held' AND expiry > ",
+        now!(),
+    ),
+    delete: "DELETE FROM dlock_plain WHERE name = ? AND holder = ?",
+    free: "UPDATE dlock_plain SET state = 'free' WHERE name = ? AND holder = ? AND state = 'held'",
+    look: concat!(
+        "SELECT holder, state = 'held', version, expiry - ",
+        now!(),
+        ", ",
+        now!(),
+        " FROM dlock_plain WHERE name = ?",
+    ),
+};
+
+/// Finds out what the user may not do, by changing nothing.
+const PROBES: [&str; 4] = [
+    "SELECT holder FROM dlock_plain WHERE 1 = 0",
+    "INSERT INTO dlock_plain (name, holder, state, version, expiry) \
+     SELECT '', '', '', 0, 0 FROM (SELECT 1) AS nothing WHERE 1 = 0",
+    "UPDATE dlock_plain SET state = state WHERE 1 = 0",
+    "DELETE FROM dlock_plain WHERE 1 = 0",
+];
+
+impl PlainConn for MysqlConn {
+    async fn change(
+        &mut self,
+        statement: &'static str,
+        arguments: &[Argument<'_>],
+    ) -> Result<u64, Fault> {
+        let query = arguments.iter().fold(sqlx::query(statement), bind);
+        MysqlConn::change(self, query).await
+    }
+
+    async fn look(
+        &mut self,
+        statement: &'static str,
+        name: &LockName,
+    ) -> Result<Option<Seen>, Fault> {
+        let rows = self.fetch(sqlx::query(statement).bind(name.as_str().as_bytes())).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        Ok(Some(Seen {
+            holder: String::from_utf8_lossy(&get::<Vec<u8>>(row, 0)?).into_owned(),
+            is_held: get::<i64>(row, 1)? != 0,
+            version: get(row, 2)?,
+            left: get(row, 3)?,
+            now: get(row, 4)?,
+        }))
+    }
+
+    async fn close(self) {
+        Conn::close(self).await;
+    }
+}
+
+fn bind<'q>(
+    query: Query<'q, MySql, MySqlArguments>,
+    argument: &Argument<'q>,
+) -> Query<'q, MySql, MySqlArguments> {
+    match *argument {
+        Argument::Text(text) => query.bind(text.as_bytes()),
+        Argument::Number(number) => query.bind(number),
+    }
+}
+
+/// Opens the plain mode.
+pub(super) async fn open_plain(
+    config: &MysqlConfig,
+    scheme: Scheme,
+    runtime: &Handle,
+    store: Arc<str>,
+) -> Result<DynBackend, Error> {
+    let way = Way::new(config.driver.options.clone(), config.patience, false);
+    let mut conn = MysqlConn::new(way);
+    let mut patience = Patience::until(Clock::Boot.now().saturating_add(config.patience));
+    let server = loop {
+        match prepare(&mut conn, config.create_schema).await {
+            Ok(server) => break server,
+            Err(fault) => patience.after(fault).await?,
+        }
+    };
+    let database = Guarantees::WEAKEST.with_exclusion(server.exclusion).with_scope(Scope::Network);
+    let patience = config.patience;
+    let store = PlainStore::start(runtime, store, database, conn, scheme, STATEMENTS, patience);
+    Ok(Arc::new(store))
+}
+
+/// Checks the server, the table and the rights, and makes the table where that is asked for.
+async fn prepare(conn: &mut MysqlConn, create: bool) -> Result<Server, Fault> {
+    let server = check_server(conn).await?;
+    match probe(conn).await {
+        Err(fault) if is_missing(&fault) && create => {
+            conn.script(SCHEMA).await?;
+            probe(conn).await?;
+        }
+        Err(fault) if is_missing(&fault) => {
+            return Err(Error::config(
+                ConfigIssue::SchemaMissing,
+                "the database has no table dlock_plain: open with create_schema \
+                 (dlock.create_schema=true), or run MysqlConfig::PLAIN_SCHEMA",
+            )
+            .into());
+        }
+        probed => probed?,
+    }
+    Ok(server)
+}
+
+async fn probe(conn: &mut MysqlConn) -> Result<(), Fault> {
+    for probe in PROBES {
+        conn.fetch(sqlx::query(probe)).await.map_err(|fault| match is_denied(&fault.error) {
+            true => Error::config(
+                ConfigIssue::Access,
+                "the user lacks rights: run GRANT SELECT, INSERT, UPDATE, DELETE ON dlock_plain \
+                 TO the user",
+            )
+            .with_source(fault.error)
+            .into(),
+            false => fault,
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,47 @@
+//! The statements of MySQL and MariaDB, each in a file of its own whose header tells its
+//! arguments. They are written for both; only `returning.sql` is not, which MySQL does not know.
+
+use crate::engine::Micros;
+
+/// The version of the tables in `schema.sql`.
+pub(super) const SCHEMA_VERSION: i64 = 1;
+
+/// How far the clock of these statements steps.
+pub(super) const TICK: Micros = 1;
+
+pub(super) const SCHEMA: &str = include_str!("schema.sql");
+pub(super) const SESSION: &str = include_str!("session.sql");
+pub(super) const APPLY_ONE: &str = include_str!("apply_one.sql");
+pub(super) const APPLY_MANY: &str = include_str!("apply_many.sql");
+pub(super) const APPLY_ONE_RETURNING: &str =
+    concat!(include_str!("apply_one.sql"), include_str!("returning.sql"));
+pub(super) const APPLY_MANY_RETURNING: &str =
+    concat!(include_str!("apply_many.sql"), include_str!("returning.sql"));
+pub(super) const READ: &str = include_str!("read.sql");
+pub(super) const PAGE: &str = include_str!("page.sql");
+pub(super) const DELETE: &str = include_str!("delete.sql");
+
+pub(super) const VERSION: &str = "SELECT version FROM dlock_schema WHERE id = 1";
+/// The settings that matter, as far as the server has them. (`SELECT @@x` fails for others.)
+pub(super) const VARIABLES: &str = "SHOW VARIABLES WHERE Variable_name IN \
+     ('version', 'innodb_flush_log_at_trx_commit', 'read_only', 'super_read_only', \
+      'innodb_read_only')";
+/// What the tables are, as far as the user may see.
+pub(super) const ENGINES: &str = "SELECT table_name, engine FROM information_schema.tables \
+     WHERE table_schema = DATABASE() AND table_name IN ('dlock_lock', 'dlock_schema')";
+pub(super) const COLUMNS: &str = "SELECT column_name, data_type, column_key \
+     FROM information_schema.columns \
+     WHERE table_schema = DATABASE() AND table_name = 'dlock_lock' ORDER BY ordinal_position";
+
+/// What the user must be allowed to do, each with a statement that does it to no row: no lock has
+/// an empty name.
+pub(super) const RIGHTS: [(&str, &str); 4] = [
+    ("SELECT", "SELECT base FROM dlock_lock WHERE name = ''"),
+    (
+        "INSERT",
+        "INSERT INTO dlock_lock (name, base, seen, cut, snap, log) \
+         SELECT '', 0, 0, 0, '', '' FROM DUAL WHERE 1 = 0",
+    ),
+    ("UPDATE", "UPDATE dlock_lock SET cut = 0 WHERE name = ''"),
+    ("DELETE", "DELETE FROM dlock_lock WHERE name = ''"),
+];

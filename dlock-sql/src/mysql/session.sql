@@ -1,0 +1,9 @@
+-- Sets a new connection up, whatever the server's defaults are.
+-- {seconds}: how long the server lets a statement wait for a row or a table.
+-- Returns nothing.
+SET
+  autocommit = 1,
+  sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',
+  innodb_lock_wait_timeout = {seconds},
+  lock_wait_timeout = {seconds};
+SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ;

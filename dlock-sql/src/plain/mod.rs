@@ -1,0 +1,89 @@
+//! The two table schemes that everybody knows, for the mutex: so that other programs can take part,
+//! and to compare with.
+//!
+//! One row for each name: `(name, holder, state, version, expiry)`. The holder is the claim in 32
+//! hexadecimal digits, or whatever another program calls itself; the expiry is in microseconds since
+//! 1970 by the database's clock, and each statement compares it with that clock.
+//!
+//! | scheme | taking | giving back |
+//! |---|---|---|
+//! | [`Scheme::Row`] | insert the row; the primary key lets in one | delete the row if it is one's own |
+//! | [`Scheme::Version`] | read the row; update it if it is free, or its lease has ended, and its version is still the one read | mark it free if it is one's own |
+//!
+//! Neither has a queue: who waits asks again and again, and the quickest wins. The first forgets its
+//! row, and with it all that could order two grants, so it has no fencing tokens; the second's are
+//! the version.
+
+mod backend;
+mod pauses;
+mod scheme;
+mod worker;
+
+use dlock_core::LockName;
+
+pub(crate) use backend::PlainStore;
+#[cfg(feature = "postgres")]
+pub(crate) use pauses::Pauses;
+pub use scheme::Scheme;
+
+use crate::engine::Fault;
+
+/// What a database brings for this: one connection, owned by one task, which never drops a call
+/// half-way.
+pub(crate) trait PlainConn: Send + 'static {
+    /// Runs a statement, and says how many rows it found to change. A row that is there already
+    /// makes an insert change none.
+    fn change(
+        &mut self,
+        statement: &'static str,
+        arguments: &[Argument<'_>],
+    ) -> impl Future<Output = Result<u64, Fault>> + Send;
+
+    /// Runs the statement that reads the row of a name.
+    fn look(
+        &mut self,
+        statement: &'static str,
+        name: &LockName,
+    ) -> impl Future<Output = Result<Option<Seen>, Fault>> + Send;
+
+    /// Closes the connection.
+    fn close(self) -> impl Future<Output = ()> + Send;
+}
+
+/// An argument of a statement.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Argument<'a> {
+    Text(&'a str),
+    Number(i64),
+}
+
+/// A row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) holder: String,
+    pub(crate) is_held: bool,
+    pub(crate) version: i64,
+    /// How long its lease has still to go, in microseconds; not positive once it has ended.
+    pub(crate) left: i64,
+    /// The database's time.
+    pub(crate) now: i64,
+}
+
+/// The statements of a database. The files that hold them tell their arguments.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Statements {
+    /// name, holder, lease: a row that is held, in version 1.
+    pub(crate) insert: &'static str,
+    /// name: deletes a row whose lease has ended.
+    pub(crate) clear: &'static str,
+    /// holder, lease, name, version: takes a row of this version that nobody holds.
+    pub(crate) take: &'static str,
+    /// lease, name, holder: starts the lease anew, unless it has ended.
+    pub(crate) renew: &'static str,
+    /// name, holder: deletes the row.
+    pub(crate) delete: &'static str,
+    /// name, holder: marks the row free.
+    pub(crate) free: &'static str,
+    /// name: gives holder, whether it is held (0 or 1), version, microseconds left, and the time.
+    pub(crate) look: &'static str,
+}

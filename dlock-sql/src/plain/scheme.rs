@@ -1,0 +1,177 @@
+//! How a lock is taken, kept and given back in each scheme.
+
+use std::{str::FromStr, time::Duration};
+
+use dlock_core::{
+    Acquired, Certainty, ClaimId, ConfigIssue, Error, ErrorKind, FencingToken, Grant, Guarantees,
+    Instant, LockName,
+};
+
+use super::{Argument, PlainConn, Seen, Statements};
+use crate::engine::Fault;
+
+/// A table scheme.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Scheme {
+    /// Insert a row with a unique name, delete it.
+    Row,
+    /// A row with state and version, written by compare-and-set. The version is the fencing token.
+    Version,
+}
+
+impl FromStr for Scheme {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "row" => Ok(Self::Row),
+            "version" => Ok(Self::Version),
+            _ => Err(Error::config(ConfigIssue::OptionValue, "dlock.plain is row or version")),
+        }
+    }
+}
+
+/// What somebody wants of a row.
+#[derive(Clone, Debug)]
+pub(super) struct Want {
+    pub(super) name: LockName,
+    pub(super) claim: ClaimId,
+    pub(super) lease: Duration,
+}
+
+impl Want {
+    fn lease(&self) -> i64 {
+        // A microsecond more, since either end may be read at the end of one.
+        i64::try_from(self.lease.as_micros()).unwrap_or(i64::MAX / 4).saturating_add(1)
+    }
+}
+
+impl Scheme {
+    /// What it promises, on a database that promises this.
+    pub(super) fn guarantees(self, database: Guarantees) -> Guarantees {
+        let given =
+            Guarantees::WEAKEST.with_exclusion(database.exclusion).with_scope(database.scope);
+        match self {
+            Self::Row => given,
+            Self::Version => given.with_fencing(dlock_core::Fencing::Durable),
+        }
+    }
+
+    /// Takes the row, or finds it busy.
+    pub(super) async fn take<C: PlainConn>(
+        self,
+        conn: &mut C,
+        texts: &Statements,
+        want: &Want,
+        sent: Instant,
+    ) -> Result<Acquired, Fault> {
+        let holder = want.claim.to_string();
+        let insert = [
+            Argument::Text(want.name.as_str()),
+            Argument::Text(&holder),
+            Argument::Number(want.lease()),
+        ];
+        // In the scheme with versions, the row is there after its first use.
+        if self == Self::Row && conn.change(texts.insert, &insert).await? == 1 {
+            return self.taken(conn, texts, want, sent).await;
+        }
+        let Some(seen) = conn.look(texts.look, &want.name).await? else {
+            return match conn.change(texts.insert, &insert).await? {
+                1 => self.taken(conn, texts, want, sent).await,
+                _ => Ok(Acquired::Busy),
+            };
+        };
+        if seen.is_held && seen.holder == holder {
+            // An earlier sending took it: its lease starts anew.
+            return match self.renew(conn, texts, want).await? {
+                true => grant(self, &seen, sent),
+                false => Ok(Acquired::Busy),
+            };
+        }
+        if seen.is_held && seen.left > 0 {
+            return Ok(Acquired::Busy);
+        }
+        let took = match self {
+            Self::Row => {
+                conn.change(texts.clear, &insert[..1]).await?;
+                conn.change(texts.insert, &insert).await?
+            }
+            Self::Version => {
+                let take = [insert[1], insert[2], insert[0], Argument::Number(seen.version)];
+                conn.change(texts.take, &take).await?
+            }
+        };
+        match took {
+            1 => self.taken(conn, texts, want, sent).await,
+            _ => Ok(Acquired::Busy),
+        }
+    }
+
+    /// The grant of a row that has just been taken.
+    async fn taken<C: PlainConn>(
+        self,
+        conn: &mut C,
+        texts: &Statements,
+        want: &Want,
+        sent: Instant,
+    ) -> Result<Acquired, Fault> {
+        match conn.look(texts.look, &want.name).await? {
+            Some(seen) if seen.is_held && seen.holder == want.claim.to_string() => {
+                grant(self, &seen, sent)
+            }
+            _ => Ok(Acquired::Busy),
+        }
+    }
+
+    /// Starts the lease anew; whether it was still running.
+    pub(super) async fn renew<C: PlainConn>(
+        self,
+        conn: &mut C,
+        texts: &Statements,
+        want: &Want,
+    ) -> Result<bool, Fault> {
+        let holder = want.claim.to_string();
+        let arguments = [
+            Argument::Number(want.lease()),
+            Argument::Text(want.name.as_str()),
+            Argument::Text(&holder),
+        ];
+        Ok(conn.change(texts.renew, &arguments).await? == 1)
+    }
+
+    /// Gives the row back; whether it was this claim's.
+    pub(super) async fn give_back<C: PlainConn>(
+        self,
+        conn: &mut C,
+        texts: &Statements,
+        name: &LockName,
+        claim: ClaimId,
+    ) -> Result<bool, Fault> {
+        let holder = claim.to_string();
+        let arguments = [Argument::Text(name.as_str()), Argument::Text(&holder)];
+        let statement = match self {
+            Self::Row => texts.delete,
+            Self::Version => texts.free,
+        };
+        Ok(conn.change(statement, &arguments).await? == 1)
+    }
+}
+
+fn grant(scheme: Scheme, seen: &Seen, sent: Instant) -> Result<Acquired, Fault> {
+    let number = match scheme {
+        // It orders nothing, but is another one each time.
+        Scheme::Row => seen.now,
+        Scheme::Version => seen.version,
+    };
+    let token = u64::try_from(number).ok().and_then(|number| FencingToken::new(number).ok());
+    let token = token.ok_or_else(|| {
+        Error::new(
+            ErrorKind::Protocol,
+            format!("the row has version {number}, which is no fencing token: repair the row"),
+        )
+        .with_certainty(Certainty::Unknown)
+    })?;
+    // One token a grant, as every program that takes part counts.
+    Ok(Acquired::Granted(Grant { token, tokens: 1, since: sent }))
+}

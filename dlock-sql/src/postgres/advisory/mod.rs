@@ -1,0 +1,57 @@
+//! Locks of a session: PostgreSQL's advisory locks, for those who want the database to notice a
+//! dead connection, rather than a lease to end.
+//!
+//! One connection has all locks of this backend, and its loss is the loss of each of them: the
+//! server frees them when it notices, which after a crash of the holder is at once, and after a cut
+//! of the network when its own keep-alive gives up. The holder notices at its next renewal, which
+//! asks the server on that connection, or when its own lease ends. In between somebody else may have
+//! the lock, so exclusion is the weakest; the fencing tokens, from a row of the lock's name, tell
+//! the two apart.
+//!
+//! See <https://www.postgresql.org/docs/current/explicit-locking.html#ADVISORY-LOCKS>. A key has 64
+//! bits: the FNV-1a hash of `dlock:` and the name. Two names with one key, of which there is no
+//! telling, exclude each other. Nobody queues: who waits asks again and again.
+
+mod backend;
+mod session;
+
+pub(super) use backend::Advisory;
+
+use dlock_core::LockName;
+
+/// The table.
+pub(super) const SCHEMA: &str = include_str!("schema.sql");
+
+const TAKE: &str = include_str!("take.sql");
+const LOOK: &str = include_str!("look.sql");
+const FREE: &str = "SELECT pg_advisory_unlock($1::bigint)";
+const PING: &str = "SELECT 1";
+/// Tokens grow without the row once the clock has passed the last one.
+const SWEEP: &str = "DELETE FROM dlock_advisory \
+     WHERE token < (extract(epoch FROM statement_timestamp()) * 1000000)::bigint - $1::bigint";
+/// Behind a transaction pooler, two connections have one and the same process.
+pub(super) const PROCESS: &str = "SELECT pg_backend_pid()::bigint";
+
+/// The key of a name: 64-bit FNV-1a (<http://www.isthe.com/chongo/tech/comp/fnv/>).
+fn key(name: &LockName) -> i64 {
+    let bytes = b"dlock:".iter().chain(name.as_str().as_bytes());
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    i64::from_ne_bytes(hash.to_ne_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Other programs rely on it.
+    #[test]
+    fn keys_never_change() {
+        let key = |name: &str| key(&LockName::new(name).unwrap());
+        assert_eq!(key("a"), KEY_OF_A);
+        assert_ne!(key("a"), key("b"));
+    }
+
+    const KEY_OF_A: i64 = -3_883_536_647_512_444_663;
+}

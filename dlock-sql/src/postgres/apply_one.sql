@@ -1,0 +1,17 @@
+-- Appends one operation to the row of a lock, and folds what the caller has replayed.
+-- $1 name: text       $2 seen: the `base` that $4 was made from, or 0
+-- $3 cut: how many characters of the log $4 contains    $4 snap: text
+-- $5 op: text, without its time
+-- Returns the row: base, snap, log. Times: microseconds since 1970.
+-- A row that is not there begins empty, whatever the caller remembers of an earlier one.
+INSERT INTO dlock_lock AS d (name, base, seen, cut, snap, log)
+SELECT
+  $1::text, clock.now, $2::bigint, $3::bigint, '',
+  $5::text || ' ' || clock.now || ';'
+FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint AS now) AS clock
+ON CONFLICT (name) DO UPDATE SET
+  base = CASE WHEN d.base = excluded.seen THEN greatest(d.base + 1, excluded.base) ELSE d.base END,
+  snap = CASE WHEN d.base = excluded.seen THEN $4::text ELSE d.snap END,
+  log  = CASE WHEN d.base = excluded.seen THEN substr(d.log, excluded.cut::integer + 1) ELSE d.log END
+         || excluded.log
+RETURNING base, snap, log

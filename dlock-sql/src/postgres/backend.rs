@@ -1,0 +1,85 @@
+//! The backend and how it is found by URL.
+
+use std::sync::Arc;
+
+use dlock_core::{
+    DynBackend, Error, Exclusion, Factory, Fairness, Fencing, Guarantees, OrphanRelease, Permits,
+    Scope, WakeUp, current_runtime,
+};
+
+use super::{
+    PostgresConfig,
+    modes::{open_advisory, open_plain},
+    open::open,
+    queries,
+};
+use crate::engine::{Engine, Settings};
+
+/// The PostgreSQL backend, for [`Registry`](dlock_core::Registry).
+pub const POSTGRES: Factory = Factory {
+    name: "PostgreSQL",
+    schemes: &["postgres", "postgresql"],
+    options: PostgresConfig::ALL_OPTIONS,
+    connect: |url| {
+        Box::pin(async move {
+            let config = PostgresConfig::from_url(&url)?;
+            Postgres::open(config).await
+        })
+    },
+};
+
+/// Locks in a PostgreSQL database (12 or later), for processes on many machines.
+///
+/// Two statements take and release a free lock. Who waits is told of its grant by `NOTIFY`, with a
+/// look now and then behind it. Give the locks a database of their own in the cluster: a transaction
+/// that stays open for long in the same database slows them down.
+///
+/// Tables are looked for along the search path. Leases end by the server's clock. When that is set
+/// forward, leases end early: then only [fencing tokens](dlock_core::FencingToken) protect what the
+/// lock protects. The same holds when a standby takes over that lacks the last commits of its
+/// primary; `synchronous_standby_names` prevents it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Postgres {}
+
+impl Postgres {
+    /// Connects and starts the tasks that use the connections, which end when the backend is
+    /// dropped.
+    ///
+    /// # Errors
+    /// `Config`: `Runtime` outside a tokio runtime; `OptionValue`, `SchemaMissing`, `SchemaNewer`,
+    /// `ForeignStore` or `Access` when the database can't be used; each names its remedy.
+    /// `Unsupported` for an older server. `Unavailable` when the server can't be reached, or is a
+    /// standby.
+    pub async fn open(config: PostgresConfig) -> Result<DynBackend, Error> {
+        let store: Arc<str> = config.store.as_str().into();
+        let place = |error: Error| error.during("open").with_store(&store);
+        let runtime = current_runtime().map_err(place)?;
+        let config = config.checked().and_then(PostgresConfig::checked_durability);
+        let config = config.map_err(place)?;
+        if config.driver.advisory {
+            return open_advisory(&config, &runtime, store.clone()).await.map_err(place);
+        }
+        if let Some(scheme) = config.plain {
+            return open_plain(&config, scheme, &runtime, store.clone()).await.map_err(place);
+        }
+        let opened = open(&config, &runtime).await.map_err(place)?;
+        let settings = Settings {
+            patience: config.patience,
+            retention: config.retention,
+            tick: queries::TICK,
+            home: opened.home,
+        };
+        let exclusion = if opened.is_durable { Exclusion::Restart } else { Exclusion::Nothing };
+        let wake_up = if opened.home == 0 { WakeUp::Poll } else { WakeUp::Push };
+        let guarantees = Guarantees::WEAKEST
+            .with_exclusion(exclusion)
+            .with_fencing(Fencing::Clock)
+            .with_orphan_release(OrphanRelease::LeaseEnd)
+            .with_fairness(Fairness::Fifo)
+            .with_wake_up(wake_up)
+            .with_scope(Scope::Network)
+            .with_permits(Permits::Counted);
+        Ok(Arc::new(Engine::start(&runtime, store, guarantees, opened.links, settings)))
+    }
+}

@@ -1,0 +1,310 @@
+//! Where the server is and how it is used.
+
+use std::{str::FromStr as _, sync::Arc, time::Duration};
+
+use dlock_core::{BackendUrl, ConfigIssue, Error};
+use sqlx::{
+    ConnectOptions as _, PgPool,
+    postgres::{PgConnectOptions, PgSslMode},
+};
+
+use super::{link::Source, statement::Travel, url};
+use crate::server::{Durability, ServerConfig};
+
+/// How to open a [`Postgres`](super::Postgres).
+///
+/// ```
+/// use dlock_sql::PostgresConfig;
+/// let url = "postgres://app:secret@db.example.org/locks?sslmode=verify-full";
+/// let config = PostgresConfig::from_url(&url.parse()?)?.with_create_schema(true);
+/// # Ok::<(), dlock_core::Error>(())
+/// ```
+pub type PostgresConfig = ServerConfig<PostgresDriver>;
+
+/// The driver's part of a [`PostgresConfig`].
+// The driver's options print the password.
+#[expect(unnameable_types, reason = "the alias is all that anybody names")]
+#[expect(missing_debug_implementations, reason = "what holds it prints itself")]
+#[derive(Clone)]
+pub struct PostgresDriver {
+    options: PgConnectOptions,
+    pool: Option<PgPool>,
+    pub(super) pooler: bool,
+    pub(super) advisory: bool,
+    listen: Option<bool>,
+}
+
+impl ServerConfig<PostgresDriver> {
+    /// The `dlock.*` options of a URL, those of every server included.
+    pub(super) const ALL_OPTIONS: &'static [&'static str] = &[
+        "advisory",
+        "connections",
+        "create_schema",
+        "durability",
+        "listen",
+        "plain",
+        "pooler",
+        "response_timeout",
+        "retention",
+    ];
+
+    /// The statements that make dlock's tables, for who does it himself: `schema.sql` of this
+    /// crate, which also says what rights users of the locks need. Running them again changes
+    /// nothing.
+    pub const SCHEMA: &'static str = super::queries::SCHEMA;
+
+    /// The statement that makes the table of the plain mode: `postgres/plain.sql` of this crate.
+    pub const PLAIN_SCHEMA: &'static str = super::plain::SCHEMA;
+
+    /// The statement that makes the table of the advisory mode: `postgres/advisory/schema.sql` of
+    /// this crate.
+    pub const ADVISORY_SCHEMA: &'static str = super::advisory::SCHEMA;
+
+    /// Reads `postgres://user:password@host:port/database?sslmode=verify-full`. What is left out is
+    /// taken from the environment as by other clients of PostgreSQL (`PGHOST`, `PGPASSWORD`,
+    /// `~/.pgpass` and so on), except for the TLS mode.
+    ///
+    /// The driver's options are `sslmode`, `sslrootcert`, `sslcert`, `sslkey`, `application_name`,
+    /// `host` (also the directory of a socket), `hostaddr`, `port`, `user`, `password`, `dbname`,
+    /// `options` and `options[NAME]`, such as `options[search_path]`. A server on another machine
+    /// needs an `sslmode`: `disable`, `require`, `verify-ca` or `verify-full`.
+    ///
+    /// # Errors
+    /// `Config`: `Url`, `OptionValue`, `RepeatedOption`, `UnknownOption` for one of another driver,
+    /// or `MissingFeature`.
+    pub fn from_url(url: &BackendUrl) -> Result<Self, Error> {
+        let mut url = url.clone();
+        let tls = url::check(&url)?;
+        let pooler = url.take_bool("pooler")?.unwrap_or(false);
+        let advisory = url.take_bool("advisory")?.unwrap_or(false);
+        let listen = url.take_bool("listen")?;
+        let options = PgConnectOptions::from_str(&url.for_driver()).map_err(|error| {
+            // Its text has at most the value of an option, and the password is free in its form.
+            Error::config(
+                ConfigIssue::Url,
+                format!("the address can't be read ({error}): {}", url::FORM),
+            )
+        })?;
+        let host = host(&options);
+        let options = match tls.checked(&host, ["sslmode", "disable", "verify-full"])? {
+            true => options,
+            false => options.ssl_mode(PgSslMode::Disable),
+        };
+        let store = store(&options);
+        Self::take(
+            &mut url,
+            PostgresDriver { options, pool: None, pooler, advisory, listen },
+            store,
+        )
+    }
+
+    /// Uses the application's pool. Each statement takes a connection out of it and gives it back
+    /// at once, so a pool of one will do. Renewals and listening have connections of their own,
+    /// made with the pool's options, so that an exhausted pool can't cost a lock.
+    ///
+    /// Statements run under the settings of the pool's connections.
+    ///
+    /// # Errors
+    /// None so far.
+    pub fn from_pool(pool: PgPool) -> Result<Self, Error> {
+        let options = PgConnectOptions::clone(&pool.connect_options());
+        let store = store(&options);
+        let mut url: BackendUrl = "postgres:".parse()?;
+        let driver = PostgresDriver {
+            options,
+            pool: Some(pool),
+            pooler: false,
+            advisory: false,
+            listen: None,
+        };
+        Self::take(&mut url, driver, store)
+    }
+
+    /// Whether a pooler such as PgBouncer in transaction mode stands before the server. Then no
+    /// statement is prepared, no setting is made, and nobody listens: waiters look instead. Off by
+    /// default.
+    #[must_use]
+    pub fn with_pooler(mut self, pooler: bool) -> Self {
+        self.driver.pooler = pooler;
+        self
+    }
+
+    /// Locks of a session, for the mutex only: the server frees them when it notices that the
+    /// connection is gone. See the crate's documentation. Off by default.
+    #[must_use]
+    pub fn with_advisory(mut self, advisory: bool) -> Self {
+        self.driver.advisory = advisory;
+        self
+    }
+
+    /// Whether a connection listens for notes of grants. On by default, unless there is a pooler.
+    /// When the notes do not get through, which is tried at the start, waiters look instead.
+    #[must_use]
+    pub fn with_listen(mut self, listen: bool) -> Self {
+        self.driver.listen = Some(listen);
+        self
+    }
+
+    pub(super) fn listens(&self) -> bool {
+        self.driver.listen.unwrap_or(!self.driver.pooler)
+    }
+
+    pub(super) fn travel(&self) -> Travel {
+        if self.driver.pooler { Travel::Text } else { Travel::Prepared }
+    }
+
+    /// Where connections come from that are dlock's own.
+    pub(super) fn own(&self) -> Source {
+        Source::Own(Arc::new(self.session()))
+    }
+
+    /// Where other connections come from.
+    pub(super) fn shared(&self) -> Source {
+        match &self.driver.pool {
+            Some(pool) => Source::Pool(pool.clone()),
+            None => self.own(),
+        }
+    }
+
+    /// # Errors
+    /// `Config(OptionValue)` when the durability can't be had.
+    pub(super) fn checked_durability(self) -> Result<Self, Error> {
+        let settings = !self.driver.pooler && self.driver.pool.is_none();
+        if self.durability == Durability::Full || settings {
+            return Ok(self);
+        }
+        Err(Error::config(
+            ConfigIssue::OptionValue,
+            "dlock.durability=relaxed can't be set on the connections of a pool or a pooler: set \
+             synchronous_commit = off for the user instead (ALTER ROLE)",
+        ))
+    }
+
+    /// The driver's options for a connection of our own.
+    pub(super) fn session(&self) -> PgConnectOptions {
+        let mut options = self.driver.options.clone().disable_statement_logging();
+        if options.get_application_name().is_none() {
+            options = options.application_name("dlock");
+        }
+        if self.driver.pooler {
+            // It refuses settings that it can't keep apart.
+            return options.extra_float_digits(None);
+        }
+        let millis = |time: Duration| time.as_millis().max(1).to_string();
+        // Statements end on the server before their answer is given up here, so that none takes
+        // effect that nobody waits for any more.
+        options = options.options([
+            ("default_transaction_isolation", "read committed"),
+            ("lock_timeout", &millis(self.patience / 3)),
+            ("statement_timeout", &millis(self.patience / 2)),
+        ]);
+        match self.durability {
+            Durability::Full => options,
+            Durability::Relaxed => options.options([("synchronous_commit", "off")]),
+        }
+    }
+}
+
+fn host(options: &PgConnectOptions) -> String {
+    match options.get_socket() {
+        Some(path) => path.display().to_string(),
+        None => options.get_host().to_owned(),
+    }
+}
+
+fn store(options: &PgConnectOptions) -> String {
+    let database = options.get_database().unwrap_or(options.get_username());
+    format!("postgres://{}:{}/{database}", host(options), options.get_port())
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_core::ErrorKind;
+
+    use super::*;
+
+    fn read(url: &str) -> Result<PostgresConfig, Error> {
+        PostgresConfig::from_url(&url.parse().unwrap())
+    }
+
+    #[test]
+    fn the_store_is_named_without_secrets() {
+        for (url, store) in [
+            ("postgres://u:hunter2@localhost/d", "postgres://localhost:5432/d"),
+            ("postgresql://u:hunter2@127.0.0.1:7/d", "postgres://127.0.0.1:7/d"),
+            ("postgres://u@localhost:7", "postgres://localhost:7/u"),
+            ("postgres://db/d?sslmode=disable&user=u&password=hunter2", "postgres://db:5432/d"),
+            ("postgres:///d?user=u&host=/run/pg&port=7", "postgres:///run/pg:7/d"),
+        ] {
+            let config = read(url).unwrap();
+            assert_eq!(config.store, store, "{url}");
+            assert!(!format!("{config:?}").contains("hunter2"), "{config:?}");
+        }
+    }
+
+    #[test]
+    fn our_options_are_read() {
+        let config = read("postgres://localhost/d").unwrap();
+        assert!(config.listens() && config.travel() == Travel::Prepared);
+        let config = read("postgres://localhost/d?dlock.listen=false").unwrap();
+        assert!(!config.listens());
+        let config = read("postgres://localhost/d?dlock.pooler=true").unwrap();
+        assert!(!config.listens() && config.travel() == Travel::Text);
+        assert!(config.with_listen(true).listens());
+        let ours = PostgresConfig::OPTIONS;
+        assert!(ours.iter().all(|option| PostgresConfig::ALL_OPTIONS.contains(option)));
+    }
+
+    #[test]
+    fn a_session_has_its_settings_unless_there_is_a_pooler() {
+        let settings = |url: &str| {
+            let session = read(url).unwrap().session();
+            assert_eq!(session.get_application_name(), Some("dlock"));
+            session.get_options().unwrap_or_default().to_owned()
+        };
+        let all = settings("postgres://localhost/d?dlock.response_timeout=6s");
+        for setting in [
+            r"-c default_transaction_isolation=read\ committed",
+            "-c lock_timeout=2000",
+            "-c statement_timeout=3000",
+        ] {
+            assert!(all.contains(setting), "{all}");
+        }
+        assert!(!all.contains("synchronous_commit"), "{all}");
+        let all =
+            settings("postgres://localhost/d?dlock.durability=relaxed&options[search_path]=a");
+        assert!(all.contains("synchronous_commit=off"), "{all}");
+        assert!(all.contains("search_path=a"), "{all}");
+        assert_eq!(settings("postgres://localhost/d?dlock.pooler=true"), "");
+        let named = read("postgres://localhost/d?application_name=a").unwrap().session();
+        assert_eq!(named.get_application_name(), Some("a"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_refused_with_a_remedy_and_without_the_password() {
+        for (url, issue, says) in [
+            ("postgres://u:hunter2@db/d", ConfigIssue::OptionValue, "sslmode=verify-full"),
+            ("postgres://u:hunter2@h:port/d", ConfigIssue::Url, "host:5432"),
+            ("postgres://u:hunter2@h:70000/d", ConfigIssue::Url, "host:5432"),
+            ("postgres://u:%FF@localhost/d", ConfigIssue::Url, "percent-encoded"),
+            ("postgres://localhost/d?port=x&password=hunter2", ConfigIssue::Url, "invalid digit"),
+            ("postgres://localhost/d?dlock.pooler=1", ConfigIssue::OptionValue, "true or false"),
+            ("postgres://localhost/d?dlock.connections=0", ConfigIssue::OptionValue, "1 to 16"),
+        ] {
+            let error = read(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config(issue), "{url}");
+            assert!(error.to_string().contains(says), "{url}: {error}");
+            assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
+        }
+        let relaxed = read("postgres://localhost/d?dlock.durability=relaxed&dlock.pooler=true");
+        let error = relaxed.unwrap().checked_durability().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::OptionValue));
+        assert!(error.to_string().contains("ALTER ROLE"), "{error}");
+    }
+
+    #[test]
+    fn tls_needs_its_feature() {
+        let error = read("postgres://db/d?sslmode=verify-full").err();
+        assert_eq!(error.is_none(), cfg!(feature = "tls"), "{error:?}");
+    }
+}

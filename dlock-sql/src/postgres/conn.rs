@@ -1,0 +1,127 @@
+//! The engine's statements.
+
+use dlock_core::{Error, ErrorKind, LockName};
+use sqlx::{Postgres, Row as _, postgres::PgRow};
+
+use super::{error::classify, link::Link, queries, statement::Arg};
+use crate::engine::{Conn, Fault, Mark, Micros, Note, Paged, Row, Sighting, Write};
+
+/// A link, as the engine sees it.
+pub(super) struct PgConn(pub(super) Link);
+
+impl Conn for PgConn {
+    async fn apply(&mut self, writes: &[Write]) -> Result<Vec<Row>, Fault> {
+        if let [write] = writes {
+            let (seen, cut, snap) = write.fold_args();
+            let args = [
+                Arg::Text(write.name.as_str()),
+                Arg::Number(seen),
+                Arg::Number(cut),
+                Arg::Text(snap),
+                Arg::Text(&write.op),
+            ];
+            let rows = self.0.fetch(queries::APPLY_ONE, &args).await?;
+            return rows.iter().map(|found| row(found, 0)).collect();
+        }
+        let folds = writes.iter().map(Write::fold_args);
+        let (seen, (cut, snap)) = folds.map(|(seen, cut, snap)| (seen, (cut, snap))).unzip();
+        let args = [
+            Arg::Texts(writes.iter().map(|write| write.name.as_str()).collect()),
+            Arg::Numbers(seen),
+            Arg::Numbers(cut),
+            Arg::Texts(snap),
+            Arg::Texts(writes.iter().map(|write| &*write.op).collect()),
+        ];
+        let rows = self.0.fetch(queries::APPLY_MANY, &args).await?;
+        let mut rows = rows
+            .iter()
+            .map(|found| Ok((get::<String>(found, 0)?, row(found, 1)?)))
+            .collect::<Result<Vec<_>, Fault>>()?;
+        rows.sort_by(|a, b| a.0.cmp(&b.0));
+        let names = writes.iter().map(|write| write.name.as_str());
+        if !names.eq(rows.iter().map(|(name, _)| name.as_str())) {
+            let text = "PostgreSQL returned other rows than written";
+            return Err(Error::new(ErrorKind::Protocol, text).into());
+        }
+        Ok(rows.into_iter().map(|(_, row)| row).collect())
+    }
+
+    async fn read(&mut self, names: &[LockName]) -> Result<Sighting, Fault> {
+        let names: Vec<&str> = names.iter().map(LockName::as_str).collect();
+        let mut seen = Sighting { now: 0, rows: vec![None; names.len()] };
+        for found in &self.0.fetch(queries::READ, &[Arg::Texts(names)]).await? {
+            seen.now = micros(found, 1)?;
+            let at = usize::try_from(get::<i64>(found, 0)?).unwrap_or(usize::MAX);
+            if let Some(slot) = seen.rows.get_mut(at)
+                && get::<Option<i64>>(found, 2)?.is_some()
+            {
+                *slot = Some(row(found, 2)?);
+            }
+        }
+        Ok(seen)
+    }
+
+    async fn version(&mut self) -> Result<Option<i64>, Fault> {
+        Ok(None)
+    }
+
+    async fn page(&mut self, after: &str, old: Micros, most: u32) -> Result<Vec<Paged>, Fault> {
+        let old = i64::try_from(old).unwrap_or(i64::MAX);
+        let args = [Arg::Text(after), Arg::Number(old), Arg::Number(most.into())];
+        let found = self.0.fetch(queries::PAGE, &args).await?;
+        found
+            .iter()
+            .map(|found| {
+                let is_old = get::<Option<String>>(found, 3)?.is_some();
+                Ok(Paged {
+                    name: get(found, 0)?,
+                    now: micros(found, 1)?,
+                    row: is_old.then(|| row(found, 2)).transpose()?,
+                })
+            })
+            .collect()
+    }
+
+    async fn delete(&mut self, rows: &[(String, Mark)]) -> Result<(), Fault> {
+        let args = [
+            Arg::Texts(rows.iter().map(|(name, _)| &**name).collect()),
+            Arg::Numbers(rows.iter().map(|(_, mark)| mark.base).collect()),
+            Arg::Numbers(rows.iter().map(|(_, mark)| mark.len).collect()),
+        ];
+        self.0.fetch(queries::DELETE, &args).await?;
+        Ok(())
+    }
+
+    async fn tell(&mut self, notes: &[Note]) -> Result<(), Fault> {
+        let notes: Vec<_> =
+            notes.iter().map(|note| (channel(note.granted.home), note.to_string())).collect();
+        let (channels, texts) = notes.iter().map(|(channel, text)| (&**channel, &**text)).unzip();
+        self.0.fetch(queries::TELL, &[Arg::Texts(channels), Arg::Texts(texts)]).await?;
+        Ok(())
+    }
+
+    async fn close(self) {
+        self.0.close().await;
+    }
+}
+
+/// Where notes for this engine go.
+pub(super) fn channel(home: u32) -> String {
+    format!("dlock_{home:08x}")
+}
+
+/// The columns base, snap and log, from `at` on.
+fn row(found: &PgRow, at: usize) -> Result<Row, Fault> {
+    Ok(Row { base: get(found, at)?, snap: get(found, at + 1)?, log: get(found, at + 2)? })
+}
+
+fn micros(found: &PgRow, at: usize) -> Result<Micros, Fault> {
+    Ok(Micros::try_from(get::<i64>(found, at)?).unwrap_or(0))
+}
+
+pub(super) fn get<'r, T: sqlx::Decode<'r, Postgres> + sqlx::Type<Postgres>>(
+    found: &'r PgRow,
+    at: usize,
+) -> Result<T, Fault> {
+    found.try_get(at).map_err(classify)
+}

@@ -1,0 +1,155 @@
+//! A way to the server: a connection of one's own, made again when it was lost, or an application's
+//! pool.
+
+use std::{sync::Arc, time::Duration};
+
+use dlock_core::{Certainty, Error, ErrorKind};
+use sqlx::{
+    ConnectOptions as _, Connection as _, PgConnection, PgPool, Postgres,
+    pool::PoolConnection,
+    postgres::{PgConnectOptions, PgRow},
+};
+use tokio::time::timeout;
+
+use super::{
+    error::{breaks, classify},
+    statement::{Arg, Travel},
+};
+use crate::engine::{Cure, Fault};
+
+/// Where connections come from.
+#[derive(Clone)]
+pub(super) enum Source {
+    Own(Arc<PgConnectOptions>),
+    /// Each statement takes a connection out and gives it back.
+    Pool(PgPool),
+}
+
+/// Runs statements, each to its end or to its time-out.
+pub(super) struct Link {
+    source: Source,
+    travel: Travel,
+    patience: Duration,
+    idle: Option<PgConnection>,
+}
+
+enum Conn {
+    Own(PgConnection),
+    Pooled(PoolConnection<Postgres>),
+}
+
+impl Link {
+    /// A link that connects when it is first used. Neither connecting nor an answer may take longer
+    /// than `patience`.
+    pub(super) const fn new(source: Source, travel: Travel, patience: Duration) -> Self {
+        Self { source, travel, patience, idle: None }
+    }
+
+    /// Runs a statement, which commits by itself.
+    pub(super) async fn fetch(
+        &mut self,
+        sql: &'static str,
+        args: &[Arg<'_>],
+    ) -> Result<Vec<PgRow>, Fault> {
+        let travel = self.travel;
+        self.run(async |conn| travel.fetch(conn, sql, args).await).await
+    }
+
+    /// Runs several statements in one transaction.
+    pub(super) async fn run_script(&mut self, sql: &'static str) -> Result<(), Fault> {
+        self.run(async |conn| sqlx::raw_sql(sql).execute(conn).await.map(drop)).await
+    }
+
+    async fn run<T>(
+        &mut self,
+        work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
+    ) -> Result<T, Fault> {
+        let mut conn = self.take().await?;
+        let result = match timeout(self.patience, work(conn.raw())).await {
+            Ok(result) => result,
+            Err(_) => {
+                // Whoever reads from it next would get the answer to this.
+                conn.discard();
+                return Err(late());
+            }
+        };
+        match &result {
+            Err(error) if breaks(error) => conn.discard(),
+            _ => self.give_back(conn),
+        }
+        result.map_err(classify)
+    }
+
+    async fn take(&mut self) -> Result<Conn, Fault> {
+        if let Some(conn) = self.idle.take() {
+            return Ok(Conn::Own(conn));
+        }
+        let connecting = async {
+            match &self.source {
+                Source::Own(options) => options.connect().await.map(Conn::Own),
+                Source::Pool(pool) => pool.acquire().await.map(Conn::Pooled),
+            }
+        };
+        let fault = match timeout(self.patience, connecting).await {
+            Ok(Ok(conn)) => return Ok(conn),
+            Ok(Err(error)) => classify(error),
+            Err(_) if matches!(self.source, Source::Pool(_)) => classify(sqlx::Error::PoolTimedOut),
+            Err(_) => late(),
+        };
+        let error = fault.error.with_certainty(Certainty::NotApplied);
+        Err(Fault { error, cure: fault.cure })
+    }
+
+    fn give_back(&mut self, conn: Conn) {
+        match conn {
+            Conn::Own(conn) => self.idle = Some(conn),
+            Conn::Pooled(conn) => drop(conn),
+        }
+    }
+
+    /// Whether there is a connection. The next statement makes another one.
+    pub(super) const fn is_open(&self) -> bool {
+        self.idle.is_some()
+    }
+
+    /// Drops the connection without a word to the server.
+    pub(super) fn drop_connection(&mut self) {
+        self.idle = None;
+    }
+
+    /// Closes the connection in an orderly way, unless that takes too long.
+    pub(super) async fn close(self) {
+        let Some(conn) = self.idle else { return };
+        match timeout(self.patience, conn.close()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "a connection did not close"),
+            Err(_) => tracing::debug!("a connection did not close in time"),
+        }
+    }
+}
+
+impl Conn {
+    fn raw(&mut self) -> &mut PgConnection {
+        match self {
+            Self::Own(conn) => conn,
+            Self::Pooled(conn) => conn,
+        }
+    }
+
+    /// Closes it, without a word to the server.
+    fn discard(self) {
+        match self {
+            Self::Own(conn) => drop(conn),
+            Self::Pooled(conn) => drop(conn.detach()),
+        }
+    }
+}
+
+fn late() -> Fault {
+    let error = Error::new(
+        ErrorKind::Unavailable,
+        "no answer from the server in time: see whether it is overloaded or cut off, or raise \
+         dlock.response_timeout",
+    );
+    Fault { error: error.with_certainty(Certainty::Unknown), cure: Cure::Retry }
+}

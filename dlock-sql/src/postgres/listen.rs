@@ -1,0 +1,105 @@
+//! The connection on which notes of grants arrive.
+
+use std::time::Duration;
+
+use dlock_core::{Error, ErrorKind};
+use sqlx::{
+    PgPool,
+    postgres::{PgConnectOptions, PgListener, PgPoolOptions},
+};
+use tokio::{runtime::Handle, time::timeout};
+
+use super::{conn::channel, error::classify, link::Link, queries, statement::Arg};
+use crate::engine::{Ears, Fault};
+
+/// What an engine tells itself to see whether notes arrive. It is no note.
+const HELLO: &str = "hello";
+/// How long that may take.
+const PROBE: Duration = Duration::from_secs(1);
+
+/// Hears what is sent to one home.
+pub(super) struct PgEars {
+    options: PgConnectOptions,
+    channel: String,
+    patience: Duration,
+    runtime: Handle,
+    listener: Option<PgListener>,
+}
+
+impl PgEars {
+    /// Ears that are still shut.
+    pub(super) fn new(
+        options: PgConnectOptions,
+        home: u32,
+        patience: Duration,
+        runtime: Handle,
+    ) -> Self {
+        Self { options, channel: channel(home), patience, runtime, listener: None }
+    }
+
+    /// Opens them, and says whether what is sent by `link` arrives.
+    pub(super) async fn probe(&mut self, link: &mut Link) -> Result<bool, Fault> {
+        self.open().await?;
+        let args = [Arg::Texts(vec![&self.channel]), Arg::Texts(vec![HELLO])];
+        link.fetch(queries::TELL, &args).await?;
+        match timeout(PROBE.min(self.patience), self.next()).await {
+            Ok(heard) => Ok(heard? == HELLO),
+            Err(_) => Ok(false),
+        }
+    }
+
+    async fn listen(&self) -> Result<PgListener, sqlx::Error> {
+        // The driver wants a pool, and has it connect again by itself only when asked for more.
+        let pool: PgPool = PgPoolOptions::new()
+            .max_connections(1)
+            .max_lifetime(None)
+            .idle_timeout(None)
+            .acquire_timeout(self.patience)
+            .test_before_acquire(false)
+            .connect_lazy_with(self.options.clone());
+        let mut listener = PgListener::connect_with(&pool).await?;
+        // Notes got lost with the connection, which nobody would learn.
+        listener.eager_reconnect(false);
+        listener.listen(&self.channel).await?;
+        Ok(listener)
+    }
+
+    fn shut(&mut self) {
+        // The driver starts a task that closes the connection.
+        let _context = self.runtime.enter();
+        self.listener = None;
+    }
+}
+
+impl Ears for PgEars {
+    async fn open(&mut self) -> Result<(), Error> {
+        self.shut();
+        match timeout(self.patience, self.listen()).await {
+            Ok(Ok(listener)) => {
+                self.listener = Some(listener);
+                Ok(())
+            }
+            Ok(Err(error)) => Err(classify(error).error),
+            Err(_) => Err(lost("the server lets nobody listen in time")),
+        }
+    }
+
+    async fn next(&mut self) -> Result<String, Error> {
+        let Some(listener) = &mut self.listener else { return Err(lost("nobody listens")) };
+        match listener.try_recv().await {
+            Ok(Some(note)) => Ok(note.payload().to_owned()),
+            Ok(None) => Err(lost("the connection that listens was lost")),
+            Err(error) => Err(classify(error).error),
+        }
+    }
+}
+
+impl Drop for PgEars {
+    fn drop(&mut self) {
+        self.shut();
+    }
+}
+
+fn lost(what: &'static str) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("{what}: waiters look for themselves"))
+}

@@ -1,0 +1,132 @@
+//! Arguments written into the text of a statement, for poolers that can't keep prepared ones.
+
+use std::fmt::Write as _;
+
+use super::statement::Arg;
+
+/// The statement without its comments, and with its arguments in the places of `$1` to `$9`. What
+/// stands in an argument is not looked at again.
+pub(super) fn fill(sql: &str, args: &[Arg<'_>]) -> String {
+    let mut text = String::with_capacity(sql.len());
+    for line in sql.lines().filter(|line| !line.trim_start().starts_with("--")) {
+        let mut pieces = line.split('$');
+        text.push_str(pieces.next().unwrap_or_default());
+        for piece in pieces {
+            let number = piece.chars().next().and_then(|digit| digit.to_digit(10));
+            let at = number.and_then(|number| usize::try_from(number).ok()?.checked_sub(1));
+            match at.and_then(|at| args.get(at)) {
+                Some(arg) => {
+                    push(&mut text, arg);
+                    text.push_str(&piece[1..]);
+                }
+                None => {
+                    text.push('$');
+                    text.push_str(piece);
+                }
+            }
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn push(out: &mut String, arg: &Arg<'_>) {
+    match arg {
+        Arg::Text(text) => push_text(out, text),
+        Arg::Number(number) => push_number(out, *number),
+        Arg::Texts(texts) => push_all(out, texts, |out, text| push_text(out, text)),
+        Arg::Numbers(numbers) => push_all(out, numbers, |out, number| push_number(out, *number)),
+    }
+}
+
+/// As an array, whose type the statement tells.
+fn push_all<T>(out: &mut String, items: &[T], push: impl Fn(&mut String, &T)) {
+    out.push_str("ARRAY[");
+    for (at, item) in items.iter().enumerate() {
+        if at > 0 {
+            out.push(',');
+        }
+        push(out, item);
+    }
+    out.push(']');
+}
+
+/// As an escape string, which means the same whatever the server's `standard_conforming_strings`. A
+/// text can't hold a zero byte.
+fn push_text(out: &mut String, text: &str) {
+    out.push_str("E'");
+    for char in text.chars().filter(|&char| char != '\0') {
+        match char {
+            '\'' => out.push_str("''"),
+            '\\' => out.push_str("\\\\"),
+            _ => out.push(char),
+        }
+    }
+    out.push('\'');
+}
+
+/// In parentheses, so that a cast behind it applies to its sign as well, and none that stands before
+/// it makes a comment of it.
+fn push_number(out: &mut String, number: i64) {
+    // A String takes everything.
+    let _ = write!(out, "({number})");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::postgres::queries;
+
+    #[test]
+    fn texts_are_escaped() {
+        for (text, literal) in [
+            ("", "E''"),
+            ("a", "E'a'"),
+            ("it's", "E'it''s'"),
+            (r"a\b\'", r"E'a\\b\\'''"),
+            ("$1 -- ü\n;", "E'$1 -- ü\n;'"),
+            ("a\0b", "E'ab'"),
+        ] {
+            assert_eq!(fill("$1", &[Arg::Text(text)]).trim_end_matches('\n'), literal);
+        }
+    }
+
+    #[test]
+    fn numbers_and_arrays_are_written_out() {
+        let args = [
+            Arg::Number(i64::MIN),
+            Arg::Texts(vec!["a", "b'"]),
+            Arg::Numbers(vec![1, -2]),
+            Arg::Texts(Vec::new()),
+        ];
+        assert_eq!(
+            fill("f(2-$1::bigint, $2, $3::bigint[], $4::text[])", &args),
+            "f(2-(-9223372036854775808)::bigint, ARRAY[E'a',E'b'''], ARRAY[(1),(-2)]::bigint[], \
+             ARRAY[]::text[])\n"
+        );
+    }
+
+    #[test]
+    fn comments_go_and_arguments_are_not_looked_at_again() {
+        let args = [Arg::Text("$2"), Arg::Text("-- $1")];
+        assert_eq!(fill("-- $1 is\n  -- $2\n$2 $1 $3 $\n", &args), "E'-- $1' E'$2' $3 $\n");
+    }
+
+    #[test]
+    fn no_statement_has_a_comment_behind_its_words_or_more_than_nine_arguments() {
+        for sql in [
+            queries::APPLY_ONE,
+            queries::APPLY_MANY,
+            queries::READ,
+            queries::PAGE,
+            queries::DELETE,
+            queries::TELL,
+            queries::SERVER,
+            queries::TABLES,
+        ] {
+            let args = vec![Arg::Number(7); 9];
+            let text = fill(sql, &args);
+            assert!(!text.contains("--") && !text.contains('$'), "{text}");
+        }
+    }
+}

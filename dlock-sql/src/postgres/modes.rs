@@ -1,0 +1,144 @@
+//! The modes that are not dlock's own: the plain schemes, and locks of a session.
+
+use std::sync::Arc;
+
+use dlock_core::{Clock, ConfigIssue, DynBackend, Error, Exclusion, Guarantees, Scope};
+use tokio::runtime::Handle;
+
+use super::{
+    PostgresConfig,
+    advisory::{self, Advisory},
+    conn::{PgConn, get},
+    link::{Link, Source},
+    plain,
+    schema::check_server,
+};
+use crate::{
+    engine::{Fault, Patience},
+    plain::{PlainStore, Scheme},
+    server::value,
+};
+
+/// Opens the plain mode.
+pub(super) async fn open_plain(
+    config: &PostgresConfig,
+    scheme: Scheme,
+    runtime: &Handle,
+    store: Arc<str>,
+) -> Result<DynBackend, Error> {
+    let mut link = Link::new(config.shared(), config.travel(), config.patience);
+    let is_durable = prepare(&mut link, config, "dlock_plain", plain::SCHEMA).await?;
+    let exclusion = if is_durable { Exclusion::Restart } else { Exclusion::Nothing };
+    let database = Guarantees::WEAKEST.with_exclusion(exclusion).with_scope(Scope::Network);
+    Ok(Arc::new(PlainStore::start(
+        runtime,
+        store,
+        database,
+        PgConn(link),
+        scheme,
+        plain::STATEMENTS,
+        config.patience,
+    )))
+}
+
+/// Opens the advisory mode.
+pub(super) async fn open_advisory(
+    config: &PostgresConfig,
+    runtime: &Handle,
+    store: Arc<str>,
+) -> Result<DynBackend, Error> {
+    if config.driver.pooler || config.plain.is_some() {
+        return Err(value(
+            "dlock.advisory goes with neither dlock.pooler nor dlock.plain: it needs a connection \
+             of its own to the server, and has no table but one for tokens",
+        ));
+    }
+    let mut link = Link::new(config.own(), config.travel(), config.patience);
+    prepare(&mut link, config, "dlock_advisory", advisory::SCHEMA).await?;
+    check_pooler(&mut link, config.own(), config).await?;
+    let (patience, retention) = (config.patience, config.retention);
+    Ok(Arc::new(Advisory::start(runtime, store, link, patience, retention)))
+}
+
+/// Checks the server, and makes the table where that is asked for.
+async fn prepare(
+    link: &mut Link,
+    config: &PostgresConfig,
+    table: &'static str,
+    schema: &'static str,
+) -> Result<bool, Error> {
+    let until = Clock::Boot.now().saturating_add(config.patience);
+    let mut patience = Patience::until(until);
+    loop {
+        match prepare_once(link, config.create_schema, table, schema).await {
+            Ok(is_durable) => return Ok(is_durable),
+            Err(fault) => patience.after(fault).await?,
+        }
+    }
+}
+
+async fn prepare_once(
+    link: &mut Link,
+    create: bool,
+    table: &'static str,
+    schema: &'static str,
+) -> Result<bool, Fault> {
+    let is_durable = check_server(link).await?;
+    let is_there = async |link: &mut Link| {
+        let rows = link.fetch(TABLE, &[super::statement::Arg::Text(table)]).await?;
+        rows.first().map_or(Ok(None), |row| get::<Option<bool>>(row, 0))
+    };
+    let mut rights = is_there(link).await?;
+    if rights.is_none() && create {
+        link.run_script(schema).await?;
+        rights = is_there(link).await?;
+    }
+    match rights {
+        Some(true) => Ok(is_durable),
+        Some(false) => Err(Error::config(
+            ConfigIssue::Access,
+            format!("the user lacks rights: grant SELECT, INSERT, UPDATE and DELETE on {table}"),
+        )
+        .into()),
+        None => Err(Error::config(
+            ConfigIssue::SchemaMissing,
+            format!(
+                "the search path does not lead to a table {table}: open with create_schema \
+                 (dlock.create_schema=true), or run {} of PostgresConfig",
+                if table == "dlock_plain" { "PLAIN_SCHEMA" } else { "ADVISORY_SCHEMA" }
+            ),
+        )
+        .into()),
+    }
+}
+
+/// Whether the user has all rights on a table; null without it.
+const TABLE: &str = "SELECT has_table_privilege(t.it, 'SELECT')\n\
+     AND has_table_privilege(t.it, 'INSERT')\n\
+     AND has_table_privilege(t.it, 'UPDATE')\n\
+     AND has_table_privilege(t.it, 'DELETE')\n\
+     FROM (VALUES (to_regclass($1::text))) AS t (it)";
+
+/// Two connections to the server have a process each there; behind a transaction pooler they may
+/// share one.
+async fn check_pooler(
+    link: &mut Link,
+    source: Source,
+    config: &PostgresConfig,
+) -> Result<(), Error> {
+    let mut other = Link::new(source, config.travel(), config.patience);
+    let process = async |link: &mut Link| -> Result<i64, Fault> {
+        let rows = link.fetch(advisory::PROCESS, &[]).await?;
+        rows.first().map_or(Ok(0), |row| get(row, 0))
+    };
+    let ours = process(link).await.map_err(|fault| fault.error)?;
+    let others = process(&mut other).await.map_err(|fault| fault.error)?;
+    other.close().await;
+    if ours != others {
+        return Ok(());
+    }
+    Err(value(
+        "dlock.advisory does not work through a pooler, which this is: two connections share a \
+         session. Give the address of the server",
+    ))
+}

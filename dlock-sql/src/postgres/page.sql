@@ -1,0 +1,15 @@
+-- Reads the next page of rows, to find those that nobody uses.
+-- $1: the name after which to begin, or an empty text   $2: how old a row must be, in microseconds
+-- $3: how many rows
+-- Returns them by name: name, the time (microseconds since 1970), base, snap, log; the last two
+-- are null for a row whose snapshot is younger than that, which can't have been idle for long.
+SELECT
+  d.name, clock.now, d.base,
+  CASE WHEN d.base <= clock.now - $2::bigint THEN d.snap END,
+  CASE WHEN d.base <= clock.now - $2::bigint THEN d.log END
+FROM
+  (SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint AS now) AS clock,
+  dlock_lock AS d
+WHERE d.name > $1::text
+ORDER BY d.name
+LIMIT $3::bigint

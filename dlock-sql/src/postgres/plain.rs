@@ -1,0 +1,104 @@
+//! The plain schemes' statements.
+
+use dlock_core::LockName;
+
+use super::{
+    conn::{PgConn, get},
+    statement::Arg,
+};
+use crate::{
+    engine::{Conn, Fault},
+    plain::{Argument, PlainConn, Seen, Statements},
+};
+
+/// The table.
+pub(super) const SCHEMA: &str = include_str!("plain.sql");
+
+macro_rules! now {
+    () => {
+        "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint"
+    };
+}
+
+pub(super) const STATEMENTS: Statements = Statements {
+    insert: concat!(
+        "INSERT INTO dlock_plain (name, holder, state, version, expiry)\n",
+        "VALUES ($1::text, $2::text, 'held', 1, ",
+        now!(),
+        " + $3::bigint)\n",
+        "ON CONFLICT (name) DO NOTHING RETURNING 1",
+    ),
+    clear: concat!(
+        "DELETE FROM dlock_plain WHERE name = $1::text AND expiry <= ",
+        now!(),
+        " RETURNING 1",
+    ),
+    take: concat!(
+        "UPDATE dlock_plain SET holder = $1::text, state = 'held', version = version + 1,\n",
+        "expiry = ",
+        now!(),
+        " + $2::bigint\n",
+        "WHERE name = $3::text AND version = $4::bigint\n",
+        "AND (state <> 'held' OR expiry <= ",
+        now!(),
+        ") RETURNING 1",
+    ),
+    renew: concat!(
+        "UPDATE dlock_plain SET expiry = ",
+        now!(),
+        " + $1::bigint\n",
+        "WHERE name = $2::text AND holder = $3::text AND state = 'held'\n",
+        "AND expiry > ",
+        now!(),
+        " RETURNING 1",
+    ),
+    delete: "DELETE FROM dlock_plain WHERE name = $1::text AND holder = $2::text RETURNING 1",
+    free: "UPDATE dlock_plain SET state = 'free'\n\
+           WHERE name = $1::text AND holder = $2::text AND state = 'held' RETURNING 1",
+    look: concat!(
+        "SELECT holder, state = 'held', version, expiry - ",
+        now!(),
+        ", ",
+        now!(),
+        "\n",
+        "FROM dlock_plain WHERE name = $1::text",
+    ),
+};
+
+impl PlainConn for PgConn {
+    async fn change(
+        &mut self,
+        statement: &'static str,
+        arguments: &[Argument<'_>],
+    ) -> Result<u64, Fault> {
+        let arguments: Vec<Arg<'_>> = arguments
+            .iter()
+            .map(|argument| match *argument {
+                Argument::Text(text) => Arg::Text(text),
+                Argument::Number(number) => Arg::Number(number),
+            })
+            .collect();
+        let changed = self.0.fetch(statement, &arguments).await?.len();
+        Ok(u64::try_from(changed).unwrap_or(u64::MAX))
+    }
+
+    async fn look(
+        &mut self,
+        statement: &'static str,
+        name: &LockName,
+    ) -> Result<Option<Seen>, Fault> {
+        let rows = self.0.fetch(statement, &[Arg::Text(name.as_str())]).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        Ok(Some(Seen {
+            holder: get(row, 0)?,
+            is_held: get(row, 1)?,
+            version: get(row, 2)?,
+            left: get(row, 3)?,
+            now: get(row, 4)?,
+        }))
+    }
+
+    async fn close(self) {
+        Conn::close(self).await;
+    }
+}

@@ -1,0 +1,27 @@
+//! The statements of PostgreSQL, each in a file of its own whose header tells its arguments.
+
+use crate::engine::Micros;
+
+/// The version of the tables in `schema.sql`.
+pub(super) const SCHEMA_VERSION: i64 = 1;
+
+/// How far the clock of these statements steps: a lease that is to last at least so long must be
+/// longer by this, since either end of it may be read late or early by as much.
+pub(super) const TICK: Micros = 1;
+
+pub(super) const SCHEMA: &str = include_str!("schema.sql");
+pub(super) const APPLY_ONE: &str = include_str!("apply_one.sql");
+pub(super) const APPLY_MANY: &str = include_str!("apply_many.sql");
+pub(super) const READ: &str = include_str!("read.sql");
+pub(super) const PAGE: &str = include_str!("page.sql");
+pub(super) const DELETE: &str = include_str!("delete.sql");
+pub(super) const TELL: &str = include_str!("tell.sql");
+pub(super) const SERVER: &str = include_str!("server.sql");
+pub(super) const TABLES: &str = include_str!("tables.sql");
+
+/// As text, since the column may be of any type in a table that is not dlock's.
+pub(super) const VERSION: &str = "SELECT version::text FROM dlock_schema WHERE id = 1";
+
+/// The columns that `tables.sql` finds in a table as `schema.sql` makes it.
+pub(super) const COLUMNS: &str = "base bigint, cut bigint, log text default, name text C, \
+                                  seen bigint, snap text default";

@@ -1,0 +1,59 @@
+//! A statement with its arguments, in the two ways to send it.
+
+use sqlx::{
+    AssertSqlSafe, PgConnection, Postgres,
+    postgres::{PgArguments, PgRow},
+    query::Query,
+};
+
+use super::literal;
+
+/// How statements travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Travel {
+    /// Prepared once per connection.
+    Prepared,
+    /// As one text each, which a pooler can hand to another connection every time.
+    Text,
+}
+
+/// An argument of a statement.
+#[derive(Clone, Debug)]
+pub(super) enum Arg<'a> {
+    Text(&'a str),
+    Number(i64),
+    Texts(Vec<&'a str>),
+    Numbers(Vec<i64>),
+}
+
+impl Travel {
+    /// Runs a statement to its end: a commit that fails is only seen there.
+    pub(super) async fn fetch(
+        self,
+        conn: &mut PgConnection,
+        sql: &'static str,
+        args: &[Arg<'_>],
+    ) -> Result<Vec<PgRow>, sqlx::Error> {
+        match self {
+            Self::Prepared => args.iter().fold(sqlx::query(sql), bind).fetch_all(conn).await,
+            Self::Text => {
+                let text = literal::fill(sql, args);
+                sqlx::raw_sql(AssertSqlSafe(text)).fetch_all(conn).await
+            }
+        }
+    }
+}
+
+fn bind<'q>(
+    query: Query<'q, Postgres, PgArguments>,
+    arg: &Arg<'_>,
+) -> Query<'q, Postgres, PgArguments> {
+    match arg {
+        Arg::Text(text) => query.bind((*text).to_owned()),
+        Arg::Number(number) => query.bind(*number),
+        Arg::Texts(texts) => {
+            query.bind(texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>())
+        }
+        Arg::Numbers(numbers) => query.bind(numbers.clone()),
+    }
+}

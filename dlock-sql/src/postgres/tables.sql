@@ -1,0 +1,18 @@
+-- Tells what the search path finds of dlock's tables. Reads neither, so it needs no rights.
+-- Takes no arguments. Returns one row:
+--   0 found: how many of the two are there
+--   1 columns: the columns of dlock_lock by name, each with type and collation; null without it
+--   2 lacking: the rights that the user does not have on them, null if none are lacking
+--   3 kept: boolean, whether dlock_lock outlives a crash of the server
+SELECT
+  count(t.table_id),
+  (SELECT string_agg(concat_ws(' ', a.attname, format_type(a.atttypid, a.atttypmod), c.collname),
+                     ', ' ORDER BY a.attname)
+   FROM pg_attribute AS a LEFT JOIN pg_collation AS c ON c.oid = a.attcollation
+   WHERE a.attrelid = to_regclass('dlock_lock') AND a.attnum > 0 AND NOT a.attisdropped),
+  (SELECT string_agg(r.need || ' on ' || r.name, ', ')
+   FROM (VALUES ('dlock_lock', 'SELECT'), ('dlock_lock', 'INSERT'), ('dlock_lock', 'UPDATE'),
+                ('dlock_lock', 'DELETE'), ('dlock_schema', 'SELECT')) AS r (name, need)
+   WHERE NOT has_table_privilege(to_regclass(r.name), r.need)),
+  coalesce((SELECT relpersistence = 'p' FROM pg_class WHERE oid = to_regclass('dlock_lock')), false)
+FROM (VALUES (to_regclass('dlock_lock')), (to_regclass('dlock_schema'))) AS t (table_id)

@@ -1,0 +1,142 @@
+//! What is checked of a URL before the driver reads it.
+
+use std::{borrow::Cow, collections::HashSet};
+
+use dlock_core::{BackendUrl, ConfigIssue, Error};
+
+use super::PostgresConfig;
+use crate::server::Tls;
+
+/// The driver's options that a URL may have; `options[NAME]` is one more.
+const KNOWN: [&str; 12] = [
+    "application_name",
+    "dbname",
+    "host",
+    "hostaddr",
+    "options",
+    "password",
+    "port",
+    "sslcert",
+    "sslkey",
+    "sslmode",
+    "sslrootcert",
+    "user",
+];
+
+/// How a URL has to look.
+pub(super) const FORM: &str = "write postgres://user:password@host:5432/database, with what is special in \
+                    the user and the password percent-encoded (@ as %40, / as %2F, # as %23, ? as \
+                    %3F)";
+
+/// Checks what the driver would read otherwise than it is meant, or not at all; what the URL says
+/// about TLS.
+pub(super) fn check(url: &BackendUrl) -> Result<Tls, Error> {
+    let form = |what: &str| Error::config(ConfigIssue::Url, format!("{what}: {FORM}"));
+    let Some(address) = url.address().strip_prefix("//") else {
+        return Err(form("a postgres: URL names no server"));
+    };
+    let behind = address.find(['/', '?', '#']).map_or("", |end| &address[end..]);
+    // It is part of a password then, which must not end up in an error as part of something else.
+    if behind.contains(['@', '#']) {
+        return Err(form("a postgres: URL can't be taken apart"));
+    }
+    let (mut tls, mut seen) = (Tls::Open, HashSet::new());
+    let query = behind.split_once('?').map_or("", |(_, query)| query);
+    for option in query.split('&').filter(|option| !option.is_empty()) {
+        let (key, value) = option.split_once('=').unwrap_or((option, ""));
+        let is_setting = key.starts_with("options[") && key.ends_with(']');
+        if !is_setting && !KNOWN.contains(&key) {
+            return Err(Error::config(
+                ConfigIssue::UnknownOption,
+                format!(
+                    "postgres: has no option {key:.80}; known are {}, options[NAME], and dlock's \
+                     own: dlock.{}",
+                    KNOWN.join(", "),
+                    PostgresConfig::ALL_OPTIONS.join(", dlock.")
+                ),
+            ));
+        }
+        if !seen.insert(key) {
+            return Err(Error::config(
+                ConfigIssue::RepeatedOption,
+                format!("the option {key:.80} stands twice in the URL: write it once"),
+            ));
+        }
+        if key == "sslmode" {
+            tls = mode(value)?;
+        }
+    }
+    Ok(tls)
+}
+
+fn mode(mode: &str) -> Result<Tls, Error> {
+    match mode {
+        "disable" => Ok(Tls::Off),
+        "require" | "verify-ca" | "verify-full" => Ok(Tls::On),
+        "allow" | "prefer" => Err(value(format!(
+            "sslmode={mode} leaves it to whoever answers whether the connection is encrypted: \
+             write verify-full, verify-ca or require, or disable for clear text"
+        ))),
+        _ => Err(value("sslmode is disable, require, verify-ca or verify-full")),
+    }
+}
+
+fn value(what: impl Into<Cow<'static, str>>) -> Error {
+    Error::config(ConfigIssue::OptionValue, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_core::ErrorKind;
+
+    use super::*;
+
+    fn check(url: &str) -> Result<Tls, Error> {
+        super::check(&url.parse().unwrap())
+    }
+
+    #[test]
+    fn the_choice_of_tls_is_read() {
+        for (url, tls) in [
+            ("postgres://h/d", Tls::Open),
+            ("postgres:///d?host=/run/postgresql", Tls::Open),
+            ("postgres://h/d?sslmode=disable", Tls::Off),
+            ("postgresql://u:p@h:5/d?application_name=a&sslmode=require", Tls::On),
+            ("postgres://h?options[search_path]=s&sslmode=verify-ca&options=-c%20a=b", Tls::On),
+            ("postgres://h/d?sslmode=verify-full&sslrootcert=/a%20b", Tls::On),
+        ] {
+            assert_eq!(check(url).unwrap(), tls, "{url}");
+        }
+    }
+
+    #[test]
+    fn what_the_driver_would_take_for_something_else_is_refused_with_a_remedy() {
+        for (url, issue, says) in [
+            ("postgres:h/d", ConfigIssue::Url, "postgres://user:password@host:5432"),
+            ("postgres:", ConfigIssue::Url, "names no server"),
+            ("postgres://u:12#34@h/d", ConfigIssue::Url, "# as %23"),
+            ("postgres://u:12/34@h/d", ConfigIssue::Url, "/ as %2F"),
+            ("postgres://u:12?34=5@h/d", ConfigIssue::Url, "? as %3F"),
+            ("postgres://h/d?sslmode=prefer", ConfigIssue::OptionValue, "verify-full"),
+            ("postgres://h/d?sslmode=allow", ConfigIssue::OptionValue, "disable for clear text"),
+            ("postgres://h/d?sslmode=yes", ConfigIssue::OptionValue, "verify-ca or verify-full"),
+            ("postgres://h/d?ssl-mode=disable", ConfigIssue::UnknownOption, "sslmode"),
+            ("postgres://h/d?ssl%6Dode=disable", ConfigIssue::UnknownOption, "sslmode"),
+            (
+                "postgres://h/d?connect_timeout=3",
+                ConfigIssue::UnknownOption,
+                "dlock.response_timeout",
+            ),
+            (
+                "postgres://h/d?sslmode=verify-full&sslmode=disable",
+                ConfigIssue::RepeatedOption,
+                "once",
+            ),
+        ] {
+            let error = check(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config(issue), "{url}");
+            assert!(error.to_string().contains(says), "{url}: {error}");
+            assert!(!error.to_string().contains("34"), "{error}");
+        }
+    }
+}

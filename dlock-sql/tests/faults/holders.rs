@@ -1,0 +1,52 @@
+//! Harm to the holders.
+
+use std::time::Duration;
+
+use dlock_testkit::{
+    Stop, Verdict,
+    load::{Load, Storm},
+};
+
+use crate::{
+    left,
+    server::{Kind, Server},
+};
+
+pub(crate) async fn are_killed(kind: Kind) -> Verdict {
+    let server = Server::start(kind).await?;
+    let mut load = Load::new("killed").start(&server.url()).await?;
+    let mut storm = Storm::begin("killed");
+    while storm.next(300).await {
+        load.kill_one().await?;
+    }
+    let report = load.finish().await?;
+    storm.says(&report)?.check()?;
+    left::nothing(&server).await
+}
+
+pub(crate) async fn are_stopped(kind: Kind) -> Verdict {
+    let server = Server::start(kind).await?;
+    let load = Load::new("stopped").start(&server.url()).await?;
+    let mut storm = Storm::begin("stopped");
+    while storm.next(150).await {
+        load.stop_one(Duration::from_millis(rand::random_range(200..1200))).await?;
+    }
+    let report = load.finish().await?;
+    storm.says(&report)?.check()?;
+    left::nothing(&server).await
+}
+
+/// A thousand attempts that are dropped at any of their await points.
+pub(crate) async fn change_their_minds(kind: Kind) -> Verdict {
+    let server = Server::start(kind).await?;
+    let load = Load::new("cancel").with_cancels(85).with_tasks(12).start(&server.url()).await?;
+    let mut storm = Storm::begin("cancel");
+    while storm.next(1000).await {}
+    let report = load.finish().await?;
+    storm.says(&report)?.check()?;
+    left::nothing(&server).await?;
+    match report.cancelled() {
+        0..1000 => Err(Stop::failed(format!("too few cancels: {report}"))),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,195 @@
+//! PostgreSQL's advisory locks.
+
+#![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use dlock_core::{ConfigIssue, ErrorKind, GuardState, LockOptions, Released, Renew};
+use dlock_testkit::{Stop, servers::postgres::PgBouncer};
+use tokio::{task::JoinSet, time::sleep};
+
+use crate::support::{LEASE, SHORT, Server, locks, run};
+
+const ADVISORY: &str = "dlock.advisory=true";
+/// The key of the name "a".
+const KEY_OF_A: i64 = -3_883_536_647_512_444_663;
+
+/// How many advisory locks the server knows.
+async fn held(server: &Server) -> Result<String, Stop> {
+    let rows = server.query("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").await?;
+    Ok(rows[0][0].clone())
+}
+
+#[test]
+fn many_locks_are_on_one_connection_and_others_see_them() {
+    run("postgres", async {
+        let server = Server::postgres().await?;
+        let (client, other) = (
+            locks(&server.url(ADVISORY), LEASE).await?,
+            locks(&server.url(ADVISORY), LEASE).await?,
+        );
+        let a = client.mutex("a")?.lock().await?;
+        let b = client.mutex("b")?.lock().await?;
+        assert_eq!(held(&server).await?, "2");
+        let pids = "SELECT count(DISTINCT pid) FROM pg_locks WHERE locktype = 'advisory'";
+        assert_eq!(server.query(pids).await?[0][0], "1");
+        assert!(other.mutex("a")?.try_lock().await?.is_none());
+        // Of the same client, too, although the session would be let in.
+        assert!(client.mutex("a")?.try_lock().await?.is_none());
+        assert_eq!(other.inspect("a").await?.holders.len(), 1);
+        assert_eq!(client.inspect("a").await?.holders[0].token, Some(a.token()));
+
+        assert_eq!(a.release().await?, Released::Released);
+        let again = other.mutex("a")?.lock().await?;
+        assert!(again.token().get() > b.token().get(), "by the clock");
+        drop((again, b));
+        Ok(())
+    });
+}
+
+#[test]
+fn a_program_that_knows_nothing_of_dlock_takes_part() {
+    run("postgres", async {
+        let server = Server::postgres().await?;
+        let client = locks(&server.url(ADVISORY), LEASE).await?;
+        let guard = client.mutex("a")?.lock().await?;
+        let taken = server.query(&format!("SELECT pg_try_advisory_lock({KEY_OF_A})")).await?;
+        assert_eq!(taken[0][0], "f");
+        guard.release().await?;
+        let taken = server.query(&format!("SELECT pg_try_advisory_lock({KEY_OF_A})")).await?;
+        assert_eq!(taken[0][0], "t");
+        Ok(())
+    });
+}
+
+#[test]
+fn tokens_grow_and_nobody_overlaps() {
+    run("postgres", async {
+        let server = Server::postgres().await?;
+        let (inside, last) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let mut tasks: JoinSet<Result<(), Stop>> = JoinSet::new();
+        for _ in 0..6 {
+            let lock = locks(&server.url(ADVISORY), LEASE).await?.mutex("hot")?;
+            let (inside, last) = (Arc::clone(&inside), Arc::clone(&last));
+            tasks.spawn(async move {
+                for _ in 0..15 {
+                    let guard = lock.lock().await?;
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
+                    let token = guard.token().get();
+                    assert!(last.swap(token, Ordering::SeqCst) < token, "tokens grow");
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    guard.release().await?;
+                }
+                Ok(())
+            });
+        }
+        while let Some(done) = tasks.join_next().await {
+            done??;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn the_loss_of_the_connection_is_the_loss_of_all() {
+    run("postgres", async {
+        let server = Server::postgres().await?;
+        let client = locks(&server.url(ADVISORY), SHORT).await?;
+        let a = client.mutex("a")?.lock().await?;
+        let b = client.mutex("b")?.lock().await?;
+        sleep(SHORT * 2).await;
+        assert_eq!((a.state(), b.state()), (GuardState::Held, GuardState::Held));
+        server.end_sessions().await?;
+        a.lost().await;
+        b.lost().await;
+        assert_eq!(a.release().await?, Released::AlreadyLost);
+        // A new session starts with nothing.
+        let other = locks(&server.url(ADVISORY), SHORT).await?;
+        let now = other.mutex("a")?.lock().await?;
+        assert!(client.mutex("a")?.try_lock().await?.is_none());
+        assert!(client.mutex("b")?.try_lock().await?.is_some());
+        now.release().await?;
+        Ok(())
+    });
+}
+
+#[test]
+fn a_release_after_the_loss_frees_nobody_elses_lock() {
+    run("postgres", async {
+        let server = Server::postgres().await?;
+        let client = locks(&server.url(ADVISORY), LEASE).await?;
+        let old = client.mutex("a")?.lock().await?;
+        server.end_sessions().await?;
+        let other = locks(&server.url(ADVISORY), LEASE).await?;
+        let new = other.mutex("a")?.lock().await?;
+        assert!(new.token() > old.token());
+        drop(old.release().await);
+        assert!(client.mutex("a")?.try_lock().await?.is_none());
+        assert_eq!(new.release().await?, Released::Released);
+        Ok(())
+    });
+}
+
+#[test]
+fn what_nobody_renews_is_given_up_when_its_lease_ends() {
+    run("postgres", async {
+        let server = Server::postgres().await?;
+        let client = locks(&server.url(ADVISORY), LEASE).await?;
+        let forgets = LockOptions::new().with_lease(SHORT).with_renew(Renew::Never);
+        let _left = client.with_options(forgets)?.mutex("a")?.lock().await?;
+        locks(&server.url(ADVISORY), LEASE).await?.mutex("a")?.lock().await?.release().await?;
+        Ok(())
+    });
+}
+
+#[test]
+fn a_dropped_wait_and_a_dead_client_leave_nothing() {
+    run("postgres", async {
+        let server = Server::postgres().await?;
+        let holder = locks(&server.url(ADVISORY), LEASE).await?;
+        let guard = holder.mutex("a")?.lock().await?;
+        let client = locks(&server.url(ADVISORY), LEASE).await?;
+        for _ in 0..20 {
+            let lock = client.mutex("a")?;
+            drop(tokio::time::timeout(Duration::from_millis(5), lock.lock()).await);
+        }
+        guard.release().await?;
+        let _held = client.mutex("a")?.lock().await?;
+        drop((_held, client, holder));
+        while held(&server).await? != "0" {
+            sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn what_can_not_be_is_refused_with_a_remedy() {
+    run("postgres", async {
+        let server = Server::postgres().await?;
+        let client = locks(&server.url(ADVISORY), LEASE).await?;
+        assert!(client.fair("x").is_err());
+        let error = client.rw("x")?.read().lock().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        for options in
+            ["dlock.advisory=true&dlock.pooler=true", "dlock.advisory=true&dlock.plain=row"]
+        {
+            let error = locks(&server.url(options), LEASE).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::OptionValue), "{error}");
+        }
+        let Server::Postgres(direct) = &server else { return Ok(()) };
+        let config =
+            ["default_pool_size = 1", "ignore_startup_parameters = extra_float_digits,options"];
+        let pooler = PgBouncer::start(direct, &config).await?;
+        let url = format!("{}?dlock.create_schema=true&dlock.advisory=true", pooler.url());
+        let error = locks(&url, LEASE).await.unwrap_err();
+        assert!(error.to_string().contains("pooler"), "{error}");
+        Ok(())
+    });
+}

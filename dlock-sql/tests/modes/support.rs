@@ -1,0 +1,91 @@
+//! Private servers, locks on them, and the other program.
+
+use std::time::Duration;
+
+use dlock_core::{Error, LockOptions, Locks, Registry};
+use dlock_sql::{MYSQL, POSTGRES};
+use dlock_testkit::{
+    Outcome, Stop, Verdict,
+    servers::{
+        mariadb::{self, MariadbServer},
+        postgres::{self, PostgresServer},
+    },
+};
+use tokio::time::timeout;
+
+/// Longer than anything here takes, however busy the machine is.
+const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
+pub(crate) const SHORT: Duration = Duration::from_millis(600);
+
+pub(crate) enum Server {
+    Postgres(PostgresServer),
+    Mysql(MariadbServer),
+}
+
+impl Server {
+    pub(crate) async fn postgres() -> Result<Self, Stop> {
+        Ok(Self::Postgres(PostgresServer::start(&postgres::Options::new()).await?))
+    }
+
+    pub(crate) async fn mysql() -> Result<Self, Stop> {
+        Ok(Self::Mysql(MariadbServer::start(&mariadb::Options::new()).await?))
+    }
+
+    /// Its URL with these options.
+    pub(crate) fn url(&self, options: &str) -> String {
+        let url = match self {
+            Self::Postgres(server) => server.url(),
+            Self::Mysql(server) => server.url(),
+        };
+        format!("{url}?dlock.create_schema=true&{options}")
+    }
+
+    /// What the other program reads, or does.
+    pub(crate) async fn query(&self, sql: &str) -> Result<Vec<Vec<String>>, Stop> {
+        match self {
+            Self::Postgres(server) => server.query(sql).await,
+            Self::Mysql(server) => server.query(sql).await,
+        }
+    }
+
+    /// The server's time in microseconds since 1970, in its SQL.
+    pub(crate) fn now(&self) -> &'static str {
+        match self {
+            Self::Postgres(_) => "(extract(epoch FROM now()) * 1000000)::bigint",
+            Self::Mysql(_) => "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
+        }
+    }
+
+    pub(crate) async fn end_sessions(&self) -> Verdict {
+        match self {
+            Self::Postgres(server) => server.terminate_backends().await?,
+            Self::Mysql(server) => server.terminate_backends().await?,
+        };
+        Ok(())
+    }
+}
+
+/// Locks of a client of its own, with leases of this length, each hold the store's.
+pub(crate) async fn locks(url: &str, lease: Duration) -> Result<Locks, Error> {
+    let backend = Registry::new().with(POSTGRES).with(MYSQL).connect(url.parse()?, &[]).await?;
+    let options = LockOptions::new().with_lease(lease);
+    Locks::over(backend)?.without_handoff().with_options(options)
+}
+
+/// Runs a test that needs a server; without it, it ends early, unless it must not.
+pub(crate) fn run(store: &str, test: impl Future<Output = Verdict>) {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let bounded = async {
+        let stuck = |_| Err(Stop::failed("it hangs"));
+        timeout(LONG, test).await.unwrap_or_else(stuck)
+    };
+    let required = std::env::var("DLOCK_TEST_REQUIRE").unwrap_or_default();
+    let required = required.split(',').any(|word| word.trim() == store);
+    match runtime.expect("a runtime").block_on(bounded).into() {
+        Outcome::Passed => {}
+        Outcome::Ignored { reason, .. } if !required => println!("ignored: {reason}"),
+        outcome => panic!("{outcome:?}"),
+    }
+}
