@@ -6,6 +6,7 @@ use dlock_core::{
     DynBackend, Error, Exclusion, Factory, Fairness, Fencing, Guarantees, OrphanRelease, Permits,
     Scope, WakeUp, current_runtime,
 };
+use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
     PostgresConfig,
@@ -13,7 +14,7 @@ use super::{
     open::open,
     queries,
 };
-use crate::engine::{Engine, Settings};
+use crate::engine::{Engine, Settings, gone, spawn};
 
 /// The PostgreSQL backend, for [`Registry`](dlock_core::Registry).
 pub const POSTGRES: Factory = Factory {
@@ -55,31 +56,47 @@ impl Postgres {
         let store: Arc<str> = config.store.as_str().into();
         let place = |error: Error| error.during("open").with_store(&store);
         let runtime = current_runtime().map_err(place)?;
-        let config = config.checked().and_then(PostgresConfig::checked_durability);
-        let config = config.map_err(place)?;
-        if config.driver.advisory {
-            return open_advisory(&config, &runtime, store.clone()).await.map_err(place);
-        }
-        if let Some(scheme) = config.plain {
-            return open_plain(&config, scheme, &runtime, store.clone()).await.map_err(place);
-        }
-        let opened = open(&config, &runtime).await.map_err(place)?;
-        let settings = Settings {
-            patience: config.patience,
-            retention: config.retention,
-            tick: queries::TICK,
-            home: opened.home,
-        };
-        let exclusion = if opened.is_durable { Exclusion::Restart } else { Exclusion::Nothing };
-        let wake_up = if opened.home == 0 { WakeUp::Poll } else { WakeUp::Push };
-        let guarantees = Guarantees::WEAKEST
-            .with_exclusion(exclusion)
-            .with_fencing(Fencing::Clock)
-            .with_orphan_release(OrphanRelease::LeaseEnd)
-            .with_fairness(Fairness::Fifo)
-            .with_wake_up(wake_up)
-            .with_scope(Scope::Network)
-            .with_permits(Permits::Counted);
-        Ok(Arc::new(Engine::start(&runtime, store, guarantees, opened.links, settings)))
+        let (reply, answer) = oneshot::channel();
+        // In a task, since the driver should be dropped neither half-way nor outside of the runtime.
+        spawn(&runtime.clone(), {
+            let store = store.clone();
+            async move {
+                // Nobody may be waiting any more.
+                let _ = reply.send(start(config, &runtime, store).await);
+            }
+        });
+        answer.await.unwrap_or_else(|_| Err(gone())).map_err(place)
     }
+}
+
+async fn start(
+    config: PostgresConfig,
+    runtime: &Handle,
+    store: Arc<str>,
+) -> Result<DynBackend, Error> {
+    let config = config.checked().and_then(PostgresConfig::checked_durability)?;
+    if config.driver.advisory {
+        return open_advisory(&config, runtime, store).await;
+    }
+    if let Some(scheme) = config.plain {
+        return open_plain(&config, scheme, runtime, store).await;
+    }
+    let opened = open(&config, runtime).await?;
+    let settings = Settings {
+        patience: config.patience,
+        retention: config.retention,
+        tick: queries::TICK,
+        home: opened.home,
+    };
+    let exclusion = if opened.is_durable { Exclusion::Restart } else { Exclusion::Nothing };
+    let wake_up = if opened.home == 0 { WakeUp::Poll } else { WakeUp::Push };
+    let guarantees = Guarantees::WEAKEST
+        .with_exclusion(exclusion)
+        .with_fencing(Fencing::Clock)
+        .with_orphan_release(OrphanRelease::LeaseEnd)
+        .with_fairness(Fairness::Fifo)
+        .with_wake_up(wake_up)
+        .with_scope(Scope::Network)
+        .with_permits(Permits::Counted);
+    Ok(Arc::new(Engine::start(runtime, store, guarantees, opened.links, settings)))
 }

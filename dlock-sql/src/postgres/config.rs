@@ -1,38 +1,25 @@
 //! Where the server is and how it is used.
 
-use std::{str::FromStr as _, sync::Arc, time::Duration};
+use std::str::FromStr as _;
 
 use dlock_core::{BackendUrl, ConfigIssue, Error};
 use sqlx::{
-    ConnectOptions as _, PgPool,
+    PgPool,
     postgres::{PgConnectOptions, PgSslMode},
 };
 
-use super::{link::Source, statement::Travel, url};
-use crate::server::{Durability, ServerConfig};
+use super::{driver::PostgresDriver, url};
+use crate::server::ServerConfig;
 
 /// How to open a [`Postgres`](super::Postgres).
 ///
 /// ```
 /// use dlock_sql::PostgresConfig;
-/// let url = "postgres://app:secret@db.example.org/locks?sslmode=verify-full";
+/// let url = "postgres://app:secret@localhost/locks";
 /// let config = PostgresConfig::from_url(&url.parse()?)?.with_create_schema(true);
 /// # Ok::<(), dlock_core::Error>(())
 /// ```
 pub type PostgresConfig = ServerConfig<PostgresDriver>;
-
-/// The driver's part of a [`PostgresConfig`].
-// The driver's options print the password.
-#[expect(unnameable_types, reason = "the alias is all that anybody names")]
-#[expect(missing_debug_implementations, reason = "what holds it prints itself")]
-#[derive(Clone)]
-pub struct PostgresDriver {
-    options: PgConnectOptions,
-    pool: Option<PgPool>,
-    pub(super) pooler: bool,
-    pub(super) advisory: bool,
-    listen: Option<bool>,
-}
 
 impl ServerConfig<PostgresDriver> {
     /// The `dlock.*` options of a URL, those of every server included.
@@ -85,17 +72,14 @@ impl ServerConfig<PostgresDriver> {
                 format!("the address can't be read ({error}): {}", url::FORM),
             )
         })?;
-        let host = host(&options);
-        let options = match tls.checked(&host, ["sslmode", "disable", "verify-full"])? {
-            true => options,
-            false => options.ssl_mode(PgSslMode::Disable),
-        };
-        let store = store(&options);
-        Self::take(
-            &mut url,
-            PostgresDriver { options, pool: None, pooler, advisory, listen },
-            store,
-        )
+        let mut driver =
+            PostgresDriver { pooler, advisory, listen, ..PostgresDriver::new(options) };
+        let uses_tls = tls.checked(&driver.host(), ["sslmode", "disable", "verify-full"])?;
+        if !uses_tls {
+            driver.options = driver.options.ssl_mode(PgSslMode::Disable);
+        }
+        let store = driver.store();
+        Self::take(&mut url, driver, store)
     }
 
     /// Uses the application's pool. Each statement takes a connection out of it and gives it back
@@ -108,15 +92,9 @@ impl ServerConfig<PostgresDriver> {
     /// None so far.
     pub fn from_pool(pool: PgPool) -> Result<Self, Error> {
         let options = PgConnectOptions::clone(&pool.connect_options());
-        let store = store(&options);
+        let driver = PostgresDriver { pool: Some(pool), ..PostgresDriver::new(options) };
         let mut url: BackendUrl = "postgres:".parse()?;
-        let driver = PostgresDriver {
-            options,
-            pool: Some(pool),
-            pooler: false,
-            advisory: false,
-            listen: None,
-        };
+        let store = driver.store();
         Self::take(&mut url, driver, store)
     }
 
@@ -144,77 +122,6 @@ impl ServerConfig<PostgresDriver> {
         self.driver.listen = Some(listen);
         self
     }
-
-    pub(super) fn listens(&self) -> bool {
-        self.driver.listen.unwrap_or(!self.driver.pooler)
-    }
-
-    pub(super) fn travel(&self) -> Travel {
-        if self.driver.pooler { Travel::Text } else { Travel::Prepared }
-    }
-
-    /// Where connections come from that are dlock's own.
-    pub(super) fn own(&self) -> Source {
-        Source::Own(Arc::new(self.session()))
-    }
-
-    /// Where other connections come from.
-    pub(super) fn shared(&self) -> Source {
-        match &self.driver.pool {
-            Some(pool) => Source::Pool(pool.clone()),
-            None => self.own(),
-        }
-    }
-
-    /// # Errors
-    /// `Config(OptionValue)` when the durability can't be had.
-    pub(super) fn checked_durability(self) -> Result<Self, Error> {
-        let settings = !self.driver.pooler && self.driver.pool.is_none();
-        if self.durability == Durability::Full || settings {
-            return Ok(self);
-        }
-        Err(Error::config(
-            ConfigIssue::OptionValue,
-            "dlock.durability=relaxed can't be set on the connections of a pool or a pooler: set \
-             synchronous_commit = off for the user instead (ALTER ROLE)",
-        ))
-    }
-
-    /// The driver's options for a connection of our own.
-    pub(super) fn session(&self) -> PgConnectOptions {
-        let mut options = self.driver.options.clone().disable_statement_logging();
-        if options.get_application_name().is_none() {
-            options = options.application_name("dlock");
-        }
-        if self.driver.pooler {
-            // It refuses settings that it can't keep apart.
-            return options.extra_float_digits(None);
-        }
-        let millis = |time: Duration| time.as_millis().max(1).to_string();
-        // Statements end on the server before their answer is given up here, so that none takes
-        // effect that nobody waits for any more.
-        options = options.options([
-            ("default_transaction_isolation", "read committed"),
-            ("lock_timeout", &millis(self.patience / 3)),
-            ("statement_timeout", &millis(self.patience / 2)),
-        ]);
-        match self.durability {
-            Durability::Full => options,
-            Durability::Relaxed => options.options([("synchronous_commit", "off")]),
-        }
-    }
-}
-
-fn host(options: &PgConnectOptions) -> String {
-    match options.get_socket() {
-        Some(path) => path.display().to_string(),
-        None => options.get_host().to_owned(),
-    }
-}
-
-fn store(options: &PgConnectOptions) -> String {
-    let database = options.get_database().unwrap_or(options.get_username());
-    format!("postgres://{}:{}/{database}", host(options), options.get_port())
 }
 
 #[cfg(test)]
@@ -222,6 +129,7 @@ mod tests {
     use dlock_core::ErrorKind;
 
     use super::*;
+    use crate::postgres::statement::Travel;
 
     fn read(url: &str) -> Result<PostgresConfig, Error> {
         PostgresConfig::from_url(&url.parse().unwrap())
@@ -251,33 +159,6 @@ mod tests {
         let config = read("postgres://localhost/d?dlock.pooler=true").unwrap();
         assert!(!config.listens() && config.travel() == Travel::Text);
         assert!(config.with_listen(true).listens());
-        let ours = PostgresConfig::OPTIONS;
-        assert!(ours.iter().all(|option| PostgresConfig::ALL_OPTIONS.contains(option)));
-    }
-
-    #[test]
-    fn a_session_has_its_settings_unless_there_is_a_pooler() {
-        let settings = |url: &str| {
-            let session = read(url).unwrap().session();
-            assert_eq!(session.get_application_name(), Some("dlock"));
-            session.get_options().unwrap_or_default().to_owned()
-        };
-        let all = settings("postgres://localhost/d?dlock.response_timeout=6s");
-        for setting in [
-            r"-c default_transaction_isolation=read\ committed",
-            "-c lock_timeout=2000",
-            "-c statement_timeout=3000",
-        ] {
-            assert!(all.contains(setting), "{all}");
-        }
-        assert!(!all.contains("synchronous_commit"), "{all}");
-        let all =
-            settings("postgres://localhost/d?dlock.durability=relaxed&options[search_path]=a");
-        assert!(all.contains("synchronous_commit=off"), "{all}");
-        assert!(all.contains("search_path=a"), "{all}");
-        assert_eq!(settings("postgres://localhost/d?dlock.pooler=true"), "");
-        let named = read("postgres://localhost/d?application_name=a").unwrap().session();
-        assert_eq!(named.get_application_name(), Some("a"));
     }
 
     #[test]

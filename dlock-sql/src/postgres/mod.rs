@@ -2,8 +2,10 @@
 
 mod advisory;
 mod backend;
+mod code;
 mod config;
 mod conn;
+mod driver;
 mod error;
 mod link;
 mod listen;

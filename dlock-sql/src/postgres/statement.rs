@@ -46,14 +46,12 @@ impl Travel {
 
 fn bind<'q>(
     query: Query<'q, Postgres, PgArguments>,
-    arg: &Arg<'_>,
+    arg: &'q Arg<'_>,
 ) -> Query<'q, Postgres, PgArguments> {
     match arg {
-        Arg::Text(text) => query.bind((*text).to_owned()),
+        Arg::Text(text) => query.bind(*text),
         Arg::Number(number) => query.bind(*number),
-        Arg::Texts(texts) => {
-            query.bind(texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>())
-        }
-        Arg::Numbers(numbers) => query.bind(numbers.clone()),
+        Arg::Texts(texts) => query.bind(&**texts),
+        Arg::Numbers(numbers) => query.bind(&**numbers),
     }
 }

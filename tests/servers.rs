@@ -1,0 +1,120 @@
+//! PostgreSQL and MySQL by URL, with the features and without them.
+
+#[cfg(not(all(feature = "mysql", feature = "postgres")))]
+#[tokio::test]
+async fn without_its_feature_every_scheme_names_it() {
+    use dlock::{ConfigIssue, ErrorKind};
+
+    let schemes: &[(&str, &str, bool)] = &[
+        ("postgres", "postgres", cfg!(feature = "postgres")),
+        ("postgresql", "postgres", cfg!(feature = "postgres")),
+        ("mysql", "mysql", cfg!(feature = "mysql")),
+        ("mariadb", "mysql", cfg!(feature = "mysql")),
+    ];
+    for (scheme, feature, is_there) in schemes {
+        if *is_there {
+            continue;
+        }
+        let error = dlock::connect(&format!("{scheme}://u:hunter2@h/d")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::MissingFeature), "{error}");
+        assert!(error.to_string().contains(&format!("feature \"{feature}\"")), "{error}");
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+    }
+}
+
+#[cfg(all(feature = "mysql", feature = "postgres"))]
+mod with_the_features {
+    use std::time::Duration;
+
+    use dlock::{ConfigIssue, ErrorKind, LockName};
+    use dlock_testkit::{
+        Outcome, Stop,
+        servers::{
+            mariadb::{self, MariadbServer},
+            postgres::{self, PostgresServer},
+        },
+    };
+
+    #[tokio::test]
+    async fn each_mistake_has_its_own_error_before_anything_is_opened() {
+        use ConfigIssue as Is;
+        for (url, issue, remedy) in [
+            ("postgres://db.example.org/locks", Is::OptionValue, "sslmode=disable"),
+            ("postgres://db.example.org/locks?sslmode=prefer", Is::OptionValue, "sslmode"),
+            ("postgres://localhost/locks?timeout=3", Is::UnknownOption, "sslmode"),
+            ("postgres://localhost/locks?dlock.returning=true", Is::UnknownOption, "dlock.pooler"),
+            ("postgres://localhost/locks?dlock.durability=none", Is::OptionValue, "relaxed"),
+            ("postgres://localhost/locks?dlock.connections=0", Is::OptionValue, "1 to 16"),
+            ("postgres://localhost/locks?dlock.plain=yes", Is::OptionValue, "row or version"),
+            ("mysql://u@db.example.org/locks", Is::OptionValue, "ssl-mode=DISABLED"),
+            ("mysql://u@localhost/", Is::Url, "database"),
+            ("mysql://localhost/d", Is::Url, "user"),
+            ("mysql://u@localhost/locks?timeout=3", Is::UnknownOption, "ssl-mode"),
+            ("mysql://u@localhost/locks?dlock.pooler=true", Is::UnknownOption, "dlock.returning"),
+            ("mariadb://u@localhost/locks?dlock.durability=relaxed", Is::OptionValue, "innodb"),
+        ] {
+            let error = dlock::connect(url).await.expect_err("a wrong URL was taken");
+            assert_eq!(error.kind(), ErrorKind::Config(issue), "{url}: {error}");
+            assert!(error.to_string().contains(remedy), "{url}: {error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_not_there_is_told_with_its_address() {
+        for url in ["postgres://u:hunter2@127.0.0.1:1/d", "mysql://u:hunter2@127.0.0.1:1/d"] {
+            let url = format!("{url}?dlock.response_timeout=100ms");
+            let error = dlock::connect(&url).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            let text = format!("{error} {error:?}");
+            assert!(text.contains("127.0.0.1:1") && !text.contains("hunter2"), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn locks_of_one_postgresql_meet_and_a_prefix_keeps_them_apart() {
+        let tested = async {
+            let server = PostgresServer::start(&postgres::Options::new()).await?;
+            meet(&format!("{}?dlock.create_schema=true", server.url())).await
+        };
+        judge("postgres", tested.await);
+    }
+
+    #[tokio::test]
+    async fn locks_of_one_mariadb_meet_and_a_prefix_keeps_them_apart() {
+        let tested = async {
+            let server = MariadbServer::start(&mariadb::Options::new()).await?;
+            meet(&format!("{}?dlock.create_schema=true", server.url())).await
+        };
+        judge("mysql", tested.await);
+    }
+
+    async fn meet(url: &str) -> Result<(), Stop> {
+        let (one, two) = (dlock::connect(url).await?, dlock::connect(url).await?);
+        let apart = dlock::connect(&format!("{url}&dlock.prefix=other/")).await?;
+        let guard = one.mutex("n")?.lock().await?;
+        assert!(two.mutex("n")?.try_lock().await?.is_none());
+        assert!(apart.mutex("n")?.try_lock().await?.is_some());
+        assert!(two.fair("other/n")?.lock_timeout(Duration::from_secs(20)).await.is_ok());
+        let token = guard.token();
+        guard.release().await?;
+        let next = two.mutex(LockName::new("n")?)?.lock().await?;
+        assert!(next.token() > token);
+        next.release().await?;
+        for locks in [one, two, apart] {
+            locks.shutdown(Duration::from_secs(10)).await?;
+        }
+        Ok(())
+    }
+
+    /// A server that is not there is no failure, unless it is required.
+    fn judge(store: &str, tested: Result<(), Stop>) {
+        let required = std::env::var("DLOCK_TEST_REQUIRE").unwrap_or_default();
+        match Outcome::from(tested) {
+            Outcome::Passed => {}
+            Outcome::Ignored { reason, .. } if !required.contains(store) => {
+                println!("ignored: {reason}");
+            }
+            outcome => panic!("{outcome:?}"),
+        }
+    }
+}
