@@ -6,11 +6,11 @@
 //!           K CLAIM WEIGHT LEASE NOW;                        renew (keep)
 //!           R CLAIM USED NOW;                                release
 //! ```
-//! Numbers are decimal, times in microseconds on the store's clock, claims 32 hexadecimal digits.
+//! A weight that is the whole capacity is `=`. Other numbers are decimal, times in microseconds on the store's clock, claims 32 hexadecimal digits.
 //! All of it is ASCII, so that bytes and characters are the same to every database. The store
 //! writes ` NOW;` behind each operation: [`op_text`] gives it without.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use super::{Entry, Granted, Machine, Micros, Op, Outcome};
 use crate::{ClaimId, Error, ErrorKind, FencingToken, Mode, Queue};
@@ -24,10 +24,11 @@ pub fn snapshot(machine: &Machine) -> String {
     // Writing to a String does not fail.
     let _ = write!(text, "{VERSION} {} {};", machine.last, machine.capacity);
     for e in &machine.entries {
+        let weight = Weight(e.weight, machine.capacity);
         let _ = write!(
             text,
-            "{} {} {} {} {} {} {};",
-            e.claim, e.weight, e.block, e.token, e.lease, e.expires, e.home
+            "{} {weight} {} {} {} {} {};",
+            e.claim, e.block, e.token, e.lease, e.expires, e.home
         );
     }
     text
@@ -38,11 +39,20 @@ pub fn op_text(op: &Op) -> String {
     match *op {
         Op::Acquire { claim, mode, lease, block, queue, home } => {
             let wait = if queue == Queue::FailIfBusy { 'T' } else { 'Q' };
-            let (weight, capacity) = (mode.weight(), mode.capacity());
+            let (weight, capacity) = (Weight(mode.weight(), mode.capacity()), mode.capacity());
             format!("A {claim} {weight} {capacity} {lease} {block} {home} {wait}")
         }
         Op::Renew { claim, mode, lease } => format!("K {claim} {} {lease}", mode.weight()),
         Op::Release { claim, used } => format!("R {claim} {used}"),
+    }
+}
+
+/// A weight of a capacity. Most of them are all of it.
+struct Weight(u32, u32);
+
+impl fmt::Display for Weight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == self.1 { f.write_str("=") } else { self.0.fmt(f) }
     }
 }
 
@@ -117,10 +127,8 @@ fn parse_op(line: &str) -> Result<(Op, Micros), Error> {
     let claim = fields.claim()?;
     let op = match verb {
         "A" => {
-            let (weight, capacity): (u32, u32) = (fields.number()?, fields.number()?);
-            if weight == 0 || weight > capacity {
-                return Err(malformed(line));
-            }
+            let (weight, capacity) = (fields.word()?, fields.number()?);
+            let weight = fields.weight_of(weight, capacity)?;
             Op::Acquire {
                 claim,
                 mode: Mode::from_weight(weight, capacity),
@@ -168,13 +176,22 @@ impl<'a> Fields<'a> {
 
     fn number<T: std::str::FromStr>(&mut self) -> Result<T, Error> {
         let word = self.word()?;
+        self.parsed(word)
+    }
+
+    fn parsed<T: std::str::FromStr>(&self, word: &str) -> Result<T, Error> {
         let digits = word.bytes().all(|b| b.is_ascii_digit());
         digits.then(|| word.parse().ok()).flatten().ok_or_else(|| malformed(self.line))
     }
 
     /// A weight that fits the capacity.
     fn weight(&mut self, capacity: u32) -> Result<u32, Error> {
-        let weight = self.number()?;
+        let word = self.word()?;
+        self.weight_of(word, capacity)
+    }
+
+    fn weight_of(&self, word: &str, capacity: u32) -> Result<u32, Error> {
+        let weight = if word == "=" { capacity } else { self.parsed(word)? };
         if weight == 0 || weight > capacity { Err(malformed(self.line)) } else { Ok(weight) }
     }
 

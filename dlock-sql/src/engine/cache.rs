@@ -12,8 +12,8 @@ use dlock_core::{
 
 use super::row::{Fold, Row};
 
-/// A log is folded when it is longer than this and than the snapshot: so replaying stays short,
-/// and a long queue is not written out for each operation. (A row of more than a quarter of
+/// A log is folded when it is longer than this and than half of the snapshot: so replaying stays
+/// short, and a long queue is not written out for each operation. (A row of more than a quarter of
 /// SQLite's page takes a second page.)
 const FOLD_ABOVE: usize = 128;
 
@@ -49,7 +49,7 @@ impl Cache {
 
     /// Learns from a row that a statement returned.
     pub(crate) fn learn(&mut self, name: &LockName, row: &Row, replayed: &Replayed) {
-        let fold = (row.log.len() > FOLD_ABOVE.max(row.snap.len()))
+        let fold = (row.log.len() > FOLD_ABOVE.max(row.snap.len() / 2))
             .then(|| Fold { mark: row.mark(), snap: snapshot(&replayed.machine).into() });
         let held = !replayed.machine.is_free(replayed.now);
         if fold.is_none() && !held {

@@ -53,9 +53,11 @@ pub(crate) trait Ears: Send + 'static {
 }
 
 /// The ears of a database that can't tell.
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
 #[derive(Debug)]
 pub(crate) enum Deaf {}
 
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
 impl Ears for Deaf {
     async fn open(&mut self) -> Result<(), Error> {
         match *self {}

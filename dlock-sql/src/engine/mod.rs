@@ -31,10 +31,15 @@ mod worker;
 
 use std::time::Duration;
 
-pub(crate) use conn::{Conn, Cure, Deaf, Ears, Fault, Paged, Sighting};
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+pub(crate) use conn::Deaf;
+#[cfg(feature = "postgres")]
+pub(crate) use conn::Ears;
+pub(crate) use conn::{Conn, Cure, Fault, Paged, Sighting};
 pub(crate) use dlock_core::machine::Micros;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use job::{answer_of, gone};
+#[cfg(feature = "postgres")]
 pub(crate) use note::Note;
 pub(crate) use patience::Patience;
 pub(crate) use row::{Mark, Row, Write};
@@ -51,6 +56,8 @@ pub(crate) struct Settings {
     pub(crate) retention: Duration,
     /// The step of the database's clock.
     pub(crate) tick: Micros,
+    /// After a look, this many times as long as it took passes before the next.
+    pub(crate) rest: u32,
     /// Where notes for this engine go; 0 if it has no ears.
     pub(crate) home: u32,
 }

@@ -34,9 +34,6 @@ const QUEUE: usize = 64;
 pub(crate) const NOTES: usize = 1024;
 const TOGETHER: usize = 64;
 
-/// Looking takes no more than this part of the time.
-const PART: u32 = 5;
-
 /// Somebody wants to see a lock.
 #[derive(Debug)]
 pub(crate) struct Look {
@@ -138,7 +135,7 @@ impl<C: Conn> Reader<C> {
     async fn poll(&mut self) {
         let started = Clock::Boot.now();
         self.rest = match self.look_at_rows().await {
-            Ok(()) => Clock::Boot.now().since(started) * PART,
+            Ok(()) => Clock::Boot.now().since(started) * self.settings.rest,
             Err(fault) => {
                 // The waiters renew their places by writing, and so learn of a grant all the same.
                 tracing::debug!(error = %fault.error, "could not look for grants");

@@ -78,6 +78,7 @@ impl Mysql {
             patience: config.patience,
             retention: config.retention,
             tick: queries::TICK,
+            rest: 1,
             home: 0,
         };
         let guarantees = Guarantees::WEAKEST

@@ -86,6 +86,7 @@ async fn start(
         patience: config.patience,
         retention: config.retention,
         tick: queries::TICK,
+        rest: 1,
         home: opened.home,
     };
     let exclusion = if opened.is_durable { Exclusion::Restart } else { Exclusion::Nothing };

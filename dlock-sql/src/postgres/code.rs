@@ -33,8 +33,8 @@ pub(super) fn by_code(code: &str, text: &str) -> Meaning {
             retry("the tables changed under the statement: try again".into())
         }
         "53300" => retry(
-            "the server, or the user, has as many connections as it may: raise the limit, or use \
-             one connection string for all locks of a process"
+            "the server, or the user, has as many connections as it may: raise the limit, or \
+             open dlock once for all locks of a process"
                 .into(),
         ),
         "57P03" => retry(format!("the server takes no connections just now: wait ({text})").into()),
@@ -76,7 +76,7 @@ pub(super) fn by_code(code: &str, text: &str) -> Meaning {
         ),
         "42501" => config(Access, format!("the user lacks rights ({text}): {RIGHTS}").into()),
         "42P01" => config(SchemaMissing, MISSING.into()),
-        "42703" | "42804" | "42P10" => config(ForeignStore, NOT_OURS.into()),
+        "42703" | "42804" | "42809" | "42P10" => config(ForeignStore, NOT_OURS.into()),
         "22021" | "22P05" => config(ForeignStore, ENCODING.into()),
         "26000" | "42P05" => config(OptionValue, format!("{POOLER} ({text})").into()),
         "08P01" if text.contains("startup parameter") || text.contains("bind message") => {

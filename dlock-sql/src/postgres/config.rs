@@ -99,8 +99,9 @@ impl ServerConfig<PostgresDriver> {
     }
 
     /// Whether a pooler such as PgBouncer in transaction mode stands before the server. Then no
-    /// statement is prepared, no setting is made, and nobody listens: waiters look instead. Off by
-    /// default.
+    /// statement is prepared, no setting is made, and nobody listens: waiters look instead. Give the
+    /// user a `statement_timeout` (`ALTER ROLE`) of half the response time-out, which dlock sets
+    /// otherwise: so no statement takes effect that nobody waits for any more. Off by default.
     #[must_use]
     pub fn with_pooler(mut self, pooler: bool) -> Self {
         self.driver.pooler = pooler;

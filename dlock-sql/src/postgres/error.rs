@@ -2,13 +2,15 @@
 
 use std::{borrow::Cow, fmt, io};
 
-use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind};
+use dlock_core::{
+    Certainty::{self, NotApplied, Unknown},
+    ConfigIssue::{Access, ForeignStore},
+    Error,
+    ErrorKind::{self, Config, Protocol, Unavailable},
+};
 
+use super::code::by_code;
 use crate::engine::{Cure, Fault};
-
-use Certainty::{NotApplied, Unknown};
-use ConfigIssue::{Access, ForeignStore, OptionValue, SchemaMissing};
-use ErrorKind::{Config, Protocol, Unavailable, Unsupported};
 
 pub(super) type Meaning = (ErrorKind, Certainty, Cure, Cow<'static, str>);
 
@@ -50,12 +52,11 @@ pub(super) fn not_ours() -> Error {
 
 const STANDBY: &str = "the server is a read-only standby: give the address of the primary";
 
-pub(super) const RIGHTS: &str = "grant SELECT, INSERT, UPDATE and DELETE on dlock_lock and SELECT on \
-                      dlock_schema; to make the tables takes CREATE on the schema";
+pub(super) const RIGHTS: &str = "grant SELECT, INSERT, UPDATE and DELETE on dlock_lock and SELECT \
+                                 on dlock_schema; to make the tables takes CREATE on the schema";
 
-pub(super) const NOT_OURS: &str = "the tables dlock_lock and dlock_schema are not as dlock makes them: give \
-                        the locks a schema of their own, by options[search_path] or the user's \
-                        search_path";
+pub(super) const NOT_OURS: &str = "the tables dlock_lock and dlock_schema are not as dlock makes them: give the locks a schema of \
+     their own, by options[search_path] or the user's search_path";
 
 pub(super) const UNKNOWN: &str =
     "PostgreSQL failed in a way that dlock does not know: see the source of this error";

@@ -57,12 +57,12 @@ async fn ears(config: &PostgresConfig, runtime: &Handle, link: &mut Link) -> Opt
     match ears.probe(link).await {
         Ok(true) => return Some((ears, home)),
         Ok(false) => tracing::warn!(
-            "notes do not arrive, as behind a pooler: waiters look for grants instead, which \
-             dlock.listen=false says"
+            "notes do not arrive, as behind a pooler, so waiters look for grants instead: connect \
+             to the server itself, or say dlock.listen=false"
         ),
         Err(fault) => tracing::warn!(
             error = %fault.error,
-            "nobody can listen: waiters look for grants instead"
+            "no connection could listen, so waiters look for grants instead"
         ),
     }
     None

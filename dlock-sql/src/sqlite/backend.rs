@@ -37,6 +37,7 @@ pub const SQLITE: Factory = Factory {
 /// Leases end by this machine's real-time clock. When that is set forward, leases end early: then
 /// only [fencing tokens](dlock_core::FencingToken) protect what the lock protects.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Sqlite {}
 
 impl Sqlite {
@@ -57,6 +58,8 @@ impl Sqlite {
             patience: config.patience,
             retention: config.retention.max(MIN_RETENTION),
             tick: queries::TICK,
+            // A read holds up whoever wants to tidy the file up.
+            rest: 5,
             home: 0,
         };
         let guarantees = Guarantees::WEAKEST

@@ -9,10 +9,15 @@ mod sqlite;
 use dlock_testkit::Store;
 
 fn main() {
-    let mut stores: Vec<Box<dyn Store>> = Vec::new();
-    #[cfg(feature = "sqlite")]
-    stores.push(Box::new(sqlite::Files));
-    #[cfg(all(feature = "mysql", feature = "postgres"))]
-    stores.extend(servers::all());
-    dlock_testkit::run_each(stores)
+    let stores: [Vec<Box<dyn Store>>; 2] = [
+        #[cfg(feature = "sqlite")]
+        vec![Box::new(sqlite::Files)],
+        #[cfg(not(feature = "sqlite"))]
+        vec![],
+        #[cfg(all(feature = "mysql", feature = "postgres"))]
+        servers::all(),
+        #[cfg(not(all(feature = "mysql", feature = "postgres")))]
+        vec![],
+    ];
+    dlock_testkit::run_each(stores.into_iter().flatten().collect())
 }

@@ -1,0 +1,212 @@
+//! Servers that can't be used, and what every refusal says.
+
+use std::time::Duration;
+
+use dlock_core::{
+    Acquired,
+    ConfigIssue::{Access, SchemaMissing, UnknownOption},
+    ErrorKind, Exclusion, Fencing, Registry, Scope, WakeUp,
+};
+use dlock_sql::{MYSQL, Mysql};
+use dlock_testkit::servers::mariadb::{MariadbServer, Options};
+use sqlx::{Connection, MySqlConnection};
+
+use crate::help::{
+    ask, assert_unavailable, config, connect, free, granted, lock, queue, refused, server,
+    server_with, take, with_mariadb,
+};
+
+const SOON: Duration = Duration::from_millis(300);
+
+#[test]
+fn a_wrong_user_password_or_database_is_refused() {
+    with_mariadb(async {
+        let server = server().await?;
+        for user in ["dlock", "nobody"] {
+            let url = server.url_of(user, "wrong", "dlock");
+            refused(config(&url)?, Access, "user or password in the URL").await?;
+        }
+        refused(config(&server.url_of("root", "secret", "none"))?, Access, "create it").await?;
+        refused(config(&server.url_of("dlock", "secret", "none"))?, Access, "lacks rights").await
+    });
+}
+
+#[test]
+fn a_server_that_does_not_run_is_unavailable() {
+    with_mariadb(async {
+        let server = server().await?;
+        let config = config(&server.url())?.with_response_timeout(SOON);
+        server.kill();
+        let error = Mysql::open(config.clone()).await.expect_err("no server");
+        assert_unavailable(&error, "see that it runs");
+        server.restart().await?;
+        Mysql::open(config.with_response_timeout(Duration::from_secs(30))).await?;
+        Ok(())
+    });
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_unavailable() {
+    with_mariadb(async {
+        let server = server().await?;
+        let client = Mysql::open(config(&server.url())?.with_response_timeout(SOON)).await?;
+        server.pause()?;
+        let error = client.acquire(&ask("x")).await.expect_err("no answer");
+        assert_unavailable(&error, "dlock.response_timeout");
+        let open = Mysql::open(config(&server.url())?.with_response_timeout(SOON)).await;
+        assert_unavailable(&open.expect_err("no answer"), "dlock.response_timeout");
+        server.resume()?;
+        let request = ask("y");
+        lock(&client, &request).await?;
+        free(&client, &request).await
+    });
+}
+
+#[test]
+fn a_replica_is_refused() {
+    with_mariadb(async {
+        let server = server_with(&Options::new().with_config("read_only = 1")).await?;
+        refused(config(&server.url())?, Access, "of the primary").await?;
+        refused(config(&server.admin_url())?, Access, "of the primary").await
+    });
+}
+
+#[test]
+fn a_server_that_becomes_a_replica_takes_no_locks() {
+    with_mariadb(async {
+        let server = server().await?;
+        let client = Mysql::open(config(&server.url())?.with_response_timeout(SOON)).await?;
+        server.run_sql("SET GLOBAL read_only = 1").await?;
+        let error = client.acquire(&ask("x")).await.expect_err("read-only");
+        assert_unavailable(&error, "of the primary");
+        server.run_sql("SET GLOBAL read_only = 0").await?;
+        take(&client, &ask("x")).await?;
+        Ok(())
+    });
+}
+
+#[test]
+fn a_full_server_is_unavailable() {
+    with_mariadb(async {
+        let server = server_with(&Options::new().with_max_connections(10)).await?;
+        let mut others = Vec::new();
+        for _ in 0..10 {
+            others.push(MySqlConnection::connect(&server.url()).await?);
+        }
+        let config = config(&server.url())?.with_response_timeout(SOON);
+        let error = Mysql::open(config).await.expect_err("full");
+        assert_unavailable(&error, "max_connections");
+        Ok(())
+    });
+}
+
+#[test]
+fn clear_text_is_refused_where_the_server_forbids_it() {
+    with_mariadb(async {
+        let options = Options::new().with_tls().with_config("require_secure_transport = 1");
+        let server = MariadbServer::start(&options).await?;
+        refused(config(&server.url())?, Access, "over TLS only").await
+    });
+}
+
+#[test]
+fn a_locked_account_is_refused() {
+    with_mariadb(async {
+        let server = server().await?;
+        server.run_sql("ALTER USER dlock@'%' ACCOUNT LOCK").await?;
+        refused(config(&server.url())?, Access, "account is locked").await
+    });
+}
+
+#[test]
+fn an_old_server_is_refused() {
+    with_mariadb(async {
+        let server = server_with(&Options::new().with_config("version = 10.5.9-MariaDB")).await?;
+        let error = connect(&server).await.expect_err("old");
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("use MariaDB 10.6"), "{error}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_server_that_calls_itself_mysql_is_used_as_such() {
+    with_mariadb(async {
+        let server = server_with(&Options::new().with_config("version = 8.0.36")).await?;
+        let (a, b) = (connect(&server).await?, connect(&server).await?);
+        let (first, second) = (ask("x"), ask("x"));
+        take(&a, &first).await?;
+        queue(&b, &second).await?;
+        free(&a, &first).await?;
+        granted(&b, &second).await?;
+        Ok(())
+    });
+}
+
+#[test]
+fn the_server_decides_what_is_promised() {
+    with_mariadb(async {
+        for (flush, exclusion) in [(1, Exclusion::Restart), (2, Exclusion::Nothing)] {
+            let line = format!("innodb_flush_log_at_trx_commit = {flush}");
+            let server = server_with(&Options::new().with_config(&line)).await?;
+            let given = connect(&server).await?.guarantees();
+            assert_eq!(given.exclusion, exclusion);
+            assert_eq!(given.fencing, Fencing::Clock);
+            assert_eq!((given.wake_up, given.scope), (WakeUp::Poll, Scope::Network));
+        }
+        Ok(())
+    });
+}
+
+/// Whatever the defaults of the server, the statements mean the same.
+#[test]
+fn unusual_servers_do_as_well() {
+    with_mariadb(async {
+        let lines = "sql_mode = ANSI,ORACLE,NO_BACKSLASH_ESCAPES,PAD_CHAR_TO_FULL_LENGTH\n\
+                     transaction_isolation = READ-UNCOMMITTED\n\
+                     autocommit = 0\n\
+                     default_storage_engine = MyISAM\n\
+                     character_set_server = latin1\n\
+                     default_time_zone = +05:00\n\
+                     lower_case_table_names = 1\n\
+                     log_bin = log\n\
+                     binlog_format = STATEMENT";
+        let server = MariadbServer::start(&Options::new().with_config(lines)).await?;
+        for returning in [true, false] {
+            let config = config(&server.url())?.with_create_schema(true).with_returning(returning);
+            let (a, b) = (Mysql::open(config.clone()).await?, Mysql::open(config).await?);
+            let (first, second) = (ask("ä"), ask("ä"));
+            take(&a, &first).await?;
+            queue(&b, &second).await?;
+            free(&a, &first).await?;
+            granted(&b, &second).await?;
+            free(&b, &second).await?;
+            let both = [ask("b"), ask("c")];
+            for answer in a.acquire_all(&both).expect("known").await? {
+                assert!(matches!(answer, Acquired::Granted(_)), "{answer:?}");
+            }
+            for request in &both {
+                free(&a, request).await?;
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_url_opens_the_database_and_names_it() {
+    with_mariadb(async {
+        let server = server().await?;
+        let registry = Registry::new().with(MYSQL);
+        let url = server.url().replace("mysql://", "mariadb://");
+        let backend = registry.connect(url.parse()?, &[]).await?;
+        assert_eq!(backend.store(), format!("mysql://{}/dlock", server.address()));
+        let wrong = format!("{url}?dlock.nope=1").parse()?;
+        let error = registry.connect(wrong, &[]).await.expect_err("unknown");
+        assert_eq!(error.kind(), ErrorKind::Config(UnknownOption));
+        server.run_sql("DROP TABLE dlock_lock, dlock_schema").await?;
+        let error = registry.connect(url.parse()?, &[]).await.expect_err("no tables");
+        assert_eq!(error.kind(), ErrorKind::Config(SchemaMissing));
+        Ok(())
+    });
+}

@@ -1,0 +1,19 @@
+//! The MySQL backend on private MariaDB servers. Two [`Mysql`] values share nothing but the server,
+//! as two processes do.
+//!
+//! [`Mysql`]: dlock_sql::Mysql
+
+#![expect(clippy::disallowed_methods, reason = "tests start tasks as they like")]
+
+mod access;
+mod busy;
+mod contention;
+mod faults;
+mod help;
+mod names;
+mod rights;
+mod rows;
+mod schema;
+mod secrets;
+#[cfg(feature = "tls")]
+mod tls;

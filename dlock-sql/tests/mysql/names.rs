@@ -1,0 +1,62 @@
+//! Names are compared byte for byte.
+
+use dlock_core::LockName;
+use dlock_testkit::Stop;
+
+use crate::help::{ask, attempt, connect, connect_plainly, free, server, take, with_mariadb};
+
+const NAMES: [&str; 20] = [
+    "a", "A", "ä", "a\u{308}", "á", "ａ", "a ", " a", "a  ", "'a'", "\"a\"", "`a`", "a\\", "a\\\\",
+    "a%", "a_", "?", "\\0", "ß", "🔒",
+];
+
+#[test]
+fn names_that_look_alike_are_different_locks() {
+    with_mariadb(async {
+        let server = server().await?;
+        for client in [connect(&server).await?, connect_plainly(&server).await?] {
+            // Alone and together: the two statements read names in different ways.
+            let alone: Vec<_> = NAMES.iter().map(|name| attempt(name)).collect();
+            for request in &alone {
+                take(&client, request).await?;
+            }
+            let mut found = server.query("SELECT HEX(name) FROM dlock_lock").await?.concat();
+            let mut expected: Vec<_> = NAMES.iter().map(|name| hex(name)).collect();
+            found.sort();
+            expected.sort();
+            assert_eq!(found, expected);
+            for request in &alone {
+                free(&client, request).await?;
+            }
+            let together: Vec<_> = NAMES.iter().map(|name| ask(name)).collect();
+            for answer in client.acquire_all(&together).expect("known").await? {
+                assert!(matches!(answer, dlock_core::Acquired::Granted(_)), "{answer:?}");
+            }
+            for request in &together {
+                free(&client, request).await?;
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn the_longest_name_is_a_name_like_any_other() {
+    with_mariadb(async {
+        let server = server().await?;
+        let client = connect(&server).await?;
+        let long = "x".repeat(LockName::MAX_BYTES - 1);
+        let requests = [ask(&format!("{long}a")), ask(&format!("{long}b"))];
+        for request in &requests {
+            take(&client, request).await?;
+            free(&client, request).await?;
+        }
+        let both = client.acquire_all(&requests).expect("known").await?;
+        assert_eq!(both.len(), 2);
+        Ok::<_, Stop>(())
+    });
+}
+
+fn hex(name: &str) -> String {
+    name.bytes().map(|byte| format!("{byte:02X}")).collect()
+}

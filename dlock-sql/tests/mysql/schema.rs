@@ -1,0 +1,122 @@
+//! Tables: missing, made, of another version, of somebody else.
+
+use dlock_core::ConfigIssue::{Access, ForeignStore, SchemaMissing, SchemaNewer};
+use dlock_sql::{Mysql, MysqlConfig};
+use dlock_testkit::servers::mariadb::{MariadbServer, Options};
+use tokio::task::JoinSet;
+
+use crate::help::{LONG, ask, config, connect, free, lock, refused, server, take, with_mariadb};
+
+const TABLES: &str = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'dlock'";
+
+#[test]
+fn missing_tables_are_not_made_unasked() {
+    with_mariadb(async {
+        let server = MariadbServer::start(&Options::new()).await?;
+        refused(config(&server.url())?, SchemaMissing, "dlock.create_schema=true").await?;
+        assert_eq!(server.query(TABLES).await?.concat(), ["0"]);
+        Ok(())
+    });
+}
+
+#[test]
+fn missing_tables_are_made_when_asked() {
+    with_mariadb(async {
+        let server = MariadbServer::start(&Options::new()).await?;
+        server.run_sql("CREATE TABLE theirs (x INT)").await?;
+        let client = Mysql::open(config(&server.url())?.with_create_schema(true)).await?;
+        take(&client, &ask("x")).await?;
+        connect(&server).await?;
+        Ok(())
+    });
+}
+
+#[test]
+fn the_shipped_schema_can_be_run_by_hand_and_again() {
+    with_mariadb(async {
+        let server = MariadbServer::start(&Options::new()).await?;
+        for _ in 0..2 {
+            server.run_sql(MysqlConfig::SCHEMA).await?;
+            connect(&server).await?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn half_made_tables_are_completed() {
+    with_mariadb(async {
+        let server = server().await?;
+        for sql in ["DROP TABLE dlock_lock", "DELETE FROM dlock_schema", "DROP TABLE dlock_schema"]
+        {
+            server.run_sql(sql).await?;
+            refused(config(&server.url())?, SchemaMissing, "create_schema").await?;
+            Mysql::open(config(&server.url())?.with_create_schema(true)).await?;
+            connect(&server).await?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn another_version_is_refused() {
+    with_mariadb(async {
+        let server = server().await?;
+        server.run_sql("UPDATE dlock_schema SET version = 2").await?;
+        refused(config(&server.url())?, SchemaNewer, "version 2").await?;
+        server.run_sql("UPDATE dlock_schema SET version = 0").await?;
+        refused(config(&server.url())?, ForeignStore, "of their own").await
+    });
+}
+
+#[test]
+fn tables_that_are_not_as_dlock_makes_them_are_refused() {
+    with_mariadb(async {
+        let server = server().await?;
+        for (change, back, remedy) in [
+            ("ENGINE = MyISAM", "ENGINE = InnoDB", "run ALTER TABLE dlock_lock ENGINE = InnoDB"),
+            ("MODIFY name VARCHAR(255)", "MODIFY name VARBINARY(512)", "of their own"),
+            ("DROP PRIMARY KEY", "ADD PRIMARY KEY (name)", "of their own"),
+            ("ADD mine INT NOT NULL", "DROP mine", "of their own"),
+            ("MODIFY log TEXT", "MODIFY log MEDIUMBLOB NOT NULL", "of their own"),
+        ] {
+            server.run_sql(&format!("ALTER TABLE dlock_lock {change}")).await?;
+            let config = config(&server.url())?.with_create_schema(true);
+            refused(config, ForeignStore, remedy).await?;
+            server.run_sql(&format!("ALTER TABLE dlock_lock {back}")).await?;
+        }
+        server.run_sql("DROP TABLE dlock_schema; CREATE TABLE dlock_schema (x INT)").await?;
+        refused(config(&server.url())?, ForeignStore, "of their own").await
+    });
+}
+
+#[test]
+fn who_may_not_make_tables_is_told() {
+    with_mariadb(async {
+        let server = MariadbServer::start(&Options::new()).await?;
+        let sql = "CREATE USER reader@'%' IDENTIFIED BY 'secret'; \
+                   GRANT SELECT, INSERT, UPDATE, DELETE ON dlock.* TO reader@'%'";
+        server.run_sql(sql).await?;
+        let config = config(&server.url_of("reader", "secret", "dlock"))?;
+        refused(config.with_create_schema(true), Access, "CREATE").await
+    });
+}
+
+#[test]
+fn many_may_open_an_empty_database_at_once() {
+    with_mariadb(async {
+        let server = MariadbServer::start(&Options::new()).await?;
+        let mut tasks = JoinSet::new();
+        for _ in 0..12 {
+            let config =
+                config(&server.url())?.with_create_schema(true).with_response_timeout(LONG);
+            tasks.spawn(async move {
+                let client = Mysql::open(config).await?;
+                let request = ask("x");
+                lock(&client, &request).await?;
+                free(&client, &request).await
+            });
+        }
+        tasks.join_all().await.into_iter().collect()
+    });
+}

@@ -1,0 +1,238 @@
+//! When the server, or somebody else on it, does not do as it should.
+
+use std::time::Duration;
+
+use dlock_core::{Certainty, ErrorKind};
+use dlock_sql::Postgres;
+use dlock_testkit::{
+    Stop, Verdict,
+    servers::postgres::{Options, PostgresServer},
+};
+use sqlx::{Connection as _, PgConnection};
+
+use crate::support::{
+    config, connect, create, exclusive, free, granted, queue, refused, renew, run, says, start,
+    take, until, works,
+};
+
+/// A connection of somebody else, on which a transaction is open.
+async fn transaction(
+    server: &PostgresServer,
+    statement: &'static str,
+) -> Result<PgConnection, Stop> {
+    let mut other = PgConnection::connect(&server.admin_url()).await?;
+    sqlx::raw_sql("begin").execute(&mut other).await?;
+    sqlx::raw_sql(statement).execute(&mut other).await?;
+    Ok(other)
+}
+
+#[test]
+fn connections_that_the_server_ends_cost_no_lock() {
+    run(async {
+        let (server, client) = start().await?;
+        let other = connect(&server.url()).await?;
+        let (held, waiting, last) = (exclusive("a"), exclusive("a"), exclusive("a"));
+        take(&client, &held).await?;
+        queue(&other, &waiting).await?;
+        for _ in 0..3 {
+            server.terminate_backends().await?;
+            renew(&client, &held).await?;
+            let waits = tokio::time::timeout(Duration::from_millis(50), other.granted(&waiting));
+            assert!(waits.await.is_err(), "a held lock was granted");
+        }
+        queue(&client, &last).await?;
+        server.terminate_backends().await?;
+        free(&client, &held).await?;
+        server.terminate_backends().await?;
+        granted(&other, &waiting).await?;
+        free(&other, &waiting).await?;
+        granted(&client, &last).await?;
+        free(&client, &last).await
+    });
+}
+
+#[test]
+fn a_server_that_was_killed_still_knows_who_holds_and_waits() {
+    run(async {
+        let (server, client) = start().await?;
+        let other = connect(&server.url()).await?;
+        let (held, waiting) = (exclusive("a"), exclusive("a"));
+        let first = take(&client, &held).await?;
+        queue(&other, &waiting).await?;
+        let waits = tokio::spawn({
+            let (other, waiting) = (other.clone(), waiting.clone());
+            async move { granted(&other, &waiting).await }
+        });
+        server.kill();
+        server.restart().await?;
+        renew(&client, &held).await?;
+        assert!(!waits.is_finished());
+        free(&client, &held).await?;
+        let second = waits.await??;
+        assert!(second.token > first.token);
+        free(&other, &waiting).await
+    });
+}
+
+#[test]
+fn an_operation_waits_for_a_server_that_starts_again() {
+    run(async {
+        let (server, client) = start().await?;
+        server.stop().await?;
+        let request = exclusive("a");
+        let taking = take(&client, &request);
+        let (taken, restarted) = tokio::join!(taking, server.restart());
+        restarted?;
+        taken?;
+        free(&client, &request).await
+    });
+}
+
+#[test]
+fn a_server_that_does_not_answer_leaves_it_open_whether_it_was_done() {
+    run(async {
+        let (server, _) = start().await?;
+        let url = format!("{}?dlock.response_timeout=2s", server.url());
+        let client = connect(&url).await?;
+        let request = exclusive("a");
+        take(&client, &request).await?;
+        server.pause()?;
+        let error = client.release(&request.as_claim()).await;
+        let read = client.inspect(&request.name).await;
+        server.resume()?;
+        let error = error.err().ok_or_else(|| Stop::failed("nobody has answered"))?;
+        says(&error, ErrorKind::Unavailable, "dlock.response_timeout");
+        assert_eq!(error.certainty(), Certainty::Unknown);
+        assert!(read.is_err());
+        // The same claim settles it.
+        client.release(&request.as_claim()).await?;
+        works(&client, "a").await
+    });
+}
+
+#[test]
+fn a_row_that_somebody_locks_is_waited_for_and_then_told_of() {
+    run(async {
+        let (server, client) = start().await?;
+        let held = exclusive("a");
+        take(&client, &held).await?;
+        let lock = "select 1 from dlock_lock where name = 'a' for update";
+        let mut other = transaction(&server, lock).await?;
+        let url = format!("{}?dlock.response_timeout=3s", server.url());
+        let hasty = connect(&url).await?;
+        let error = hasty.acquire(&exclusive("a")).await.err();
+        let error = error.ok_or_else(|| Stop::failed("it passed the lock"))?;
+        says(&error, ErrorKind::Unavailable, "keep such transactions short");
+        assert_eq!(error.certainty(), Certainty::NotApplied);
+        // Other rows, and reads, are not held up.
+        works(&hasty, "b").await?;
+        assert_eq!(hasty.inspect(&held.name).await?.waiters.len(), 0);
+        sqlx::raw_sql("rollback").execute(&mut other).await?;
+        free(&client, &held).await
+    });
+}
+
+#[test]
+fn a_server_without_a_free_connection_is_waited_for_and_then_told_of() {
+    run(async {
+        let options = Options::new().with_config("superuser_reserved_connections = 2");
+        let server = PostgresServer::start(&options.with_max_connections(8)).await?;
+        connect(&create(&server)).await?;
+        server.run_sql("alter role dlock connection limit 1").await?;
+        let mut only = PgConnection::connect(&server.url()).await?;
+        let error = refused(&format!("{}?dlock.response_timeout=2s", server.url())).await?;
+        says(&error, ErrorKind::Unavailable, "raise the limit");
+        assert_eq!(error.certainty(), Certainty::NotApplied);
+        let url = server.url();
+        let opening = connect(&url);
+        let freeing = async {
+            sqlx::raw_sql("select 1").execute(&mut only).await?;
+            only.close().await?;
+            Ok::<(), Stop>(())
+        };
+        let (opened, freed) = tokio::join!(opening, freeing);
+        freed?;
+        // The listener, too, found no place; waiters look for themselves.
+        assert_eq!(opened?.guarantees().wake_up, dlock_core::WakeUp::Poll);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_server_that_stops_taking_writes_is_left_for_one_that_does() {
+    run(async {
+        let (server, _) = start().await?;
+        let client = connect(&format!("{}?dlock.response_timeout=2s", server.url())).await?;
+        let held = exclusive("a");
+        take(&client, &held).await?;
+        server.run_sql("alter role dlock set default_transaction_read_only = on").await?;
+        server.terminate_backends().await?;
+        let error = client.release(&held.as_claim()).await.err();
+        let error = error.ok_or_else(|| Stop::failed("it was written"))?;
+        says(&error, ErrorKind::Unavailable, "address of the primary");
+        server.run_sql("alter role dlock reset default_transaction_read_only").await?;
+        free(&client, &held).await
+    });
+}
+
+#[test]
+fn opening_may_be_given_up_at_any_time_and_anywhere() {
+    run(async {
+        let (server, client) = start().await?;
+        let url = server.url();
+        for micros in [0, 500, 1000, 2000, 4000, 8000, 16000, 32000] {
+            let mut opening = Box::pin(Postgres::open(config(&url)?));
+            let _ = tokio::time::timeout(Duration::from_micros(micros), &mut opening).await;
+            std::thread::spawn(move || drop(opening)).join().map_err(|_| Stop::failed("panic"))?;
+        }
+        works(&client, "a").await
+    });
+}
+
+#[test]
+fn other_isolation_by_default_does_no_harm() {
+    run(async {
+        let line = "default_transaction_isolation = 'serializable'";
+        let server = PostgresServer::start(&Options::new().with_config(line)).await?;
+        let client = connect(&create(&server)).await?;
+        let other = connect(&server.url()).await?;
+        crate::support::works_fully(&client, &other, "a").await
+    });
+}
+
+#[test]
+fn a_dropped_backend_leaves_no_connection() {
+    run(async {
+        let (server, client) = start().await?;
+        works(&client, "a").await?;
+        drop(client);
+        let count = "select count(*) from pg_stat_activity where usename = 'dlock'";
+        until("all connections are closed", async || Ok(server.query(count).await? == [["0"]]))
+            .await
+    });
+}
+
+#[test]
+fn a_backend_may_outlive_its_runtime() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().expect("a runtime")
+    };
+    let kept = std::sync::Mutex::new(None);
+    run(async {
+        let (server, _) = start().await?;
+        let config = config(&server.url())?;
+        let opened =
+            tokio::task::spawn_blocking(move || runtime().block_on(Postgres::open(config)));
+        let client = opened.await??;
+        // Its runtime is gone, and with it its connections.
+        says(
+            &client.acquire(&exclusive("a")).await.err().ok_or_else(|| Stop::failed("it works"))?,
+            ErrorKind::Config(dlock_core::ConfigIssue::Runtime),
+            "runtime",
+        );
+        *kept.lock().expect("a mutex") = Some(client);
+        Verdict::Ok(())
+    });
+    drop(kept);
+}

@@ -1,0 +1,18 @@
+//! The PostgreSQL backend against its contract, on private servers. Two clients of one server share
+//! nothing but the server, as two processes do.
+
+#![expect(clippy::disallowed_methods, reason = "tests, and their helpers")]
+
+mod support;
+
+mod faults;
+mod listen;
+mod names;
+mod open;
+mod pool;
+mod pooler;
+mod rights;
+mod rows;
+mod schema;
+#[cfg(feature = "tls")]
+mod tls;

@@ -1,0 +1,88 @@
+//! Names are compared byte for byte, and nothing in them is taken for a statement.
+
+use dlock_core::DynBackend;
+use dlock_testkit::{Verdict, servers::postgres::PostgresServer};
+
+use crate::support::{connect, exclusive, free, granted, queue, run, start, start_pooler, take};
+
+const NAMES: [&str; 22] = [
+    "a",
+    "A",
+    "á",
+    "a\u{301}",
+    "ａ",
+    "a ",
+    " a",
+    "ß",
+    "ss",
+    "it's",
+    "it''s",
+    r"it\'s",
+    r"\",
+    r"\\",
+    r"\x41",
+    "\"a\"",
+    "$1",
+    "$2::text",
+    "-- a",
+    "'; DROP TABLE dlock_lock; --",
+    "{a,\"b\"}",
+    "%s;🔒",
+];
+
+/// Each name is a lock of its own, one at a time, many at a time, and handed over.
+async fn all_differ(server: &PostgresServer, client: &DynBackend, other: &DynBackend) -> Verdict {
+    let requests = NAMES.map(exclusive);
+    for request in &requests {
+        take(client, request).await?;
+    }
+    let mut found = server.query("select name from dlock_lock").await?.concat();
+    found.sort();
+    let mut names = NAMES.map(str::to_owned);
+    names.sort();
+    assert_eq!(found, names);
+    let waiting = NAMES.map(exclusive);
+    for request in &waiting {
+        queue(other, request).await?;
+        assert_eq!(other.inspect(&request.name).await?.waiters.len(), 1, "{}", request.name);
+    }
+    for request in &requests {
+        free(client, request).await?;
+    }
+    for request in &waiting {
+        granted(other, request).await?;
+        free(other, request).await?;
+    }
+    let all = NAMES.map(exclusive);
+    if let Some(answer) = client.acquire_all(&all) {
+        answer.await?;
+        for request in &all {
+            free(client, request).await?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn names_that_look_alike_are_different_locks() {
+    run(async {
+        let (server, client) = start().await?;
+        let other = connect(&server.url()).await?;
+        all_differ(&server, &client, &other).await
+    });
+}
+
+#[test]
+fn names_that_look_alike_are_different_locks_behind_a_pooler() {
+    run(async {
+        for line in ["on", "off"] {
+            let (server, bouncer) = start_pooler(&[]).await?;
+            let sql = format!("alter role dlock set standard_conforming_strings = {line}");
+            server.run_sql(&sql).await?;
+            let url = format!("{}?dlock.pooler=true", bouncer.url());
+            let (client, other) = (connect(&url).await?, connect(&url).await?);
+            all_differ(&server, &client, &other).await?;
+        }
+        Ok(())
+    });
+}

@@ -1,0 +1,111 @@
+//! On an application's pool.
+
+use std::time::Duration;
+
+use dlock_core::{Certainty, ConfigIssue, DynBackend, Error, ErrorKind, WakeUp};
+use dlock_sql::{Durability, Postgres, PostgresConfig};
+use dlock_testkit::{Stop, servers::postgres::PostgresServer};
+use sqlx::{PgPool, postgres::PgPoolOptions};
+
+use crate::support::{
+    connect, exclusive, free, renew, run, says, server, start, take, works, works_fully,
+};
+
+async fn pool(server: &PostgresServer, connections: u32) -> Result<PgPool, Stop> {
+    Ok(PgPoolOptions::new().max_connections(connections).connect(&server.url()).await?)
+}
+
+async fn open(pool: &PgPool) -> Result<DynBackend, Error> {
+    Postgres::open(PostgresConfig::from_pool(pool.clone())?.with_create_schema(true)).await
+}
+
+#[test]
+fn a_pool_of_one_connection_will_do() {
+    run(async {
+        let server = server().await?;
+        let pool = pool(&server, 1).await?;
+        let client = open(&pool).await?;
+        assert_eq!(client.guarantees().wake_up, WakeUp::Push);
+        assert_eq!(client.store(), format!("postgres://{}/dlock", server.address()));
+        works_fully(&client, &open(&pool).await?, "a").await?;
+        // It is given back after each statement.
+        let mut conn = tokio::time::timeout(Duration::from_secs(10), pool.acquire()).await??;
+        sqlx::raw_sql("select 1").execute(&mut *conn).await?;
+        Ok(())
+    });
+}
+
+#[test]
+fn an_exhausted_pool_does_not_cost_a_lock() {
+    run(async {
+        let server = server().await?;
+        let pool = pool(&server, 1).await?;
+        let config = PostgresConfig::from_pool(pool.clone())?.with_create_schema(true);
+        let config = config.with_response_timeout(Duration::from_secs(1));
+        let client = Postgres::open(config).await?;
+        let held = exclusive("a");
+        take(&client, &held).await?;
+        let exhausted = pool.acquire().await?;
+        renew(&client, &held).await?;
+        let error = client.acquire(&exclusive("b")).await.err();
+        let error = error.ok_or_else(|| Stop::failed("it needs no connection"))?;
+        says(&error, ErrorKind::Unavailable, "pool");
+        assert_eq!(error.certainty(), Certainty::NotApplied);
+        drop(exhausted);
+        free(&client, &held).await
+    });
+}
+
+#[test]
+fn a_pool_stays_usable_when_a_statement_is_given_up() {
+    run(async {
+        let (server, _) = start().await?;
+        let options = PgPoolOptions::new().max_connections(1).test_before_acquire(false);
+        let pool = options.connect(&server.url()).await?;
+        let config = PostgresConfig::from_pool(pool.clone())?;
+        let client = Postgres::open(config.with_response_timeout(Duration::from_secs(1))).await?;
+        works(&client, "a").await?;
+        server.pause()?;
+        let error = client.acquire(&exclusive("a")).await.err();
+        server.resume()?;
+        let error = error.ok_or_else(|| Stop::failed("nobody has answered"))?;
+        says(&error, ErrorKind::Unavailable, "no answer from the server in time");
+        assert_eq!(error.certainty(), Certainty::Unknown);
+        works(&client, "b").await?;
+        let row: i32 = sqlx::query_scalar("select 7").fetch_one(&pool).await?;
+        assert_eq!(row, 7);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_pool_that_was_closed_is_told_of() {
+    run(async {
+        let server = server().await?;
+        let pool = pool(&server, 2).await?;
+        let client = open(&pool).await?;
+        let held = exclusive("a");
+        take(&client, &held).await?;
+        pool.close().await;
+        renew(&client, &held).await?;
+        let error = client.release(&held.as_claim()).await.err();
+        let error = error.ok_or_else(|| Stop::failed("the pool is closed"))?;
+        says(&error, ErrorKind::Unavailable, "close it after the locks");
+        // Others find it as it was.
+        let seen = connect(&server.url()).await?.inspect(&held.name).await?;
+        assert_eq!(seen.holders.len(), 1);
+        Ok(())
+    });
+}
+
+#[test]
+fn what_only_its_owner_can_set_is_refused() {
+    run(async {
+        let server = server().await?;
+        let config = PostgresConfig::from_pool(pool(&server, 1).await?)?;
+        let error = Postgres::open(config.with_durability(Durability::Relaxed)).await.err();
+        let error = error.ok_or_else(|| Stop::failed("it is let in"))?;
+        says(&error, ErrorKind::Config(ConfigIssue::OptionValue), "ALTER ROLE");
+        Ok(())
+    });
+}

@@ -1,0 +1,102 @@
+//! Through a pooler that gives each transaction another connection.
+
+use dlock_core::{ConfigIssue, ErrorKind, WakeUp};
+use dlock_testkit::Stop;
+use tokio::task::JoinSet;
+
+use crate::support::{
+    config, connect, exclusive, free, granted, queue, refused, run, says, start_pooler, take,
+    works, works_fully,
+};
+
+#[test]
+fn all_goes_through_a_pooler_with_few_connections() {
+    run(async {
+        let (_server, bouncer) = start_pooler(&["default_pool_size = 2"]).await?;
+        let url = format!("{}?dlock.pooler=true", bouncer.url());
+        let mut clients = Vec::new();
+        for _ in 0..6 {
+            clients.push(connect(&url).await?);
+        }
+        assert_eq!(clients[0].guarantees().wake_up, WakeUp::Poll);
+        works_fully(&clients[0], &clients[1], "a").await?;
+        let mut working = JoinSet::new();
+        for (at, client) in clients.into_iter().enumerate() {
+            working.spawn(async move {
+                for _ in 0..20 {
+                    works(&client, &format!("b{at}")).await?;
+                }
+                Ok::<(), Stop>(())
+            });
+        }
+        while let Some(worked) = working.join_next().await {
+            worked??;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn the_tables_can_be_made_through_it() {
+    run(async {
+        let (server, bouncer) = start_pooler(&[]).await?;
+        server.run_sql("drop table dlock_lock, dlock_schema").await?;
+        let url = format!("{}?dlock.pooler=true&dlock.create_schema=true", bouncer.url());
+        works(&connect(&url).await?, "a").await
+    });
+}
+
+#[test]
+fn who_does_not_say_that_there_is_one_is_told_to() {
+    run(async {
+        let (_server, bouncer) = start_pooler(&[]).await?;
+        let needed = ErrorKind::Config(ConfigIssue::OptionValue);
+        says(&refused(&bouncer.url()).await?, needed, "dlock.pooler=true");
+        Ok(())
+    });
+}
+
+#[test]
+fn who_may_not_come_in_is_told_why() {
+    run(async {
+        let (_server, bouncer) = start_pooler(&[]).await?;
+        let wrong = bouncer.url().replace("secret", "secret-but-wrong");
+        let url = format!("{wrong}?dlock.pooler=true");
+        let access = ErrorKind::Config(ConfigIssue::Access);
+        says(&refused(&url).await?, access, "check user and password");
+        Ok(())
+    });
+}
+
+#[test]
+fn notes_that_do_not_arrive_are_not_relied_on() {
+    run(async {
+        // Each transaction ends with its connection's subscriptions.
+        let lines = ["server_reset_query_always = 1", "default_pool_size = 1"];
+        let (server, bouncer) = start_pooler(&lines).await?;
+        let url = format!("{}?dlock.pooler=true&dlock.listen=true", bouncer.url());
+        assert!(format!("{:?}", config(&url)?).contains("store"));
+        let client = connect(&url).await?;
+        assert_eq!(client.guarantees().wake_up, WakeUp::Poll);
+        let other = connect(&server.url()).await?;
+        let (held, waiting) = (exclusive("a"), exclusive("a"));
+        take(&other, &held).await?;
+        queue(&client, &waiting).await?;
+        free(&other, &held).await?;
+        granted(&client, &waiting).await?;
+        free(&client, &waiting).await
+    });
+}
+
+#[test]
+fn a_pooler_that_is_killed_costs_no_lock() {
+    run(async {
+        let (_server, bouncer) = start_pooler(&[]).await?;
+        let client = connect(&format!("{}?dlock.pooler=true", bouncer.url())).await?;
+        let held = exclusive("a");
+        take(&client, &held).await?;
+        bouncer.restart().await?;
+        crate::support::renew(&client, &held).await?;
+        free(&client, &held).await
+    });
+}

@@ -1,0 +1,76 @@
+//! What a user has to be allowed: no less than the errors say, and no more.
+
+use dlock_core::{ConfigIssue, ErrorKind};
+use dlock_testkit::{Stop, Verdict, servers::postgres::PostgresServer};
+
+use crate::support::{connect, exclusive, refused, run, says, start, works_fully};
+
+const ACCESS: ErrorKind = ErrorKind::Config(ConfigIssue::Access);
+
+const RIGHTS: [(&str, &str); 5] = [
+    ("select", "dlock_lock"),
+    ("insert", "dlock_lock"),
+    ("update", "dlock_lock"),
+    ("delete", "dlock_lock"),
+    ("select", "dlock_schema"),
+];
+
+async fn user(server: &PostgresServer) -> Result<String, Stop> {
+    server.run_sql("create role worker login password 'secret'").await?;
+    Ok(server.url_of("worker", "secret", "dlock"))
+}
+
+async fn grant(server: &PostgresServer) -> Verdict {
+    for (right, table) in RIGHTS {
+        server.run_sql(&format!("grant {right} on {table} to worker")).await?;
+    }
+    Ok(())
+}
+
+#[test]
+fn who_has_what_is_needed_can_use_locks_and_make_nothing() {
+    run(async {
+        let (server, _) = start().await?;
+        let url = user(&server).await?;
+        grant(&server).await?;
+        server.run_sql("revoke create on schema public from public").await?;
+        let (client, other) = (connect(&url).await?, connect(&url).await?);
+        works_fully(&client, &other, "a").await?;
+        // Asked for, but there is nothing to make.
+        connect(&format!("{url}?dlock.create_schema=true")).await?;
+        server.run_sql("drop table dlock_schema").await?;
+        let error = refused(&format!("{url}?dlock.create_schema=true")).await?;
+        says(&error, ACCESS, "CREATE on the schema");
+        Ok(())
+    });
+}
+
+#[test]
+fn each_right_that_is_lacking_is_named() {
+    run(async {
+        let (server, _) = start().await?;
+        let url = user(&server).await?;
+        for (right, table) in RIGHTS {
+            grant(&server).await?;
+            server.run_sql(&format!("revoke {right} on {table} from worker")).await?;
+            let lacking = format!("({} on {table})", right.to_uppercase());
+            says(&refused(&url).await?, ACCESS, &lacking);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_right_that_is_taken_away_is_told() {
+    run(async {
+        let (server, _) = start().await?;
+        let url = user(&server).await?;
+        grant(&server).await?;
+        let client = connect(&url).await?;
+        server.run_sql("revoke insert on dlock_lock from worker").await?;
+        let error = client.acquire(&exclusive("a")).await.err();
+        let error = error.ok_or_else(|| Stop::failed("it is let in"))?;
+        says(&error, ACCESS, "INSERT");
+        Ok(())
+    });
+}

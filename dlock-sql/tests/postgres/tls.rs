@@ -1,0 +1,68 @@
+//! Encrypted connections.
+
+use dlock_core::{ConfigIssue, ErrorKind};
+use dlock_testkit::{
+    Stop,
+    servers::postgres::{Options, PostgresServer},
+};
+
+use crate::support::{connect, refused, run, says, server, works};
+
+const ACCESS: ErrorKind = ErrorKind::Config(ConfigIssue::Access);
+
+/// Where clients find a server that lets nobody in without TLS.
+async fn encrypted() -> Result<(PostgresServer, String), Stop> {
+    let server = PostgresServer::start(&Options::new().with_tls()).await?;
+    let hba = server.directory().join("data/pg_hba.conf");
+    std::fs::write(hba, "hostssl all all all scram-sha-256\n")?;
+    server.restart().await?;
+    let url = server.tls_url().ok_or_else(|| Stop::failed("no TLS"))?;
+    Ok((server, url))
+}
+
+#[test]
+fn a_server_with_the_right_certificate_will_do() {
+    run(async {
+        let (_server, url) = encrypted().await?;
+        let client = connect(&format!("{url}&dlock.create_schema=true")).await?;
+        works(&client, "a").await?;
+        for mode in ["require", "verify-ca"] {
+            works(&connect(&url.replace("verify-full", mode)).await?, "a").await?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_server_that_somebody_else_vouches_for_is_refused() {
+    run(async {
+        let (_server, url) = encrypted().await?;
+        let (other, _) = encrypted().await?;
+        let ca = other.ca().ok_or_else(|| Stop::failed("no TLS"))?;
+        let (address, _) = url.split_once('?').ok_or_else(|| Stop::failed("no options"))?;
+        let url = format!("{address}?sslmode=verify-full&sslrootcert=");
+        says(&refused(&format!("{url}{}", ca.display())).await?, ACCESS, "sslrootcert");
+        let nowhere = format!("{url}/nowhere.pem&dlock.response_timeout=1s");
+        says(&refused(&nowhere).await?, ErrorKind::Unavailable, "file for TLS");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_server_without_tls_is_refused() {
+    run(async {
+        let server = server().await?;
+        let url = format!("{}?sslmode=require", server.url());
+        says(&refused(&url).await?, ACCESS, "ssl=on");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_server_that_wants_tls_is_told_of() {
+    run(async {
+        let (server, _) = encrypted().await?;
+        says(&refused(&server.url()).await?, ACCESS, "sslmode");
+        Ok(())
+    });
+}
