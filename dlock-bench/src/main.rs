@@ -1,23 +1,31 @@
 //! What dlock costs over a store, measured against the store's bare driver.
 //!
-//! `cargo run --release -p dlock-bench -- redis` starts a server of its own, prints one table and
-//! fails when a target is missed. Nothing here depends on how fast the machine is: each figure is
+//! `cargo run --release -p dlock-bench -- redis` (or `postgres`, or `mysql`) starts a server of its
+//! own, prints one table and fails when a target is missed. Nothing here depends on how fast the machine is: each figure is
 //! a ratio to a floor that is measured in the same run, in turns with dlock, or a count of what
 //! the server saw.
 
 mod args;
 mod awake;
+mod bench;
 mod clock;
+mod crew;
 mod cycle;
 mod processors;
 mod redis;
 mod report;
+mod rounds;
 mod runtime;
+mod sql;
 mod stats;
 
 use std::process::ExitCode;
 
-use crate::{args::Args, redis::hand_over::child, report::Report};
+use crate::{
+    args::{Args, Store},
+    crew::child,
+    report::Report,
+};
 
 /// Any reason to stop: it is only printed.
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -28,7 +36,7 @@ fn main() -> ExitCode {
         return end_of_child(awake::spin());
     }
     if let Some(url) = child::url() {
-        return end_of_child(child::serve(&url));
+        return end_of_child(child::serve(&url, &mut redis::Messages::default()));
     }
     let args = match Args::parse() {
         Ok(Some(args)) => args,
@@ -39,7 +47,12 @@ fn main() -> ExitCode {
         Err(failure) => return complain(2, &format!("{failure}; see --help")),
     };
     let mut report = Report::default();
-    match redis::measure(&args, &mut report) {
+    let measured = match args.store {
+        Store::Redis => redis::measure(&args, &mut report),
+        Store::Postgres => sql::measure(sql::Kind::Postgres, &args, &mut report),
+        Store::Mysql => sql::measure(sql::Kind::Mariadb, &args, &mut report),
+    };
+    match measured {
         Ok(()) => report.verdict(),
         Err(failure) => complain(2, &failure),
     }

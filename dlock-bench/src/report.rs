@@ -24,6 +24,11 @@ impl Pair {
 }
 
 impl Report {
+    /// What all of it is about.
+    pub(crate) fn heading(&mut self, heading: &str) {
+        say(&format!("{heading}\n"));
+    }
+
     /// What the lines that follow are about.
     pub(crate) fn title(&mut self, title: &str) {
         if !self.begun {
@@ -31,6 +36,11 @@ impl Report {
         }
         self.begun = true;
         say(&format!("\n{title}"));
+    }
+
+    /// What the lines that follow are about, within the same.
+    pub(crate) fn part(&mut self, part: &str) {
+        say(&format!(" {part}:"));
     }
 
     /// A ratio to the floor that must not be larger.

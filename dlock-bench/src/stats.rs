@@ -48,6 +48,14 @@ pub(crate) fn fairness(shares: &[u32]) -> f64 {
     sum * sum / (count * squares)
 }
 
+/// By how much, in per cent of the mean, the share that is furthest from it differs.
+pub(crate) fn deviation(shares: &[u32]) -> f64 {
+    let all: Vec<f64> = shares.iter().copied().map(f64::from).collect();
+    let mean = all.iter().sum::<f64>() / all.iter().map(|_| 1.0).sum::<f64>();
+    let furthest = all.iter().map(|share| (share - mean).abs()).fold(f64::NAN, f64::max);
+    100.0 * furthest / mean
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,5 +81,12 @@ mod tests {
     fn fairness_is_between_one_nth_and_one() {
         assert_eq!(fairness(&[5, 5, 5, 5]), 1.0);
         assert_eq!(fairness(&[8, 0, 0, 0]), 0.25);
+    }
+
+    #[test]
+    fn deviation_is_that_of_the_worst() {
+        assert_eq!(deviation(&[5, 5]), 0.0);
+        assert_eq!(deviation(&[10, 10, 13, 7]), 30.0);
+        assert!(deviation(&[]).is_nan() && deviation(&[0, 0]).is_nan());
     }
 }

@@ -74,7 +74,7 @@ impl Model {
     pub fn renew(&mut self, id: ClaimId, mode: Mode, lease: u64, now: u64) -> Option<Standing> {
         self.end_leases(now);
         if let Some(member) = self.find(id) {
-            member.until = now.saturating_add(lease);
+            member.until = member.until.max(now.saturating_add(lease));
             if member.held {
                 (member.mode, member.lease) = (mode, lease);
             }

@@ -37,6 +37,11 @@ impl Counters {
         self.0.get(name).copied().unwrap_or(0.0)
     }
 
+    /// Seconds of processor time that the server has used.
+    pub(crate) fn processor_time(&self) -> f64 {
+        self.value("used_cpu_user") + self.value("used_cpu_sys")
+    }
+
     fn parse(info: &str) -> Self {
         let mut values = HashMap::new();
         let mut insert = |name, value: &str| {
@@ -94,7 +99,7 @@ impl Counted {
 
     /// Seconds of processor time that the server used.
     pub(crate) fn processor_time(&self) -> f64 {
-        self.of("used_cpu_user") + self.of("used_cpu_sys")
+        self.after.processor_time() - self.before.processor_time()
     }
 
     fn of(&self, name: &str) -> f64 {

@@ -10,11 +10,9 @@ use super::{
     floor::{self, FloorLock},
 };
 use crate::{
-    Failure, clock,
-    cycle::{Cycle, throughput},
-    report::Pair,
+    Failure,
+    rounds::{Meter, Rounds, pair, throughputs},
     runtime::Flavour,
-    stats::{highest, lowest},
 };
 
 /// How many tasks the targets are for.
@@ -28,15 +26,12 @@ pub(super) fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
         (Flavour::TwoWorkers, MANY),
         (Flavour::TwoWorkers, FEW),
     ] {
-        let (floor, dlock) =
-            flavour.start()?.block_on(rounds(&bench.server.url(), bench.rounds(), tasks))?;
+        let both = flavour.start()?.block_on(rounds(&bench.server.url(), bench.rounds(), tasks))?;
         let of = format!("{tasks} tasks, {}", flavour.label());
         let rate = format!("cycles a second, {of}");
         let server = format!("server's time for a cycle, {of}");
         let client = format!("client's time for a cycle, {of}");
-        let pair =
-            |of: fn(&Rounds) -> f64, unit| Pair { floor: of(&floor), dlock: of(&dlock), unit };
-        let (rates, servers) = (pair(Rounds::rate, ""), pair(Rounds::server, "us"));
+        let (rates, servers) = (pair(&both, Rounds::rate, ""), pair(&both, Rounds::server, "us"));
         let report = &mut *bench.report;
         if flavour == Flavour::CurrentThread && tasks == MANY {
             report.ratio_at_least(&rate, rates, 0.6);
@@ -45,49 +40,9 @@ pub(super) fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
             report.ratio(&rate, rates);
             report.ratio(&server, servers);
         }
-        report.ratio(&client, pair(Rounds::client, "us"));
+        report.ratio(&client, pair(&both, Rounds::client, "us"));
     }
     Ok(())
-}
-
-/// Rounds of one subject: cycles a second, and microseconds of processor time for a cycle.
-#[derive(Default)]
-struct Rounds {
-    rates: Vec<f64>,
-    servers: Vec<f64>,
-    clients: Vec<f64>,
-}
-
-impl Rounds {
-    fn rate(&self) -> f64 {
-        highest(&self.rates)
-    }
-
-    fn server(&self) -> f64 {
-        lowest(&self.servers)
-    }
-
-    fn client(&self) -> f64 {
-        lowest(&self.clients)
-    }
-
-    /// One more round. Gives the subjects back.
-    async fn add<C: Cycle>(
-        &mut self,
-        control: &mut MultiplexedConnection,
-        subjects: Vec<C>,
-        lasts: Duration,
-    ) -> Result<Vec<C>, Failure> {
-        let before = Counters::look(control).await?;
-        let own = clock::processor_time()?;
-        let (subjects, done) = throughput(subjects, lasts).await?;
-        let own = (clock::processor_time()? - own).as_secs_f64();
-        let counted = before.since(control).await?;
-        self.rates.push(done.rate);
-        self.servers.push(counted.processor_time() * 1e6 / done.cycles);
-        self.clients.push(own * 1e6 / done.cycles);
-        Ok(subjects)
-    }
 }
 
 async fn rounds(url: &str, rounds: usize, tasks: usize) -> Result<(Rounds, Rounds), Failure> {
@@ -95,19 +50,17 @@ async fn rounds(url: &str, rounds: usize, tasks: usize) -> Result<(Rounds, Round
     let mut control = floor::connect(url).await?;
     let names: Vec<String> = (0..tasks).map(|i| format!("many/{tasks}/{i}")).collect();
     let bare = FloorLock::new(floor::connect(url).await?, "many").await?;
-    let mut bare: Vec<_> = names.iter().map(|name| bare.named(name)).collect();
+    let bare: Vec<_> = names.iter().map(|name| bare.named(name)).collect();
     let locks = dlock::connect(url).await?;
     let mut held = Vec::with_capacity(tasks);
     for name in &names {
         held.push(locks.mutex(name)?);
     }
-    (bare, _) = throughput(bare, lasts).await?;
-    (held, _) = throughput(held, lasts).await?;
+    throughputs(&mut control, bare, held, rounds, lasts).await
+}
 
-    let (mut floor, mut dlock) = (Rounds::default(), Rounds::default());
-    for _ in 0..rounds {
-        bare = floor.add(&mut control, bare, lasts).await?;
-        held = dlock.add(&mut control, held, lasts).await?;
+impl Meter for MultiplexedConnection {
+    async fn server_time(&mut self) -> Result<f64, Failure> {
+        Ok(Counters::look(self).await?.processor_time())
     }
-    Ok((floor, dlock))
 }

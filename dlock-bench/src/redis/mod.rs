@@ -2,27 +2,29 @@
 
 mod counters;
 mod floor;
-pub(crate) mod hand_over;
+mod hand_over;
 mod many_names;
 mod one_time_names;
 mod renewal;
 mod uncontended;
+
+pub(crate) use hand_over::Messages;
 
 use dlock_testkit::servers::redis::{Options, RedisServer};
 
 use crate::{
     Failure,
     args::Args,
-    processors::{Placed, Server},
+    bench::{self, Measurement, Store},
     report::Report,
     runtime::Flavour,
 };
 
-/// A measurement over this server.
-type Measure = fn(&mut Bench<'_>) -> Result<(), Failure>;
+/// What a measurement works with.
+type Bench<'a> = bench::Bench<'a, RedisServer>;
 
-/// The measurements: name, what it is about, and how.
-pub(crate) const MEASUREMENTS: &[(&str, &str, Measure)] = &[
+/// The measurements.
+pub(crate) const MEASUREMENTS: &[Measurement<RedisServer>] = &[
     ("uncontended", "one task, one name", uncontended::measure),
     ("many_names", "512 tasks, a name each, one connection", many_names::measure),
     ("hand_over", "8 processes that want one fair lock", hand_over::measure),
@@ -30,23 +32,13 @@ pub(crate) const MEASUREMENTS: &[(&str, &str, Measure)] = &[
     ("one_time_names", "10,000 names that are used once", one_time_names::measure),
 ];
 
-/// What a measurement works with.
-pub(crate) struct Bench<'a> {
-    server: RedisServer,
-    quick: bool,
-    report: &'a mut Report,
-}
-
-impl Bench<'_> {
-    /// Chooses the processor of the server.
-    fn place(&self, place: Server) -> Result<Placed, Failure> {
-        Placed::keep(self.server.pid().ok_or("the server is gone")?, place)
+impl Store for RedisServer {
+    fn url(&self) -> String {
+        self.url()
     }
 
-    /// How many rounds floor and dlock take in turns. Many short ones find more quiet moments than
-    /// a few long ones.
-    fn rounds(&self) -> usize {
-        if self.quick { 6 } else { 25 }
+    fn pid(&self) -> Option<u32> {
+        self.pid()
     }
 }
 
@@ -54,12 +46,5 @@ impl Bench<'_> {
 pub(crate) fn measure(args: &Args, report: &mut Report) -> Result<(), Failure> {
     let server = Flavour::CurrentThread.start()?.block_on(RedisServer::start(&Options::new()));
     let server = server.map_err(|stop| format!("no server: {stop:?}"))?;
-    let mut bench = Bench { server, quick: args.quick, report };
-    for (name, about, measure) in MEASUREMENTS {
-        if args.wants(name) {
-            bench.report.title(&format!("{name}: {about}"));
-            measure(&mut bench).map_err(|failure| format!("{name}: {failure}"))?;
-        }
-    }
-    Ok(())
+    Bench { server, quick: args.quick, durable: args.durable, report }.take(MEASUREMENTS, args)
 }

@@ -206,7 +206,8 @@ impl Machine {
             }
             Op::Renew { claim, mode, lease } => {
                 if let Some(entry) = self.entry_mut(claim) {
-                    entry.expires = now.saturating_add(lease);
+                    // One that comes late does not shorten what a later one was told.
+                    entry.expires = entry.expires.max(now.saturating_add(lease));
                     if entry.token > 0 {
                         entry.weight = entry.weight.min(mode.weight());
                         entry.lease = lease;

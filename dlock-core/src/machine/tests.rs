@@ -132,3 +132,12 @@ fn text_of_another_version_or_hand_is_refused() {
         assert!(text::replay(ended, &log).is_err(), "{snap:?} {log:?}");
     }
 }
+
+/// Statements of one client may reach a row in another order than they were sent in.
+#[test]
+fn a_renewal_that_comes_late_does_not_shorten_a_later_one() {
+    let mut machine = Machine::default();
+    let renew = Op::Renew { claim: id(1), mode: Mode::Exclusive, lease: LEASE };
+    run(&mut machine, &[(5, acquire(1, Mode::Exclusive)), (50, renew), (10, renew)]);
+    assert_eq!(machine.next_expiry(), Some(50 + LEASE));
+}

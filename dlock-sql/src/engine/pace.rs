@@ -6,6 +6,10 @@ use dlock_core::Instant;
 
 pub(crate) const SHORTEST: Duration = Duration::from_micros(500);
 pub(crate) const LONGEST: Duration = Duration::from_millis(20);
+/// For those who stand far behind in a queue whose pace is known.
+const FARTHEST: Duration = Duration::from_millis(100);
+/// For those who are told, unless what tells them gets lost.
+const RARELY: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1)];
 
 /// Looking costs a part of this of the time that has been waited, so a hand-over is noticed late
 /// by no more than that part.
@@ -23,15 +27,22 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    pub(crate) const fn new(now: Instant) -> Self {
-        Self { ahead: 1, each: Duration::ZERO, moved: now }
+    /// Of a queue in which one took so long when it was last seen; zero if it never was.
+    pub(crate) const fn new(now: Instant, each: Duration) -> Self {
+        Self { ahead: 1, each, moved: now }
+    }
+
+    /// How long one of the queue takes.
+    pub(crate) const fn each(&self) -> Duration {
+        self.each
     }
 
     /// The queue was seen with so many before our first waiter.
     pub(crate) fn observe(&mut self, ahead: usize, now: Instant) {
         if let Some(left) = self.ahead.checked_sub(ahead).filter(|left| *left > 0) {
             let took = now.since(self.moved) / u32::try_from(left).unwrap_or(u32::MAX);
-            self.each = (self.each * 7 + took * 3) / 10;
+            let known = if self.each.is_zero() { took } else { self.each };
+            self.each = (known * 7 + took * 3) / 10;
         }
         if ahead != self.ahead {
             self.moved = now;
@@ -39,12 +50,19 @@ impl Pace {
         self.ahead = ahead;
     }
 
+    /// When to look again although one would have been told.
+    pub(crate) fn rare_delay(&self, now: Instant) -> Duration {
+        let [shortest, longest] = RARELY;
+        (now.since(self.moved) / PART).clamp(shortest, longest)
+    }
+
     /// When to look again: soon after the last change, ever more rarely in a long wait, and not
     /// before those in the middle of the queue can have passed.
     pub(crate) fn delay(&self, now: Instant) -> Duration {
         let between = u32::try_from(self.ahead.saturating_sub(1)).unwrap_or(u32::MAX);
         let passing = self.each.saturating_mul(between).saturating_mul(3) / 5;
-        (now.since(self.moved) / PART).saturating_add(passing).clamp(SHORTEST, LONGEST)
+        let waited = (now.since(self.moved) / PART).min(LONGEST);
+        waited.saturating_add(passing).clamp(SHORTEST, FARTHEST)
     }
 }
 
@@ -58,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_wait_is_looked_at_often_at_first_and_rarely_later() {
-        let mut pace = Pace::new(at(0));
+        let mut pace = Pace::new(at(0), Duration::ZERO);
         pace.observe(1, at(0));
         assert_eq!(pace.delay(at(1)), SHORTEST);
         assert_eq!(pace.delay(at(160)), Duration::from_millis(10));
@@ -67,7 +85,7 @@ mod tests {
 
     #[test]
     fn the_middle_of_a_queue_is_given_time_to_pass() {
-        let mut pace = Pace::new(at(0));
+        let mut pace = Pace::new(at(0), Duration::ZERO);
         pace.observe(10, at(0));
         for ahead in (5..10).rev() {
             pace.observe(ahead, at(u64::try_from(10 - ahead).unwrap() * 5));
@@ -76,5 +94,10 @@ mod tests {
         assert!(far > Duration::from_millis(5), "{far:?}");
         pace.observe(1, at(30));
         assert_eq!(pace.delay(at(30)), SHORTEST);
+
+        let mut pace = Pace::new(at(0), Duration::ZERO);
+        pace.observe(100, at(0));
+        pace.observe(90, at(100));
+        assert_eq!(pace.delay(at(100)), FARTHEST);
     }
 }

@@ -17,7 +17,7 @@ use tokio::{
 
 use super::{
     Settings,
-    conn::{Conn, Fault},
+    conn::{Conn, Cure, Fault},
     note::Note,
     pace,
     patience::Patience,
@@ -33,6 +33,9 @@ const QUEUE: usize = 64;
 /// How many notes may queue, and how many are sent together.
 pub(crate) const NOTES: usize = 1024;
 const TOGETHER: usize = 64;
+
+/// While nobody waits, the next waiter ends the sleep.
+const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 
 /// Somebody wants to see a lock.
 #[derive(Debug)]
@@ -93,19 +96,30 @@ impl<C: Conn> Reader<C> {
         }
     }
 
-    /// Reads until the backend is dropped.
+    /// Reads until the backend is dropped. Nothing that is due waits for what keeps coming.
     pub(crate) async fn run(mut self) {
         let mut notes = Vec::with_capacity(TOGETHER);
+        if self.settings.home != 0 {
+            // The first note should not have to wait for a connection.
+            let _ = self.conn.read(&[]).await;
+        }
         loop {
-            let delay = self.waiters.delay().map(|delay| delay.max(self.rest));
             let now = Clock::Boot.now();
+            let delay = self.waiters.delay().map(|delay| delay.max(self.rest));
             let left = match delay {
+                Some(_) if self.waiters.wants_a_look() => Duration::ZERO,
                 Some(delay) => self.looked.saturating_add(delay).since(now),
                 None => {
                     self.looked = now;
-                    Duration::ZERO
+                    LONGEST_SLEEP
                 }
             };
+            if left.is_zero() {
+                self.poll().await;
+            }
+            if let Ok(look) = self.looks.try_recv() {
+                self.show(look).await;
+            }
             select! {
                 biased;
                 _ = self.notes.recv_many(&mut notes, TOGETHER), if !self.notes.is_closed() => {
@@ -116,17 +130,29 @@ impl<C: Conn> Reader<C> {
                     None => break,
                 },
                 () = self.waiters.arrived() => {}
-                () = self.napper.nap(left), if delay.is_some() => self.poll().await,
+                () = self.napper.nap(left), if !left.is_zero() => {}
+                // The look may have changed what is due.
+                () = std::future::ready(()), if left.is_zero() => {}
             }
+        }
+        // Who is granted something by the last releases of this process waits for that news.
+        while self.notes.recv_many(&mut notes, TOGETHER).await > 0 {
+            self.tell(&mut notes).await;
         }
         self.conn.close().await;
     }
 
-    /// Sends notes once: who does not get his looks for himself.
+    /// Sends notes, again if the connection had broken since the last ones: who gets one twice does
+    /// not mind, and who does not get his looks for himself.
     async fn tell(&mut self, notes: &mut Vec<Note>) {
-        if !notes.is_empty()
-            && let Err(fault) = self.conn.tell(notes).await
-        {
+        if notes.is_empty() {
+            return;
+        }
+        let mut told = self.conn.tell(notes).await;
+        if matches!(&told, Err(Fault { cure: Cure::Retry, .. })) {
+            told = self.conn.tell(notes).await;
+        }
+        if let Err(fault) = told {
             tracing::debug!(error = %fault.error, "could not tell of grants");
         }
         notes.clear();

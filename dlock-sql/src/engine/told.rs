@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use dlock_core::{
-    Acquired, Certainty, Error, ErrorKind, FencingToken, Grant, Instant, Mode, Released, Renewed,
+    Acquired, Certainty, Clock, Error, ErrorKind, FencingToken, Grant, Instant, Mode, Released,
+    Renewed,
     machine::{Granted, Micros, Outcome, conflict},
 };
 
@@ -38,7 +39,9 @@ impl Sight {
             )
             .with_source(error)
         })?;
-        Ok(Grant { token, tokens: granted.block, since: self.instant_of(granted.since) })
+        // It did not begin after it was learned of, however far the database's clock was set.
+        let since = self.instant_of(granted.since).min(Clock::Boot.now());
+        Ok(Grant { token, tokens: granted.block, since })
     }
 }
 
@@ -69,8 +72,9 @@ impl Told {
     /// As the answer to a renewal.
     pub(crate) fn renewed(self) -> Result<Renewed, Error> {
         match self.outcome {
-            Outcome::Granted(_) | Outcome::Queued { .. } => Ok(Renewed::Kept),
-            Outcome::NotFound => Ok(Renewed::Lost),
+            Outcome::Granted(_) => Ok(Renewed::Kept),
+            // A late sending of the acquire may have queued it anew after it was lost.
+            Outcome::Queued { .. } | Outcome::NotFound => Ok(Renewed::Lost),
             other => Err(nonsense(other)),
         }
     }

@@ -10,7 +10,10 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -23,12 +26,12 @@ use tokio::sync::Notify;
 
 use super::{note::Note, pace::Pace, row::Mark, told::Sight};
 
-/// How often to look while somebody listens for notes.
-const LISTENING: Duration = Duration::from_secs(2);
 /// A note that has not arrived by then is lost.
-const LATE: Micros = 1_000_000;
+const LATE: Duration = Duration::from_secs(1);
 /// How many notes are remembered that came before the answer that their claim waits.
 const EARLY: usize = 256;
+/// Of how many names the pace is remembered from one wait to the next.
+const PACES: usize = 1024;
 
 /// How long after a lease has ended by the store's clock somebody looks whether it has.
 const SLACK: Micros = 2_000;
@@ -39,6 +42,7 @@ pub(crate) struct Waiters {
     arrived: Notify,
     /// A note did not arrive.
     missed: Notify,
+    look: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -47,9 +51,11 @@ struct Inner {
     ready: HashMap<ClaimId, Grant>,
     /// Grows when a claim joins a line and when a line ends.
     changes: u64,
-    /// Notes arrive.
-    listens: bool,
+    /// Since when notes arrive.
+    listens: Option<Instant>,
     early: VecDeque<Note>,
+    /// How long one of a queue took when somebody here last waited in it.
+    paces: HashMap<LockName, Duration>,
 }
 
 #[derive(Debug)]
@@ -73,7 +79,12 @@ struct Waiter {
 impl Inner {
     /// Nobody waits for the name any more.
     fn end(&mut self, name: &LockName) {
-        self.lines.remove(name);
+        if let Some(line) = self.lines.remove(name) {
+            if self.paces.len() >= PACES {
+                self.paces.clear();
+            }
+            self.paces.insert(name.clone(), line.pace.each());
+        }
         self.changes += 1;
     }
 }
@@ -109,11 +120,12 @@ impl Waiters {
                 inner.ready.insert(claim, grant);
                 return;
             }
+            let each = inner.paces.get(name).copied().unwrap_or_default();
             let line = inner.lines.entry(name.clone()).or_insert_with(|| Line {
                 waiters: Vec::new(),
                 mark: Mark::default(),
                 expiry: now,
-                pace: Pace::new(now),
+                pace: Pace::new(now, each),
             });
             if let Some(waiter) = line.waiters.iter_mut().find(|waiter| waiter.claim == claim) {
                 waiter.renewed = sight;
@@ -189,10 +201,20 @@ impl Waiters {
         }
     }
 
-    /// Whether notes arrive from now on. Those of the past may have been lost.
+    /// Whether notes arrive from now on. Those of the past may have been lost, so somebody has to
+    /// look.
     pub(crate) fn listens(&self, does: bool) {
-        self.inner.lock().listens = does;
+        self.inner.lock().listens = does.then(|| Clock::Boot.now());
+        // What was missed before is no fault of these ears.
+        let mut missed = std::pin::pin!(self.missed.notified());
+        missed.as_mut().enable();
+        self.look.store(true, Ordering::SeqCst);
         self.arrived.notify_one();
+    }
+
+    /// Whether to look at once, for a reason that has nothing to do with the pace of a queue.
+    pub(crate) fn wants_a_look(&self) -> bool {
+        self.look.swap(false, Ordering::SeqCst)
     }
 
     /// Ends when a note has been missed since the last time.
@@ -216,7 +238,9 @@ impl Waiters {
                 ready.insert(waiter.claim, grant);
             }
             waiter.bell.notify_one();
-            if *listens && granted.since.saturating_add(LATE) < sight.now {
+            let began = sight.instant_of(granted.since);
+            let late = began.saturating_add(LATE) < Clock::Boot.now();
+            if late && listens.is_some_and(|listens| listens < began) {
                 self.missed.notify_one();
             }
         }
@@ -256,11 +280,12 @@ impl Waiters {
         if inner.lines.is_empty() {
             return None;
         }
-        if inner.listens {
-            return Some(LISTENING);
-        }
         let now = Clock::Boot.now();
-        inner.lines.values().map(|line| line.pace.delay(now)).min()
+        let delay = |line: &Line| match inner.listens {
+            Some(_) => line.pace.rare_delay(now),
+            None => line.pace.delay(now),
+        };
+        inner.lines.values().map(delay).min()
     }
 
     /// Ends when a claim has joined a line, or the ears have opened or closed, since the last time.
@@ -416,22 +441,41 @@ mod tests {
         assert_eq!(waiters.inner.lock().early.len(), EARLY);
     }
 
-    #[tokio::test]
-    async fn a_grant_that_no_note_told_of_is_noticed() {
+    /// Whether a grant that began so long after the ears opened, and is seen so long after that,
+    /// counts as one that a note should have told of.
+    fn is_missed(began: Micros, seen: Micros) -> bool {
         let waiters = Waiters::default();
         waiters.listens(true);
-        for (since, missed) in [(10, false), (20, true)] {
-            waiters.register(&name(), id(since), sight(10));
-            let machine = machine(&[(20, acquire(since))]);
-            let now = if missed { 21 + LATE } else { 20 + LATE };
-            waiters.observe(&name(), Mark::default(), &machine, sight(now));
-            let mut heard = std::pin::pin!(waiters.missed.notified());
-            assert_eq!(heard.as_mut().enable(), missed);
-        }
+        let opened = Clock::Boot.now();
+        waiters.inner.lock().listens = Some(opened.saturating_sub(Duration::from_secs(60)));
+        waiters.register(&name(), id(1), sight(10));
+        // The statement that sees it was sent just now, and read the time `seen` seconds later than
+        // the grant; the ears opened 60 seconds ago.
+        let machine = machine(&[(began, acquire(1))]);
+        waiters.observe(&name(), Mark::default(), &machine, sight(began + seen));
+        let mut heard = std::pin::pin!(waiters.missed.notified());
+        heard.as_mut().enable()
+    }
+
+    #[tokio::test]
+    async fn a_grant_that_no_note_told_of_is_noticed() {
+        assert!(!is_missed(100, 900_000), "it may be on its way");
+        assert!(is_missed(100, 1_100_000));
+        assert!(!is_missed(100, 61_000_000), "it was sent before anybody listened");
+    }
+
+    #[tokio::test]
+    async fn new_ears_have_somebody_look_and_miss_nothing_of_the_past() {
+        let waiters = Waiters::default();
+        waiters.missed.notify_one();
+        waiters.listens(true);
+        assert!(waiters.wants_a_look() && !waiters.wants_a_look());
+        let mut heard = std::pin::pin!(waiters.missed.notified());
+        assert!(!heard.as_mut().enable());
         assert_eq!(waiters.delay(), None);
         waiters.register(&name(), id(3), sight(10));
-        assert_eq!(waiters.delay(), Some(LISTENING));
+        assert_eq!(waiters.delay(), Some(Duration::from_millis(200)));
         waiters.listens(false);
-        assert!(waiters.delay().unwrap() < LISTENING);
+        assert!(waiters.delay().unwrap() < Duration::from_millis(200));
     }
 }

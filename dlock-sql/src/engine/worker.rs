@@ -120,7 +120,8 @@ impl<C: Conn> Worker<C> {
                 Write { name: ask.name.clone(), op: op_text(&ask.op), fold }
             })
             .collect();
-        let asked = batch.iter().map(|job| job.asked).min().unwrap_or(now);
+        // The time of the last to come: who has waited for long gets a few tries more.
+        let asked = batch.iter().map(|job| job.asked).max().unwrap_or(now);
         let until = asked.saturating_add(self.settings.patience);
         match self.apply(&writes, until).await {
             Ok(applied) => {
@@ -172,14 +173,17 @@ impl<C: Conn> Worker<C> {
             Outcome::Queued { .. } => self.waiters.register(name, claim, sight),
             _ => self.waiters.withdraw(name, claim),
         }
-        self.waiters.observe(name, row.mark(), &replayed.machine, sight);
-        for &granted in &replayed.grants {
-            let elsewhere = granted.home != 0 && granted.home != self.settings.home;
-            if elsewhere && granted.claim != claim {
+        for &granted in replayed.grants.iter().filter(|granted| granted.home != 0) {
+            let note = Note::new(name, granted, &replayed.machine);
+            if granted.home == self.settings.home && granted.claim != claim {
+                // The answer that it waits may still be on its way, on another connection.
+                self.waiters.told(&note);
+            } else if granted.claim != claim {
                 // With too many to tell of, some are left to find it out by themselves.
-                let _ = self.notes.try_send(Note::new(name, granted, &replayed.machine));
+                let _ = self.notes.try_send(note);
             }
         }
+        self.waiters.observe(name, row.mark(), &replayed.machine, sight);
         Ok(Told { outcome, sight, in_doubt: applied.in_doubt })
     }
 

@@ -76,7 +76,8 @@ impl Mysql {
         let opened = open(&config).await.map_err(place)?;
         let settings = Settings {
             patience: config.patience,
-            retention: config.retention,
+            // What was stamped before may be written so much later.
+            retention: config.retention.max(2 * config.patience),
             tick: queries::TICK,
             rest: 1,
             home: 0,

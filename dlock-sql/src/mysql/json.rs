@@ -92,7 +92,7 @@ mod tests {
         machine.apply(&ops[0], 1, &mut Vec::new());
         let texts = ops.iter().map(op_text).chain([snapshot(&machine)]);
         for text in texts {
-            let plain = |byte: u8| byte.is_ascii_alphanumeric() || b" ;".contains(&byte);
+            let plain = |byte: u8| byte.is_ascii_alphanumeric() || b" ;=".contains(&byte);
             assert!(text.bytes().all(plain), "{text}");
         }
     }

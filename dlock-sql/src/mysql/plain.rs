@@ -43,9 +43,9 @@ const STATEMENTS: Statements = Statements {
         ")",
     ),
     renew: concat!(
-        "UPDATE dlock_plain SET expiry = ",
+        "UPDATE dlock_plain SET expiry = GREATEST(expiry, ",
         now!(),
-        " + ? WHERE name = ? AND holder = ? AND state = 'held' AND expiry > ",
+        " + ?) WHERE name = ? AND holder = ? AND state = 'held' AND expiry > ",
         now!(),
     ),
     delete: "DELETE FROM dlock_plain WHERE name = ? AND holder = ?",

@@ -1,7 +1,10 @@
 -- Sets a new connection up, whatever the server's defaults are.
 -- {seconds}: how long the server lets a statement wait for a row or a table.
+-- {limit}: how long, in seconds with fractions, a statement may take on MariaDB; MySQL reads that
+-- line as a comment, and limits only SELECT.
 -- Returns nothing.
 SET
+  /*M! max_statement_time = {limit}, */
   autocommit = 1,
   sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',
   innodb_lock_wait_timeout = {seconds},

@@ -23,11 +23,14 @@ pub(super) struct Way {
 }
 
 impl Way {
-    pub(super) fn new(options: MySqlConnectOptions, timeout: Duration, returning: bool) -> Self {
-        // The server gives up before the client does, as far as its whole seconds allow, and so
-        // leaves no doubt about the statement.
+    /// A try may take half of the `patience`, so that there is time for another.
+    pub(super) fn new(options: MySqlConnectOptions, patience: Duration, returning: bool) -> Self {
+        // The server gives up before the client does, as far as it can, and so leaves no doubt about
+        // the statement.
+        let timeout = patience / 2;
         let seconds = (timeout.as_secs() / 2).max(1).to_string();
-        let session = queries::SESSION.replace("{seconds}", &seconds);
+        let limit = format!("{:.3}", (timeout.mul_f64(0.7)).as_secs_f64().max(0.005));
+        let session = queries::SESSION.replace("{seconds}", &seconds).replace("{limit}", &limit);
         Self { options, session, timeout, returning }
     }
 

@@ -84,7 +84,8 @@ async fn start(
     let opened = open(&config, runtime).await?;
     let settings = Settings {
         patience: config.patience,
-        retention: config.retention,
+        // What was stamped before may be written so much later.
+        retention: config.retention.max(2 * config.patience),
         tick: queries::TICK,
         rest: 1,
         home: opened.home,

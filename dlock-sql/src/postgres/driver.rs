@@ -1,11 +1,15 @@
 //! The driver's part of a configuration: where connections come from, and how they are set up.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use dlock_core::{ConfigIssue, Error};
 use sqlx::{ConnectOptions as _, PgPool, postgres::PgConnectOptions};
 
-use super::{PostgresConfig, link::Source, statement::Travel};
+use super::{
+    PostgresConfig,
+    link::Source,
+    statement::{Travel, millis},
+};
 use crate::server::Durability;
 
 /// The driver's part of a [`PostgresConfig`].
@@ -51,7 +55,10 @@ impl PostgresConfig {
 
     /// Where connections come from that are dlock's own.
     pub(super) fn own(&self) -> Source {
-        Source::Own(Arc::new(self.session()))
+        match &self.driver.pool {
+            Some(_) => Source::Beside(Box::new(self.clone())),
+            None => Source::Own(Arc::new(self.session())),
+        }
     }
 
     /// Where other connections come from.
@@ -78,7 +85,15 @@ impl PostgresConfig {
 
     /// The driver's options for a connection of our own.
     pub(super) fn session(&self) -> PgConnectOptions {
-        let mut options = self.driver.options.clone().disable_statement_logging();
+        match &self.driver.pool {
+            // The application may have changed them since: passwords do not last for ever.
+            Some(pool) => self.session_with(PgConnectOptions::clone(&pool.connect_options())),
+            None => self.session_with(self.driver.options.clone()),
+        }
+    }
+
+    fn session_with(&self, options: PgConnectOptions) -> PgConnectOptions {
+        let mut options = options.disable_statement_logging();
         if options.get_application_name().is_none() {
             options = options.application_name("dlock");
         }
@@ -86,13 +101,16 @@ impl PostgresConfig {
             // It refuses settings that it can't keep apart.
             return options.extra_float_digits(None);
         }
-        let millis = |time: Duration| time.as_millis().max(1).to_string();
         // Statements end on the server before their answer is given up here, so that none takes
         // effect that nobody waits for any more.
         options = options.options([
             ("default_transaction_isolation", "read committed"),
-            ("lock_timeout", &millis(self.patience / 3)),
-            ("statement_timeout", &millis(self.patience / 2)),
+            // The server notices soon that a client is cut off.
+            ("tcp_keepalives_idle", "10"),
+            ("tcp_keepalives_interval", "5"),
+            ("tcp_keepalives_count", "3"),
+            ("lock_timeout", &millis(self.patience / 4)),
+            ("statement_timeout", &millis(self.patience / 3)),
         ]);
         match self.durability {
             Durability::Full => options,
@@ -119,8 +137,8 @@ mod tests {
         let all = settings("postgres://localhost/d?dlock.response_timeout=6s");
         for setting in [
             r"-c default_transaction_isolation=read\ committed",
-            "-c lock_timeout=2000",
-            "-c statement_timeout=3000",
+            "-c lock_timeout=1500",
+            "-c statement_timeout=2000",
         ] {
             assert!(all.contains(setting), "{all}");
         }

@@ -12,7 +12,9 @@ use sqlx::{
 use tokio::time::timeout;
 
 use super::{
+    PostgresConfig,
     error::{breaks, classify},
+    queries,
     statement::{Arg, Travel},
 };
 use crate::engine::{Cure, Fault};
@@ -23,6 +25,8 @@ pub(super) enum Source {
     Own(Arc<PgConnectOptions>),
     /// Each statement takes a connection out and gives it back.
     Pool(PgPool),
+    /// One's own, with the options that the pool has just then.
+    Beside(Box<PostgresConfig>),
 }
 
 /// Runs statements, each to its end or to its time-out.
@@ -40,7 +44,7 @@ enum Conn {
 
 impl Link {
     /// A link that connects when it is first used. Neither connecting nor an answer may take longer
-    /// than `patience`.
+    /// than half of `patience`, so that there is time for another try.
     pub(super) const fn new(source: Source, travel: Travel, patience: Duration) -> Self {
         Self { source, travel, patience, idle: None }
     }
@@ -51,8 +55,8 @@ impl Link {
         sql: &'static str,
         args: &[Arg<'_>],
     ) -> Result<Vec<PgRow>, Fault> {
-        let travel = self.travel;
-        self.run(async |conn| travel.fetch(conn, sql, args).await).await
+        let (travel, patience) = (self.travel, self.patience);
+        self.run(async |conn| travel.fetch(conn, sql, args, patience).await).await
     }
 
     /// Runs several statements in one transaction.
@@ -65,7 +69,7 @@ impl Link {
         work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
     ) -> Result<T, Fault> {
         let mut conn = self.take().await?;
-        let result = match timeout(self.patience, work(conn.raw())).await {
+        let result = match timeout(self.patience / 2, work(conn.raw())).await {
             Ok(result) => result,
             Err(_) => {
                 // Whoever reads from it next would get the answer to this.
@@ -87,10 +91,11 @@ impl Link {
         let connecting = async {
             match &self.source {
                 Source::Own(options) => options.connect().await.map(Conn::Own),
-                Source::Pool(pool) => pool.acquire().await.map(Conn::Pooled),
+                Source::Pool(pool) => clean(pool).await.map(Conn::Pooled),
+                Source::Beside(config) => config.session().connect().await.map(Conn::Own),
             }
         };
-        let fault = match timeout(self.patience, connecting).await {
+        let fault = match timeout(self.patience / 2, connecting).await {
             Ok(Ok(conn)) => return Ok(conn),
             Ok(Err(error)) => classify(error),
             Err(_) if matches!(self.source, Source::Pool(_)) => classify(sqlx::Error::PoolTimedOut),
@@ -124,6 +129,25 @@ impl Link {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, "a connection did not close"),
             Err(_) => tracing::debug!("a connection did not close in time"),
+        }
+    }
+}
+
+/// Takes a connection out of the application's pool that is in no transaction.
+///
+/// A `begin()` that was dropped half-way leaves one open that the driver does not know of
+/// (<https://github.com/launchbadge/sqlx/issues/2054>). What is written in there is seen by nobody,
+/// and undone when somebody notices.
+async fn clean(pool: &PgPool) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+    loop {
+        let mut conn = pool.acquire().await?;
+        match sqlx::query_scalar(queries::IN_NO_TRANSACTION).fetch_one(&mut *conn).await {
+            Ok(true) => return Ok(conn),
+            found => {
+                tracing::warn!("a connection of the pool was left in a transaction: it is closed");
+                drop(conn.detach());
+                found?;
+            }
         }
     }
 }

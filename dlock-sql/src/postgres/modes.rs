@@ -12,6 +12,7 @@ use super::{
     link::{Link, Source},
     plain,
     schema::check_server,
+    statement::Arg,
 };
 use crate::{
     engine::{Fault, Patience},
@@ -26,7 +27,7 @@ pub(super) async fn open_plain(
     runtime: &Handle,
     store: Arc<str>,
 ) -> Result<DynBackend, Error> {
-    let mut link = Link::new(config.shared(), config.travel(), config.patience);
+    let mut link = Link::new(config.own(), config.travel(), config.patience);
     let is_durable = prepare(&mut link, config, "dlock_plain", plain::SCHEMA).await?;
     let exclusion = if is_durable { Exclusion::Restart } else { Exclusion::Nothing };
     let database = Guarantees::WEAKEST.with_exclusion(exclusion).with_scope(Scope::Network);
@@ -84,17 +85,13 @@ async fn prepare_once(
     schema: &'static str,
 ) -> Result<bool, Fault> {
     let is_durable = check_server(link).await?;
-    let is_there = async |link: &mut Link| {
-        let rows = link.fetch(TABLE, &[super::statement::Arg::Text(table)]).await?;
-        rows.first().map_or(Ok(None), |row| get::<Option<bool>>(row, 0))
-    };
-    let mut rights = is_there(link).await?;
-    if rights.is_none() && create {
+    let mut table_is = look(link, table).await?;
+    if table_is.rights.is_none() && create {
         link.run_script(schema).await?;
-        rights = is_there(link).await?;
+        table_is = look(link, table).await?;
     }
-    match rights {
-        Some(true) => Ok(is_durable),
+    match table_is.rights {
+        Some(true) => Ok(is_durable && table_is.kept),
         Some(false) => Err(Error::config(
             ConfigIssue::Access,
             format!("the user lacks rights: grant SELECT, INSERT, UPDATE and DELETE on {table}"),
@@ -112,11 +109,27 @@ async fn prepare_once(
     }
 }
 
-/// Whether the user has all rights on a table; null without it.
+/// What is known of a table.
+struct Table {
+    /// Whether the user has all rights on it; `None` without it.
+    rights: Option<bool>,
+    /// Whether it outlives a crash of the server.
+    kept: bool,
+}
+
+async fn look(link: &mut Link, table: &'static str) -> Result<Table, Fault> {
+    let rows = link.fetch(TABLE, &[Arg::Text(table)]).await?;
+    match rows.first() {
+        Some(row) => Ok(Table { rights: get(row, 0)?, kept: get(row, 1)? }),
+        None => Ok(Table { rights: None, kept: false }),
+    }
+}
+
 const TABLE: &str = "SELECT has_table_privilege(t.it, 'SELECT')\n\
      AND has_table_privilege(t.it, 'INSERT')\n\
      AND has_table_privilege(t.it, 'UPDATE')\n\
-     AND has_table_privilege(t.it, 'DELETE')\n\
+     AND has_table_privilege(t.it, 'DELETE'),\n\
+     coalesce((SELECT relpersistence = 'p' FROM pg_class WHERE oid = t.it), false)\n\
      FROM (VALUES (to_regclass($1::text))) AS t (it)";
 
 /// Two connections to the server have a process each there; behind a transaction pooler they may

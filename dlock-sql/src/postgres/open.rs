@@ -1,16 +1,17 @@
 //! Connecting, and finding out what the server promises.
 
-use dlock_core::{Clock, Error};
+use dlock_core::{Clock, ConfigIssue, Error};
 use tokio::runtime::Handle;
 
 use super::{
     PostgresConfig,
-    conn::PgConn,
+    conn::{PgConn, get},
     link::{Link, Source},
     listen::PgEars,
+    queries,
     schema::prepare,
 };
-use crate::engine::{Links, Patience};
+use crate::engine::{Fault, Links, Patience};
 
 /// An open database.
 pub(super) struct Opened {
@@ -33,6 +34,9 @@ pub(super) async fn open(config: &PostgresConfig, runtime: &Handle) -> Result<Op
             Err(fault) => patience.after(fault).await?,
         }
     };
+    if config.driver.pool.is_some() {
+        check_same_table(&mut first, &mut link(config.own())).await?;
+    }
     let (ears, home) = match ears(config, runtime, &mut first).await {
         Some((ears, home)) => (Some(ears), home),
         None => (None, 0),
@@ -45,6 +49,25 @@ pub(super) async fn open(config: &PostgresConfig, runtime: &Handle) -> Result<Op
         ears,
     };
     Ok(Opened { links, home, is_durable })
+}
+
+/// Makes sure that the pool's connections and our own find the same table: what the application sets
+/// after connecting, our own do not have.
+async fn check_same_table(pooled: &mut Link, own: &mut Link) -> Result<(), Error> {
+    let mut found = Vec::new();
+    for link in [pooled, own] {
+        let rows = link.fetch(queries::WHICH, &[]).await.map_err(|fault| fault.error)?;
+        let row = rows.first().map(|row| Ok((get::<String>(row, 0)?, get::<Option<i64>>(row, 1)?)));
+        found.push(row.transpose().map_err(|fault: Fault| fault.error)?);
+    }
+    if found[0] == found[1] {
+        return Ok(());
+    }
+    Err(Error::config(
+        ConfigIssue::ForeignStore,
+        "the pool's connections find another table dlock_lock than one that is made with the \
+         pool's options: set search_path, role and database in the options, not after connecting",
+    ))
 }
 
 /// Open ears to which notes get through, and their home.

@@ -44,9 +44,9 @@ pub(super) const STATEMENTS: Statements = Statements {
         ") RETURNING 1",
     ),
     renew: concat!(
-        "UPDATE dlock_plain SET expiry = ",
+        "UPDATE dlock_plain SET expiry = greatest(expiry, ",
         now!(),
-        " + $1::bigint\n",
+        " + $1::bigint)\n",
         "WHERE name = $2::text AND holder = $3::text AND state = 'held'\n",
         "AND expiry > ",
         now!(),

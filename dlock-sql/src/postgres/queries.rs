@@ -19,6 +19,13 @@ pub(super) const TELL: &str = include_str!("tell.sql");
 pub(super) const SERVER: &str = include_str!("server.sql");
 pub(super) const TABLES: &str = include_str!("tables.sql");
 
+/// Whether this statement is a transaction of its own: one that was begun before is older.
+pub(super) const IN_NO_TRANSACTION: &str = "SELECT transaction_timestamp() = statement_timestamp()";
+
+/// Which table the search path leads to.
+pub(super) const WHICH: &str =
+    "SELECT current_database()::text, to_regclass('dlock_lock')::oid::bigint";
+
 /// As text, since the column may be of any type in a table that is not dlock's.
 pub(super) const VERSION: &str = "SELECT version::text FROM dlock_schema WHERE id = 1";
 

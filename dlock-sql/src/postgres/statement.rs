@@ -1,5 +1,7 @@
 //! A statement with its arguments, in the two ways to send it.
 
+use std::time::Duration;
+
 use sqlx::{
     AssertSqlSafe, PgConnection, Postgres,
     postgres::{PgArguments, PgRow},
@@ -33,15 +35,27 @@ impl Travel {
         conn: &mut PgConnection,
         sql: &'static str,
         args: &[Arg<'_>],
+        patience: Duration,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
         match self {
             Self::Prepared => args.iter().fold(sqlx::query(sql), bind).fetch_all(conn).await,
             Self::Text => {
-                let text = literal::fill(sql, args);
+                // What is sent together is one transaction, for which alone these are set.
+                let text = format!(
+                    "SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {}; {}",
+                    millis(patience / 4),
+                    millis(patience / 3),
+                    literal::fill(sql, args)
+                );
                 sqlx::raw_sql(AssertSqlSafe(text)).fetch_all(conn).await
             }
         }
     }
+}
+
+/// A time as the server's settings take it. Zero would be none.
+pub(super) fn millis(time: Duration) -> String {
+    time.as_millis().max(1).to_string()
 }
 
 fn bind<'q>(

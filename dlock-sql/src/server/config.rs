@@ -93,8 +93,9 @@ impl<Driver> ServerConfig<Driver> {
         self
     }
 
-    /// How long the row of an unused lock is kept, 1 s or more; a day by default. As long as it is
-    /// there, the fencing tokens of the lock stay in order even if the server's clock is set back.
+    /// How long the row of an unused lock is kept, 1 s or more, and twice the response time-out at
+    /// least; a day by default. As long as it is there, the fencing tokens of the lock stay in order
+    /// even if the server's clock is set back.
     #[must_use]
     pub fn with_retention(mut self, retention: Duration) -> Self {
         self.retention = retention;

@@ -1,7 +1,5 @@
 //! PostgreSQL's advisory locks.
 
-#![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
-
 use std::{
     sync::{
         Arc,

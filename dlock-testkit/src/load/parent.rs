@@ -18,7 +18,7 @@ use crate::{Stop, Verdict, context::now};
 /// How long it may take until all is well again: failovers are noticed, connections made.
 const RECOVERY: Duration = Duration::from_millis(1500);
 /// For how long nobody may fail or wait for long then.
-const PEACE: Duration = Duration::from_millis(1000);
+const PEACE: Duration = Duration::from_millis(2000);
 /// Keeps what the processes wrote, and says where.
 const KEEP: &str = "DLOCK_TEST_KEEP";
 /// How long a process may take to begin or to end.

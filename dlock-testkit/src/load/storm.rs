@@ -12,7 +12,7 @@ use crate::Stop;
 const STORM: Duration = Duration::from_secs(4);
 
 /// How many grants a verdict needs, also on a busy machine.
-const GRANTS: usize = 100;
+const GRANTS: usize = 50;
 
 /// The time in which harm is done: four seconds, times [`effort`].
 #[derive(Debug)]

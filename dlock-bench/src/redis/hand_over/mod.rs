@@ -4,9 +4,7 @@
 //! It goes round among the same processes, so that each is as cold when its turn comes as it is
 //! when it waits for the lock.
 
-pub(crate) mod child;
-mod crew;
-mod holds;
+mod messages;
 mod ring;
 
 use std::time::Duration;
@@ -14,7 +12,8 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Runtime;
 
-use self::{crew::Crew, holds::Holds};
+pub(crate) use self::messages::Messages;
+
 use super::{
     Bench,
     counters::{Counted, Counters},
@@ -23,6 +22,7 @@ use super::{
 use crate::{
     Failure,
     awake::Awake,
+    crew::{Crew, Holds},
     processors::Server,
     report::Pair,
     runtime::Flavour,
@@ -132,7 +132,7 @@ impl Scene {
     fn rounds(&mut self, rounds: usize) -> Result<(Vec<f64>, Vec<Run>), Failure> {
         let (mut pushes, mut runs) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
-            pushes.push(median(self.crew.ring(self.lasts)?));
+            pushes.push(median(messages::ring(&mut self.crew, self.lasts)?));
             runs.push(self.contend(CLIENTS[0])?);
         }
         Ok((pushes, runs))
@@ -141,8 +141,8 @@ impl Scene {
     fn contend(&mut self, clients: usize) -> Result<Run, Failure> {
         self.crew.connect(clients)?;
         let before = self.runtime.block_on(Counters::look(&mut self.control))?;
-        let holds = self.crew.contend("hand-over", clients, self.lasts)?;
+        let contest = self.crew.contend("hand-over", clients, 1, self.lasts)?;
         let counted = self.runtime.block_on(before.since(&mut self.control))?;
-        Ok(Run { holds, counted, lasts: self.lasts })
+        Ok(Run { holds: contest.without_errors()?, counted, lasts: self.lasts })
     }
 }

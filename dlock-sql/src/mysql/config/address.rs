@@ -33,6 +33,10 @@ pub(super) struct Chosen {
 /// A password that should have been encoded may stand anywhere in there, so errors show a part only
 /// where that can't be.
 pub(super) fn options_of(address: &str) -> Result<Chosen, Error> {
+    if address.contains('#') {
+        // The driver would leave out what stands behind it, options about TLS included.
+        return Err(malformed("the URL has a #, which has to be written %23"));
+    }
     let (path, query) = address.split_once('?').unwrap_or((address, ""));
     let authority = path.strip_prefix("//").and_then(|path| path.split('/').next());
     let user = authority.and_then(|authority| authority.rsplit_once('@')).map(|(user, _)| user);

@@ -47,6 +47,9 @@ const READ_ONLY_MODE: u16 = 1836;
 const PASSWORD_EXPIRED: u16 = 1862;
 const KILLED: u16 = 1927;
 const STATEMENT_TIMEOUT: u16 = 1969;
+const SESSION_KILLED: u16 = 3169;
+const OFFLINE: u16 = 3032;
+const IDLE_TOO_LONG: u16 = 4031;
 const SERVER_GONE: u16 = 2006;
 const SERVER_LOST: u16 = 2013;
 const QUERY_TIMEOUT: u16 = 3024;
@@ -125,7 +128,16 @@ pub(super) fn by_number(number: u16, message: &str) -> Meaning {
             "the server interrupted the statement: see that nobody kills it, and that \
              max_statement_time is not too short",
         ),
-        SHUTTING_DOWN | NORMAL_SHUTDOWN | KILLED | SERVER_GONE | SERVER_LOST => Meaning::cut(
+        // 1158 to 1161: errors of the network, as the server saw them.
+        1158..=1161
+        | SHUTTING_DOWN
+        | NORMAL_SHUTDOWN
+        | KILLED
+        | SERVER_GONE
+        | SERVER_LOST
+        | SESSION_KILLED
+        | OFFLINE
+        | IDLE_TOO_LONG => Meaning::cut(
             "the server ended the connection: see that it runs, and that nobody kills connections",
         ),
         OPTION_PREVENTS if !message.contains("read-only") && !message.contains("read_only") => {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    child::URL,
+    child::{FAILED, URL},
     holds::{Hold, Holds},
 };
 use crate::{Failure, clock};
@@ -17,51 +17,68 @@ const HEAD_START: Duration = Duration::from_millis(50);
 
 /// Processes that do the same at one time.
 #[derive(Debug)]
-pub(super) struct Crew(Vec<Member>);
+pub(crate) struct Crew(Vec<Member>);
+
+/// What came of clients that wanted one lock.
+#[derive(Debug)]
+pub(crate) struct Contest {
+    /// Who held it when.
+    pub(crate) holds: Holds,
+    /// The errors that reached callers.
+    pub(crate) errors: Vec<String>,
+}
+
+impl Contest {
+    /// The holds of one that no error has disturbed.
+    pub(crate) fn without_errors(self) -> Result<Holds, Failure> {
+        match self.errors.first() {
+            None => Ok(self.holds),
+            Some(error) => Err(format!("a process says: {error}").into()),
+        }
+    }
+}
 
 impl Crew {
     /// Starts them. They end with this value.
-    pub(super) fn start(url: &str, size: usize) -> Result<Self, Failure> {
+    pub(crate) fn start(url: &str, size: usize) -> Result<Self, Failure> {
         Ok(Self((0..size).map(|_| Member::start(url)).collect::<Result<_, _>>()?))
     }
 
+    /// How many they are.
+    pub(crate) fn size(&self) -> usize {
+        self.0.len()
+    }
+
     /// Lets each have so many connections at least.
-    pub(super) fn connect(&mut self, clients: usize) -> Result<(), Failure> {
+    pub(crate) fn connect(&mut self, clients: usize) -> Result<(), Failure> {
         self.ask(|_| format!("connect {clients}"))?;
         Ok(())
     }
 
-    /// Sends one message round for so long: how long each of its ways took.
-    pub(super) fn ring(&mut self, lasts: Duration) -> Result<Vec<Duration>, Failure> {
-        let size = self.0.len();
-        self.ask(|place| format!("join {place}"))?;
-        let (from, until) = span(lasts);
-        let answers =
-            self.ask(|place| format!("ring {place} {} {from} {until}", (place + 1) % size))?;
-        let took = answers.iter().flat_map(|line| line.split_whitespace());
-        took.map(|nanos| Ok(Duration::from_nanos(nanos.parse()?))).collect()
-    }
-
-    /// Lets so many clients of each take one lock, again and again.
-    pub(super) fn contend(
+    /// Lets so many clients of each process, of `tasks` tasks each, take one lock again and again.
+    pub(crate) fn contend(
         &mut self,
         name: &str,
         clients: usize,
+        tasks: usize,
         lasts: Duration,
-    ) -> Result<Holds, Failure> {
+    ) -> Result<Contest, Failure> {
         let (from, until) = span(lasts);
-        let answers = self.ask(|_| format!("contend {name} {clients} {from} {until}"))?;
-        let mut holds = Vec::new();
+        let answers = self.ask(|_| format!("contend {name} {clients} {tasks} {from} {until}"))?;
+        let (mut holds, mut errors) = (Vec::new(), Vec::new());
         for (process, line) in answers.iter().enumerate() {
-            for hold in line.split_whitespace() {
-                holds.push(Hold::parse(process, hold)?);
+            for word in line.split_whitespace() {
+                match word.strip_prefix(FAILED) {
+                    Some(error) => errors.push(error.replace('_', " ")),
+                    None => holds.push(Hold::parse(process, word)?),
+                }
             }
         }
-        Holds::new(holds, self.0.len())
+        Ok(Contest { holds: Holds::new(holds, self.size(), clients * tasks)?, errors })
     }
 
     /// Tells each its line, then waits for an answer of each.
-    fn ask(&mut self, line: impl Fn(usize) -> String) -> Result<Vec<String>, Failure> {
+    pub(crate) fn ask(&mut self, line: impl Fn(usize) -> String) -> Result<Vec<String>, Failure> {
         for (place, member) in self.0.iter_mut().enumerate() {
             writeln!(member.to, "{}", line(place))?;
             member.to.flush()?;
@@ -70,7 +87,8 @@ impl Crew {
     }
 }
 
-fn span(lasts: Duration) -> (u64, u64) {
+/// When processes that are told now begin, and when they end if it lasts so long.
+pub(crate) fn span(lasts: Duration) -> (u64, u64) {
     (clock::after(HEAD_START), clock::after(HEAD_START + lasts))
 }
 

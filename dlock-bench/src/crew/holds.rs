@@ -1,0 +1,144 @@
+//! Who held the lock when, put together from what all processes say.
+
+use std::{fmt, time::Duration};
+
+use crate::{Failure, clock, stats};
+
+/// One hold: `CLIENT:TOKEN:GOT:LEFT`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hold {
+    /// Which process; the parent knows.
+    pub(crate) process: usize,
+    /// Which client of the process.
+    pub(crate) client: usize,
+    /// The fencing token, by which holds follow each other.
+    pub(crate) token: u64,
+    /// When the wait returned.
+    pub(crate) got: u64,
+    /// When the release was called.
+    pub(crate) left: u64,
+}
+
+impl Hold {
+    /// What a process wrote.
+    pub(crate) fn parse(process: usize, text: &str) -> Result<Self, Failure> {
+        let parts: Vec<&str> = text.split(':').collect();
+        match parts[..] {
+            [client, token, got, left] => Ok(Self {
+                process,
+                client: client.parse()?,
+                token: token.parse()?,
+                got: got.parse()?,
+                left: left.parse()?,
+            }),
+            _ => Err(format!("not a hold: {text}").into()),
+        }
+    }
+}
+
+impl fmt::Display for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}:{}", self.client, self.token, self.got, self.left)
+    }
+}
+
+/// All holds of a run, in the order of their tokens.
+#[derive(Debug)]
+pub(crate) struct Holds {
+    holds: Vec<Hold>,
+    processes: usize,
+    /// How many clients each process has.
+    clients: usize,
+}
+
+impl Holds {
+    /// Puts them in order.
+    ///
+    /// # Errors
+    /// When two held it at one time: then nothing else of the run means anything.
+    pub(crate) fn new(
+        mut holds: Vec<Hold>,
+        processes: usize,
+        clients: usize,
+    ) -> Result<Self, Failure> {
+        holds.sort_unstable_by_key(|hold| hold.token);
+        let overlap = holds.windows(2).find(|pair| pair[1].got < pair[0].left);
+        match overlap {
+            Some(pair) => Err(format!("two held the lock at one time: {pair:?}").into()),
+            None => Ok(Self { holds, processes, clients }),
+        }
+    }
+
+    /// How many times one left it to another.
+    pub(crate) fn hand_overs(&self) -> f64 {
+        u32::try_from(self.holds.len().saturating_sub(1)).map_or(f64::NAN, f64::from)
+    }
+
+    /// From the call of each release to the return of the next one's wait.
+    pub(crate) fn latencies(&self) -> Vec<Duration> {
+        let pairs = self.holds.windows(2);
+        pairs.map(|pair| clock::between(pair[0].left, pair[1].got)).collect()
+    }
+
+    /// How even the processes' shares are.
+    pub(crate) fn fairness(&self) -> f64 {
+        stats::fairness(&self.shares(self.processes, |hold| hold.process))
+    }
+
+    /// By how much, in per cent, the client that had the lock least or most often is off the mean.
+    pub(crate) fn unfairness(&self) -> f64 {
+        let all = self.processes * self.clients;
+        stats::deviation(&self.shares(all, |hold| hold.process * self.clients + hold.client))
+    }
+
+    fn shares(&self, of: usize, place: impl Fn(&Hold) -> usize) -> Vec<u32> {
+        let mut shares = vec![0; of];
+        for hold in &self.holds {
+            if let Some(share) = shares.get_mut(place(hold)) {
+                *share += 1;
+            }
+        }
+        shares
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holds(texts: &[&str]) -> Result<Holds, Failure> {
+        let holds = texts.iter().enumerate().map(|(process, text)| Hold::parse(process, text));
+        Holds::new(holds.collect::<Result<_, _>>().unwrap(), texts.len(), 2)
+    }
+
+    #[test]
+    fn tokens_say_who_came_next() {
+        let holds = holds(&["0:9:70:80", "0:7:10:20", "0:8:25:30"]).unwrap();
+        assert_eq!(holds.latencies(), [Duration::from_nanos(5), Duration::from_nanos(40)]);
+        assert_eq!(holds.hand_overs(), 2.0);
+        assert_eq!(holds.fairness(), 1.0);
+    }
+
+    #[test]
+    fn two_holders_at_one_time_are_an_error() {
+        assert!(holds(&["0:1:10:20", "0:2:19:30"]).is_err());
+    }
+
+    #[test]
+    fn a_client_without_a_share_is_off_by_all_of_it() {
+        let one = |client, token| Hold { process: 0, client, token, got: token, left: token };
+        let even = Holds::new(vec![one(0, 1), one(1, 2)], 1, 2).unwrap();
+        assert_eq!(even.unfairness(), 0.0);
+        let odd = Holds::new(vec![one(0, 1), one(0, 2)], 1, 2).unwrap();
+        assert_eq!(odd.unfairness(), 100.0);
+    }
+
+    #[test]
+    fn a_hold_reads_as_it_is_written() {
+        let hold = Hold { process: 3, client: 4, token: 1, got: 2, left: 5 };
+        let read = Hold::parse(3, &hold.to_string()).unwrap();
+        assert_eq!((read.process, read.client), (3, 4));
+        assert_eq!((read.token, read.got, read.left), (1, 2, 5));
+        assert!(Hold::parse(0, "1:2").is_err());
+    }
+}

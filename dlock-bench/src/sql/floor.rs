@@ -1,0 +1,86 @@
+//! The floor: what the bare driver needs for the least that can be called a lock.
+//!
+//! A row with an owner and an end. One upsert takes it if it has ended, and one update that still
+//! finds the owner ends it. No queue, no token, no renewal, no second try.
+
+use super::bare::{Bare, Text};
+use crate::{Failure, cycle::Cycle};
+
+const SCHEMA: Text = Text {
+    postgres: "CREATE TABLE IF NOT EXISTS floor_lock (name text COLLATE \"C\" PRIMARY KEY, \
+               owner text NOT NULL, until timestamptz NOT NULL) WITH (fillfactor = 50)",
+    mysql: "CREATE TABLE IF NOT EXISTS floor_lock (name VARBINARY(255) PRIMARY KEY, \
+            owner VARBINARY(64) NOT NULL, until DATETIME(6) NOT NULL) ENGINE = InnoDB",
+};
+
+const TAKE: Text = Text {
+    postgres: "INSERT INTO floor_lock AS f (name, owner, until) \
+               VALUES ($1, $2, now() + interval '30 s') \
+               ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, until = excluded.until \
+               WHERE f.until < now()",
+    mysql: "INSERT INTO floor_lock (name, owner, until) \
+            VALUES (?, ?, UTC_TIMESTAMP(6) + INTERVAL 30 SECOND) ON DUPLICATE KEY UPDATE \
+            owner = IF(until < UTC_TIMESTAMP(6), VALUES(owner), owner), \
+            until = IF(until < UTC_TIMESTAMP(6), VALUES(until), until)",
+};
+
+const RELEASE: Text = Text {
+    postgres: "UPDATE floor_lock SET until = '-infinity' WHERE name = $1 AND owner = $2",
+    mysql: "UPDATE floor_lock SET until = '2000-01-01' WHERE name = ? AND owner = ?",
+};
+
+const UPSERT: Text = Text {
+    postgres: "INSERT INTO floor_lock (name, owner, until) VALUES ($1, $2, now()) \
+               ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, until = excluded.until",
+    mysql: "INSERT INTO floor_lock (name, owner, until) VALUES (?, ?, UTC_TIMESTAMP(6)) \
+            ON DUPLICATE KEY UPDATE owner = VALUES(owner), until = VALUES(until)",
+};
+
+/// A lock made of nothing but the floor.
+#[derive(Debug)]
+pub(super) struct FloorLock {
+    connection: Bare,
+    name: String,
+    owner: String,
+}
+
+impl FloorLock {
+    /// One on this connection, which it has for itself.
+    pub(super) async fn new(mut connection: Bare, name: &str) -> Result<Self, Failure> {
+        connection.run(SCHEMA, &[]).await?;
+        // As long as the ids that a real lock needs.
+        let owner = format!("{:032x}", name.len());
+        Ok(Self { connection, name: name.to_owned(), owner })
+    }
+}
+
+impl Cycle for FloorLock {
+    async fn cycle(&mut self) -> Result<(), Failure> {
+        let args = [self.name.as_str(), self.owner.as_str()];
+        if self.connection.run(TAKE, &args).await? == 0 {
+            return Err("the floor's lock is taken".into());
+        }
+        match self.connection.run(RELEASE, &args).await? {
+            1 => Ok(()),
+            _ => Err("the floor's lock was lost".into()),
+        }
+    }
+}
+
+/// One round trip that writes: an upsert of a row.
+#[derive(Debug)]
+pub(super) struct Upsert(FloorLock);
+
+impl Upsert {
+    /// One on this connection.
+    pub(super) async fn new(connection: Bare, name: &str) -> Result<Self, Failure> {
+        Ok(Self(FloorLock::new(connection, name).await?))
+    }
+}
+
+impl Cycle for Upsert {
+    async fn cycle(&mut self) -> Result<(), Failure> {
+        self.0.connection.run(UPSERT, &[&self.0.name, &self.0.owner]).await?;
+        Ok(())
+    }
+}

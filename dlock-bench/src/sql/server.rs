@@ -1,0 +1,99 @@
+//! The private servers.
+
+use dlock_testkit::{
+    Stop,
+    servers::{
+        mariadb::{self, MariadbServer},
+        postgres::{self, PostgresServer},
+    },
+};
+
+use super::bare::{Bare, Text};
+use crate::{Failure, bench::Store};
+
+/// Each of 64 clients has a few.
+const CONNECTIONS: u32 = 500;
+
+const VERSION: Text = Text {
+    postgres: "SELECT 'PostgreSQL ' || current_setting('server_version')",
+    mysql: "SELECT CONCAT('MariaDB ', VERSION())",
+};
+
+/// A kind of server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// PostgreSQL.
+    Postgres,
+    /// MariaDB.
+    Mariadb,
+}
+
+/// One that is used for nothing else.
+#[derive(Debug)]
+pub(crate) enum SqlServer {
+    /// PostgreSQL.
+    Postgres(PostgresServer),
+    /// MariaDB.
+    Mariadb(MariadbServer),
+}
+
+impl SqlServer {
+    /// Starts one; `durable` has it wait for its disk.
+    pub(super) async fn start(kind: Kind, durable: bool) -> Result<Self, Failure> {
+        let started = match kind {
+            Kind::Postgres => {
+                let options = postgres::Options::new().with_fsync(durable);
+                let options = options.with_max_connections(CONNECTIONS);
+                PostgresServer::start(&options).await.map(Self::Postgres)
+            }
+            Kind::Mariadb => {
+                let options = mariadb::Options::new().with_fsync(durable);
+                let options = options.with_max_connections(CONNECTIONS);
+                // A thread that is used again would stay on the processor where it was.
+                let options = options.with_config("thread_cache_size = 0");
+                // As large as by default: a small one is what the server waits for.
+                let options = options.with_config("innodb_log_file_size = 96M");
+                MariadbServer::start(&options).await.map(Self::Mariadb)
+            }
+        };
+        started.map_err(|stop: Stop| format!("no server: {stop:?}").into())
+    }
+
+    /// What it is.
+    pub(super) fn kind(&self) -> Kind {
+        match self {
+            Self::Postgres(_) => Kind::Postgres,
+            Self::Mariadb(_) => Kind::Mariadb,
+        }
+    }
+
+    /// A connection to it by the driver alone.
+    pub(super) async fn bare(&self) -> Result<Bare, Failure> {
+        match self {
+            Self::Postgres(server) => Bare::postgres(&server.url()).await,
+            Self::Mariadb(server) => Bare::mysql(&server.url()).await,
+        }
+    }
+
+    /// Its name and version.
+    pub(super) async fn version(&self) -> Result<String, Failure> {
+        self.bare().await?.text(VERSION, &[]).await
+    }
+}
+
+impl Store for SqlServer {
+    fn url(&self) -> String {
+        let url = match self {
+            Self::Postgres(server) => server.url(),
+            Self::Mariadb(server) => server.url(),
+        };
+        format!("{url}?dlock.create_schema=true")
+    }
+
+    fn pid(&self) -> Option<u32> {
+        match self {
+            Self::Postgres(server) => server.pid(),
+            Self::Mariadb(server) => server.pid(),
+        }
+    }
+}
