@@ -94,6 +94,10 @@
 //! committed: a `NOTIFY` inside it would take a lock on the whole database until its end. Elsewhere,
 //! and behind the notes, waiters look at the row, the more often the sooner they expect to be next.
 //!
+//! Anybody who may connect to the database may send a note, and a waiter believes one that names its
+//! claim; claims are 128 random bits that stand in the table only. So whoever may read the table is
+//! trusted.
+//!
 //! A row whose lock has been unused for a day is deleted by whoever finds it. Tokens grow all the
 //! same, since a new row's begin at the database's clock.
 

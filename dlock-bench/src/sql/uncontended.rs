@@ -21,11 +21,12 @@ pub(super) fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
     let _awake = Awake::keep()?;
     let placed = bench.place(Server::Together)?;
     let seen = run(bench, Flavour::CurrentThread)?;
-    bench.report.ratio_at_most("p50 of a cycle, all on one processor", seen.p50, 1.35);
+    bench.report.ratio("p50 of a cycle, all on one processor", seen.p50);
     drop(placed);
     let placed = bench.place(Server::Apart)?;
     let apart = run(bench, Flavour::CurrentThread)?;
-    bench.report.ratio("p50 of a cycle, the server on another", apart.p50);
+    // As it is where the server is another machine, and the least of the distance between them.
+    bench.report.ratio_at_most("p50 of a cycle, the server on another", apart.p50, 1.35);
     drop(placed);
     let two = run(bench, Flavour::TwoWorkers)?;
     bench.report.ratio("p50 of a cycle, two threads, all anywhere", two.p50);

@@ -20,7 +20,7 @@ const PART: u32 = 16;
 pub(crate) struct Pace {
     /// How many stand before it, the holders included.
     ahead: usize,
-    /// How long one of them took, lately.
+    /// How long the quickest of them took, lately.
     each: Duration,
     /// When the queue last moved.
     moved: Instant,
@@ -41,8 +41,13 @@ impl Pace {
     pub(crate) fn observe(&mut self, ahead: usize, now: Instant) {
         if let Some(left) = self.ahead.checked_sub(ahead).filter(|left| *left > 0) {
             let took = now.since(self.moved) / u32::try_from(left).unwrap_or(u32::MAX);
-            let known = if self.each.is_zero() { took } else { self.each };
-            self.each = (known * 7 + took * 3) / 10;
+            // The quickest of late: whoever comes too late to its turn slows all others down, who
+            // would take that for the pace, and come later still.
+            self.each = match self.each {
+                Duration::ZERO => took,
+                known if took < known => took,
+                known => (known * 15 + took) / 16,
+            };
         }
         if ahead != self.ahead {
             self.moved = now;

@@ -139,6 +139,22 @@ mod tests {
         assert_eq!(since(1_500), 5_500_000);
     }
 
+    /// The database's clock was set forward between the two.
+    #[test]
+    fn a_grant_does_not_begin_after_it_is_learned_of() {
+        let sight = Sight { sent: Clock::Boot.now(), now: 1_000 };
+        let since = 3_600_000_000;
+        let granted = Granted { claim: ClaimId::from_bits(1), token: 7, block: 1, since, home: 0 };
+        assert!(sight.grant(granted).unwrap().since <= Clock::Boot.now());
+    }
+
+    #[test]
+    fn what_waits_is_not_held() {
+        let waits = told(Outcome::Queued { ahead: 1 }, false);
+        assert_eq!(waits.renewed().unwrap(), Renewed::Lost);
+        assert_eq!(waits.granted().unwrap(), None);
+    }
+
     #[test]
     fn a_conflict_names_both_sizes() {
         let mode = Mode::permits(1, 5).unwrap();

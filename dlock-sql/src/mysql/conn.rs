@@ -98,10 +98,9 @@ impl MysqlConn {
 
     /// Writes, and gets the rows in return.
     async fn write_returning(&mut self, writes: &[Write]) -> Result<Vec<Row>, Fault> {
-        let json = json::writes(writes);
         let query = match writes {
             [write] => apply_one(queries::APPLY_ONE_RETURNING, write),
-            _ => sqlx::query(queries::APPLY_MANY_RETURNING).bind(&*json),
+            _ => sqlx::query(queries::APPLY_MANY_RETURNING).bind(json::writes(writes)),
         };
         let found = self.fetch(query).await?;
         let mut rows = found
@@ -126,10 +125,9 @@ impl MysqlConn {
     /// that is sent again nobody can tell whether the claim was lost before: it is then said to be
     /// done, as after a lost reply.)
     async fn write_and_read(&mut self, writes: &[Write]) -> Result<Vec<Row>, Fault> {
-        let json = json::writes(writes);
         let query = match writes {
             [write] => apply_one(queries::APPLY_ONE, write),
-            _ => sqlx::query(queries::APPLY_MANY).bind(&*json),
+            _ => sqlx::query(queries::APPLY_MANY).bind(json::writes(writes)),
         };
         self.fetch(query).await?;
         let names = json::names(writes.iter().map(|write| &write.name));

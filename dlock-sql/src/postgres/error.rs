@@ -87,8 +87,8 @@ fn by_driver(error: &sqlx::Error) -> Meaning {
             Unavailable,
             NotApplied,
             Cure::Retry,
-            "the application's pool had no connection to spare in time: make it larger, give its \
-             connections back sooner, or open dlock by URL"
+            "the application's pool gave no connection in time: see whether the server answers; make \
+             the pool larger, give its connections back sooner, or open dlock by URL"
                 .into(),
         ),
         Driver::PoolClosed => (

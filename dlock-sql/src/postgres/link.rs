@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use dlock_core::{Certainty, Error, ErrorKind};
 use sqlx::{
-    ConnectOptions as _, Connection as _, PgConnection, PgPool, Postgres,
+    ConnectOptions as _, Connection as _, PgConnection, PgPool, Postgres, Row as _,
     pool::PoolConnection,
     postgres::{PgConnectOptions, PgRow},
 };
@@ -88,21 +88,24 @@ impl Link {
         if let Some(conn) = self.idle.take() {
             return Ok(Conn::Own(conn));
         }
+        let nothing_sent = |fault: Fault| Fault {
+            error: fault.error.with_certainty(Certainty::NotApplied),
+            cure: fault.cure,
+        };
+        if let Source::Pool(pool) = &self.source {
+            return clean(pool, self.patience / 2).await.map(Conn::Pooled).map_err(nothing_sent);
+        }
         let connecting = async {
             match &self.source {
-                Source::Own(options) => options.connect().await.map(Conn::Own),
-                Source::Pool(pool) => clean(pool).await.map(Conn::Pooled),
-                Source::Beside(config) => config.session().connect().await.map(Conn::Own),
+                Source::Own(options) => options.connect().await,
+                Source::Beside(config) => config.session().connect().await,
+                Source::Pool(_) => Err(sqlx::Error::PoolTimedOut),
             }
         };
-        let fault = match timeout(self.patience / 2, connecting).await {
-            Ok(Ok(conn)) => return Ok(conn),
-            Ok(Err(error)) => classify(error),
-            Err(_) if matches!(self.source, Source::Pool(_)) => classify(sqlx::Error::PoolTimedOut),
-            Err(_) => late(),
-        };
-        let error = fault.error.with_certainty(Certainty::NotApplied);
-        Err(Fault { error, cure: fault.cure })
+        match timeout(self.patience / 2, connecting).await {
+            Ok(connected) => connected.map(Conn::Own).map_err(classify).map_err(nothing_sent),
+            Err(_) => Err(nothing_sent(late())),
+        }
     }
 
     fn give_back(&mut self, conn: Conn) {
@@ -138,15 +141,23 @@ impl Link {
 /// A `begin()` that was dropped half-way leaves one open that the driver does not know of
 /// (<https://github.com/launchbadge/sqlx/issues/2054>). What is written in there is seen by nobody,
 /// and undone when somebody notices.
-async fn clean(pool: &PgPool) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+async fn clean(pool: &PgPool, patience: Duration) -> Result<PoolConnection<Postgres>, Fault> {
     loop {
-        let mut conn = pool.acquire().await?;
-        match sqlx::query_scalar(queries::IN_NO_TRANSACTION).fetch_one(&mut *conn).await {
+        let acquired = timeout(patience, pool.acquire()).await;
+        let mut conn = acquired.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map_err(classify)?;
+        // As a text: prepared, a statement may begin later than the transaction that it is.
+        let asked = sqlx::raw_sql(queries::IN_NO_TRANSACTION).fetch_one(&mut *conn);
+        let found = timeout(patience, asked).await.map_err(|_| late());
+        let found = found.and_then(|row| row.map_err(classify));
+        match found.and_then(|row| row.try_get(0).map_err(classify)) {
             Ok(true) => return Ok(conn),
-            found => {
+            Ok(false) => {
                 tracing::warn!("a connection of the pool was left in a transaction: it is closed");
                 drop(conn.detach());
-                found?;
+            }
+            Err(fault) => {
+                drop(conn.detach());
+                return Err(fault);
             }
         }
     }

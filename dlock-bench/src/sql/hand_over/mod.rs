@@ -40,7 +40,13 @@ pub(super) fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
         ("each with connections of its own", Crowd::Apart as fn(usize) -> Crowd),
         ("sharing those of 4 processes", Crowd::Sharing),
     ] {
-        growth(bench, how, crowd, &mut errors)?;
+        let growth = growth(bench, how, crowd, &mut errors)?;
+        let what = "hand-overs a second, most : least of these";
+        match crowd(1) {
+            Crowd::Sharing(_) => bench.report.at_most(what, growth, "x", 1.25),
+            // Each is one more that PostgreSQL before 19 wakes for every note, or that looks.
+            Crowd::Apart(_) => bench.report.note(what, growth, "x"),
+        }
     }
     let count = f64::from(u32::try_from(errors.len())?);
     bench.report.exactly("errors that reached a caller in all these runs", count, 0.0, 0.0);
@@ -67,7 +73,9 @@ fn latency(bench: &mut Bench<'_>, clients: usize, errors: &mut Vec<String>) -> R
     let pair = Pair { floor: lowest(&floors), dlock: lowest(&medians), unit: "us" };
     let what = format!("p50 from release to the waiter's return, {clients} clients");
     match bench.server.kind() {
-        Kind::Postgres => bench.report.ratio_at_most(&what, pair, 3.0),
+        // Where nothing waits for the disk, a round trip is shorter than what wakes the processes.
+        Kind::Postgres if bench.durable => bench.report.ratio_at_most(&what, pair, 3.0),
+        Kind::Postgres => bench.report.ratio(&what, pair),
         // It can't tell the waiter, who has to look.
         Kind::Mariadb => bench.report.ratio(&what, pair),
     }
@@ -101,7 +109,7 @@ fn growth(
     how: &str,
     crowd: fn(usize) -> Crowd,
     errors: &mut Vec<String>,
-) -> Result<(), Failure> {
+) -> Result<f64, Failure> {
     let (tries, lasts) = if bench.quick { (2, 1000) } else { (5, 2000) };
     let lasts = Duration::from_millis(lasts);
     bench.report.part(&format!("clients {how}"));
@@ -122,9 +130,7 @@ fn growth(
         tell(bench, &best, &format!("{} clients", COMPARED * each));
         rates.push(best.rate());
     }
-    let growth = highest(&rates) / lowest(&rates);
-    bench.report.at_most("hand-overs a second, most : least of these", growth, "x", 1.25);
-    Ok(())
+    Ok(highest(&rates) / lowest(&rates))
 }
 
 fn tell(bench: &mut Bench<'_>, run: &Run, of: &str) {

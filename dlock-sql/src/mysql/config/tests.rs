@@ -53,6 +53,8 @@ fn what_can_not_be_used_is_refused_with_a_remedy() {
         ("mysql://u:hunt/er2@localhost/l", Url, "percent-encoded"),
         ("mysql://u:hunt?er2@localhost/l", Url, "percent-encoded"),
         ("mysql://u:hunt#er2@localhost/l", Url, "percent-encoded"),
+        ("mysql://u@db/l?ssl-ca=/a#b&ssl-mode=VERIFY_IDENTITY", Url, "%23"),
+        ("mysql://u@db/l#?ssl-mode=VERIFY_CA", Url, "%23"),
         ("mysql://u:hunter2@localhost:x/l", Url, "host:port"),
         ("mysql://u:%ff@localhost/l", Url, "percent-encoded"),
         ("mysql://u:hunter2@db/l", OptionValue, "ssl-mode=VERIFY_IDENTITY"),

@@ -125,8 +125,8 @@ pub(super) fn by_number(number: u16, message: &str) -> Meaning {
             Meaning::passing("the node is not part of its cluster just now: see its log")
         }
         INTERRUPTED | STATEMENT_TIMEOUT | QUERY_TIMEOUT => Meaning::passing(
-            "the server interrupted the statement: see that nobody kills it, and that \
-             max_statement_time is not too short",
+            "the server interrupted the statement: see whether it is overloaded, somebody else \
+             locks dlock's table, or kills statements; or raise dlock.response_timeout",
         ),
         // 1158 to 1161: errors of the network, as the server saw them.
         1158..=1161
@@ -209,7 +209,7 @@ mod tests {
         use Cure::Retry;
         use ErrorKind::{Config, Protocol, Unavailable};
 
-        let rows: [(&[u16], ErrorKind, Certainty, Cure, &str); 19] = [
+        let rows: [(&[u16], ErrorKind, Certainty, Cure, &str); 20] = [
             (&[1205], Unavailable, NotApplied, Retry, "of their own"),
             (&[1243, 1412, 1615], Unavailable, NotApplied, Retry, "proxy"),
             (&[1180], Unavailable, Unknown, Retry, "log"),
@@ -218,7 +218,8 @@ mod tests {
             (&[1820, 1862, 3118, 4151], Config(Access), NotApplied, Cure::None, "expired"),
             (&[3159], Config(Access), NotApplied, Cure::None, "ssl-mode=VERIFY_IDENTITY"),
             (&[1213, 1020, 3101], Unavailable, NotApplied, Retry, "try again"),
-            (&[1317, 1969, 3024], Unavailable, NotApplied, Retry, "max_statement_time"),
+            (&[1317, 1969, 3024], Unavailable, NotApplied, Retry, "dlock.response_timeout"),
+            (&[1159, 3169, 3032, 4031], Unavailable, Unknown, Retry, "ended the connection"),
             (&[1053, 1077, 1927, 2006, 2013], Unavailable, Unknown, Retry, "see that it runs"),
             (&[1290, 1792, 1836], Unavailable, NotApplied, Retry, "primary"),
             (&[1040, 1203, 1226], Unavailable, NotApplied, Retry, "max_connections"),
