@@ -74,9 +74,14 @@ impl Model {
     pub fn renew(&mut self, id: ClaimId, mode: Mode, lease: u64, now: u64) -> Option<Standing> {
         self.end_leases(now);
         if let Some(member) = self.find(id) {
-            member.until = member.until.max(now.saturating_add(lease));
-            if member.held {
-                (member.mode, member.lease) = (mode, lease);
+            let until = now.saturating_add(lease);
+            if !member.held {
+                member.until = member.until.max(until);
+            } else {
+                member.mode = mode;
+                if member.until.saturating_sub(member.lease) <= now {
+                    (member.until, member.lease) = (until, lease);
+                }
             }
         }
         self.grant(now);

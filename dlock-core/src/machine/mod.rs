@@ -206,11 +206,15 @@ impl Machine {
             }
             Op::Renew { claim, mode, lease } => {
                 if let Some(entry) = self.entry_mut(claim) {
-                    // One that comes late does not shorten what a later one was told.
-                    entry.expires = entry.expires.max(now.saturating_add(lease));
-                    if entry.token > 0 {
+                    let expires = now.saturating_add(lease);
+                    if entry.token == 0 {
+                        entry.expires = entry.expires.max(expires);
+                    } else {
                         entry.weight = entry.weight.min(mode.weight());
-                        entry.lease = lease;
+                        // One that comes late does not undo what a later one was told.
+                        if now >= entry.expires.saturating_sub(entry.lease) {
+                            (entry.expires, entry.lease) = (expires, lease);
+                        }
                     }
                 }
                 self.grant(now, grants);
