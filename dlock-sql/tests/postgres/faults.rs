@@ -139,7 +139,17 @@ fn a_server_without_a_free_connection_is_waited_for_and_then_told_of() {
         let server = PostgresServer::start(&options.with_max_connections(8)).await?;
         connect(&create(&server)).await?;
         server.run_sql("alter role dlock connection limit 1").await?;
-        let mut only = PgConnection::connect(&server.url()).await?;
+        // The connections of the client that made the tables close one after the other.
+        let mut only = loop {
+            match PgConnection::connect(&server.url()).await {
+                Ok(only) => break only,
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        };
+        let others = "SELECT 1 FROM pg_stat_activity WHERE usename = 'dlock'";
+        while server.query(others).await?.len() > 1 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         let error = refused(&format!("{}?dlock.response_timeout=2s", server.url())).await?;
         says(&error, ErrorKind::Unavailable, "raise the limit");
         assert_eq!(error.certainty(), Certainty::NotApplied);
