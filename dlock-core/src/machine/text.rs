@@ -3,10 +3,11 @@
 //! ```text
 //! snapshot  v1 LAST CAPACITY;CLAIM WEIGHT BLOCK TOKEN LEASE EXPIRES HOME;...
 //! log       A CLAIM WEIGHT CAPACITY LEASE BLOCK HOME Q|T NOW;     acquire: queue, or try
-//!           K CLAIM WEIGHT LEASE NOW;                        renew (keep)
-//!           R CLAIM USED NOW;                                release
+//!           K CLAIM WEIGHT LEASE NOW;                             renew (keep)
+//!           R CLAIM USED NOW;                                     release
 //! ```
-//! A weight that is the whole capacity is `=`. Other numbers are decimal, times in microseconds on the store's clock, claims 32 hexadecimal digits.
+//! A weight that is the whole capacity is `=`. Other numbers are decimal, times in microseconds on
+//! the store's clock, claims 32 hexadecimal digits.
 //! All of it is ASCII, so that bytes and characters are the same to every database. The store
 //! writes ` NOW;` behind each operation: [`op_text`] gives it without.
 

@@ -7,7 +7,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use dlock_core::{
     Clock, Error, ErrorKind, Instant, LockName, Queue,
-    machine::{Op, Outcome, text::op_text},
+    machine::{Granted, Op, Outcome, text::op_text},
 };
 use tokio::{select, sync::mpsc};
 
@@ -173,12 +173,13 @@ impl<C: Conn> Worker<C> {
             Outcome::Queued { .. } => self.waiters.register(name, claim, sight),
             _ => self.waiters.withdraw(name, claim),
         }
-        for &granted in replayed.grants.iter().filter(|granted| granted.home != 0) {
+        let others = |granted: &&Granted| granted.home != 0 && granted.claim != claim;
+        for &granted in replayed.grants.iter().filter(others) {
             let note = Note::new(name, granted, &replayed.machine);
-            if granted.home == self.settings.home && granted.claim != claim {
+            if granted.home == self.settings.home {
                 // The answer that it waits may still be on its way, on another connection.
                 self.waiters.told(&note);
-            } else if granted.claim != claim {
+            } else {
                 // With too many to tell of, some are left to find it out by themselves.
                 let _ = self.notes.try_send(note);
             }

@@ -2,13 +2,10 @@
 
 use std::sync::Arc;
 
-use dlock_core::{
-    DynBackend, Error, Factory, Fairness, Fencing, Guarantees, OrphanRelease, Permits, Scope,
-    WakeUp, current_runtime,
-};
+use dlock_core::{DynBackend, Error, Factory, WakeUp, current_runtime};
 
 use super::{config::MysqlConfig, open::open, plain::open_plain, queries};
-use crate::engine::{Engine, Settings};
+use crate::{engine::Engine, server::guarantees};
 
 /// The MySQL and MariaDB backend, for [`Registry`](dlock_core::Registry).
 pub const MYSQL: Factory = Factory {
@@ -74,22 +71,8 @@ impl Mysql {
             return open_plain(&config, scheme, &runtime, store.clone()).await.map_err(place);
         }
         let opened = open(&config).await.map_err(place)?;
-        let settings = Settings {
-            patience: config.patience,
-            // What was stamped before may be written so much later.
-            retention: config.retention.max(2 * config.patience),
-            tick: queries::TICK,
-            rest: 1,
-            home: 0,
-        };
-        let guarantees = Guarantees::WEAKEST
-            .with_exclusion(opened.server.exclusion)
-            .with_fencing(Fencing::Clock)
-            .with_orphan_release(OrphanRelease::LeaseEnd)
-            .with_fairness(Fairness::Fifo)
-            .with_wake_up(WakeUp::Poll)
-            .with_scope(Scope::Network)
-            .with_permits(Permits::Counted);
+        let guarantees = guarantees(opened.server.exclusion, WakeUp::Poll);
+        let settings = config.settings(queries::TICK, 0);
         Ok(Arc::new(Engine::start(&runtime, store, guarantees, opened.links, settings)))
     }
 }

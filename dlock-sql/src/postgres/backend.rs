@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use dlock_core::{
-    DynBackend, Error, Exclusion, Factory, Fairness, Fencing, Guarantees, OrphanRelease, Permits,
-    Scope, WakeUp, current_runtime,
-};
+use dlock_core::{DynBackend, Error, Exclusion, Factory, WakeUp, current_runtime};
 use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
@@ -14,7 +11,10 @@ use super::{
     open::open,
     queries,
 };
-use crate::engine::{Engine, Settings, gone, spawn};
+use crate::{
+    engine::{Engine, gone, spawn},
+    server::guarantees,
+};
 
 /// The PostgreSQL backend, for [`Registry`](dlock_core::Registry).
 pub const POSTGRES: Factory = Factory {
@@ -82,23 +82,9 @@ async fn start(
         return open_plain(&config, scheme, runtime, store).await;
     }
     let opened = open(&config, runtime).await?;
-    let settings = Settings {
-        patience: config.patience,
-        // What was stamped before may be written so much later.
-        retention: config.retention.max(2 * config.patience),
-        tick: queries::TICK,
-        rest: 1,
-        home: opened.home,
-    };
     let exclusion = if opened.is_durable { Exclusion::Restart } else { Exclusion::Nothing };
     let wake_up = if opened.home == 0 { WakeUp::Poll } else { WakeUp::Push };
-    let guarantees = Guarantees::WEAKEST
-        .with_exclusion(exclusion)
-        .with_fencing(Fencing::Clock)
-        .with_orphan_release(OrphanRelease::LeaseEnd)
-        .with_fairness(Fairness::Fifo)
-        .with_wake_up(wake_up)
-        .with_scope(Scope::Network)
-        .with_permits(Permits::Counted);
+    let guarantees = guarantees(exclusion, wake_up);
+    let settings = config.settings(queries::TICK, opened.home);
     Ok(Arc::new(Engine::start(runtime, store, guarantees, opened.links, settings)))
 }

@@ -2,9 +2,15 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use dlock_core::{BackendUrl, ConfigIssue, Error, LockOptions};
+use dlock_core::{
+    BackendUrl, ConfigIssue, Error, Exclusion, Fairness, Fencing, Guarantees, LockOptions,
+    OrphanRelease, Permits, Scope, WakeUp,
+};
 
-use crate::plain::Scheme;
+use crate::{
+    engine::{Micros, Settings},
+    plain::Scheme,
+};
 
 /// How to use a database server; see [`PostgresConfig`](crate::PostgresConfig) and
 /// [`MysqlConfig`](crate::MysqlConfig), which are this for one kind of server each.
@@ -118,6 +124,18 @@ impl<Driver> ServerConfig<Driver> {
         self
     }
 
+    /// What the engine is told. `home` is where notes for it go.
+    pub(crate) fn settings(&self, tick: Micros, home: u32) -> Settings {
+        Settings {
+            patience: self.patience,
+            // What was stamped before may be written so much later.
+            retention: self.retention.max(2 * self.patience),
+            tick,
+            rest: 1,
+            home,
+        }
+    }
+
     pub(crate) fn checked(self) -> Result<Self, Error> {
         if !(1..=16).contains(&self.connections) {
             return Err(value("dlock.connections has to be 1 to 16"));
@@ -159,6 +177,18 @@ impl FromStr for Durability {
             _ => Err(value("dlock.durability is full or relaxed")),
         }
     }
+}
+
+/// What dlock's rows promise on a server.
+pub(crate) fn guarantees(exclusion: Exclusion, wake_up: WakeUp) -> Guarantees {
+    Guarantees::WEAKEST
+        .with_exclusion(exclusion)
+        .with_fencing(Fencing::Clock)
+        .with_orphan_release(OrphanRelease::LeaseEnd)
+        .with_fairness(Fairness::Fifo)
+        .with_wake_up(wake_up)
+        .with_scope(Scope::Network)
+        .with_permits(Permits::Counted)
 }
 
 pub(crate) fn value(what: &str) -> Error {

@@ -3,6 +3,7 @@
 mod config;
 mod tls;
 
+pub(crate) use config::guarantees;
 #[cfg(feature = "postgres")]
 pub(crate) use config::value;
 pub use config::{Durability, ServerConfig};

@@ -1,0 +1,176 @@
+use dlock_core::{
+    Mode, Queue,
+    machine::{Granted, Op, text},
+};
+
+use super::*;
+
+fn id(n: u128) -> ClaimId {
+    ClaimId::from_bits(n)
+}
+
+fn name() -> LockName {
+    LockName::new("n").unwrap()
+}
+
+fn sight(now: Micros) -> Sight {
+    Sight { sent: Clock::Boot.now(), now }
+}
+
+fn machine(ops: &[(Micros, Op)]) -> Machine {
+    let log: String = ops.iter().map(|(now, op)| format!("{} {now};", text::op_text(op))).collect();
+    text::replay("", &log).unwrap().machine
+}
+
+fn acquire(n: u128) -> Op {
+    let (mode, queue) = (Mode::Exclusive, Queue::Enqueue);
+    Op::Acquire { claim: id(n), mode, lease: 1_000_000, block: 1, queue, home: 0 }
+}
+
+fn release(n: u128) -> Op {
+    Op::Release { claim: id(n), used: 0 }
+}
+
+fn has_rung(bell: &Notify) -> bool {
+    let mut rung = std::pin::pin!(bell.notified());
+    rung.as_mut().enable()
+}
+
+#[test]
+fn only_the_granted_and_the_next_are_rung() {
+    let waiters = Waiters::default();
+    let mut ops: Vec<_> = (1..5).map(|n| (10, acquire(n))).collect();
+    for n in 2..5 {
+        waiters.register(&name(), id(n), sight(10));
+    }
+    waiters.observe(&name(), Mark::default(), &machine(&ops), sight(10));
+    let bells: Vec<_> = (2..5)
+        .map(|n| match waiters.standing(&name(), id(n)) {
+            Standing::Waiting { bell, expiry, .. } => {
+                assert_eq!(expiry.is_some(), n == 2);
+                has_rung(&bell);
+                bell
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    ops.push((20, release(1)));
+    waiters.observe(&name(), Mark { base: 0, len: 1 }, &machine(&ops), sight(20));
+    assert_eq!(bells.iter().map(|b| has_rung(b)).collect::<Vec<_>>(), [true, true, false]);
+    assert!(matches!(waiters.standing(&name(), id(2)), Standing::Granted(_)));
+    assert!(matches!(waiters.standing(&name(), id(2)), Standing::Unknown));
+}
+
+#[test]
+fn the_next_takes_over_the_watch_when_the_first_leaves() {
+    let waiters = Waiters::default();
+    waiters.register(&name(), id(1), sight(10));
+    waiters.register(&name(), id(2), sight(10));
+    let Standing::Waiting { bell, expiry: None, .. } = waiters.standing(&name(), id(2)) else {
+        panic!()
+    };
+    waiters.withdraw(&name(), id(1));
+    assert!(has_rung(&bell));
+    assert!(matches!(waiters.standing(&name(), id(2)), Standing::Waiting { expiry: Some(_), .. }));
+    waiters.withdraw(&name(), id(2));
+    assert!(waiters.delay().is_none());
+}
+
+#[test]
+fn a_withdrawn_grant_leaves_nothing() {
+    let waiters = Waiters::default();
+    waiters.register(&name(), id(1), sight(10));
+    let ops = [(10, acquire(1))];
+    waiters.observe(&name(), Mark::default(), &machine(&ops), sight(10));
+    waiters.withdraw(&name(), id(1));
+    let inner = waiters.inner.lock();
+    assert!(inner.ready.is_empty() && inner.lines.is_empty());
+}
+
+#[test]
+fn who_has_lost_its_place_must_ask_at_once() {
+    let waiters = Waiters::default();
+    waiters.register(&name(), id(2), sight(10));
+    waiters.observe(&name(), Mark::default(), &machine(&[(10, acquire(1))]), sight(10));
+    let Standing::Waiting { expiry: Some(expiry), .. } = waiters.standing(&name(), id(2)) else {
+        panic!()
+    };
+    assert!(expiry <= Clock::Boot.now());
+}
+
+fn note(claim: u128, since: Micros, expiry: Micros) -> Note {
+    let granted = Granted { claim: id(claim), token: since, block: 1, since, home: 0 };
+    Note { name: name(), granted, expiry }
+}
+
+#[test]
+fn a_note_grants_and_gives_the_next_the_watch() {
+    let waiters = Waiters::default();
+    waiters.register(&name(), id(1), sight(10));
+    waiters.register(&name(), id(2), sight(10));
+    let Standing::Waiting { bell, .. } = waiters.standing(&name(), id(2)) else { panic!() };
+    waiters.told(&note(1, 20, 1_000_020));
+    assert!(matches!(waiters.standing(&name(), id(1)), Standing::Granted(_)));
+    assert!(has_rung(&bell));
+    let Standing::Waiting { expiry: Some(expiry), .. } = waiters.standing(&name(), id(2)) else {
+        panic!()
+    };
+    assert!(expiry > Clock::Boot.now(), "its lease has just begun");
+}
+
+#[test]
+fn a_note_may_come_before_the_answer_that_its_claim_waits() {
+    let waiters = Waiters::default();
+    waiters.told(&note(1, 20, 30));
+    assert!(matches!(waiters.standing(&name(), id(1)), Standing::Unknown));
+    waiters.register(&name(), id(1), sight(10));
+    assert!(matches!(waiters.standing(&name(), id(1)), Standing::Granted(_)));
+    assert!(waiters.inner.lock().lines.is_empty());
+}
+
+#[test]
+fn notes_for_nobody_are_forgotten_in_the_end() {
+    let waiters = Waiters::default();
+    for n in 0..10_000 {
+        waiters.told(&note(n, 20, 30));
+    }
+    assert_eq!(waiters.inner.lock().early.len(), EARLY);
+}
+
+/// Whether a grant that began so long after the ears opened, and is seen so long after that,
+/// counts as one that a note should have told of.
+fn is_missed(began: Micros, seen: Micros) -> bool {
+    let waiters = Waiters::default();
+    waiters.listens(true);
+    let opened = Clock::Boot.now();
+    waiters.inner.lock().listens = Some(opened.saturating_sub(Duration::from_secs(60)));
+    waiters.register(&name(), id(1), sight(10));
+    // The statement that sees it was sent just now, and read the time `seen` seconds later than
+    // the grant; the ears opened 60 seconds ago.
+    let machine = machine(&[(began, acquire(1))]);
+    waiters.observe(&name(), Mark::default(), &machine, sight(began + seen));
+    let mut heard = std::pin::pin!(waiters.missed.notified());
+    heard.as_mut().enable()
+}
+
+#[tokio::test]
+async fn a_grant_that_no_note_told_of_is_noticed() {
+    assert!(!is_missed(100, 900_000), "it may be on its way");
+    assert!(is_missed(100, 1_100_000));
+    assert!(!is_missed(100, 61_000_000), "it was sent before anybody listened");
+}
+
+#[tokio::test]
+async fn new_ears_have_somebody_look_and_miss_nothing_of_the_past() {
+    let waiters = Waiters::default();
+    waiters.missed.notify_one();
+    waiters.listens(true);
+    assert!(waiters.wants_a_look() && !waiters.wants_a_look());
+    let mut heard = std::pin::pin!(waiters.missed.notified());
+    assert!(!heard.as_mut().enable());
+    assert_eq!(waiters.delay(), None);
+    waiters.register(&name(), id(3), sight(10));
+    assert_eq!(waiters.delay(), Some(Duration::from_millis(200)));
+    waiters.listens(false);
+    assert!(waiters.delay().unwrap() < Duration::from_millis(200));
+}
