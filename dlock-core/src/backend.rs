@@ -3,6 +3,7 @@
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use tokio::sync::broadcast;
 
 use crate::{
     Answer, Claim, ClaimId, Clock, Error, FencingToken, Guarantees, Instant, LockName, Mode,
@@ -15,10 +16,14 @@ use crate::{
 /// - **One store, one order.** The operations on a name take effect one after another. Claims
 ///   are granted by the rule of [`Mode`]: the longest prefix of the queue that fits.
 /// - **Idempotent by claim id.** Any verb may be sent again with the same [`ClaimId`] after an
-///   error or a lost answer, and has its effect once.
+///   error or a lost answer, and has its effect once. Where claims belong to a session
+///   ([`OrphanRelease::SessionEnd`](crate::OrphanRelease)), an acquire is sent again by the client
+///   that sent it first; a release may come from any.
 /// - **Leases end by the store's clock.** A claim that is not renewed for its `lease` is gone,
 ///   waiting or held, and the next one is granted. No wall clock of a client takes part. A store
-///   whose clock has ticks makes every lease one tick longer, so that none ends early.
+///   whose clock has ticks makes every lease one tick longer, so that none ends early. Where
+///   claims belong to a session, its client ends them by its monotonic clock, and the store ends
+///   them with the session.
 /// - **Tokens grow.** Every grant of a name carries tokens larger than every earlier grant's,
 ///   also after release, expiry, and removal of the name from the store.
 /// - **Nothing stays.** When nobody holds or waits, the store's records of a name vanish in
@@ -59,6 +64,24 @@ pub trait Backend: Send + Sync + Debug + 'static {
     fn shard(&self, name: &LockName) -> u32 {
         let _ = name;
         0
+    }
+
+    /// The longest lease that this store can stand for: what ends by itself when its holder falls
+    /// silent, such as a session, ends no earlier. `Duration::MAX`, the default, where each claim
+    /// has the lease that it asks for.
+    ///
+    /// Contract: the core asks for no longer lease, so that no holder believes for longer.
+    fn longest_lease(&self) -> Duration {
+        Duration::MAX
+    }
+
+    /// Claims of this client that the store has ended, told when the client learns of it.
+    ///
+    /// Contract: a hint, so that a loss is told before the next renewal would tell it. Each call
+    /// gives a receiver of its own; one that falls behind misses some. `None`, the default: only
+    /// renewals tell.
+    fn losses(&self) -> Option<broadcast::Receiver<ClaimId>> {
+        None
     }
 
     /// Takes the lock, or joins its queue, or (with [`Queue::FailIfBusy`]) finds it busy.
@@ -206,7 +229,8 @@ pub struct LockState {
     pub holders: Vec<ClaimState>,
     /// Who waits, first in line first.
     pub waiters: Vec<ClaimState>,
-    /// The last token that was given out, while the store remembers it.
+    /// The largest token that the store remembers to have given out: at least those of the
+    /// holders.
     pub last_token: Option<FencingToken>,
 }
 

@@ -1,6 +1,6 @@
 //! The URL that chooses and configures a backend.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, net::Ipv6Addr, str::FromStr, time::Duration};
 
 use percent_encoding::percent_decode_str;
 
@@ -75,6 +75,33 @@ impl BackendUrl {
                 format!("{OURS}{name}={text:.80} can't be read: write {expected}"),
             )
         })
+    }
+
+    /// `host`, `host:port` or `[v6]:port` out of an address, with the port filled in.
+    ///
+    /// # Errors
+    /// What is wrong with it, for the backend's own error.
+    pub fn with_port(host: &str, default_port: u16) -> Result<String, &'static str> {
+        let bare = |host: &str| !host.is_empty() && !host.contains(['[', ']', '/', '?', '#', ' ']);
+        let v6 = host.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+        let (host, rest) = match v6 {
+            Some((host, rest)) if host.parse::<Ipv6Addr>().is_ok() => (format!("[{host}]"), rest),
+            Some(_) => return Err("between brackets stands no IPv6 address"),
+            None => {
+                let at = host.find(':').unwrap_or(host.len());
+                if !bare(&host[..at]) {
+                    return Err("a host's name is missing or can't be read");
+                }
+                (host[..at].to_owned(), &host[at..])
+            }
+        };
+        match rest.strip_prefix(':') {
+            None if rest.is_empty() => Ok(format!("{host}:{default_port}")),
+            Some(port) if port.parse::<u16>().is_ok_and(|port| port > 0) => {
+                Ok(format!("{host}:{port}"))
+            }
+            _ => Err("a port is not a number from 1 to 65535"),
+        }
     }
 
     /// Makes sure that every option has been taken. `known` are the options that exist, for the

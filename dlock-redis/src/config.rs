@@ -1,6 +1,6 @@
 //! Which servers to talk to, and how.
 
-use std::{fmt, net::Ipv6Addr, path::PathBuf, str::FromStr, time::Duration};
+use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use dlock_core::{BackendUrl, ConfigIssue, Error, LockOptions};
 use percent_encoding::percent_decode_str;
@@ -291,7 +291,7 @@ impl RedisConfig {
         }
         let port = if sentinel { 26379 } else { 6379 };
         for host in hosts.split(',') {
-            self.addresses.push(read_host(host, port)?);
+            self.addresses.push(BackendUrl::with_port(host, port).map_err(malformed)?);
         }
         Ok(())
     }
@@ -387,30 +387,6 @@ fn read_login(text: &str) -> Result<Login, Error> {
         return Err(malformed("the user has no password (redis://:password@host has no user)"));
     }
     Ok(login)
-}
-
-/// `host`, `host:port` or `[v6]:port`, with the port filled in.
-fn read_host(text: &str, port: u16) -> Result<String, Error> {
-    let bare = |host: &str| !host.is_empty() && !host.contains(['[', ']', '/', '?', '#', ' ']);
-    let v6 = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
-    let (host, rest) = match v6 {
-        Some((host, rest)) if host.parse::<Ipv6Addr>().is_ok() => (format!("[{host}]"), rest),
-        Some(_) => return Err(malformed("between brackets stands no IPv6 address")),
-        None => {
-            let at = text.find(':').unwrap_or(text.len());
-            if !bare(&text[..at]) {
-                return Err(malformed("a host's name is missing or can't be read"));
-            }
-            (text[..at].to_owned(), &text[at..])
-        }
-    };
-    match rest.strip_prefix(':') {
-        None if rest.is_empty() => Ok(format!("{host}:{port}")),
-        Some(port) if port.parse::<u16>().is_ok_and(|port| port > 0) => {
-            Ok(format!("{host}:{port}"))
-        }
-        _ => Err(malformed("a port is not a number from 1 to 65535")),
-    }
 }
 
 fn decoded(text: &str) -> Result<String, Error> {

@@ -34,7 +34,7 @@ pub(crate) async fn take(
         name: name.clone(),
         claim: ClaimId::random(),
         mode,
-        lease: options.lease(),
+        lease: engine.lease(options),
         queue: wait.queue(),
         tokens,
     };

@@ -7,7 +7,7 @@
 //! that is taken a million times a second does not churn the map.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -17,10 +17,15 @@ use std::{
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{
+    Notify,
+    broadcast::{self, error::RecvError},
+};
 
 use super::hold::Hold;
-use crate::{Clock, DynBackend, Error, ErrorKind, Instant, Renewal, Renewed, guard::Ended};
+use crate::{
+    ClaimId, Clock, DynBackend, Error, ErrorKind, Instant, Renewal, Renewed, guard::Ended,
+};
 
 /// How many claims a batch has at the most.
 const BATCH: usize = 500;
@@ -193,6 +198,17 @@ impl Keeper {
         due
     }
 
+    /// Ends the holds of claims that the store has ended.
+    fn lose(&self, claims: &HashSet<ClaimId>) {
+        let gone: Vec<_> = {
+            let books = self.books.lock();
+            books.all().filter(|hold| claims.contains(&hold.request.claim)).cloned().collect()
+        };
+        for hold in gone {
+            hold.lose(Ended::Revoked);
+        }
+    }
+
     /// Books the answer to a batch.
     fn settle(&self, batch: Batch, answers: Result<Vec<Renewed>, Error>) {
         let now = self.clock.now();
@@ -335,6 +351,7 @@ pub(crate) fn run(keeper: Arc<Keeper>, backend: DynBackend) -> impl Future<Outpu
 async fn renew_until_closed(keeper: &Keeper, backend: &DynBackend) {
     let clock = keeper.clock;
     let mut running = FuturesUnordered::new();
+    let mut losses = backend.losses();
     while !keeper.closed.load(Ordering::Acquire) {
         let due = keeper.collect(backend);
         for hold in due.late {
@@ -357,8 +374,30 @@ async fn renew_until_closed(keeper: &Keeper, backend: &DynBackend) {
             Some((batch, answers)) = running.next(), if !running.is_empty() => {
                 keeper.settle(batch, answers);
             }
+            Some(lost) = next_losses(&mut losses), if losses.is_some() => keeper.lose(&lost),
         }
     }
+}
+
+/// The claims that the store says it has ended, as many as are known by now.
+async fn next_losses(
+    losses: &mut Option<broadcast::Receiver<ClaimId>>,
+) -> Option<HashSet<ClaimId>> {
+    let told = losses.as_mut()?;
+    let mut lost = HashSet::new();
+    match told.recv().await {
+        Ok(claim) => lost.insert(claim),
+        // Renewals will tell of those that were missed.
+        Err(RecvError::Lagged(_)) => false,
+        Err(RecvError::Closed) => {
+            *losses = None;
+            return None;
+        }
+    };
+    while let Ok(claim) = told.try_recv() {
+        lost.insert(claim);
+    }
+    Some(lost)
 }
 
 async fn renew(backend: &DynBackend, batch: &Batch) -> Result<Vec<Renewed>, Error> {

@@ -79,6 +79,11 @@ impl Engine {
         Ok(())
     }
 
+    /// The lease to ask for: what the options say, as far as the store can stand for it.
+    pub(crate) fn lease(&self, options: LockOptions) -> Duration {
+        options.lease().min(self.backend.longest_lease())
+    }
+
     /// Whether `shutdown` was called.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)

@@ -256,7 +256,7 @@ impl Group {
                 name: base.name.clone(),
                 claim: ClaimId::random(),
                 mode: Mode::Exclusive,
-                lease: base.options.lease(),
+                lease: engine.lease(base.options),
                 queue: wait.queue(),
                 tokens: 1,
             };

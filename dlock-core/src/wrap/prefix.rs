@@ -1,12 +1,13 @@
 //! A namespace in a store.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use tokio::sync::broadcast;
 
 use crate::{
-    AcquireRequest, Acquired, Answer, Backend, Claim, Clock, ConfigIssue, DynBackend, Error, Grant,
-    Guarantees, LockName, LockState, Released, Renewal, Renewed,
+    AcquireRequest, Acquired, Answer, Backend, Claim, ClaimId, Clock, ConfigIssue, DynBackend,
+    Error, Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed,
 };
 
 /// Puts a prefix before every name, so that applications can share a store.
@@ -69,6 +70,14 @@ impl Backend for Prefixed {
     fn shard(&self, name: &LockName) -> u32 {
         // A name that does not fit is refused before anything of it is kept anywhere.
         self.name(name).map_or(0, |name| self.inner.shard(&name))
+    }
+
+    fn longest_lease(&self) -> Duration {
+        self.inner.longest_lease()
+    }
+
+    fn losses(&self) -> Option<broadcast::Receiver<ClaimId>> {
+        self.inner.losses()
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {

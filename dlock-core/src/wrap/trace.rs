@@ -1,13 +1,14 @@
 //! Spans around the verbs.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use tokio::sync::broadcast;
 use tracing::{Instrument, Span, field::Empty, level_filters::LevelFilter};
 
 use crate::{
-    AcquireRequest, Acquired, Answer, Backend, Claim, Clock, DynBackend, Error, Grant, Guarantees,
-    LockName, LockState, Released, Renewal, Renewed,
+    AcquireRequest, Acquired, Answer, Backend, Claim, ClaimId, Clock, DynBackend, Error, Grant,
+    Guarantees, LockName, LockState, Released, Renewal, Renewed,
 };
 
 /// Puts a `tracing` span of level debug around every verb, with target `dlock`.
@@ -179,6 +180,14 @@ impl Backend for Traced {
 
     fn shard(&self, name: &LockName) -> u32 {
         self.inner.shard(name)
+    }
+
+    fn longest_lease(&self) -> Duration {
+        self.inner.longest_lease()
+    }
+
+    fn losses(&self) -> Option<broadcast::Receiver<ClaimId>> {
+        self.inner.losses()
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {

@@ -13,6 +13,7 @@ use std::{
 use async_trait::async_trait;
 use dlock_core::*;
 use parking_lot::Mutex;
+use tokio::sync::broadcast;
 
 /// Memory under tokio's clock, with counters and switchable faults.
 #[derive(Debug)]
@@ -87,6 +88,14 @@ impl Backend for Faulty {
     fn shard(&self, name: &LockName) -> u32 {
         u32::from(self.away.lock().is_some_and(|away| name.as_str().starts_with(away)))
     }
+    fn longest_lease(&self) -> Duration {
+        self.inner.longest_lease()
+    }
+
+    fn losses(&self) -> Option<broadcast::Receiver<ClaimId>> {
+        self.inner.losses()
+    }
+
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
         self.acquires.fetch_add(1, Ordering::SeqCst);
         match self.script.lock().pop_front() {
