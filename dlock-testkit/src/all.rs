@@ -3,7 +3,7 @@
 
 use crate::{
     Case,
-    case::Need::{self, Fifo, LeaseEnd, NoFifo, NoPermits, Permits, Processes, Tokens},
+    case::Need::{self, Fifo, NoFifo, NoPermits, Permits, Processes, Tokens},
     cases,
 };
 
@@ -47,30 +47,30 @@ pub const ALL: &[Case] = list! {
         an_acquire_of_several_sent_again_is_one_hold_each,
     }
     lease {
-        a_lease_that_ends_lets_the_next_in [LeaseEnd],
-        a_try_takes_a_lock_whose_lease_ended [LeaseEnd],
+        a_lease_that_ends_lets_the_next_in,
+        a_try_takes_a_lock_whose_lease_ended,
         a_held_lock_outlives_its_lease,
         many_locks_are_renewed_together,
         without_renewal_the_lock_ends_with_its_lease,
         renewal_ends_at_its_limit,
         a_client_that_dies_lets_go,
-        what_has_ended_is_not_renewed [LeaseEnd],
-        a_renewal_starts_the_lease_anew [LeaseEnd],
+        what_has_ended_is_not_renewed,
+        a_renewal_starts_the_lease_anew,
         renewals_are_answered_one_by_one,
-        a_waiter_without_a_sign_of_life_leaves_the_queue [Fifo, LeaseEnd],
-        belief_ends_before_the_next_is_let_in [LeaseEnd],
-        belief_in_a_lock_handed_over_ends_before_the_next_is_let_in [Fifo, LeaseEnd],
+        a_waiter_without_a_sign_of_life_leaves_the_queue [Fifo],
+        belief_ends_before_the_next_is_let_in,
+        belief_in_a_lock_handed_over_ends_before_the_next_is_let_in [Fifo],
         what_remains_is_at_most_the_lease,
     }
     fencing {
         token_grows_after_release [Tokens],
         token_grows_across_clients_and_kinds [Tokens],
-        token_grows_after_expiry [Tokens, LeaseEnd],
+        token_grows_after_expiry [Tokens],
         token_grows_across_local_hand_over [Tokens],
         token_grows_after_the_store_forgot_the_name [Tokens],
         token_grows_after_a_busy_try_and_a_withdrawal [Tokens, Fifo],
         blocks_of_tokens_do_not_meet [Tokens],
-        an_expired_block_is_passed_over [Tokens, LeaseEnd],
+        an_expired_block_is_passed_over [Tokens],
         readers_have_a_token_each [Tokens, Fifo],
         permits_have_a_token_each [Tokens, Permits],
         a_fence_refuses_who_lost_the_lock [Tokens],
@@ -108,7 +108,7 @@ pub const ALL: &[Case] = list! {
         a_downgraded_lock_is_still_renewed,
         upgrades_and_other_downgrades_are_refused,
         a_writer_that_gives_up_lets_the_readers_behind_it_in [Fifo],
-        a_dead_writer_lets_readers_in_after_its_lease [Fifo, LeaseEnd],
+        a_dead_writer_lets_readers_in_after_its_lease [Fifo],
     }
     semaphore {
         no_more_are_out_than_there_are [Permits],
@@ -117,7 +117,7 @@ pub const ALL: &[Case] = list! {
         a_returned_permit_wakes_a_waiter [Permits, Fifo],
         a_claim_for_many_is_not_starved [Permits, Fifo],
         a_heavy_claim_that_gives_up_lets_the_light_in [Permits, Fifo],
-        permits_of_the_dead_come_back [Permits, LeaseEnd],
+        permits_of_the_dead_come_back [Permits],
         another_number_of_permits_is_refused_while_in_use [Permits],
         more_than_all_and_none_are_refused [Permits],
         without_permits_it_is_refused [NoPermits],
@@ -154,8 +154,8 @@ pub const ALL: &[Case] = list! {
     loss {
         it_is_told_when_the_lock_was_taken_away,
         a_release_says_that_the_lock_was_lost,
-        it_is_told_while_renewals_hang [LeaseEnd],
-        it_is_told_while_renewals_fail [LeaseEnd],
+        it_is_told_while_renewals_hang,
+        it_is_told_while_renewals_fail,
         a_renewal_that_fails_is_tried_again,
         work_is_dropped_when_the_lock_is_lost,
         work_under_a_held_lock_is_done,
@@ -198,8 +198,8 @@ pub const ALL: &[Case] = list! {
         a_downgrade_lets_in_who_now_fits [Fifo],
         who_is_not_there_is_not_renewed,
         inspect_tells_what_is [Fifo],
-        inspect_changes_nothing [LeaseEnd],
-        a_waiter_learns_that_a_lease_ended [LeaseEnd],
+        inspect_changes_nothing,
+        a_waiter_learns_that_a_lease_ended,
         a_waiter_keeps_its_place_for_as_long_as_it_waits [Fifo],
         no_wake_up_is_lost [Fifo],
     }

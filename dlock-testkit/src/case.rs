@@ -2,7 +2,7 @@
 
 use std::{fmt, pin::Pin};
 
-use dlock_core::{Fairness, Fencing, Guarantees, OrphanRelease, Permits, Scope};
+use dlock_core::{Fairness, Fencing, Guarantees, Permits, Scope};
 
 use crate::{Verdict, context::Cx};
 
@@ -43,8 +43,6 @@ pub(crate) enum Need {
     NoPermits,
     /// Tokens that mean something.
     Tokens,
-    /// Claims that end with their lease, though their client lives.
-    LeaseEnd,
     /// A store that other processes reach.
     Processes,
 }
@@ -58,14 +56,12 @@ impl Need {
             Self::Permits => given.permits >= Permits::Counted,
             Self::NoPermits => given.permits < Permits::Counted,
             Self::Tokens => given.fencing > Fencing::None,
-            Self::LeaseEnd => given.orphan_release == OrphanRelease::LeaseEnd,
             Self::Processes => given.scope > Scope::Process && address.is_some(),
         };
         let (what, is) = match self {
             Self::Fifo | Self::NoFifo => ("order of grants", given.fairness.to_string()),
             Self::Permits | Self::NoPermits => ("semaphores", given.permits.to_string()),
             Self::Tokens => ("fencing tokens", given.fencing.to_string()),
-            Self::LeaseEnd => ("a dead holder's lock is free", given.orphan_release.to_string()),
             Self::Processes if address.is_none() => ("reach", "no address for a child".to_owned()),
             Self::Processes => ("reach", given.scope.to_string()),
         };

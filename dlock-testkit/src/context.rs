@@ -2,7 +2,7 @@
 
 use std::{fmt::Display, sync::Arc, time::Duration};
 
-use dlock_core::{DynBackend, Guarantees, Instant, LockName, LockOptions, Locks};
+use dlock_core::{DynBackend, Guarantees, Instant, LockName, LockOptions, Locks, OrphanRelease};
 use parking_lot::Mutex;
 
 use crate::{Bounds, Case, Opened, Stop, Store, Verdict, stop::ensure};
@@ -42,6 +42,15 @@ impl Cx {
     /// A client of its own, at the level of the contract.
     pub(crate) async fn backend(&self) -> Result<DynBackend, Stop> {
         Ok(self.0.opened.connect().await?)
+    }
+
+    /// Whoever may send `client`'s acquires again: any client, or itself where claims belong to a
+    /// session.
+    pub(crate) async fn twin(&self, client: &DynBackend) -> Result<DynBackend, Stop> {
+        match self.0.guarantees.orphan_release {
+            OrphanRelease::SessionEnd => Ok(client.clone()),
+            _ => self.backend().await,
+        }
     }
 
     /// A client of its own, whose locks do not end by themselves.

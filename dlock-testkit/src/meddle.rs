@@ -10,10 +10,11 @@ use std::{
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, Clock, DynBackend, Error,
+    AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, ClaimId, Clock, DynBackend, Error,
     ErrorKind, Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed,
 };
 use parking_lot::Mutex;
+use tokio::sync::broadcast;
 
 /// A backend that fails on demand, over one that does not.
 #[derive(Debug)]
@@ -106,6 +107,14 @@ impl Backend for Meddled {
 
     fn shard(&self, name: &LockName) -> u32 {
         self.inner.shard(name)
+    }
+
+    fn longest_lease(&self) -> Duration {
+        self.inner.longest_lease()
+    }
+
+    fn losses(&self) -> Option<broadcast::Receiver<ClaimId>> {
+        self.inner.losses()
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {

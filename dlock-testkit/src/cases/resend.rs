@@ -11,7 +11,8 @@ use crate::{
 };
 
 pub(crate) async fn an_acquire_sent_again_is_one_hold(cx: Cx) -> Verdict {
-    let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
+    let (a, name) = (cx.backend().await?, cx.name("lock"));
+    let b = cx.twin(&a).await?;
     let request = AcquireRequest { tokens: 3, ..alone(&name) };
     let first = take(&a, &request).await?;
     for backend in [&a, &b] {
@@ -25,7 +26,8 @@ pub(crate) async fn an_acquire_sent_again_is_one_hold(cx: Cx) -> Verdict {
 }
 
 pub(crate) async fn an_acquire_sent_twice_at_once_is_one_hold(cx: Cx) -> Verdict {
-    let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
+    let (a, name) = (cx.backend().await?, cx.name("lock"));
+    let b = cx.twin(&a).await?;
     for _ in 0..cx.effort(10) {
         let request = alone(&name);
         let (one, two) = tokio::join!(take(&a, &request), take(&b, &request));

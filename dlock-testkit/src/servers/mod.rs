@@ -32,5 +32,6 @@ mod template;
 mod tls;
 mod wait;
 mod watchdog;
+pub mod zookeeper;
 
 pub use proxy::{Door, Flow, Proxy};

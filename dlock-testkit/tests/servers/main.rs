@@ -2,12 +2,15 @@
 
 #![cfg(unix)]
 
+mod ensemble;
 mod groups;
+mod java;
 mod mariadb;
 mod postgres;
 mod proxy;
 mod redis;
 mod remains;
+mod zookeeper;
 
 use std::time::Duration;
 

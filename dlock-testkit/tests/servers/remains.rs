@@ -16,6 +16,7 @@ use dlock_testkit::{
         mariadb::{self, MariadbServer},
         postgres::{self, PgBouncer, PostgresServer},
         redis::{Options, RedisServer},
+        zookeeper::{self, Ensemble, JavaProgram, ZooKeeperServer},
     },
 };
 use tokio::time::{sleep, timeout};
@@ -55,6 +56,10 @@ fn a_process_that_is_killed_leaves_nothing_behind() {
     with("mysql", async {
         drop(MariadbServer::start(&mariadb::Options::new()).await?);
         Victim::start("mysql")?.dies().await
+    });
+    with("zk", async {
+        drop(JavaProgram::start("", &[])?);
+        Victim::start("zk")?.dies().await
     });
 }
 
@@ -103,7 +108,7 @@ impl Victim {
 #[test]
 fn a_server_that_is_missing_ignores_the_test_unless_it_is_required() {
     let one = "redis::a_server_answers_and_leaves_nothing_behind";
-    for (required, passes) in [("zk", true), ("zk,redis", false)] {
+    for (required, passes) in [("other", true), ("other,redis", false)] {
         let output = Command::new(env::current_exe().unwrap())
             .args([one, "--exact", "--nocapture"])
             .env("DLOCK_TEST_REDIS_SERVER", "/nowhere/redis-server")
@@ -121,8 +126,9 @@ fn the_other_servers_can_be_missing_too() {
     for (kind, test, bin) in [
         ("postgres", "postgres::options_reach_the_server", "DLOCK_TEST_POSTGRES_BIN"),
         ("mysql", "mariadb::options_reach_the_server", "DLOCK_TEST_MARIADB_BIN"),
+        ("zk", "zookeeper::options_reach_the_server", "DLOCK_TEST_ZOOKEEPER_CLASSPATH"),
     ] {
-        for (required, passes) in [("zk", true), (kind, false)] {
+        for (required, passes) in [("other", true), (kind, false)] {
             let output = Command::new(env::current_exe().unwrap())
                 .args([test, "--exact", "--nocapture"])
                 .env(bin, "/nowhere")
@@ -146,6 +152,7 @@ fn victim() {
         match kind.as_str() {
             "redis" => redis_victim().await,
             "postgres" => postgres_victim().await,
+            "zk" => zookeeper_victim().await,
             _ => mariadb_victim().await,
         }
     });
@@ -182,6 +189,21 @@ async fn mariadb_victim() -> Verdict {
     paused.pause()?;
     let pids = [server.pid(), paused.pid()].into_iter().flatten().collect();
     waits(pids, &[server.directory(), paused.directory()]).await
+}
+
+async fn zookeeper_victim() -> Verdict {
+    let ensemble = Ensemble::start(&zookeeper::Options::new()).await?;
+    let paused = ZooKeeperServer::start(&zookeeper::Options::new()).await?;
+    paused.pause()?;
+    let sleeps = "class Main { public static void main(String[] args) throws Exception { \
+                  System.out.println(System.getProperty(\"user.dir\")); Thread.sleep(60000); } }";
+    let mut program = JavaProgram::start(sleeps, &[])?;
+    let home = program.line().await?;
+    let servers = || ensemble.nodes().iter().chain([&paused]);
+    let pids = servers().filter_map(ZooKeeperServer::pid).chain(program.pid()).collect();
+    let directories: Vec<&Path> =
+        servers().map(ZooKeeperServer::directory).chain([Path::new(&home)]).collect();
+    waits(pids, &directories).await
 }
 
 /// Says what there is, and waits for its end.
