@@ -1,0 +1,141 @@
+//! The backend.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use dlock_core::{
+    AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, ClaimId, DynBackend, Error, Grant,
+    Guarantees, LockName, LockState, Released, Renewal, Renewed, current_runtime,
+};
+use tokio::sync::broadcast;
+
+use crate::{
+    config::ZkConfig,
+    error::{explain, no_answer},
+    minder,
+    session::within,
+    store::Store,
+    warn,
+};
+
+/// A store of locks on ZooKeeper. See the crate's documentation.
+pub struct ZooKeeper {
+    store: Arc<Store>,
+}
+
+impl ZooKeeper {
+    /// Opens a session, and checks that locks can be kept where the URL says.
+    ///
+    /// # Errors
+    /// `Unavailable` for servers that can't be reached or take no writes; `Config(Access)` for a
+    /// missing chroot, missing rights, and TLS that does not fit; `Unsupported` for servers before
+    /// 3.5.3; `Config(Runtime)` outside a tokio runtime; and what [`ZkConfig`] finds wrong.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes what it has opened.
+    pub async fn connect(config: ZkConfig) -> Result<DynBackend, Error> {
+        let runtime = current_runtime()?;
+        let config = config.checked()?;
+        let name = config.store();
+        let store = Store::open(config).await;
+        let store = Arc::new(store.map_err(|error| error.during("connect").with_store(&name))?);
+        runtime.spawn(minder::run(Arc::downgrade(&store)));
+        runtime.spawn(warn::of_timeout(store.config().clone(), store.session().timeout));
+        Ok(Arc::new(Self { store }))
+    }
+
+    /// The error with where and what.
+    fn named<T>(
+        result: Result<T, Error>,
+        store: &Store,
+        verb: &'static str,
+        name: &LockName,
+    ) -> Result<T, Error> {
+        result.map_err(|error| error.during(verb).with_lock(name).with_store(store.name()))
+    }
+}
+
+#[async_trait]
+impl Backend for ZooKeeper {
+    fn store(&self) -> &str {
+        self.store.name()
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.store.guarantees()
+    }
+
+    fn longest_lease(&self) -> Duration {
+        self.store.longest_lease()
+    }
+
+    fn losses(&self) -> Option<broadcast::Receiver<ClaimId>> {
+        Some(self.store.losses())
+    }
+
+    fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
+        let (store, request) = (Arc::clone(&self.store), request.clone());
+        Answer::later(async move {
+            let name = request.name.clone();
+            let answer = async {
+                let session = store.living().await?;
+                within(session.patience(), session.enter(request)).await
+            };
+            Self::named(answer.await, &store, "acquire", &name)
+        })
+    }
+
+    async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
+        let grant = self.store.session().wake(request).await;
+        Self::named(grant, &self.store, "acquire", &request.name)
+    }
+
+    async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+        let renewed = self.store.session().renew(renewals).await;
+        renewed.map_err(|error| error.during("renew").with_store(self.store.name()))
+    }
+
+    fn release(&self, claim: &Claim) -> Answer<Released> {
+        let (store, claim) = (Arc::clone(&self.store), claim.clone());
+        Answer::later(async move {
+            let name = claim.name.clone();
+            let answer = async {
+                let session = store.living().await?;
+                within(session.patience(), session.leave(claim)).await
+            };
+            Self::named(answer.await, &store, "release", &name)
+        })
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
+        let state = async {
+            let session = self.store.living().await?;
+            match tokio::time::timeout(session.patience(), session.look_into(name)).await {
+                Ok(state) => state.map_err(explain),
+                Err(_) => Err(no_answer()),
+            }
+        };
+        Self::named(state.await, &self.store, "inspect", name)
+    }
+
+    fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
+        let (store, requests) = (Arc::clone(&self.store), requests.to_vec());
+        Some(Answer::later(async move {
+            let answer = async {
+                let session = store.living().await?;
+                within(session.patience(), session.enter_all(requests)).await
+            };
+            // After an error some may be in their queues: the core gives them back.
+            answer.await.map_err(|error| {
+                let error = error.during("acquire").with_store(store.name());
+                error.with_certainty(Certainty::Unknown)
+            })
+        }))
+    }
+}
+
+impl fmt::Debug for ZooKeeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZooKeeper").field("store", &self.store.name()).finish_non_exhaustive()
+    }
+}

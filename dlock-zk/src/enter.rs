@@ -1,0 +1,140 @@
+//! Taking a lock, or a place in its queue.
+
+use std::sync::Arc;
+
+use dlock_core::{
+    AcquireRequest, Acquired, Certainty, Clock, Error, ErrorKind, Grant, Instant, Mode, Queue,
+};
+
+use crate::{
+    data::{Data, Mark},
+    error::{conflict, explain, gone},
+    place::{Place, Spot, Stage},
+    queue::Standing,
+    session::{Session, background},
+};
+
+impl Session {
+    /// Takes the lock, joins its queue, or leaves no trace.
+    pub(crate) async fn enter(self: Arc<Self>, request: AcquireRequest) -> Result<Acquired, Error> {
+        loop {
+            let place = self.place(&request);
+            match self.enter_place(&place, &request).await {
+                // It was given up or lost just now: the claim comes anew.
+                Err(error) if error.kind() == ErrorKind::NotHeld && !self.is_over() => {
+                    self.forget(&place);
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    async fn enter_place(
+        self: &Arc<Self>,
+        place: &Arc<Place>,
+        request: &AcquireRequest,
+    ) -> Result<Acquired, Error> {
+        let mut stage = place.stage.lock().await;
+        let began = Clock::Boot.now();
+        let (spot, listed, since) = match &*stage {
+            Stage::New => {
+                let data = Data::of(request.lease);
+                let made = self.create(&request.name, request.claim, request.mode, data).await;
+                match made {
+                    Ok((spot, listed)) => (spot, listed, began),
+                    Err(error) => {
+                        self.forget(place);
+                        return Err(explain(error));
+                    }
+                }
+            }
+            // It asks again.
+            Stage::There(spot) => {
+                self.catch_up().await.map_err(explain)?;
+                (spot.clone(), None, began)
+            }
+            Stage::Gone => return Err(gone()),
+        };
+        *stage = Stage::There(spot.clone());
+        // Whatever goes wrong from here on, the node is there.
+        let standing = self.standing(&spot, listed).await;
+        let standing =
+            standing.map_err(|error| explain(error).with_certainty(Certainty::Unknown))?;
+        self.settle(place, &mut stage, standing, request, since).await
+    }
+
+    /// Acts on how a claim stands.
+    pub(crate) async fn settle(
+        self: &Arc<Self>,
+        place: &Arc<Place>,
+        stage: &mut Stage,
+        standing: Standing,
+        request: &AcquireRequest,
+        since: Instant,
+    ) -> Result<Acquired, Error> {
+        let Stage::There(spot) = stage else { return Err(gone()) };
+        match standing {
+            Standing::Held => Ok(Acquired::Granted(self.hold(place, spot, since)?)),
+            Standing::Behind(watch) if request.queue == Queue::Enqueue => {
+                spot.watch = Some(watch);
+                Ok(Acquired::Queued)
+            }
+            Standing::Behind(_) => {
+                self.take_back(place, stage).await?;
+                Ok(Acquired::Busy)
+            }
+            Standing::Conflict(capacity) => {
+                self.take_back(place, stage).await?;
+                Err(conflict(capacity))
+            }
+            Standing::Gone => {
+                *stage = Stage::Gone;
+                self.lose(place);
+                Err(gone())
+            }
+        }
+    }
+
+    /// Leaves no trace.
+    async fn take_back(&self, place: &Arc<Place>, stage: &mut Stage) -> Result<(), Error> {
+        place.finish();
+        if let Stage::There(spot) = stage {
+            self.delete(spot).await.map_err(explain)?;
+        }
+        *stage = Stage::Gone;
+        self.forget(place);
+        Ok(())
+    }
+
+    /// The claim holds the lock.
+    pub(crate) fn hold(
+        self: &Arc<Self>,
+        place: &Arc<Place>,
+        spot: &Spot,
+        since: Instant,
+    ) -> Result<Grant, Error> {
+        let first = !place.is_granted();
+        let grant = place.grant(spot.czxid, since).ok_or_else(gone)?;
+        if first {
+            self.granted(place);
+            if spot.watch.is_some() && matches!(spot.mode, Mode::Permits { .. }) {
+                self.mark_granted(place);
+            }
+        }
+        Ok(grant)
+    }
+
+    /// Lets the waiter behind a semaphore's claim know that it is the next in line now.
+    fn mark_granted(self: &Arc<Self>, place: &Arc<Place>) {
+        let (session, place) = (Arc::clone(self), Arc::clone(place));
+        background(async move {
+            // Locked, so that the node is not renamed meanwhile.
+            let stage = place.stage.lock().await;
+            let Stage::There(spot) = &*stage else { return };
+            let (path, data) = (spot.path(), Data::marked(place.lease(), Mark::Granted).text());
+            let set = || session.client.set_data(&path, data.as_bytes(), None);
+            // When it fails for good the node is gone, or the session.
+            let _ = session.insist(set).await;
+        });
+    }
+}

@@ -1,0 +1,165 @@
+//! What the server's and the driver's errors mean.
+
+use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind};
+use zookeeper_client::Error as ZkError;
+
+/// Whether the request may have been applied all the same, or may still be. The session goes on.
+pub(crate) fn is_unknown(error: &ZkError) -> bool {
+    // The driver reports a peer that does not answer, and a reset connection, as `Custom`.
+    matches!(
+        error,
+        ZkError::ConnectionLoss
+            | ZkError::Timeout
+            | ZkError::Custom(_)
+            | ZkError::UnexpectedError(_)
+            | ZkError::UnmarshalError { .. }
+    )
+}
+
+/// Whether asking again in a moment may help, within the same session.
+pub(crate) fn is_passing(error: &ZkError) -> bool {
+    is_unknown(error) || matches!(error, ZkError::Throttled | ZkError::NotReadOnly)
+}
+
+/// Whether the session is over.
+pub(crate) fn is_over(error: &ZkError) -> bool {
+    matches!(
+        error,
+        ZkError::SessionExpired
+            | ZkError::SessionMoved
+            | ZkError::ClientClosed
+            | ZkError::AuthFailed
+            | ZkError::NoHosts
+    )
+}
+
+/// The error for people.
+pub(crate) fn explain(error: ZkError) -> Error {
+    let unavailable = |message: &str| Error::new(ErrorKind::Unavailable, message.to_owned());
+    let refused = |message: &str| Error::config(ConfigIssue::Access, message.to_owned());
+    let explained = match &error {
+        ZkError::NoAuth => refused(
+            "no rights: the directory or its nodes belong to other credentials; give the right \
+             user and password in the URL, another dlock.root, or change the ACL (dlock needs \
+             create, read, write and delete)",
+        ),
+        ZkError::AuthFailed => {
+            refused("the server does not accept the credentials: see user and password in the URL")
+        }
+        ZkError::InvalidAcl => refused(
+            "the server does not accept the ACL: dlock.acl=creator needs a user and password in \
+             the URL, and every entry is scheme:id:rights",
+        ),
+        ZkError::NoNode => refused(
+            "the chroot of the URL does not exist: create it, or use another, or dlock.root, which \
+             is made where it is missing",
+        ),
+        ZkError::Unimplemented => Error::new(
+            ErrorKind::Unsupported,
+            "the server knows no container nodes: dlock needs ZooKeeper 3.5.3 or later",
+        ),
+        ZkError::NotReadOnly => unavailable(
+            "the server is read-only, since it is cut off from the majority of its ensemble: wait \
+             until it is back, or give the addresses of all servers",
+        ),
+        ZkError::QuotaExceeded => {
+            unavailable("the quota of the directory is spent: raise it, or remove nodes")
+        }
+        ZkError::Throttled => unavailable("the server is overloaded and refuses requests: wait"),
+        ZkError::NoHosts | ZkError::Timeout => unavailable(
+            "no server can be reached, or none that takes writes: see that they run and that a \
+             majority of them is connected",
+        ),
+        ZkError::SessionExpired | ZkError::SessionMoved | ZkError::ClientClosed => unavailable(
+            "the session has ended, and with it all its locks; a new one is being opened",
+        ),
+        ZkError::ConnectionLoss | ZkError::Custom(_) => {
+            unavailable("the connection to the server was lost: see that it runs")
+        }
+        other => Error::new(
+            ErrorKind::Protocol,
+            format!("the server does not answer as ZooKeeper 3.5.3 or later does ({other})"),
+        ),
+    };
+    let certainty = match explained.kind() {
+        // Of an ended session nothing stays.
+        ErrorKind::Unavailable if is_unknown(&error) || is_over(&error) => Certainty::Unknown,
+        ErrorKind::Protocol => Certainty::Unknown,
+        _ => Certainty::NotApplied,
+    };
+    explained.with_certainty(certainty).with_source(error)
+}
+
+/// No answer in time; the request is seen through in the background.
+pub(crate) fn no_answer() -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        "no answer from ZooKeeper in time: see that the servers run and that a majority of them is \
+         connected",
+    )
+}
+
+/// The claim has no node, or its session is over.
+pub(crate) fn gone() -> Error {
+    Error::new(ErrorKind::NotHeld, "the claim has left the queue: ask again")
+}
+
+/// The name is in use with another capacity.
+pub(crate) fn conflict(capacity: u32) -> Error {
+    let what = match dlock_core::Mode::from_weight(capacity, capacity) {
+        dlock_core::Mode::Permits { of, .. } => format!("a semaphore of {of} permits"),
+        _ => "a mutex or read-write lock".to_owned(),
+    };
+    Error::config(
+        ConfigIssue::Capacity,
+        format!("the name is in use as {what}: use one name for one kind and number of permits"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_has_its_kind_certainty_and_remedy() {
+        use Certainty::{NotApplied, Unknown};
+        use ErrorKind::{Config, Protocol, Unavailable, Unsupported};
+        let access = Config(ConfigIssue::Access);
+        for (error, kind, certainty, says) in [
+            (ZkError::NoAuth, access, NotApplied, "dlock.root"),
+            (ZkError::NoNode, access, NotApplied, "chroot"),
+            (ZkError::AuthFailed, access, NotApplied, "password"),
+            (ZkError::InvalidAcl, access, NotApplied, "dlock.acl"),
+            (ZkError::Unimplemented, Unsupported, NotApplied, "3.5.3"),
+            (ZkError::NotReadOnly, Unavailable, NotApplied, "read-only"),
+            (ZkError::QuotaExceeded, Unavailable, NotApplied, "quota"),
+            (ZkError::Throttled, Unavailable, NotApplied, "overloaded"),
+            (ZkError::NoHosts, Unavailable, Unknown, "majority"),
+            (ZkError::Timeout, Unavailable, Unknown, "majority"),
+            (ZkError::SessionExpired, Unavailable, Unknown, "session"),
+            (ZkError::ConnectionLoss, Unavailable, Unknown, "connection"),
+            (ZkError::NodeExists, Protocol, Unknown, "ZooKeeper"),
+            (ZkError::UnexpectedErrorCode(-999), Protocol, Unknown, "-999"),
+        ] {
+            let explained = explain(error.clone());
+            assert_eq!(explained.kind(), kind, "{error:?}");
+            assert_eq!(explained.certainty(), certainty, "{error:?}");
+            assert!(explained.to_string().contains(says), "{explained}");
+        }
+    }
+
+    #[test]
+    fn an_outcome_is_unknown_or_the_session_over_or_neither() {
+        assert!(is_unknown(&ZkError::ConnectionLoss) && !is_over(&ZkError::ConnectionLoss));
+        assert!(is_over(&ZkError::SessionExpired) && !is_unknown(&ZkError::SessionExpired));
+        assert!(!is_over(&ZkError::NoNode) && !is_passing(&ZkError::NoNode));
+        assert!(is_passing(&ZkError::Throttled) && !is_unknown(&ZkError::Throttled));
+    }
+
+    #[test]
+    fn a_conflict_names_what_the_name_is_used_for() {
+        let error = conflict(dlock_core::Mode::Exclusive.capacity());
+        assert!(error.to_string().contains("mutex"), "{error}");
+        assert!(conflict(5).to_string().contains("5 permits"));
+    }
+}

@@ -1,0 +1,110 @@
+//! Renewing what is held.
+
+use std::sync::Arc;
+
+use dlock_core::{Error, Mode, Renewal, Renewed};
+use zookeeper_client::{CreateMode, Error as ZkError};
+
+use crate::{
+    data::{Data, Mark},
+    error::explain,
+    node::{Node, child_since},
+    place::{Place, Spot, Stage},
+    queue::Standing,
+    session::{Session, within},
+};
+
+impl Session {
+    /// Starts leases anew: one heartbeat for all claims of the session.
+    pub(crate) async fn renew(
+        self: &Arc<Self>,
+        renewals: &[Renewal],
+    ) -> Result<Vec<Renewed>, Error> {
+        let places: Vec<_> = renewals.iter().map(|renewal| self.find(renewal.claim.id)).collect();
+        if places.iter().all(Option::is_none) {
+            return Ok(vec![Renewed::Lost; renewals.len()]);
+        }
+        self.heartbeat().await.map_err(explain)?;
+        let mut answers = Vec::with_capacity(renewals.len());
+        for (renewal, place) in renewals.iter().zip(&places) {
+            answers.push(match place {
+                Some(place) if self.holds(place).await? => {
+                    place.touch(renewal.lease);
+                    if place.mode() != renewal.mode {
+                        self.weaken(place, renewal).await?;
+                    }
+                    if place.is_over() { Renewed::Lost } else { Renewed::Kept }
+                }
+                _ => Renewed::Lost,
+            });
+        }
+        Ok(answers)
+    }
+
+    /// Whether the claim holds the lock, though maybe nobody has asked yet.
+    async fn holds(self: &Arc<Self>, place: &Arc<Place>) -> Result<bool, Error> {
+        if place.is_granted() || place.is_over() {
+            return Ok(place.is_granted());
+        }
+        let Stage::There(spot) = place.stage.lock().await.clone() else { return Ok(false) };
+        match self.standing(&spot, None).await.map_err(explain)? {
+            Standing::Held => self.hold(place, &spot, self.beat()).map(|_| true),
+            _ => Ok(false),
+        }
+    }
+
+    /// Makes what is held weaker, unless it is that weak already.
+    async fn weaken(self: &Arc<Self>, place: &Arc<Place>, renewal: &Renewal) -> Result<(), Error> {
+        let (session, place) = (Arc::clone(self), Arc::clone(place));
+        let (mode, data) = (renewal.mode, Data::of(renewal.lease));
+        // Seen through to the end, or nobody would know the node's name.
+        within(self.patience(), async move {
+            let mut stage = place.stage.lock().await;
+            let Stage::There(spot) = &mut *stage else { return Ok(()) };
+            let is_weaker =
+                mode.capacity() == spot.mode.capacity() && mode.weight() < spot.mode.weight();
+            if is_weaker {
+                session.become_weaker(spot, place.claim, mode, data).await.map_err(explain)?;
+                place.weakened(mode);
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn become_weaker(
+        &self,
+        spot: &mut Spot,
+        claim: dlock_core::ClaimId,
+        mode: Mode,
+        data: Data,
+    ) -> Result<(), ZkError> {
+        let client = &self.client;
+        let path = spot.path();
+        if spot.mode == Mode::Exclusive {
+            // A mark: the node stays what the writers behind it wait for, and the readers that
+            // watch it learn that they may go.
+            let data = Data { mark: Some(Mark::Shared), ..data }.text();
+            self.insist(|| client.set_data(&path, data.as_bytes(), None)).await.0?;
+        } else if let Some(node) = Node::parse(&spot.child) {
+            // A new name in the same place: the weights of a queue are read from the names.
+            let digits = spot.child.rsplit_once("lock-").map_or("", |(_, digits)| digits);
+            let child = child_since(claim, mode, Some(node.since.unwrap_or(spot.czxid))) + digits;
+            let new = format!("{}/{child}", spot.dir);
+            let data = Data { mark: Some(Mark::Granted), ..data }.text();
+            let ephemeral = CreateMode::Ephemeral.with_acls(self.acl.for_driver());
+            let rename = || async {
+                let mut both = client.new_multi_writer();
+                both.add_create(&new, data.as_bytes(), &ephemeral)?;
+                both.add_delete(&path, None)?;
+                both.commit().await.map_err(ZkError::from)
+            };
+            match self.insist(rename).await {
+                (Ok(_), _) | (Err(ZkError::NodeExists), true) => spot.child = child,
+                (Err(error), _) => return Err(error),
+            }
+        }
+        spot.mode = mode;
+        Ok(())
+    }
+}

@@ -1,0 +1,59 @@
+//! Who holds a lock and who waits.
+
+use dlock_core::{ClaimState, Clock, LockName, LockState, Mode};
+use zookeeper_client::{Error as ZkError, MultiReadResult};
+
+use crate::{
+    data::{Data, Mark},
+    place::token,
+    queue::Queue,
+    session::Session,
+};
+
+/// How many nodes are read with one request.
+const BATCH: usize = 500;
+
+impl Session {
+    /// Who holds the lock and who waits, as the leader knew it when it was asked.
+    pub(crate) async fn look_into(&self, name: &LockName) -> Result<LockState, ZkError> {
+        self.catch_up().await?;
+        let dir = self.dir(name);
+        let Some(children) = self.list(&dir, None).await? else { return Ok(LockState::default()) };
+        let queue = self.queue(&dir, &children).await?;
+        let mut seen = Vec::with_capacity(queue.nodes().len());
+        for batch in queue.nodes().chunks(BATCH) {
+            let read = || async {
+                let mut all = self.client.new_multi_reader();
+                for node in batch {
+                    all.add_get_data(&format!("{dir}/{}", node.child))?;
+                }
+                all.commit().await
+            };
+            for (node, result) in batch.iter().zip(self.read(read).await?) {
+                // What has gone meanwhile is not there.
+                if let MultiReadResult::Data { data, stat } = result {
+                    let data = Data::parse(&data);
+                    let reads = data.is_some_and(|data| data.mark == Some(Mark::Shared));
+                    let mode = if reads { Mode::Shared } else { node.mode };
+                    let czxid = node.since.unwrap_or(stat.czxid);
+                    seen.push((node.claim, mode, czxid, data.map(|data| data.lease)));
+                }
+            }
+        }
+        let now = Clock::Boot.now();
+        let held = Queue::holding(seen.iter().map(|(_, mode, ..)| *mode));
+        let state = |at: usize| {
+            let (claim, mode, czxid, lease) = seen[at];
+            // What others do with their leases only they know.
+            let remaining = match self.find(claim) {
+                Some(place) => place.remaining(now),
+                None => lease.unwrap_or(self.timeout),
+            };
+            ClaimState { claim, mode, token: (at < held).then(|| token(czxid)), remaining }
+        };
+        let holders: Vec<_> = (0..held).map(state).collect();
+        let waiters = (held..seen.len()).map(state).collect();
+        let last = holders.iter().filter_map(|holder| holder.token).max();
+        Ok(LockState::new(holders, waiters, last))
+    }
+}

@@ -1,0 +1,199 @@
+//! Names of znodes: a lock's directory, and a claim's node in it.
+//!
+//! ```text
+//! <chroot><root>/<name>/                                            container
+//!     _c_<claim>-lock-0000000007                                    alone
+//!     _c_<claim>-read-lock-0000000008                               together with other readers
+//!     _c_<claim>-permits-2-of-5-lock-0000000009                     2 of 5 permits
+//!     _c_<claim>-permits-1-of-5-since-<czxid>-lock-0000000009       1, after more had been held
+//! ```
+//!
+//! The claim is written as a UUID. Every node ends in `lock-` and ZooKeeper's sequence number, by
+//! which Curator's `InterProcessMutex` sorts all children of a directory, and a mutex has just the
+//! name that Curator gives its own. So each respects the other, without a mode for it.
+
+use std::fmt::Write as _;
+
+use dlock_core::{ClaimId, LockName, Mode};
+
+/// One claim's node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Node {
+    /// Its name in the directory.
+    pub(crate) child: String,
+    pub(crate) claim: ClaimId,
+    /// What it held or wanted when it was named.
+    pub(crate) mode: Mode,
+    /// ZooKeeper's number.
+    pub(crate) number: i64,
+    /// The zxid of its claim, where the node itself is younger.
+    pub(crate) since: Option<i64>,
+}
+
+impl Node {
+    /// Reads a child's name; `None` for what is not of dlock or of Curator's mutex.
+    pub(crate) fn parse(child: &str) -> Option<Self> {
+        let rest = child.strip_prefix("_c_")?;
+        let (uuid, rest) = rest.split_at_checked(36)?;
+        let (kind, number) = rest.rsplit_once("lock-")?;
+        let (mode, since) = match kind.strip_prefix('-')?.strip_suffix('-') {
+            None if kind == "-" => (Mode::Exclusive, None),
+            Some("read") => (Mode::Shared, None),
+            Some(permits) => permits_of(permits)?,
+            None => return None,
+        };
+        Some(Self {
+            child: child.to_owned(),
+            claim: claim_of(uuid)?,
+            mode,
+            number: number_of(number)?,
+            since,
+        })
+    }
+}
+
+/// The name of a claim's node, before ZooKeeper puts the number behind.
+pub(crate) fn child(claim: ClaimId, mode: Mode) -> String {
+    child_since(claim, mode, None)
+}
+
+/// The same for a claim that is older than the node.
+pub(crate) fn child_since(claim: ClaimId, mode: Mode, since: Option<i64>) -> String {
+    let id = claim.to_string();
+    let mut text = String::with_capacity(64);
+    text.push_str("_c_");
+    for (at, digit) in id.char_indices() {
+        if matches!(at, 8 | 12 | 16 | 20) {
+            text.push('-');
+        }
+        text.push(digit);
+    }
+    let _ = match mode {
+        Mode::Shared => write!(text, "-read"),
+        Mode::Permits { n, of } => write!(text, "-permits-{n}-of-{of}"),
+        _ => Ok(()),
+    };
+    if let Some(since) = since {
+        let _ = write!(text, "-since-{since}");
+    }
+    text.push_str("-lock-");
+    text
+}
+
+/// A lock's name as one segment of a path.
+///
+/// Letters, digits and `-_.~:@+,=` stand for themselves, all other bytes are percent-encoded; so
+/// are the names that ZooKeeper keeps for itself. No two names meet.
+pub(crate) fn segment(name: &LockName) -> String {
+    let name = name.as_str();
+    let reserved = matches!(name, "." | ".." | "zookeeper");
+    let mut text = String::with_capacity(name.len());
+    for (at, byte) in name.bytes().enumerate() {
+        let plain = byte.is_ascii_alphanumeric() || b"-_.~:@+,=".contains(&byte);
+        if plain && !(reserved && at == 0) {
+            text.push(char::from(byte));
+        } else {
+            let _ = write!(text, "%{byte:02X}");
+        }
+    }
+    text
+}
+
+fn permits_of(text: &str) -> Option<(Mode, Option<i64>)> {
+    let (permits, since) = match text.split_once("-since-") {
+        Some((permits, since)) => (permits, Some(digits(since)?)),
+        None => (text, None),
+    };
+    let (n, of) = permits.strip_prefix("permits-")?.split_once("-of-")?;
+    let (n, of) = (u32::try_from(digits(n)?).ok()?, u32::try_from(digits(of)?).ok()?);
+    Some((Mode::permits(n, of).ok()?, since))
+}
+
+fn digits(text: &str) -> Option<i64> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+fn claim_of(uuid: &str) -> Option<ClaimId> {
+    let dashes = uuid.char_indices().all(|(at, c)| (c == '-') == matches!(at, 8 | 13 | 18 | 23));
+    dashes.then(|| uuid.replace('-', "").parse().ok())?
+}
+
+/// `%010d` of 32 bits; servers to come may have 64.
+fn number_of(text: &str) -> Option<i64> {
+    let bare = text.strip_prefix('-').unwrap_or(text);
+    if !(9..=19).contains(&bare.len()) {
+        return None;
+    }
+    let number = digits(bare)?;
+    Some(if bare.len() < text.len() { -number } else { number })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_nodes_round_trip() {
+        let permits = Mode::permits(2, 5).unwrap();
+        for (mode, since) in
+            [(Mode::Exclusive, None), (Mode::Shared, None), (permits, None), (permits, Some(77))]
+        {
+            let claim = ClaimId::random();
+            for (text, number) in
+                [("0000000007", 7), ("2147483647", 2_147_483_647), ("-2147483648", -2_147_483_648)]
+            {
+                let child = child_since(claim, mode, since) + text;
+                let node = Node { child: child.clone(), claim, mode, number, since };
+                assert_eq!(Node::parse(&child), Some(node));
+            }
+        }
+    }
+
+    #[test]
+    fn a_mutex_has_the_name_that_curator_gives() {
+        let node = Node::parse("_c_cfa6e75c-1ef2-4d4e-8db4-4c1f0a4d3e11-lock-0000000042").unwrap();
+        assert_eq!((node.mode, node.number), (Mode::Exclusive, 42));
+        let again = child(node.claim, Mode::Exclusive);
+        assert_eq!(again, "_c_cfa6e75c-1ef2-4d4e-8db4-4c1f0a4d3e11-lock-");
+    }
+
+    #[test]
+    fn what_is_foreign_is_not_a_claim() {
+        let uuid = "cfa6e75c-1ef2-4d4e-8db4-4c1f0a4d3e11";
+        for child in [
+            String::new(),
+            "lock-0000000001".into(),
+            "ünïcödé-ünïcödé-ünïcödé-ünïcödé-ünïcödé".into(),
+            format!("_c_{uuid}"),
+            format!("_c_{uuid}-lock-"),
+            format!("_c_{uuid}-lock-12"),
+            format!("_c_{uuid}-lock-00000000x1"),
+            format!("_c_{uuid}-lock-+000000001"),
+            format!("_c_{uuid}lock-0000000001"),
+            format!("_c_{uuid}-readlock-0000000001"),
+            format!("_c_{uuid}-__READ__0000000001"),
+            format!("_c_{uuid}-permits-0-of-3-lock-0000000001"),
+            format!("_c_{uuid}-permits-4-of-3-lock-0000000001"),
+            format!("_c_{}-lock-0000000001", uuid.replace('-', "x")),
+            format!("_c_{}-lock-0000000001", uuid.to_uppercase()),
+        ] {
+            assert_eq!(Node::parse(&child), None, "{child}");
+        }
+    }
+
+    #[test]
+    fn segments_are_plain_or_encoded() {
+        for (name, expected) in [
+            ("inventory-42", "inventory-42"),
+            ("inventory/42", "inventory%2F42"),
+            (".", "%2E"),
+            ("..", "%2E."),
+            ("...", "..."),
+            ("zookeeper", "%7Aookeeper"),
+            ("100%", "100%25"),
+            ("é 🔒", "%C3%A9%20%F0%9F%94%92"),
+        ] {
+            assert_eq!(segment(&LockName::new(name).unwrap()), expected);
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! One claim of this client, from the first request to the end of its node.
+
+use std::time::Duration;
+
+use dlock_core::{AcquireRequest, ClaimId, Clock, FencingToken, Grant, Instant, LockName, Mode};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::queue::Watch;
+
+/// Tokens that one node has room for: `czxid * 256 + k`.
+pub(crate) const TOKENS: u32 = 256;
+
+/// A claim of a session.
+pub(crate) struct Place {
+    pub(crate) name: LockName,
+    pub(crate) claim: ClaimId,
+    /// Locked by whoever makes, renames or deletes the node, until the outcome is certain.
+    pub(crate) stage: tokio::sync::Mutex<Stage>,
+    life: Mutex<Life>,
+    gone: Notify,
+}
+
+/// What is known of the node.
+#[derive(Clone, Debug)]
+pub(crate) enum Stage {
+    /// It was not made yet.
+    New,
+    /// It is there.
+    There(Spot),
+    /// It was deleted.
+    Gone,
+}
+
+/// A node.
+#[derive(Clone, Debug)]
+pub(crate) struct Spot {
+    /// The lock's directory.
+    pub(crate) dir: String,
+    /// The node's name in it.
+    pub(crate) child: String,
+    /// When the claim came, in ZooKeeper's order.
+    pub(crate) czxid: i64,
+    /// What it wants or holds.
+    pub(crate) mode: Mode,
+    /// Its number is not in order, so the directory should go when it can.
+    pub(crate) worn: bool,
+    /// What to watch, as of the last list.
+    pub(crate) watch: Option<Watch>,
+}
+
+/// How long the claim lives without a sign of life.
+struct Life {
+    mode: Mode,
+    lease: Duration,
+    until: Instant,
+    tokens: u32,
+    /// How many wait for its grant just now.
+    waiting: usize,
+    state: State,
+    /// Its node is being watched.
+    watched: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Asked,
+    Granted,
+    /// It was given up, or its end was told.
+    Over,
+}
+
+impl Place {
+    pub(crate) fn new(request: &AcquireRequest) -> Self {
+        Self {
+            name: request.name.clone(),
+            claim: request.claim,
+            stage: tokio::sync::Mutex::new(Stage::New),
+            life: Mutex::new(Life {
+                mode: request.mode,
+                lease: request.lease,
+                until: Clock::Boot.now().saturating_add(request.lease),
+                tokens: request.tokens.clamp(1, TOKENS),
+                waiting: 0,
+                state: State::Asked,
+                watched: false,
+            }),
+            gone: Notify::new(),
+        }
+    }
+
+    /// The lease starts anew, from now on.
+    pub(crate) fn touch(&self, lease: Duration) {
+        let mut life = self.life.lock();
+        life.lease = lease;
+        life.until = Clock::Boot.now().saturating_add(lease);
+    }
+
+    /// It holds the lock, and its lease starts anew.
+    pub(crate) fn grant(&self, czxid: i64, since: Instant) -> Option<Grant> {
+        let mut life = self.life.lock();
+        if life.state == State::Over {
+            return None;
+        }
+        life.state = State::Granted;
+        life.until = Clock::Boot.now().saturating_add(life.lease);
+        Some(Grant { token: token(czxid), tokens: life.tokens, since })
+    }
+
+    pub(crate) fn is_granted(&self) -> bool {
+        self.life.lock().state == State::Granted
+    }
+
+    /// How long it stays without a sign of life.
+    pub(crate) fn remaining(&self, now: Instant) -> Duration {
+        let life = self.life.lock();
+        if life.waiting > 0 { life.lease } else { life.until.since(now) }
+    }
+
+    pub(crate) fn lease(&self) -> Duration {
+        self.life.lock().lease
+    }
+
+    /// What it wants or holds.
+    pub(crate) fn mode(&self) -> Mode {
+        self.life.lock().mode
+    }
+
+    /// It has become weaker.
+    pub(crate) fn weakened(&self, mode: Mode) {
+        self.life.lock().mode = mode;
+    }
+
+    /// Whether its lease has ended.
+    pub(crate) fn has_lapsed(&self, now: Instant) -> bool {
+        let life = self.life.lock();
+        life.waiting == 0 && life.state != State::Over && life.until <= now
+    }
+
+    /// From now on somebody else sees to its node. Whether it was granted; `None` when it was over
+    /// before.
+    pub(crate) fn finish(&self) -> Option<bool> {
+        let mut life = self.life.lock();
+        let before = std::mem::replace(&mut life.state, State::Over);
+        drop(life);
+        self.gone.notify_waiters();
+        (before != State::Over).then_some(before == State::Granted)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.life.lock().state == State::Over
+    }
+
+    /// Waits until it is over.
+    pub(crate) async fn until_over(&self) {
+        let mut gone = std::pin::pin!(self.gone.notified());
+        gone.as_mut().enable();
+        if !self.is_over() {
+            gone.await;
+        }
+    }
+
+    /// Whether its node is to be watched from now on: once, and only what is held.
+    pub(crate) fn start_watch(&self) -> bool {
+        let mut life = self.life.lock();
+        let starts = life.state == State::Granted && !life.watched;
+        life.watched |= starts;
+        starts
+    }
+
+    /// Keeps its lease alive for as long as the answer lives.
+    pub(crate) fn wait(&self) -> Waiting<'_> {
+        self.life.lock().waiting += 1;
+        Waiting(self)
+    }
+}
+
+/// Somebody waits for the grant of a claim.
+pub(crate) struct Waiting<'a>(&'a Place);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut life = self.0.life.lock();
+        life.waiting -= 1;
+        life.until = Clock::Boot.now().saturating_add(life.lease);
+    }
+}
+
+/// The first token of a node. Zxids that leave no room come after eight million elections.
+pub(crate) fn token(czxid: i64) -> FencingToken {
+    let first = u64::try_from(czxid).unwrap_or(0).saturating_mul(u64::from(TOKENS));
+    FencingToken::new(first).unwrap_or(FencingToken::MAX)
+}
+
+impl Spot {
+    pub(crate) fn path(&self) -> String {
+        format!("{}/{}", self.dir, self.child)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(lease: Duration) -> Place {
+        Place::new(&AcquireRequest {
+            name: LockName::new("x").unwrap(),
+            claim: ClaimId::random(),
+            mode: Mode::Exclusive,
+            lease,
+            queue: dlock_core::Queue::Enqueue,
+            tokens: 1000,
+        })
+    }
+
+    #[test]
+    fn tokens_of_two_nodes_do_not_meet() {
+        let (a, b) = (token(7), token(8));
+        assert_eq!(b.get() - a.get(), u64::from(TOKENS));
+        let grant = place(Duration::ZERO).grant(7, Instant::from_nanos(0)).unwrap();
+        assert_eq!(grant.tokens, TOKENS);
+        assert_eq!(token(i64::MAX), FencingToken::MAX);
+    }
+
+    #[test]
+    fn a_lease_does_not_end_while_somebody_waits() {
+        let place = place(Duration::ZERO);
+        let waiting = place.wait();
+        let later = Clock::Boot.now().saturating_add(Duration::from_secs(1));
+        assert!(!place.has_lapsed(later));
+        drop(waiting);
+        assert!(place.has_lapsed(later));
+    }
+
+    #[test]
+    fn what_is_over_is_not_granted_and_told_once() {
+        let place = place(Duration::from_secs(1));
+        assert!(place.grant(1, Instant::from_nanos(0)).is_some());
+        assert!(place.start_watch() && !place.start_watch());
+        assert_eq!(place.finish(), Some(true));
+        assert_eq!(place.finish(), None);
+        assert!(place.grant(1, Instant::from_nanos(0)).is_none());
+    }
+}

@@ -1,0 +1,139 @@
+//! The rule of a lock, read from the names in its directory.
+//!
+//! The queue is the order of the nodes. Held is its longest prefix whose weights together fit: the
+//! rule of `dlock_core::machine`, but here nobody writes it down, each client reads it for itself.
+//! A claim looks at what stands before it only. Servers apply changes in one order, so a list that
+//! holds a node holds every node before it that is still there, and maybe some that have gone.
+//!
+//! A waiting claim watches one node, chosen so that it can't be granted while nothing happens to
+//! that node:
+//!
+//! | waits | for | watches |
+//! |---|---|---|
+//! | alone | all before it | the last of them |
+//! | reader | writers | the last writer before it |
+//! | permits, next in line | any holder | the directory's children |
+//! | permits, further back | the waiter before it | that one: it is marked when it is granted |
+
+use std::ops::RangeInclusive;
+
+use dlock_core::{ClaimId, Mode};
+
+use crate::node::Node;
+
+/// Numbers that are in order. Behind them the server's counter is about to run over, or has: it
+/// then repeats its last number, or goes on below zero.
+pub(crate) const IN_ORDER: RangeInclusive<i64> = 0..=2_000_000_000;
+
+/// The claims of a lock, first come first.
+#[derive(Clone, Debug)]
+pub(crate) struct Queue(Vec<Node>);
+
+/// How a claim stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It holds the lock.
+    Held,
+    /// It waits.
+    Behind(Watch),
+    /// The lock is in use with another capacity.
+    Conflict(u32),
+    /// Its node is not there.
+    Gone,
+}
+
+/// What to watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Watch {
+    /// This child is the only one before it: the lock is its own when it goes.
+    Last(String),
+    /// This child.
+    Child(String),
+    /// The first in line, a writer that may have become a reader.
+    Writer(String),
+    /// The waiter before it, which is marked when it is granted.
+    Waiter(String),
+    /// The children of the directory.
+    Children,
+}
+
+impl Queue {
+    /// The claims among these children, and whether their numbers are in order. If not, the queue
+    /// is to be sorted by [`by_age`](Self::by_age).
+    pub(crate) fn of<S: AsRef<str>>(children: &[S]) -> (Self, bool) {
+        let mut nodes: Vec<_> =
+            children.iter().filter_map(|child| Node::parse(child.as_ref())).collect();
+        nodes.sort_by_key(|node| node.number);
+        let in_order = nodes.iter().all(|node| IN_ORDER.contains(&node.number));
+        (Self(nodes), in_order)
+    }
+
+    /// The claims with these zxids, by age.
+    pub(crate) fn by_age(aged: Vec<(i64, Node)>) -> Self {
+        let mut aged = aged;
+        aged.sort_by_key(|(czxid, node)| node.since.unwrap_or(*czxid));
+        Self(aged.into_iter().map(|(_, node)| node).collect())
+    }
+
+    /// The claims in their order.
+    pub(crate) fn nodes(&self) -> &[Node] {
+        &self.0
+    }
+
+    /// The nodes of one claim.
+    pub(crate) fn of_claim(&self, claim: ClaimId) -> impl Iterator<Item = &Node> {
+        self.0.iter().filter(move |node| node.claim == claim)
+    }
+
+    /// How the claim of this child stands.
+    pub(crate) fn standing(&self, child: &str) -> Standing {
+        let Some(at) = self.0.iter().position(|node| node.child == child) else {
+            return Standing::Gone;
+        };
+        let (ahead, mode) = (&self.0[..at], self.0[at].mode);
+        let odd = ahead.iter().find(|node| node.mode.capacity() != mode.capacity());
+        if let Some(odd) = odd {
+            return Standing::Conflict(odd.mode.capacity());
+        }
+        let watch = match mode {
+            Mode::Shared => {
+                let writer = ahead.iter().rposition(|node| node.mode == Mode::Exclusive);
+                writer.map(|at| match at {
+                    0 => Watch::Writer(ahead[0].child.clone()),
+                    at => Watch::Child(ahead[at].child.clone()),
+                })
+            }
+            Mode::Permits { n, of } => first_waiter(ahead, n, of).map(|first| match first {
+                first if first == at => Watch::Children,
+                _ => Watch::Waiter(ahead[at - 1].child.clone()),
+            }),
+            _ => ahead.last().map(|last| match at {
+                1 => Watch::Last(last.child.clone()),
+                _ => Watch::Child(last.child.clone()),
+            }),
+        };
+        watch.map_or(Standing::Held, Standing::Behind)
+    }
+
+    /// How many of these modes, first come first, hold the lock together.
+    pub(crate) fn holding(modes: impl IntoIterator<Item = Mode>) -> usize {
+        let mut taken = 0;
+        modes
+            .into_iter()
+            .take_while(|mode| {
+                taken += u64::from(mode.weight());
+                taken <= u64::from(mode.capacity())
+            })
+            .count()
+    }
+}
+
+/// Where the first claim that waits stands; `None` when the one behind `ahead` does not.
+fn first_waiter(ahead: &[Node], n: u32, of: u32) -> Option<usize> {
+    let mine = Mode::Permits { n, of };
+    let held = Queue::holding(ahead.iter().map(|node| node.mode).chain([mine]));
+    (held <= ahead.len()).then_some(held)
+}
+
+#[cfg(test)]
+mod tests;

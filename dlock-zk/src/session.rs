@@ -1,0 +1,291 @@
+//! One ZooKeeper session: its client, the claims it keeps, and what is known of its life.
+//!
+//! That the connection is up proves nothing: a server that is cut off from its leader goes on
+//! answering. What counts is the last request that the leader answered, a *beat*: a heartbeat
+//! (`sync`), or a write. The leader has heard of this session within the quarter of a session
+//! timeout before it: the client pings about every seventh of one, and a follower reports its
+//! sessions every half tick, of which a session timeout has two or more. So the leader keeps the
+//! session for longer than half a session timeout from a beat, and that is how long a holder
+//! believes: see [`Session::longest_lease`].
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use dlock_core::{AcquireRequest, ClaimId, Clock, Error, Instant, LockName};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, broadcast};
+use zookeeper_client::{Client, Error as ZkError};
+
+use crate::{
+    acl::Acl,
+    config::ZkConfig,
+    error::{explain, is_passing, no_answer},
+    node::segment,
+    place::Place,
+};
+
+/// One session.
+pub(crate) struct Session {
+    pub(crate) client: Client,
+    /// The session's timeout, as negotiated.
+    pub(crate) timeout: Duration,
+    pub(crate) acl: Acl,
+    root: String,
+    places: Mutex<HashMap<ClaimId, Arc<Place>>>,
+    /// Claims that were granted a short while ago.
+    fresh: Mutex<Vec<Arc<Place>>>,
+    beat: AtomicU64,
+    over: AtomicBool,
+    ending: Notify,
+    rest: Arc<Rest>,
+    losses: broadcast::Sender<ClaimId>,
+}
+
+impl Session {
+    /// Opens one.
+    pub(crate) async fn open(
+        config: &ZkConfig,
+        losses: broadcast::Sender<ClaimId>,
+    ) -> Result<Arc<Self>, Error> {
+        let mut connector = Client::connector()
+            .with_session_timeout(config.session_timeout)
+            .with_connection_timeout(config.session_timeout / 5)
+            .with_fail_eagerly();
+        if let Some(login) = &config.login {
+            connector = connector.with_auth("digest", login.as_bytes());
+        }
+        let cluster = config.cluster();
+        let began = Clock::Boot.now();
+        let opening = async {
+            match &config.tls {
+                None => connector.connect(&cluster).await.map_err(explain),
+                Some(tls) => crate::tls::connect(connector, tls, &cluster).await,
+            }
+        };
+        let limit = config.session_timeout.min(Duration::from_secs(10));
+        let client = tokio::time::timeout(limit, opening)
+            .await
+            .unwrap_or_else(|_| Err(explain(ZkError::Timeout)))?;
+        Ok(Arc::new(Self {
+            timeout: client.session_timeout(),
+            client,
+            acl: config.acl(),
+            root: config.root.clone(),
+            places: Mutex::default(),
+            fresh: Mutex::default(),
+            beat: AtomicU64::new(began.as_nanos()),
+            over: AtomicBool::new(false),
+            ending: Notify::new(),
+            rest: Arc::default(),
+            losses,
+        }))
+    }
+
+    /// The directory of a lock.
+    pub(crate) fn dir(&self, name: &LockName) -> String {
+        format!("{}/{}", self.root, segment(name))
+    }
+
+    /// The directory of the locks' directories; empty where there is none.
+    pub(crate) fn root(&self) -> &str {
+        &self.root
+    }
+
+    /// For how long a beat proves that the servers keep the session.
+    pub(crate) fn longest_lease(&self) -> Duration {
+        self.timeout / 2
+    }
+
+    /// How long a caller waits for an answer. What is not answered then goes on in the background.
+    pub(crate) fn patience(&self) -> Duration {
+        self.timeout / 3
+    }
+
+    // --- claims ---
+
+    /// The claim's place, a new one if need be, with its lease started anew.
+    pub(crate) fn place(&self, request: &AcquireRequest) -> Arc<Place> {
+        let mut places = self.places.lock();
+        let place = places.entry(request.claim).or_insert_with(|| Arc::new(Place::new(request)));
+        let place = Arc::clone(place);
+        drop(places);
+        place.touch(request.lease);
+        self.rest.stir();
+        place
+    }
+
+    pub(crate) fn find(&self, claim: ClaimId) -> Option<Arc<Place>> {
+        self.places.lock().get(&claim).cloned()
+    }
+
+    /// Takes a claim out of the books, if it is still this one.
+    pub(crate) fn forget(&self, place: &Arc<Place>) {
+        place.finish();
+        let mut places = self.places.lock();
+        if places.get(&place.claim).is_some_and(|known| Arc::ptr_eq(known, place)) {
+            places.remove(&place.claim);
+        }
+    }
+
+    /// The claim's node is gone, or will be: takes it out of the books and tells.
+    pub(crate) fn lose(&self, place: &Arc<Place>) {
+        if place.finish() == Some(true) {
+            let _ = self.losses.send(place.claim);
+        }
+        self.forget(place);
+    }
+
+    /// It will be watched, if it is held for long enough.
+    pub(crate) fn granted(&self, place: &Arc<Place>) {
+        self.fresh.lock().push(Arc::clone(place));
+    }
+
+    /// The claims that were granted since the last call.
+    pub(crate) fn take_fresh(&self) -> Vec<Arc<Place>> {
+        std::mem::take(&mut *self.fresh.lock())
+    }
+
+    /// The claims whose lease has ended, and when the next one may.
+    pub(crate) fn lapsed(&self, now: Instant) -> (Vec<Arc<Place>>, Option<Duration>) {
+        let places = self.places.lock();
+        let lapsed = places.values().filter(|place| place.has_lapsed(now)).cloned().collect();
+        (lapsed, places.values().map(|place| place.remaining(now)).min())
+    }
+
+    /// What the minder waits on while nothing is kept; `None` when something is.
+    pub(crate) fn rest(&self) -> Option<Arc<Rest>> {
+        self.rest.sleeping.store(true, Ordering::SeqCst);
+        if self.places.lock().is_empty() {
+            return Some(Arc::clone(&self.rest));
+        }
+        self.rest.sleeping.store(false, Ordering::SeqCst);
+        None
+    }
+
+    // --- its life ---
+
+    /// The leader has answered a request that was sent then.
+    pub(crate) fn heard(&self, sent: Instant) {
+        self.beat.fetch_max(sent.as_nanos(), Ordering::AcqRel);
+    }
+
+    /// When the last request was sent that the leader has answered.
+    pub(crate) fn beat(&self) -> Instant {
+        Instant::from_nanos(self.beat.load(Ordering::Acquire))
+    }
+
+    /// Asks the leader for a sign of life.
+    pub(crate) async fn heartbeat(&self) -> Result<Instant, ZkError> {
+        let sent = Clock::Boot.now();
+        // Any path will do, also one without a node.
+        self.client.sync("/").await?;
+        self.heard(sent);
+        Ok(sent)
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    /// Waits until it ends.
+    pub(crate) async fn until_over(&self) {
+        let mut ending = std::pin::pin!(self.ending.notified());
+        ending.as_mut().enable();
+        if !self.is_over() {
+            ending.await;
+        }
+    }
+
+    /// It has ended, and with it all its claims.
+    pub(crate) fn end(&self) {
+        self.over.store(true, Ordering::SeqCst);
+        let places: Vec<_> = self.places.lock().drain().map(|(_, place)| place).collect();
+        for place in places {
+            self.lose(&place);
+        }
+        self.ending.notify_waiters();
+    }
+
+    /// Sends a request until it is answered for certain, or the session is over. Whether the
+    /// outcome of an earlier sending was unknown stands beside the answer.
+    pub(crate) async fn insist<T, F>(
+        &self,
+        mut send: impl FnMut() -> F,
+    ) -> (Result<T, ZkError>, bool)
+    where
+        F: Future<Output = Result<T, ZkError>>,
+    {
+        let mut unsure = false;
+        let mut pause = Duration::from_millis(5);
+        loop {
+            match send().await {
+                Err(error) if is_passing(&error) && !self.is_over() => {
+                    unsure |= crate::error::is_unknown(&error);
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_millis(500));
+                }
+                answer => return (answer, unsure),
+            }
+        }
+    }
+
+    /// Sends a request that changes nothing until it is answered.
+    pub(crate) async fn read<T, F>(&self, send: impl FnMut() -> F) -> Result<T, ZkError>
+    where
+        F: Future<Output = Result<T, ZkError>>,
+    {
+        self.insist(send).await.0
+    }
+}
+
+/// Where the minder sleeps.
+#[derive(Default)]
+pub(crate) struct Rest {
+    sleeping: AtomicBool,
+    stirred: Notify,
+}
+
+impl Rest {
+    /// There is something to keep.
+    fn stir(&self) {
+        if self.sleeping.load(Ordering::SeqCst) && self.sleeping.swap(false, Ordering::SeqCst) {
+            self.stirred.notify_one();
+        }
+    }
+
+    pub(crate) async fn until_stirred(&self) {
+        self.stirred.notified().await;
+    }
+}
+
+/// Waits for the answer for as long as the caller has patience, and sees to it in the background
+/// after that: what is half done is never dropped.
+pub(crate) async fn within<T: Send + 'static>(
+    patience: Duration,
+    work: impl Future<Output = Result<T, Error>> + Send + 'static,
+) -> Result<T, Error> {
+    let mut work = Box::pin(work);
+    match tokio::time::timeout(patience, &mut work).await {
+        Ok(answer) => answer,
+        Err(_) => {
+            background(async move {
+                let _ = work.await;
+            });
+            Err(no_answer())
+        }
+    }
+}
+
+/// Runs what nobody waits for, on the runtime that the caller is on.
+pub(crate) fn background(work: impl Future<Output = ()> + Send + 'static) {
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        runtime.spawn(work);
+    }
+}

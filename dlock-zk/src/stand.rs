@@ -1,0 +1,79 @@
+//! Where a claim stands, read from the server.
+
+use futures_util::future::try_join_all;
+use zookeeper_client::Error as ZkError;
+
+use crate::{
+    data::{Data, Mark},
+    place::Spot,
+    queue::{Queue, Standing, Watch},
+    session::Session,
+};
+
+impl Session {
+    /// How this node stands, as of a list of its directory, or of a new one.
+    pub(crate) async fn standing(
+        &self,
+        spot: &Spot,
+        listed: Option<Vec<String>>,
+    ) -> Result<Standing, ZkError> {
+        let Some(children) = self.list(&spot.dir, listed).await? else {
+            return Ok(Standing::Gone);
+        };
+        let standing = self.queue(&spot.dir, &children).await?.standing(&spot.child);
+        match &standing {
+            Standing::Behind(Watch::Writer(child)) if self.reads_only(&spot.dir, child).await? => {
+                Ok(Standing::Held)
+            }
+            _ => Ok(standing),
+        }
+    }
+
+    /// The children of a directory; `None` when it is not there.
+    pub(crate) async fn list(
+        &self,
+        dir: &str,
+        listed: Option<Vec<String>>,
+    ) -> Result<Option<Vec<String>>, ZkError> {
+        if listed.is_some() {
+            return Ok(listed);
+        }
+        match self.read(|| self.client.list_children(dir)).await {
+            Ok(children) => Ok(Some(children)),
+            Err(ZkError::NoNode) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The claims among these children. Where their numbers are not in order any more, the zxids
+    /// of their nodes decide.
+    pub(crate) async fn queue(&self, dir: &str, children: &[String]) -> Result<Queue, ZkError> {
+        let (queue, in_order) = Queue::of(children);
+        if in_order {
+            return Ok(queue);
+        }
+        let aged = queue.nodes().iter().map(async |node| {
+            let path = format!("{dir}/{}", node.child);
+            let stat = self.read(|| self.client.check_stat(&path)).await?;
+            Ok::<_, ZkError>(stat.map(|stat| (stat.czxid, node.clone())))
+        });
+        // Those that have gone meanwhile stand in nobody's way.
+        Ok(Queue::by_age(try_join_all(aged).await?.into_iter().flatten().collect()))
+    }
+
+    /// What the leader knows now is what the next read shows.
+    pub(crate) async fn catch_up(&self) -> Result<(), ZkError> {
+        self.read(|| self.heartbeat()).await.map(|_| ())
+    }
+
+    /// Whether the first in line, once a writer, has become a reader.
+    async fn reads_only(&self, dir: &str, child: &str) -> Result<bool, ZkError> {
+        let path = format!("{dir}/{child}");
+        match self.read(|| self.client.get_data(&path)).await {
+            Ok((data, _)) => Ok(Data::has(&data, Mark::Shared)),
+            // It has gone, and it was the first and the last writer before.
+            Err(ZkError::NoNode) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The session of the moment, and what holds over all sessions.
+
+use std::{sync::Arc, time::Duration};
+
+use dlock_core::{
+    ClaimId, ConfigIssue, Error, Exclusion, Fairness, Fencing, Guarantees, OrphanRelease, Permits,
+    Scope, WakeUp,
+};
+use parking_lot::Mutex;
+use tokio::sync::{broadcast, watch};
+use zookeeper_client::{CreateMode, Error as ZkError};
+
+use crate::{
+    config::ZkConfig,
+    error::{explain, no_answer},
+    session::Session,
+};
+
+/// How many losses a slow reader may miss the telling of; renewals tell of them too.
+const LOSSES: usize = 1024;
+
+/// A connected store.
+pub(crate) struct Store {
+    config: ZkConfig,
+    name: String,
+    sessions: watch::Sender<Arc<Session>>,
+    losses: broadcast::Sender<ClaimId>,
+    /// Why there is no next session yet.
+    trouble: Mutex<Option<Error>>,
+    guarantees: Guarantees,
+}
+
+impl Store {
+    /// Opens the first session, and checks that locks can be kept where the URL says.
+    pub(crate) async fn open(config: ZkConfig) -> Result<Self, Error> {
+        let (losses, _) = broadcast::channel(LOSSES);
+        let session = Session::open(&config, losses.clone()).await?;
+        // A server that stops to answer must not hold the application up.
+        let checking = async {
+            try_out(&session, &config).await?;
+            members(&session).await.map_err(explain)
+        };
+        let members = tokio::time::timeout(session.timeout, checking);
+        let members = members.await.unwrap_or_else(|_| Err(no_answer()))?;
+        // A majority of several keeps what it knows when one of them goes.
+        let exclusion = if members > 1 { Exclusion::Failover } else { Exclusion::Restart };
+        Ok(Self {
+            name: config.store(),
+            config,
+            sessions: watch::Sender::new(session),
+            losses,
+            trouble: Mutex::default(),
+            guarantees: Guarantees::WEAKEST
+                .with_exclusion(exclusion)
+                .with_fencing(Fencing::Durable)
+                .with_orphan_release(OrphanRelease::SessionEnd)
+                .with_fairness(Fairness::Fifo)
+                .with_wake_up(WakeUp::Push)
+                .with_scope(Scope::Network)
+                .with_permits(Permits::Counted),
+        })
+    }
+
+    /// Kind and address, without secrets.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn config(&self) -> &ZkConfig {
+        &self.config
+    }
+
+    pub(crate) const fn guarantees(&self) -> Guarantees {
+        self.guarantees
+    }
+
+    /// The session of the moment, which may have ended.
+    pub(crate) fn session(&self) -> Arc<Session> {
+        Arc::clone(&self.sessions.borrow())
+    }
+
+    pub(crate) fn longest_lease(&self) -> Duration {
+        self.sessions.borrow().longest_lease()
+    }
+
+    pub(crate) fn losses(&self) -> broadcast::Receiver<ClaimId> {
+        self.losses.subscribe()
+    }
+
+    /// A session that lives, as far as is known; waits a little for the next one.
+    pub(crate) async fn living(&self) -> Result<Arc<Session>, Error> {
+        let session = self.session();
+        if !session.is_over() {
+            return Ok(session);
+        }
+        let mut sessions = self.sessions.subscribe();
+        let next = sessions.wait_for(|session| !session.is_over());
+        match tokio::time::timeout(session.patience(), next).await {
+            Ok(Ok(next)) => Ok(Arc::clone(&next)),
+            _ => Err(self.trouble.lock().clone().unwrap_or_else(no_answer)),
+        }
+    }
+
+    /// Opens the next session.
+    pub(crate) fn open_next(
+        &self,
+    ) -> impl Future<Output = Result<Arc<Session>, Error>> + Send + use<> {
+        let (config, losses) = (self.config.clone(), self.losses.clone());
+        async move { Session::open(&config, losses).await }
+    }
+
+    pub(crate) fn replace(&self, session: Arc<Session>) {
+        *self.trouble.lock() = None;
+        self.sessions.send_replace(session);
+    }
+
+    /// Why there is no session.
+    pub(crate) fn note(&self, error: Error) {
+        *self.trouble.lock() = Some(error);
+    }
+}
+
+/// Makes the root, and a node in it, as every lock will; so that missing rights, a missing chroot
+/// and a server that takes no writes are told now.
+async fn try_out(session: &Session, config: &ZkConfig) -> Result<(), Error> {
+    let client = &session.client;
+    if session.read(|| client.check_stat("/")).await.map_err(explain)?.is_none() {
+        return Err(Error::config(
+            ConfigIssue::Access,
+            format!(
+                "the chroot {} does not exist: create it, or use dlock.root, which is made where \
+                 it is missing",
+                config.chroot
+            ),
+        ));
+    }
+    let node = CreateMode::EphemeralSequential.with_acls(session.acl.for_driver());
+    // No lock's directory has this name.
+    let probe = format!("{}/%probe-", session.root());
+    loop {
+        session.make_root().await.map_err(explain)?;
+        match client.create(&probe, b"", &node).await {
+            Ok((_, number)) => {
+                let path = format!("{probe}{number}");
+                let (deleted, _) = session.insist(|| client.delete(&path, None)).await;
+                return match deleted {
+                    Ok(()) | Err(ZkError::NoNode) => Ok(()),
+                    Err(error) => Err(explain(error)),
+                };
+            }
+            // The root was empty, and has been cleaned up just now.
+            Err(ZkError::NoNode) if !session.root().is_empty() => {}
+            Err(error) => return Err(explain(error)),
+        }
+    }
+}
+
+/// How many servers decide together; 1 where that can't be seen.
+async fn members(session: &Session) -> Result<usize, ZkError> {
+    match session.client.get_config().await {
+        Ok((config, _)) => {
+            let config = String::from_utf8_lossy(&config).into_owned();
+            let voters = config
+                .lines()
+                .filter(|line| line.starts_with("server.") && !line.contains(":observer"));
+            Ok(voters.count().max(1))
+        }
+        Err(error) if crate::error::is_unknown(&error) || crate::error::is_over(&error) => {
+            Err(error)
+        }
+        Err(_) => Ok(1),
+    }
+}

@@ -1,0 +1,73 @@
+//! A warning where the session timeout is too short for the servers' own times.
+
+use std::time::Duration;
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+use crate::config::ZkConfig;
+
+/// How long to wait for a server's settings.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Warns when the session timeout is not above `syncLimit` times `tickTime`, as far as the servers
+/// tell (the four-letter command `conf`, which they have to allow).
+///
+/// A follower that is cut off from its leader goes on serving its clients for so long, and a client
+/// behind it would learn of the end of its session from its own clock only.
+pub(crate) async fn of_timeout(config: ZkConfig, timeout: Duration) {
+    if config.tls.is_some() {
+        return;
+    }
+    let Some(host) = config.hosts.first() else { return };
+    let asked = tokio::time::timeout(PATIENCE, ask(host, "conf")).await;
+    let Ok(Ok(settings)) = asked else { return };
+    match longest_deafness(&settings) {
+        Some(deaf) if timeout <= deaf => tracing::warn!(
+            store = config.store(),
+            session_timeout = ?timeout,
+            sync_limit = ?deaf,
+            "the session timeout is not above syncLimit x tickTime of the servers: a holder behind \
+             a server that is cut off relies on its own clock alone; raise dlock.session_timeout, \
+             or lower the servers' syncLimit"
+        ),
+        Some(_) => {}
+        None => tracing::debug!(store = config.store(), "the server does not tell its settings"),
+    }
+}
+
+async fn ask(host: &str, word: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(host).await?;
+    stream.write_all(word.as_bytes()).await?;
+    let mut text = Vec::new();
+    stream.take(64 * 1024).read_to_end(&mut text).await?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// For how long a server goes on without its leader; `None` for one that has none, or does not say.
+fn longest_deafness(settings: &str) -> Option<Duration> {
+    let value = |name: &str| -> Option<u64> {
+        let line = settings.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))?;
+        line.trim().parse().ok()
+    };
+    let (tick, limit) = (value("tickTime")?, value("syncLimit")?);
+    Some(Duration::from_millis(tick.checked_mul(limit)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_times_are_read_from_the_settings() {
+        let settings = "clientPort=2181\ntickTime=2000\ninitLimit=10\nsyncLimit=5\n";
+        assert_eq!(longest_deafness(settings), Some(Duration::from_secs(10)));
+        assert_eq!(longest_deafness("clientPort=2181\ntickTime=2000\n"), None);
+        assert_eq!(
+            longest_deafness("conf is not executed because it is not in the whitelist."),
+            None
+        );
+    }
+}
