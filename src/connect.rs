@@ -80,6 +80,10 @@ pub fn registry() -> Registry {
     let registry = REDIS_SCHEMES
         .iter()
         .fold(registry, |registry, scheme| registry.with_missing(scheme, "redis"));
+    #[cfg(feature = "zk")]
+    let registry = registry.with(dlock_zk::ZK);
+    #[cfg(not(feature = "zk"))]
+    let registry = registry.with_missing("zk", "zk").with_missing("zks", "zk");
     registry
 }
 

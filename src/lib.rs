@@ -38,3 +38,9 @@ pub mod mysql {
 pub mod redis {
     pub use dlock_redis::{Durability, REDIS as FACTORY, Redis, RedisConfig};
 }
+
+/// Locks on ZooKeeper, one server or an ensemble.
+#[cfg(feature = "zk")]
+pub mod zk {
+    pub use dlock_zk::{ZK as FACTORY, ZkConfig, ZooKeeper};
+}

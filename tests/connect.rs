@@ -31,8 +31,6 @@ async fn each_mistake_has_its_own_error_that_names_the_remedy() {
         ("locks.db", Is::Url, "scheme:address"),
         ("", Is::Url, "scheme:address"),
         ("etcd://host", Is::UnknownScheme, "memory:"),
-        // Backends that are still to come are no remedy yet.
-        ("zk://host", Is::UnknownScheme, "memory:"),
         ("memory:?dlock.leese=5s", Is::UnknownOption, "dlock.lease, dlock.wait, dlock.prefix"),
         ("memory:?dlock.lease=5s&dlock.lease=6s", Is::RepeatedOption, "write it once"),
         ("memory:?dlock.lease=soon", Is::OptionValue, "such as 500ms"),

@@ -1,16 +1,23 @@
 //! GUARANTEES.md says what the code says.
 
-#![cfg(all(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite"))]
+#![cfg(all(
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "sqlite",
+    feature = "zk"
+))]
 
 use std::collections::BTreeMap;
 
 use dlock::Guarantees;
 use dlock_testkit::{
-    Outcome, Stop,
+    judge,
     servers::{
         mariadb::{self, MariadbServer},
         postgres::{self, PostgresServer},
         redis::{Options, Persistence, RedisMasters, RedisServer},
+        zookeeper::{self, Ensemble, ZooKeeperServer},
     },
 };
 
@@ -118,14 +125,18 @@ async fn the_tables_in_guarantees_md_are_true_of_mysql() {
     judge("mysql", compared.await);
 }
 
-/// A server that is not there is no failure, unless it is required.
-fn judge(store: &str, compared: Result<(), Stop>) {
-    let required = std::env::var("DLOCK_TEST_REQUIRE").unwrap_or_default();
-    match Outcome::from(compared) {
-        Outcome::Passed => {}
-        Outcome::Ignored { reason, .. } if !required.contains(store) => {
-            println!("ignored: {reason}");
-        }
-        outcome => panic!("{outcome:?}"),
-    }
+#[tokio::test]
+async fn the_tables_in_guarantees_md_are_true_of_zookeeper() {
+    let compared = async {
+        let options = zookeeper::Options::new();
+        let alone = ZooKeeperServer::start(&options).await?;
+        let three = Ensemble::start(&options).await?;
+        compare(&[
+            ("ZooKeeper", given(&format!("zk://{}", three.connect_string())).await),
+            ("ZooKeeper, one server", given(&format!("zk://{}", alone.address())).await),
+        ])
+        .await;
+        Ok(())
+    };
+    judge("zk", compared.await);
 }

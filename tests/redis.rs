@@ -29,7 +29,7 @@ mod with_the_feature {
 
     use dlock::{ConfigIssue, ErrorKind, LockName, redis::RedisConfig};
     use dlock_testkit::{
-        Outcome, Stop,
+        Stop, judge,
         servers::redis::{Options, RedisServer},
     };
 
@@ -87,13 +87,6 @@ mod with_the_feature {
             guard.release().await?;
             Ok::<_, Stop>(())
         };
-        let required = std::env::var("DLOCK_TEST_REQUIRE").unwrap_or_default();
-        match Outcome::from(met.await) {
-            Outcome::Passed => {}
-            Outcome::Ignored { reason, .. } if !required.contains("redis") => {
-                println!("ignored: {reason}");
-            }
-            outcome => panic!("{outcome:?}"),
-        }
+        judge("redis", met.await);
     }
 }

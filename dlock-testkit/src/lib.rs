@@ -72,6 +72,7 @@ pub mod model;
 mod play;
 mod polls;
 mod process;
+mod require;
 mod run;
 #[cfg(all(unix, feature = "servers"))]
 pub mod servers;
@@ -82,6 +83,7 @@ mod verbs;
 
 pub use all::ALL;
 pub use case::Case;
+pub use require::judge;
 pub use run::{run, run_each};
 pub use stop::{Stop, Verdict};
 pub use store::{Bounds, Opened, Store};

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
-use crate::{Outcome, Store, Suite, all::ALL, child};
-
-/// The servers whose absence is a failure, separated by commas.
-const REQUIRE: &str = "DLOCK_TEST_REQUIRE";
+use crate::{
+    Outcome, Store, Suite,
+    all::ALL,
+    child,
+    require::{REQUIRE, is_required},
+};
 
 /// Most cases wait for leases to end, so that there are more of them than processors.
 const THREADS: usize = 8;
@@ -26,10 +28,9 @@ pub fn run_each(stores: Vec<Box<dyn Store>>) -> ! {
     }
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(THREADS);
-    let required = std::env::var(REQUIRE).ok();
     let (mut suites, mut trials) = (Vec::new(), Vec::new());
     for store in stores {
-        let required = is_required(store.name(), required.as_deref());
+        let required = is_required(store.name());
         let before = match store.setting() {
             "" => String::new(),
             setting => format!("{setting}::"),
@@ -75,21 +76,5 @@ fn completion(outcome: Outcome) -> Result<Completion, Failed> {
         Outcome::Passed => Ok(Completion::Completed),
         Outcome::Ignored { reason, .. } => Ok(Completion::ignored_with(reason)),
         Outcome::Failed(what) => Err(what.into()),
-    }
-}
-
-fn is_required(store: &str, list: Option<&str>) -> bool {
-    list.unwrap_or_default().split(',').any(|word| word.trim() == store)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_listed_stores_are_required() {
-        assert!(is_required("zk", Some("redis, zk")));
-        assert!(!is_required("zk", Some("zookeeper")));
-        assert!(!is_required("zk", None));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{io::Write, path::PathBuf, time::Duration};
 
-use dlock::Locks;
+use dlock::{Locks, OrphanRelease};
 use futures_util::future::try_join_all;
 use tokio::time::Instant;
 
@@ -126,7 +126,11 @@ impl Shop {
             "   worker {} has the lock with token {token}, reads: {left} left;",
             late.pid
         )?;
-        writeln!(out, "   it is stopped (SIGSTOP), and its lease of {SHORT_LEASE:?} runs out")?;
+        let end = match self.locks.guarantees().orphan_release {
+            OrphanRelease::SessionEnd => "session".to_owned(),
+            _ => format!("lease of {SHORT_LEASE:?}"),
+        };
+        writeln!(out, "   it is stopped (SIGSTOP), and its {end} runs out")?;
 
         let mut next = Worker::start(&Job { role: Role::Guarded, buyers: 1, ..job.clone() })?;
         next.ready().await?;

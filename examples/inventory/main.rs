@@ -23,7 +23,7 @@ mod worker;
 
 use std::{io, path::Path, process::ExitCode, time::Duration};
 
-use dlock::{ConfigIssue, ErrorKind, Fencing, Guarantees, Locks, OrphanRelease, Scope};
+use dlock::{ConfigIssue, ErrorKind, Fencing, Guarantees, Locks, Scope};
 use tempfile::TempDir;
 
 use crate::{acts::Shop, args::Args, crew::Job};
@@ -81,9 +81,10 @@ async fn connect(url: &str) -> Result<Locks, dlock::Error> {
     let locks = dlock::connect(url).await?;
     // A store inside one process, such as memory:, would let every worker process sell by itself.
     locks.require(&Guarantees::WEAKEST.with_scope(Scope::Machine).with_fencing(Fencing::Clock))?;
-    // A process that is stopped keeps its session, and the last act would wait for ever.
-    if locks.guarantees().orphan_release == OrphanRelease::SessionEnd {
-        let text = "locks of a session do not end with a lease, of which this story tells: leave \
+    // A process that is stopped keeps its connection, and with it these locks: the last act would
+    // wait for ever.
+    if url.contains("dlock.advisory=true") {
+        let text = "advisory locks do not end with a lease, of which this story tells: leave \
                     dlock.advisory away";
         return Err(dlock::Error::config(ConfigIssue::Guarantee, text));
     }

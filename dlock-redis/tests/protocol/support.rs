@@ -8,7 +8,7 @@ use dlock_core::{
 };
 use dlock_redis::{Redis, RedisConfig};
 use dlock_testkit::{
-    Outcome, Stop, Verdict,
+    Stop, Verdict, judge,
     servers::{
         Door, Proxy,
         redis::{Options, RedisServer},
@@ -32,16 +32,7 @@ pub(crate) fn run(test: impl Future<Output = Verdict>) {
         let stuck = |_| Err(Stop::failed("it hangs"));
         timeout(LONG, test).await.unwrap_or_else(stuck)
     };
-    match runtime.expect("a runtime").block_on(bounded).into() {
-        Outcome::Passed => {}
-        Outcome::Ignored { reason, .. } if !required() => println!("ignored: {reason}"),
-        outcome => panic!("{outcome:?}"),
-    }
-}
-
-fn required() -> bool {
-    let required = std::env::var("DLOCK_TEST_REQUIRE").unwrap_or_default();
-    required.split(',').any(|word| word.trim() == "redis")
+    judge("redis", runtime.expect("a runtime").block_on(bounded));
 }
 
 /// A server that keeps nothing.

@@ -7,7 +7,7 @@ use dlock_core::{
     Locks, Mode, Queue,
 };
 use dlock_redis::{Redis, RedisConfig};
-use dlock_testkit::{Outcome, Stop, Verdict, servers::redis::RedisServer};
+use dlock_testkit::{Stop, Verdict, judge, servers::redis::RedisServer};
 use tokio::{
     runtime::Builder,
     task::JoinHandle,
@@ -17,16 +17,7 @@ use tokio::{
 /// Runs a test that needs Redis servers; without Redis it ends early, unless it must not.
 pub(crate) fn with_redis(test: impl Future<Output = Verdict>) {
     let runtime = Builder::new_multi_thread().enable_all().build().expect("a runtime");
-    match runtime.block_on(test).into() {
-        Outcome::Passed => {}
-        Outcome::Ignored { reason, .. } if !required() => println!("ignored: {reason}"),
-        outcome => panic!("{outcome:?}"),
-    }
-}
-
-fn required() -> bool {
-    let required = std::env::var("DLOCK_TEST_REQUIRE").unwrap_or_default();
-    required.split(',').any(|word| word.trim() == "redis")
+    judge("redis", runtime.block_on(test));
 }
 
 /// A client of its own.

@@ -8,7 +8,7 @@ use dlock_core::{
 };
 use dlock_sql::{Mysql, MysqlConfig};
 use dlock_testkit::{
-    Outcome, Stop, Verdict,
+    Stop, Verdict, judge,
     servers::mariadb::{MariadbServer, Options},
 };
 use tokio::{runtime::Builder, time::timeout};
@@ -21,16 +21,7 @@ pub(crate) const LEASE: Duration = Duration::from_secs(30);
 /// Runs a test that needs a MariaDB server; without MariaDB it ends early, unless it must not.
 pub(crate) fn with_mariadb(test: impl Future<Output = Verdict>) {
     let runtime = Builder::new_multi_thread().enable_all().build().expect("a runtime");
-    match runtime.block_on(test).into() {
-        Outcome::Passed => {}
-        Outcome::Ignored { reason, .. } if !required() => println!("ignored: {reason}"),
-        outcome => panic!("{outcome:?}"),
-    }
-}
-
-fn required() -> bool {
-    let required = std::env::var("DLOCK_TEST_REQUIRE").unwrap_or_default();
-    required.split(',').any(|word| word.trim() == "mysql")
+    judge("mysql", runtime.block_on(test));
 }
 
 /// A server with empty tables.

@@ -8,7 +8,7 @@ use dlock_core::{
 };
 use dlock_sql::{Postgres, PostgresConfig};
 use dlock_testkit::{
-    Outcome, Stop, Verdict,
+    Stop, Verdict, judge,
     servers::postgres::{Options, PgBouncer, PostgresServer},
 };
 use tokio::time::{sleep, timeout};
@@ -27,16 +27,7 @@ pub(crate) fn run(test: impl Future<Output = Verdict>) {
         let stuck = |_| Err(Stop::failed("it hangs"));
         timeout(LONG, test).await.unwrap_or_else(stuck)
     };
-    match runtime.expect("a runtime").block_on(bounded).into() {
-        Outcome::Passed => {}
-        Outcome::Ignored { reason, .. } if !required() => println!("ignored: {reason}"),
-        outcome => panic!("{outcome:?}"),
-    }
-}
-
-fn required() -> bool {
-    let required = std::env::var("DLOCK_TEST_REQUIRE").unwrap_or_default();
-    required.split(',').any(|word| word.trim() == "postgres")
+    judge("postgres", runtime.expect("a runtime").block_on(bounded));
 }
 
 pub(crate) async fn server() -> Result<PostgresServer, Stop> {

@@ -6,10 +6,12 @@ use dlock_core::{DynBackend, Error};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
 use super::child;
-use crate::{Outcome, Verdict, suite::runtime};
+use crate::{
+    Outcome, Verdict,
+    require::{REQUIRE, is_required},
+    suite::runtime,
+};
 
-/// The servers whose absence is a failure, separated by commas.
-const REQUIRE: &str = "DLOCK_TEST_REQUIRE";
 /// How many times longer harm is done than by default.
 const EFFORT: &str = "DLOCK_TEST_EFFORT";
 
@@ -69,12 +71,11 @@ where
     if child::is_one() {
         child::serve(connect);
     }
-    let required = std::env::var(REQUIRE).unwrap_or_default();
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(THREADS);
     let trials = scenarios.into_iter().map(|Scenario { name, store: over, case, ignored }| {
         let store = over.unwrap_or(store);
-        let required = required.split(',').any(|word| word.trim() == store);
+        let required = is_required(store);
         let trial = Trial::ignorable_test(name, move || {
             let outcome = match runtime() {
                 Ok(runtime) => runtime.block_on(case()).into(),

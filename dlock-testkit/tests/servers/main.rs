@@ -14,7 +14,7 @@ mod zookeeper;
 
 use std::time::Duration;
 
-use dlock_testkit::{Outcome, Verdict};
+use dlock_testkit::{Verdict, judge};
 use rustix::process::{Pid, test_kill_process};
 use tokio::{
     runtime::Builder,
@@ -29,16 +29,7 @@ fn with_redis(test: impl Future<Output = Verdict>) {
 /// Runs a test that needs this server; without one it ends early, unless it must not.
 fn with(server: &str, test: impl Future<Output = Verdict>) {
     let runtime = Builder::new_multi_thread().enable_all().build().expect("a runtime");
-    match runtime.block_on(test).into() {
-        Outcome::Passed => {}
-        Outcome::Ignored { reason, .. } if !required(server) => println!("ignored: {reason}"),
-        outcome => panic!("{outcome:?}"),
-    }
-}
-
-fn required(name: &str) -> bool {
-    let required = std::env::var("DLOCK_TEST_REQUIRE").unwrap_or_default();
-    required.split(',').any(|word| word.trim() == name)
+    judge(server, runtime.block_on(test));
 }
 
 /// Whether the process is there, were it only to be reaped.

@@ -1,0 +1,56 @@
+//! Servers whose absence is a failure.
+
+use crate::{Outcome, Verdict};
+
+/// Which they are, separated by commas.
+pub(crate) const REQUIRE: &str = "DLOCK_TEST_REQUIRE";
+
+/// Whether this store must not be missing.
+pub(crate) fn is_required(store: &str) -> bool {
+    is_listed(store, &std::env::var(REQUIRE).unwrap_or_default())
+}
+
+fn is_listed(store: &str, list: &str) -> bool {
+    list.split(',').any(|word| word.trim() == store)
+}
+
+/// Ends a test that needs this store: what failed is a panic, and so is a store that is missing if
+/// `DLOCK_TEST_REQUIRE` lists it. Otherwise a missing one is told, and passes.
+///
+/// # Panics
+/// As said, with the reason.
+#[track_caller]
+pub fn judge(store: &str, verdict: Verdict) {
+    match Outcome::from(verdict) {
+        Outcome::Passed => {}
+        Outcome::Ignored { reason, store_missing: true } if is_required(store) => {
+            panic!("{REQUIRE} names {store}, and it is missing: {reason}")
+        }
+        Outcome::Ignored { reason, .. } => println!("ignored: {reason}"),
+        Outcome::Failed(what) => panic!("{what}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Stop;
+
+    #[test]
+    fn only_listed_stores_are_required() {
+        assert!(is_listed("zk", "redis, zk"));
+        assert!(!is_listed("zk", "zookeeper"));
+        assert!(!is_listed("zk", ""));
+    }
+
+    #[test]
+    #[should_panic(expected = "broken")]
+    fn a_failure_is_a_panic() {
+        judge("none", Err(Stop::failed("broken")));
+    }
+
+    #[test]
+    fn what_is_missing_and_not_required_passes() {
+        judge("none", Err(Stop::missing("not installed")));
+    }
+}
