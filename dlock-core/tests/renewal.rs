@@ -112,11 +112,64 @@ async fn a_claim_that_was_taken_away_is_lost_with_the_next_renewal() {
     let store = Faulty::new();
     let locks = Locks::new(Arc::clone(&store)).unwrap();
     let guard = locks.mutex("n").unwrap().lock().await.unwrap();
-    let state = locks.inspect("n").await.unwrap();
-    let claim = Claim { name: LockName::new("n").unwrap(), id: state.holders[0].claim, used: 0 };
+    let claim = holder(&locks, "n").await.unwrap();
     store.release(&claim).await.unwrap();
     assert_eq!(guard.lost().await, Ended::Revoked);
     assert_eq!(guard.release().await.unwrap(), Released::AlreadyLost);
+}
+
+/// Where the holder of each lock stands in the store.
+async fn holder(locks: &Locks, name: &str) -> Result<Claim, Error> {
+    let state = locks.inspect(name).await?;
+    Ok(Claim { name: LockName::new(name)?, id: state.holders[0].claim, used: 0 })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loss_that_the_store_tells_of_is_told_at_once() {
+    let store = Faulty::new();
+    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let [gone, stays] = ["gone", "stays"].map(|name| locks.mutex(name).unwrap());
+    let (gone, stays) = (gone.lock().await.unwrap(), stays.lock().await.unwrap());
+    let claim = holder(&locks, "gone").await.unwrap();
+    store.release(&claim).await.unwrap();
+    assert!(store.losses.send(claim.id).is_ok());
+    assert_eq!(gone.lost().await, Ended::Revoked);
+    assert_eq!(store.renew_calls.load(Ordering::SeqCst), 0, "a renewal has told it");
+    assert!(gone.check().is_err() && stays.check().is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn losses_that_were_told_too_fast_are_found_by_renewal() {
+    let store = Faulty::new();
+    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let guard = locks.mutex("gone").unwrap().lock().await.unwrap();
+    let claim = holder(&locks, "gone").await.unwrap();
+    store.release(&claim).await.unwrap();
+    assert!(store.losses.send(claim.id).is_ok());
+    for _ in 0..10 {
+        assert!(store.losses.send(ClaimId::random()).is_ok());
+    }
+    assert_eq!(guard.lost().await, Ended::Revoked);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_believes_for_longer_than_the_store_stands_for() {
+    let store = Faulty::new();
+    *store.longest_lease.lock() = Some(secs(6));
+    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let long = LockOptions::new().with_lease(secs(60)).with_renew(Renew::Never);
+    let never = locks.with_options(long).unwrap();
+    let alone = never.mutex("a").unwrap().lock().await.unwrap();
+    let several = never.multi(["b", "c"]).unwrap().lock().await.unwrap();
+    assert!(alone.remaining() <= secs(6) && several.remaining() <= secs(6));
+    tokio::time::sleep(secs(7)).await;
+    assert!(alone.check().is_err() && several.check().is_err());
+    // Shorter ones stay as they are, and all are renewed in time.
+    let brief = locks.with_options(LockOptions::new().with_lease(secs(3))).unwrap();
+    let (brief, usual) =
+        (brief.mutex("d").unwrap().lock().await, locks.mutex("e").unwrap().lock().await);
+    tokio::time::sleep(secs(60)).await;
+    assert!(brief.unwrap().check().is_ok() && usual.unwrap().check().is_ok());
 }
 
 #[tokio::test(start_paused = true)]

@@ -342,16 +342,21 @@ pub(crate) fn run(keeper: Arc<Keeper>, backend: DynBackend) -> impl Future<Outpu
         }
     }
     let stopped = Stopped(Arc::clone(&keeper));
+    // From now on, and not from when the task first runs.
+    let losses = backend.losses();
     async move {
         let _stopped = stopped;
-        renew_until_closed(&keeper, &backend).await;
+        renew_until_closed(&keeper, &backend, losses).await;
     }
 }
 
-async fn renew_until_closed(keeper: &Keeper, backend: &DynBackend) {
+async fn renew_until_closed(
+    keeper: &Keeper,
+    backend: &DynBackend,
+    mut losses: Option<broadcast::Receiver<ClaimId>>,
+) {
     let clock = keeper.clock;
     let mut running = FuturesUnordered::new();
-    let mut losses = backend.losses();
     while !keeper.closed.load(Ordering::Acquire) {
         let due = keeper.collect(backend);
         for hold in due.late {

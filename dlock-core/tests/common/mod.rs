@@ -35,6 +35,10 @@ pub(crate) struct Faulty {
     pub(crate) renew_takes: AtomicU64,
     /// How many milliseconds an acquire's answer takes after it was applied.
     pub(crate) answer_takes: AtomicU64,
+    /// The longest lease that it stands for.
+    pub(crate) longest_lease: Mutex<Option<Duration>>,
+    /// What it tells of losses.
+    pub(crate) losses: broadcast::Sender<ClaimId>,
 }
 
 /// What becomes of an acquire.
@@ -66,6 +70,8 @@ impl Faulty {
             granted_fails: Mutex::default(),
             renew_takes: AtomicU64::new(0),
             answer_takes: AtomicU64::new(0),
+            longest_lease: Mutex::default(),
+            losses: broadcast::Sender::new(4),
         })
     }
 
@@ -89,11 +95,10 @@ impl Backend for Faulty {
         u32::from(self.away.lock().is_some_and(|away| name.as_str().starts_with(away)))
     }
     fn longest_lease(&self) -> Duration {
-        self.inner.longest_lease()
+        self.longest_lease.lock().unwrap_or(Duration::MAX)
     }
-
     fn losses(&self) -> Option<broadcast::Receiver<ClaimId>> {
-        self.inner.losses()
+        Some(self.losses.subscribe())
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
