@@ -116,12 +116,19 @@ impl Session {
         Ok(None)
     }
 
-    /// Makes a directory that goes when it is empty.
-    pub(crate) async fn make_dir(&self, dir: &str) -> Result<(), ZkError> {
+    /// Makes a directory that goes when it is empty. The request is sent when this is called, as
+    /// the driver's are.
+    pub(crate) fn make_dir<'a>(
+        &'a self,
+        dir: &'a str,
+    ) -> impl Future<Output = Result<(), ZkError>> + Send + 'a {
         let container = CreateMode::Container.with_acls(self.acl.for_driver());
-        match self.client.create(dir, b"", &container).await {
-            Ok(_) | Err(ZkError::NodeExists) => Ok(()),
-            Err(error) => Err(error),
+        let made = self.client.create(dir, b"", &container);
+        async move {
+            match made.await {
+                Ok(_) | Err(ZkError::NodeExists) => Ok(()),
+                Err(error) => Err(error),
+            }
         }
     }
 

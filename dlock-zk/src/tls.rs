@@ -31,7 +31,17 @@ pub(crate) async fn connect(
         let (certificate, key) = (read(certificate)?, read(key)?);
         options = options.with_pem_identity(&certificate, &key).map_err(refused)?;
     }
+    provide_cryptography();
     connector.with_tls(options).secure_connect(cluster).await.map_err(crate::error::explain)
+}
+
+/// The driver asks the process for its cryptography; an application's choice stays.
+#[cfg(feature = "tls")]
+fn provide_cryptography() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Another thread may have been faster.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    }
 }
 
 #[cfg(feature = "tls")]
