@@ -11,9 +11,8 @@ use tokio::sync::broadcast;
 
 use crate::{
     config::ZkConfig,
-    error::{explain, no_answer},
+    error::{explain, no_answer, too_many},
     minder,
-    session::within,
     store::Store,
     warn,
 };
@@ -79,7 +78,7 @@ impl Backend for ZooKeeper {
             let name = request.name.clone();
             let answer = async {
                 let session = store.living().await?;
-                within(session.patience(), session.enter(request)).await
+                session.see_through(Arc::clone(&session).enter(request)).await
             };
             Self::named(answer.await, &store, "acquire", &name)
         })
@@ -101,7 +100,7 @@ impl Backend for ZooKeeper {
             let name = claim.name.clone();
             let answer = async {
                 let session = store.living().await?;
-                within(session.patience(), session.leave(claim)).await
+                session.see_through(Arc::clone(&session).leave(claim)).await
             };
             Self::named(answer.await, &store, "release", &name)
         })
@@ -123,13 +122,14 @@ impl Backend for ZooKeeper {
         Some(Answer::later(async move {
             let answer = async {
                 let session = store.living().await?;
-                within(session.patience(), session.enter_all(requests)).await
+                if !session.fit_together(&requests) {
+                    return Err(too_many(requests.len()));
+                }
+                // After an error some may be in their queues: the core gives them back.
+                let entered = session.see_through(Arc::clone(&session).enter_all(requests)).await;
+                entered.map_err(|error| error.with_certainty(Certainty::Unknown))
             };
-            // After an error some may be in their queues: the core gives them back.
-            answer.await.map_err(|error| {
-                let error = error.during("acquire").with_store(store.name());
-                error.with_certainty(Certainty::Unknown)
-            })
+            answer.await.map_err(|error| error.during("acquire").with_store(store.name()))
         }))
     }
 }

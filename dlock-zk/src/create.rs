@@ -1,6 +1,6 @@
 //! Making a claim's node, with the directory where it is missing.
 
-use dlock_core::{ClaimId, LockName, Mode};
+use dlock_core::{ClaimId, Mode};
 use futures_util::future::join;
 use zookeeper_client::{CreateMode, Error as ZkError};
 
@@ -8,7 +8,7 @@ use crate::{
     data::Data,
     error::is_passing,
     node::{Node, child},
-    place::Spot,
+    place::{Place, Spot},
     queue::IN_ORDER,
     session::Session,
 };
@@ -20,12 +20,10 @@ impl Session {
     /// and a server applies changes in one order, so the list holds this node and all before it.
     pub(crate) async fn create(
         &self,
-        name: &LockName,
-        claim: ClaimId,
-        mode: Mode,
+        place: &Place,
         data: Data,
     ) -> Result<(Spot, Option<Vec<String>>), ZkError> {
-        let dir = self.dir(name);
+        let (dir, claim, mode) = (self.dir(&place.name), place.claim, place.mode());
         let child = child(claim, mode);
         let (prefix, data) = (format!("{dir}/{child}"), data.text());
         let node = CreateMode::EphemeralSequential.with_acls(self.acl.for_driver());
@@ -66,11 +64,19 @@ impl Session {
                     {
                         return Err(error);
                     }
+                    if !has_dir {
+                        // It went again, or could not be made just now.
+                        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+                    }
                     has_dir = false;
                 }
                 Err(error) if is_passing(&error) && !self.is_over() => {
                     if let Some(spot) = self.find_own(&dir, claim, mode).await? {
                         return Ok((spot, None));
+                    }
+                    if place.is_over() {
+                        // Nobody wants it any more, and it is not there.
+                        return Err(error);
                     }
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(std::time::Duration::from_millis(500));
@@ -82,9 +88,9 @@ impl Session {
 
     /// Looks for the node of a claim after its creation was not answered.
     ///
-    /// `sync` first: a server may not have applied yet what the leader has accepted, and whatever
-    /// of this session is still on its way to the leader is refused after it. Without it the
-    /// search may miss the node, and a second one would wait behind the first for ever.
+    /// A heartbeat first: a server may not have applied yet what the leader has accepted, and
+    /// whatever of this session is still on its way to a leader comes to nothing after it. Without
+    /// it the search may miss the node, and a second one would wait behind the first for ever.
     pub(crate) async fn find_own(
         &self,
         dir: &str,
@@ -93,27 +99,30 @@ impl Session {
     ) -> Result<Option<Spot>, ZkError> {
         self.catch_up().await?;
         let Some(children) = self.list(dir, None).await? else { return Ok(None) };
-        for node in children.iter().filter_map(|child| Node::parse(child)) {
-            if node.claim != claim {
-                continue;
-            }
+        let mut found: Option<Spot> = None;
+        let nodes = children.iter().filter_map(|child| Node::parse(child));
+        for node in nodes.filter(|node| node.claim == claim) {
             let path = format!("{dir}/{}", node.child);
             let stat = self.read(|| self.client.check_stat(&path)).await?;
             // One of an earlier session goes with that session.
             if let Some(stat) =
                 stat.filter(|stat| stat.ephemeral_owner == self.client.session_id().0)
             {
-                return Ok(Some(Spot {
+                let spot = Spot {
                     dir: dir.to_owned(),
                     worn: !IN_ORDER.contains(&node.number),
                     child: node.child,
                     czxid: node.since.unwrap_or(stat.czxid),
                     mode,
                     watch: None,
-                }));
+                };
+                // There is one. Were there two, the younger one would wait behind the older.
+                if let Some(other) = found.replace(spot) {
+                    self.delete_all(&[other]).await?;
+                }
             }
         }
-        Ok(None)
+        Ok(found)
     }
 
     /// Makes a directory that goes when it is empty. The request is sent when this is called, as

@@ -11,7 +11,7 @@ use crate::{
     error::{conflict, explain, gone},
     place::{Place, Spot, Stage},
     queue::Standing,
-    session::{Session, background},
+    session::Session,
 };
 
 impl Session {
@@ -19,10 +19,18 @@ impl Session {
     pub(crate) async fn enter(self: Arc<Self>, request: AcquireRequest) -> Result<Acquired, Error> {
         loop {
             let place = self.place(&request);
-            match self.enter_place(&place, &request).await {
-                // It was given up or lost just now: the claim comes anew.
+            // Its lease does not end while it is being asked for.
+            let asking = place.wait();
+            let answer = self.enter_place(&place, &request).await;
+            drop(asking);
+            match answer {
                 Err(error) if error.kind() == ErrorKind::NotHeld && !self.is_over() => {
-                    self.forget(&place);
+                    if place.was_left() {
+                        // Whoever gave it up deletes the node.
+                        return Err(error.with_certainty(Certainty::Unknown));
+                    }
+                    // It was lost just now. The claim comes anew, after its old node has gone.
+                    self.clear(&place).await.map_err(explain)?;
                 }
                 answer => return answer,
             }
@@ -35,23 +43,22 @@ impl Session {
         request: &AcquireRequest,
     ) -> Result<Acquired, Error> {
         let mut stage = place.stage.lock().await;
+        if place.is_over() {
+            return Err(gone());
+        }
         let began = Clock::Boot.now();
-        let (spot, listed, since) = match &*stage {
-            Stage::New => {
-                let data = Data::of(request.lease);
-                let made = self.create(&request.name, request.claim, request.mode, data).await;
-                match made {
-                    Ok((spot, listed)) => (spot, listed, began),
-                    Err(error) => {
-                        self.forget(place);
-                        return Err(explain(error));
-                    }
+        let (spot, listed) = match &*stage {
+            Stage::New => match self.create(place, Data::of(request.lease)).await {
+                Ok(made) => made,
+                Err(error) => {
+                    self.forget(place);
+                    return Err(explain(error));
                 }
-            }
+            },
             // It asks again.
             Stage::There(spot) => {
                 self.catch_up().await.map_err(explain)?;
-                (spot.clone(), None, began)
+                (spot.clone(), None)
             }
             Stage::Gone => return Err(gone()),
         };
@@ -60,21 +67,24 @@ impl Session {
         let standing = self.standing(&spot, listed).await;
         let standing =
             standing.map_err(|error| explain(error).with_certainty(Certainty::Unknown))?;
-        self.settle(place, &mut stage, standing, request, since).await
+        self.settle(place, &mut stage, standing, request, began).await
     }
 
-    /// Acts on how a claim stands.
+    /// Acts on how a claim stands, as of a request that was sent after `began`.
     pub(crate) async fn settle(
         self: &Arc<Self>,
         place: &Arc<Place>,
         stage: &mut Stage,
         standing: Standing,
         request: &AcquireRequest,
-        since: Instant,
+        began: Instant,
     ) -> Result<Acquired, Error> {
         let Stage::There(spot) = stage else { return Err(gone()) };
         match standing {
-            Standing::Held => Ok(Acquired::Granted(self.hold(place, spot, since)?)),
+            Standing::Held { followed } => {
+                Ok(Acquired::Granted(self.hold(place, spot, began, followed)?))
+            }
+            Standing::Behind(_) if place.is_over() => Err(gone()),
             Standing::Behind(watch) if request.queue == Queue::Enqueue => {
                 spot.watch = Some(watch);
                 Ok(Acquired::Queued)
@@ -97,9 +107,9 @@ impl Session {
 
     /// Leaves no trace.
     async fn take_back(&self, place: &Arc<Place>, stage: &mut Stage) -> Result<(), Error> {
-        place.finish();
         if let Stage::There(spot) = stage {
-            self.delete(spot).await.map_err(explain)?;
+            let deleted = self.delete(spot).await;
+            deleted.map_err(|error| explain(error).with_certainty(Certainty::Unknown))?;
         }
         *stage = Stage::Gone;
         self.forget(place);
@@ -111,13 +121,17 @@ impl Session {
         self: &Arc<Self>,
         place: &Arc<Place>,
         spot: &Spot,
-        since: Instant,
+        at: Instant,
+        followed: bool,
     ) -> Result<Grant, Error> {
         let first = !place.is_granted();
+        let since = self.since(at, place.lease());
         let grant = place.grant(spot.czxid, since).ok_or_else(gone)?;
         if first {
             self.granted(place);
-            if spot.watch.is_some() && matches!(spot.mode, Mode::Permits { .. }) {
+            // Who comes later sees that it holds its permits.
+            let awaited = followed || spot.watch.is_some();
+            if awaited && matches!(spot.mode, Mode::Permits { .. }) {
                 self.mark_granted(place);
             }
         }
@@ -127,7 +141,7 @@ impl Session {
     /// Lets the waiter behind a semaphore's claim know that it is the next in line now.
     fn mark_granted(self: &Arc<Self>, place: &Arc<Place>) {
         let (session, place) = (Arc::clone(self), Arc::clone(place));
-        background(async move {
+        self.background(async move {
             // Locked, so that the node is not renamed meanwhile.
             let stage = place.stage.lock().await;
             let Stage::There(spot) = &*stage else { return };

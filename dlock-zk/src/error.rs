@@ -18,18 +18,19 @@ pub(crate) fn is_unknown(error: &ZkError) -> bool {
 
 /// Whether asking again in a moment may help, within the same session.
 pub(crate) fn is_passing(error: &ZkError) -> bool {
-    is_unknown(error) || matches!(error, ZkError::Throttled | ZkError::NotReadOnly)
+    let refused = matches!(
+        error,
+        // Another server has the session by now: the driver finds out.
+        ZkError::Throttled | ZkError::NotReadOnly | ZkError::SessionMoved
+    );
+    refused || is_unknown(error)
 }
 
 /// Whether the session is over.
 pub(crate) fn is_over(error: &ZkError) -> bool {
     matches!(
         error,
-        ZkError::SessionExpired
-            | ZkError::SessionMoved
-            | ZkError::ClientClosed
-            | ZkError::AuthFailed
-            | ZkError::NoHosts
+        ZkError::SessionExpired | ZkError::ClientClosed | ZkError::AuthFailed | ZkError::NoHosts
     )
 }
 
@@ -96,6 +97,17 @@ pub(crate) fn no_answer() -> Error {
         ErrorKind::Unavailable,
         "no answer from ZooKeeper in time: see that the servers run and that a majority of them is \
          connected",
+    )
+}
+
+/// More names at once than a request can carry.
+pub(crate) fn too_many(names: usize) -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        format!(
+            "{names} locks at once do not fit into one request (jute.maxbuffer): take fewer, or \
+             shorter names"
+        ),
     )
 }
 

@@ -11,7 +11,7 @@ use crate::{
     node::{Node, child_since},
     place::{Place, Spot, Stage},
     queue::Standing,
-    session::{Session, within},
+    session::Session,
 };
 
 impl Session {
@@ -27,16 +27,23 @@ impl Session {
         self.heartbeat().await.map_err(explain)?;
         let mut answers = Vec::with_capacity(renewals.len());
         for (renewal, place) in renewals.iter().zip(&places) {
-            answers.push(match place {
-                Some(place) if self.holds(place).await? => {
-                    place.touch(renewal.lease);
-                    if place.mode() != renewal.mode {
-                        self.weaken(place, renewal).await?;
+            let Some(place) = place else {
+                answers.push(Renewed::Lost);
+                continue;
+            };
+            let held = self.holds(place).await?;
+            if held {
+                place.touch(renewal.lease);
+                match self.weaken(place, renewal).await {
+                    // Of several claims, the others must not suffer for it. It will be asked again.
+                    Err(error) if renewals.len() > 1 => {
+                        tracing::warn!(%error, lock.name = %place.name, "a downgrade failed");
                     }
-                    if place.is_over() { Renewed::Lost } else { Renewed::Kept }
+                    weakened => weakened?,
                 }
-                _ => Renewed::Lost,
-            });
+            }
+            let kept = held && !place.is_over();
+            answers.push(if kept { Renewed::Kept } else { Renewed::Lost });
         }
         Ok(answers)
     }
@@ -48,24 +55,32 @@ impl Session {
         }
         let Stage::There(spot) = place.stage.lock().await.clone() else { return Ok(false) };
         match self.standing(&spot, None).await.map_err(explain)? {
-            Standing::Held => self.hold(place, &spot, self.beat()).map(|_| true),
+            Standing::Held { followed } => {
+                self.hold(place, &spot, self.beat(), followed).map(|_| true)
+            }
             _ => Ok(false),
         }
     }
 
     /// Makes what is held weaker, unless it is that weak already.
     async fn weaken(self: &Arc<Self>, place: &Arc<Place>, renewal: &Renewal) -> Result<(), Error> {
+        if place.mode() == renewal.mode {
+            return Ok(());
+        }
         let (session, place) = (Arc::clone(self), Arc::clone(place));
         let (mode, data) = (renewal.mode, Data::of(renewal.lease));
         // Seen through to the end, or nobody would know the node's name.
-        within(self.patience(), async move {
+        self.see_through(async move {
             let mut stage = place.stage.lock().await;
             let Stage::There(spot) = &mut *stage else { return Ok(()) };
             let is_weaker =
                 mode.capacity() == spot.mode.capacity() && mode.weight() < spot.mode.weight();
             if is_weaker {
-                session.become_weaker(spot, place.claim, mode, data).await.map_err(explain)?;
-                place.weakened(mode);
+                match session.become_weaker(spot, place.claim, mode, data).await {
+                    Ok(()) => place.weakened(mode),
+                    Err(ZkError::NoNode) => session.lose(&place),
+                    Err(error) => return Err(explain(error)),
+                }
             }
             Ok(())
         })

@@ -6,46 +6,44 @@ use dlock_core::{Claim, Error, Released};
 use zookeeper_client::Error as ZkError;
 
 use crate::{
-    error::explain,
+    error::{explain, is_over},
     place::{Place, Spot, Stage},
+    queue::Queue,
     session::Session,
 };
 
 impl Session {
     /// Gives a claim up, whoever's it is.
     pub(crate) async fn leave(self: Arc<Self>, claim: Claim) -> Result<Released, Error> {
-        match self.find(claim.id) {
-            Some(place) => self.leave_place(&place).await,
-            None => self.evict(&claim).await.map_err(explain),
-        }
+        let Some(place) = self.find(claim.id) else {
+            return self.evict(&claim).await.map_err(explain);
+        };
+        // From here on its end is no loss, unless it was one before.
+        let lost = place.leave();
+        let released = self.clear(&place).await.map_err(explain)?;
+        Ok(if lost { Released::AlreadyLost } else { released })
     }
 
-    /// Gives up a claim of this session, when what is under way with it has been settled.
-    pub(crate) async fn leave_place(&self, place: &Arc<Place>) -> Result<Released, Error> {
-        // From here on its end is no loss.
-        place.finish();
+    /// Deletes the node of a claim of this session, when what is under way with it is settled, and
+    /// takes the claim out of the books.
+    pub(crate) async fn clear(&self, place: &Arc<Place>) -> Result<Released, ZkError> {
         let mut stage = place.stage.lock().await;
         let answer = match &*stage {
             Stage::There(spot) => self.delete(spot).await,
             Stage::New | Stage::Gone => Ok(Released::AlreadyLost),
         };
-        *stage = Stage::Gone;
+        if answer.is_ok() {
+            *stage = Stage::Gone;
+        }
         drop(stage);
         self.forget(place);
-        answer.map_err(explain)
+        answer
     }
 
     /// Deletes a node, until that is certain.
     pub(crate) async fn delete(&self, spot: &Spot) -> Result<Released, ZkError> {
         let path = spot.path();
-        let (answer, unsure) = self.insist(|| self.client.delete(&path, None)).await;
-        let answer = match answer {
-            Ok(()) => Ok(Released::Released),
-            // An earlier sending may have done it.
-            Err(ZkError::NoNode) if unsure => Ok(Released::Released),
-            Err(ZkError::NoNode) => Ok(Released::AlreadyLost),
-            Err(error) => Err(error),
-        };
+        let answer = self.delete_path(&path).await;
         if spot.worn {
             // Its numbers begin anew with it; it stays while somebody is in it.
             let _ = self.client.delete(&spot.dir, None).await;
@@ -53,21 +51,54 @@ impl Session {
         answer
     }
 
+    async fn delete_path(&self, path: &str) -> Result<Released, ZkError> {
+        let mut unsure = false;
+        loop {
+            let (answer, unknown) = self.insist(|| self.client.delete(path, None)).await;
+            unsure |= unknown;
+            return match answer {
+                Ok(()) => Ok(Released::Released),
+                // An earlier sending may have done it.
+                Err(ZkError::NoNode) if unsure => Ok(Released::Released),
+                Err(ZkError::NoNode) => Ok(Released::AlreadyLost),
+                Err(error) if error == ZkError::NoAuth || is_over(&error) => Err(error),
+                Err(error) if self.is_over() => Err(error),
+                // Whatever it is, the node would stay for as long as the session.
+                Err(error) => {
+                    tracing::warn!(%error, path, "a node can't be deleted, will be tried again");
+                    tokio::time::sleep(self.patience()).await;
+                    continue;
+                }
+            };
+        }
+    }
+
     /// Deletes what another session, or an earlier one, has of a claim.
     async fn evict(&self, claim: &Claim) -> Result<Released, ZkError> {
         self.catch_up().await?;
         let dir = self.dir(&claim.name);
-        let Some(children) = self.list(&dir, None).await? else { return Ok(Released::AlreadyLost) };
-        let (queue, _) = crate::queue::Queue::of(&children);
         let mut released = Released::AlreadyLost;
-        for node in queue.of_claim(claim.id) {
-            let path = format!("{dir}/{}", node.child);
-            match self.insist(|| self.client.delete(&path, None)).await {
-                (Ok(()), _) | (Err(ZkError::NoNode), true) => released = Released::Released,
-                (Err(ZkError::NoNode), false) => {}
-                (Err(error), _) => return Err(error),
+        // Again until there is none: it may get another name meanwhile.
+        while let Some(children) = self.list(&dir, None).await? {
+            let (queue, _) = Queue::of(&children);
+            let mut nodes = queue.of_claim(claim.id).peekable();
+            if nodes.peek().is_none() {
+                break;
+            }
+            for node in nodes {
+                if self.delete_path(&format!("{dir}/{}", node.child)).await? == Released::Released {
+                    released = Released::Released;
+                }
             }
         }
         Ok(released)
+    }
+
+    /// Deletes nodes of this session that should not be there.
+    pub(crate) async fn delete_all(&self, spots: &[Spot]) -> Result<(), ZkError> {
+        for spot in spots {
+            self.delete(spot).await?;
+        }
+        Ok(())
     }
 }

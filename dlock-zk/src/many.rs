@@ -17,10 +17,20 @@ use crate::{
     session::Session,
 };
 
+/// How long all names together may be: the servers cut a connection that sends more than 1 MiB
+/// (`jute.maxbuffer`).
+const LONGEST: usize = 512 * 1024;
+
 /// A node, and a list of its directory that is no older.
 type Made = (Spot, Option<Vec<String>>);
 
 impl Session {
+    /// Whether one multi has room for them.
+    pub(crate) fn fit_together(&self, requests: &[AcquireRequest]) -> bool {
+        let room = requests.iter().map(|request| self.dir(&request.name).len() + 256);
+        room.sum::<usize>() <= LONGEST
+    }
+
     /// Takes all locks, or joins all queues, by one multi. All its nodes have one zxid, so in every
     /// queue they stand in the same order with those of any other multi: nobody can wait for each
     /// other in a circle.
@@ -29,7 +39,10 @@ impl Session {
         requests: Vec<AcquireRequest>,
     ) -> Result<Vec<Acquired>, Error> {
         let places: Vec<_> = requests.iter().map(|request| self.place(request)).collect();
+        // No lease ends while it is being asked for.
+        let asking: Vec<_> = places.iter().map(|place| place.wait()).collect();
         let answer = self.enter_places(&places, &requests).await;
+        drop(asking);
         if answer.is_err() {
             // Those that have a node are released by the core; the others never come.
             for place in &places {
@@ -51,9 +64,12 @@ impl Session {
         for place in places {
             stages.push(place.stage.lock().await);
         }
+        if places.iter().any(|place| place.is_over()) {
+            return Err(gone());
+        }
         let since = Clock::Boot.now();
         let made: Vec<Made> = if stages.iter().all(|stage| matches!(**stage, Stage::New)) {
-            self.create_all(requests).await.map_err(explain)?
+            self.create_all(places, requests).await.map_err(explain)?
         } else {
             self.catch_up().await.map_err(explain)?;
             let known = stages.iter().map(|stage| match &**stage {
@@ -79,7 +95,11 @@ impl Session {
     }
 
     /// Makes all nodes or none.
-    async fn create_all(&self, requests: &[AcquireRequest]) -> Result<Vec<Made>, ZkError> {
+    async fn create_all(
+        &self,
+        places: &[Arc<Place>],
+        requests: &[AcquireRequest],
+    ) -> Result<Vec<Made>, ZkError> {
         let dirs: Vec<_> = requests.iter().map(|request| self.dir(&request.name)).collect();
         let node = CreateMode::EphemeralSequential.with_acls(self.acl.for_driver());
         let mut pause = std::time::Duration::from_millis(5);
@@ -108,6 +128,10 @@ impl Session {
                     }
                     if let Some(found) = self.find_all(requests, &dirs).await? {
                         return Ok(found);
+                    }
+                    if places.iter().any(|place| place.is_over()) {
+                        // Nobody wants them any more, and they are not there.
+                        return Err(error);
                     }
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(std::time::Duration::from_millis(500));
@@ -160,11 +184,18 @@ impl Session {
         requests: &[AcquireRequest],
         dirs: &[String],
     ) -> Result<Option<Vec<Made>>, ZkError> {
-        let searches = requests.iter().zip(dirs).map(async |(request, dir)| {
-            Ok::<_, ZkError>((self.find_own(dir, request.claim, request.mode).await?, None))
-        });
-        let found = try_join_all(searches).await?;
-        Ok(found.into_iter().map(|(spot, list)| Some((spot?, list))).collect())
+        let searches = requests
+            .iter()
+            .zip(dirs)
+            .map(async |(request, dir)| self.find_own(dir, request.claim, request.mode).await);
+        let found: Vec<Option<Spot>> = try_join_all(searches).await?;
+        if found.iter().all(Option::is_some) {
+            return Ok(Some(found.into_iter().flatten().map(|spot| (spot, None)).collect()));
+        }
+        // Somebody has deleted some of them.
+        let rest: Vec<Spot> = found.into_iter().flatten().collect();
+        self.delete_all(&rest).await?;
+        Ok(None)
     }
 
     async fn make_dirs(&self, dirs: &[String]) -> Result<(), ZkError> {

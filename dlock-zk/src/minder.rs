@@ -17,7 +17,7 @@ use zookeeper_client::StateWatcher;
 use crate::{
     own::watch,
     place::Place,
-    session::{Session, background},
+    session::{Rest, Session},
     store::Store,
 };
 
@@ -27,6 +27,7 @@ const SHORTEST_TICK: Duration = Duration::from_millis(20);
 
 /// Minds one session after the other, for as long as the store is used.
 pub(crate) async fn run(store: Weak<Store>) {
+    let _ended = Ended(Weak::clone(&store));
     loop {
         let Some(session) = store.upgrade().map(|store| store.session()) else { return };
         let (weak, states) = (Arc::downgrade(&session), session.client.state_watcher());
@@ -37,6 +38,17 @@ pub(crate) async fn run(store: Weak<Store>) {
         ended.end();
         drop(ended);
         open_next(&store).await;
+    }
+}
+
+/// When the runtime drops the task, nothing is kept alive any more.
+struct Ended(Weak<Store>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        if let Some(store) = self.0.upgrade() {
+            store.session().end();
+        }
     }
 }
 
@@ -74,14 +86,16 @@ enum Done {
 /// Until the session has ended, or nobody holds it any more.
 async fn mind(weak: &Weak<Session>, mut states: StateWatcher) {
     let mut jobs = FuturesUnordered::<Job>::new();
-    let (mut beating, mut tick) = (false, TICK);
+    let mut beating = None;
+    // One timer for all rounds: however much happens, it goes off.
+    let mut look = std::pin::pin!(tokio::time::sleep(TICK));
     while !states.peek_state().is_terminated() {
         tokio::select! {
             state = states.changed() => tracing::debug!(?state, "ZooKeeper session"),
-            () = tokio::time::sleep(tick) => {
+            () = &mut look => {
                 let Some(session) = weak.upgrade() else { return };
                 let now = Clock::Boot.now();
-                let (lapsed, next) = session.lapsed(now);
+                let (lapsed, next) = session.lapse(now);
                 end(&session, lapsed);
                 for place in session.take_fresh() {
                     if place.start_watch() {
@@ -89,27 +103,47 @@ async fn mind(weak: &Weak<Session>, mut states: StateWatcher) {
                         jobs.push(Box::pin(async move { watching.await; Done::Watch }));
                     }
                 }
-                let Some(next) = next else {
-                    // Nothing to keep alive, so a heartbeat can wait as well.
-                    let rest = session.rest();
-                    drop(session);
-                    if let Some(rest) = rest {
-                        tokio::select! {
-                            () = rest.until_stirred() => {}
-                            _ = states.changed() => {}
-                        }
+                match beating {
+                    Some(sent) if now.since(sent) > session.timeout * 2 => {
+                        // The driver would have said so by now, if it were there.
+                        tracing::warn!("the ZooKeeper driver does not answer: its task is gone");
+                        return;
                     }
-                    continue;
-                };
-                if !beating && now.since(session.beat()) >= session.timeout / 6 {
-                    beating = true;
-                    jobs.push(Box::pin(heartbeat(session)));
+                    None if next.is_some() && now.since(session.beat()) >= session.timeout / 6 => {
+                        beating = Some(now);
+                        jobs.push(Box::pin(heartbeat(Arc::clone(&session))));
+                    }
+                    _ => {}
                 }
-                tick = next.clamp(SHORTEST_TICK, TICK);
+                // Nothing to keep alive: the next look can wait, and so can the heartbeat.
+                if next.is_none() && beating.is_none() && let Some(rest) = session.rest() {
+                    drop(session);
+                    rest_until_stirred(&rest, &mut states, &mut jobs).await;
+                }
+                let tick = next.unwrap_or(TICK).clamp(SHORTEST_TICK, TICK);
+                look.as_mut().reset(tokio::time::Instant::now() + tick);
             }
             Some(done) = jobs.next(), if !jobs.is_empty() => {
-                beating &= !matches!(done, Done::Heartbeat);
+                if matches!(done, Done::Heartbeat) {
+                    beating = None;
+                }
             }
+        }
+    }
+}
+
+/// Sleeps until there is something to keep, or the session has ended.
+async fn rest_until_stirred(
+    rest: &Rest,
+    states: &mut StateWatcher,
+    jobs: &mut FuturesUnordered<Job>,
+) {
+    loop {
+        tokio::select! {
+            () = rest.until_stirred() => return,
+            _ = states.changed() => return,
+            // They may hold the session, and must not keep it open.
+            Some(_) = jobs.next(), if !jobs.is_empty() => {}
         }
     }
 }
@@ -127,11 +161,10 @@ async fn heartbeat(session: Arc<Session>) -> Done {
 fn end(session: &Arc<Session>, lapsed: Vec<Arc<Place>>) {
     for place in lapsed {
         tracing::debug!(lock.name = %place.name, claim = %place.claim, "a lease has ended");
-        session.lose(&place);
-        let session = Arc::clone(session);
-        background(async move {
+        let ending = Arc::clone(session);
+        session.background(async move {
             // When this fails for good the session is over, and the node with it.
-            let _ = session.leave_place(&place).await;
+            let _ = ending.clear(&place).await;
         });
     }
 }

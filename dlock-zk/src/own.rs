@@ -11,8 +11,8 @@ use crate::{
 
 /// What is known of a claim's own node.
 enum Own {
-    /// It is there, and the watcher tells of the next change.
-    Watched(OneshotWatcher),
+    /// It is there, by this name, and the watcher tells of the next change.
+    Watched(OneshotWatcher, String),
     /// It was deleted.
     Gone,
     /// The claim was given up, or the session is over.
@@ -24,11 +24,12 @@ impl Session {
     pub(crate) async fn own_node_goes(&self, place: &Place) {
         loop {
             match self.watch_own(place).await {
-                Own::Watched(watcher) => {
-                    if watcher.changed().await.event_type == EventType::Session {
-                        break;
-                    }
-                }
+                Own::Watched(watcher, child) => match watcher.changed().await.event_type {
+                    EventType::Session => break,
+                    // Told without another look: a turn that came after it must not be taken.
+                    EventType::NodeDeleted if place.is_named(&child).await => return,
+                    _ => {}
+                },
                 Own::Gone => return,
                 Own::Over => break,
             }
@@ -43,16 +44,20 @@ impl Session {
             let path = spot.path();
             // Not by exists, whose watch stays where there is no node.
             match self.read(|| self.client.get_and_watch_data(&path)).await {
-                Ok((_, _, watcher)) => return Own::Watched(watcher),
-                Err(ZkError::NoNode) => match &*place.stage.lock().await {
-                    Stage::There(now) if now.child == spot.child => return Own::Gone,
-                    // It has another name by now.
-                    Stage::There(_) => {}
-                    _ => return Own::Over,
-                },
+                Ok((_, _, watcher)) => return Own::Watched(watcher, spot.child),
+                Err(ZkError::NoNode) if place.is_named(&spot.child).await => return Own::Gone,
+                // It has another name by now, or was given up.
+                Err(ZkError::NoNode) => {}
                 Err(_) => return Own::Over,
             }
         }
+    }
+}
+
+impl Place {
+    /// Whether its node has, or should have, this name.
+    async fn is_named(&self, child: &str) -> bool {
+        matches!(&*self.stage.lock().await, Stage::There(spot) if spot.child == child)
     }
 }
 
@@ -61,7 +66,7 @@ pub(crate) async fn watch(session: Weak<Session>, place: Arc<Place>) {
     loop {
         let Some(strong) = session.upgrade() else { return };
         let watcher = match strong.watch_own(&place).await {
-            Own::Watched(watcher) => watcher,
+            Own::Watched(watcher, _) => watcher,
             Own::Gone => return strong.lose(&place),
             Own::Over => return,
         };

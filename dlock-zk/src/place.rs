@@ -66,7 +66,9 @@ struct Life {
 enum State {
     Asked,
     Granted,
-    /// It was given up, or its end was told.
+    /// It was given up: whoever did that sees to its node.
+    Left,
+    /// It was lost.
     Over,
 }
 
@@ -99,7 +101,7 @@ impl Place {
     /// It holds the lock, and its lease starts anew.
     pub(crate) fn grant(&self, czxid: i64, since: Instant) -> Option<Grant> {
         let mut life = self.life.lock();
-        if life.state == State::Over {
+        if life.state.has_ended() {
             return None;
         }
         life.state = State::Granted;
@@ -131,24 +133,32 @@ impl Place {
         self.life.lock().mode = mode;
     }
 
-    /// Whether its lease has ended.
-    pub(crate) fn has_lapsed(&self, now: Instant) -> bool {
-        let life = self.life.lock();
-        life.waiting == 0 && life.state != State::Over && life.until <= now
-    }
-
-    /// From now on somebody else sees to its node. Whether it was granted; `None` when it was over
-    /// before.
-    pub(crate) fn finish(&self) -> Option<bool> {
-        let mut life = self.life.lock();
-        let before = std::mem::replace(&mut life.state, State::Over);
-        drop(life);
+    /// It is given up. Whether it was lost before.
+    pub(crate) fn leave(&self) -> bool {
+        let before = std::mem::replace(&mut self.life.lock().state, State::Left);
         self.gone.notify_waiters();
-        (before != State::Over).then_some(before == State::Granted)
+        before == State::Over
     }
 
+    pub(crate) fn was_left(&self) -> bool {
+        self.life.lock().state == State::Left
+    }
+
+    /// It is lost. Whether it was granted, and nobody had given it up or told its end before.
+    pub(crate) fn lose(&self) -> bool {
+        self.life.lock().lose(&self.gone)
+    }
+
+    /// It is lost if its lease has ended; `None` if it has not.
+    pub(crate) fn lapse(&self, now: Instant) -> Option<bool> {
+        let mut life = self.life.lock();
+        let lapsed = life.waiting == 0 && !life.state.has_ended() && life.until <= now;
+        lapsed.then(|| life.lose(&self.gone))
+    }
+
+    /// Whether it was given up or lost.
     pub(crate) fn is_over(&self) -> bool {
-        self.life.lock().state == State::Over
+        self.life.lock().state.has_ended()
     }
 
     /// Waits until it is over.
@@ -175,7 +185,24 @@ impl Place {
     }
 }
 
-/// Somebody waits for the grant of a claim.
+impl State {
+    const fn has_ended(self) -> bool {
+        matches!(self, Self::Left | Self::Over)
+    }
+}
+
+impl Life {
+    fn lose(&mut self, gone: &Notify) -> bool {
+        if self.state == State::Left {
+            return false;
+        }
+        let before = std::mem::replace(&mut self.state, State::Over);
+        gone.notify_waiters();
+        before == State::Granted
+    }
+}
+
+/// Somebody waits for the grant of a claim, or for the answer to its acquire.
 pub(crate) struct Waiting<'a>(&'a Place);
 
 impl Drop for Waiting<'_> {
@@ -227,9 +254,10 @@ mod tests {
         let place = place(Duration::ZERO);
         let waiting = place.wait();
         let later = Clock::Boot.now().saturating_add(Duration::from_secs(1));
-        assert!(!place.has_lapsed(later));
+        assert_eq!(place.lapse(later), None);
         drop(waiting);
-        assert!(place.has_lapsed(later));
+        assert_eq!(place.lapse(later), Some(false));
+        assert_eq!(place.lapse(later), None);
     }
 
     #[test]
@@ -237,8 +265,15 @@ mod tests {
         let place = place(Duration::from_secs(1));
         assert!(place.grant(1, Instant::from_nanos(0)).is_some());
         assert!(place.start_watch() && !place.start_watch());
-        assert_eq!(place.finish(), Some(true));
-        assert_eq!(place.finish(), None);
+        assert!(place.lose() && !place.lose());
         assert!(place.grant(1, Instant::from_nanos(0)).is_none());
+    }
+
+    #[test]
+    fn what_was_given_up_is_not_lost() {
+        let place = place(Duration::from_secs(1));
+        assert!(place.grant(1, Instant::from_nanos(0)).is_some());
+        place.leave();
+        assert!(!place.lose() && place.was_left() && place.is_over());
     }
 }

@@ -33,7 +33,10 @@ pub(crate) struct Queue(Vec<Node>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// It holds the lock.
-    Held,
+    Held {
+        /// Others stand behind it.
+        followed: bool,
+    },
     /// It waits.
     Behind(Watch),
     /// The lock is in use with another capacity.
@@ -112,7 +115,8 @@ impl Queue {
                 _ => Watch::Child(last.child.clone()),
             }),
         };
-        watch.map_or(Standing::Held, Standing::Behind)
+        let held = Standing::Held { followed: at + 1 < self.0.len() };
+        watch.map_or(held, Standing::Behind)
     }
 
     /// How many of these modes, first come first, hold the lock together.

@@ -1,12 +1,14 @@
 //! One ZooKeeper session: its client, the claims it keeps, and what is known of its life.
 //!
 //! That the connection is up proves nothing: a server that is cut off from its leader goes on
-//! answering. What counts is the last request that the leader answered, a *beat*: a heartbeat
-//! (`sync`), or a write. The leader has heard of this session within the quarter of a session
-//! timeout before it: the client pings about every seventh of one, and a follower reports its
-//! sessions every half tick, of which a session timeout has two or more. So the leader keeps the
-//! session for longer than half a session timeout from a beat, and that is how long a holder
-//! believes: see [`Session::longest_lease`].
+//! answering, and a leader that was deposed goes on answering `sync`. What counts is the last
+//! write that a majority has acknowledged, a *beat*: a claim's node, or a heartbeat, which is a
+//! transaction that checks something and changes nothing. Its leader has heard of this session
+//! within the quarter of a session timeout before it: the client pings about every tenth of one,
+//! and a follower reports its sessions every half tick, of which a session timeout has two or
+//! more. A leader that comes later gives every session its whole timeout. So the session lives for
+//! longer than half a session timeout from a beat, and that is how long a holder believes: see
+//! [`Session::longest_lease`].
 
 use std::{
     collections::HashMap,
@@ -19,8 +21,11 @@ use std::{
 
 use dlock_core::{AcquireRequest, ClaimId, Clock, Error, Instant, LockName};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, broadcast};
-use zookeeper_client::{Client, Error as ZkError};
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, broadcast},
+};
+use zookeeper_client::{Client, Error as ZkError, MultiWriteError};
 
 use crate::{
     acl::Acl,
@@ -45,6 +50,8 @@ pub(crate) struct Session {
     ending: Notify,
     rest: Arc<Rest>,
     losses: broadcast::Sender<ClaimId>,
+    /// Where what is under way is seen through to its end.
+    runtime: Handle,
 }
 
 impl Session {
@@ -52,26 +59,15 @@ impl Session {
     pub(crate) async fn open(
         config: &ZkConfig,
         losses: broadcast::Sender<ClaimId>,
+        runtime: Handle,
     ) -> Result<Arc<Self>, Error> {
-        let mut connector = Client::connector()
-            .with_session_timeout(config.session_timeout)
-            .with_connection_timeout(config.session_timeout / 5)
-            .with_fail_eagerly();
-        if let Some(login) = &config.login {
-            connector = connector.with_auth("digest", login.as_bytes());
+        let mut began = Clock::Boot.now();
+        let mut client = connect(config, config.session_timeout).await?;
+        if client.session_timeout() < config.session_timeout {
+            // The driver takes its time to notice a dead server, of the timeout that it asked for.
+            began = Clock::Boot.now();
+            client = connect(config, client.session_timeout()).await?;
         }
-        let cluster = config.cluster();
-        let began = Clock::Boot.now();
-        let opening = async {
-            match &config.tls {
-                None => connector.connect(&cluster).await.map_err(explain),
-                Some(tls) => crate::tls::connect(connector, tls, &cluster).await,
-            }
-        };
-        let limit = config.session_timeout.min(Duration::from_secs(10));
-        let client = tokio::time::timeout(limit, opening)
-            .await
-            .unwrap_or_else(|_| Err(explain(ZkError::Timeout)))?;
         Ok(Arc::new(Self {
             timeout: client.session_timeout(),
             client,
@@ -84,6 +80,7 @@ impl Session {
             ending: Notify::new(),
             rest: Arc::default(),
             losses,
+            runtime,
         }))
     }
 
@@ -126,7 +123,7 @@ impl Session {
 
     /// Takes a claim out of the books, if it is still this one.
     pub(crate) fn forget(&self, place: &Arc<Place>) {
-        place.finish();
+        place.lose();
         let mut places = self.places.lock();
         if places.get(&place.claim).is_some_and(|known| Arc::ptr_eq(known, place)) {
             places.remove(&place.claim);
@@ -135,10 +132,15 @@ impl Session {
 
     /// The claim's node is gone, or will be: takes it out of the books and tells.
     pub(crate) fn lose(&self, place: &Arc<Place>) {
-        if place.finish() == Some(true) {
-            let _ = self.losses.send(place.claim);
+        if place.lose() {
+            self.tell(place);
         }
         self.forget(place);
+    }
+
+    /// Nobody need listen.
+    fn tell(&self, place: &Place) {
+        let _ = self.losses.send(place.claim);
     }
 
     /// It will be watched, if it is held for long enough.
@@ -151,11 +153,21 @@ impl Session {
         std::mem::take(&mut *self.fresh.lock())
     }
 
-    /// The claims whose lease has ended, and when the next one may.
-    pub(crate) fn lapsed(&self, now: Instant) -> (Vec<Arc<Place>>, Option<Duration>) {
+    /// Loses the claims whose lease has ended. They stay in the books until their nodes are
+    /// deleted. With them, when the next lease may end.
+    pub(crate) fn lapse(&self, now: Instant) -> (Vec<Arc<Place>>, Option<Duration>) {
         let places = self.places.lock();
-        let lapsed = places.values().filter(|place| place.has_lapsed(now)).cloned().collect();
-        (lapsed, places.values().map(|place| place.remaining(now)).min())
+        let mut lapsed = Vec::new();
+        for place in places.values() {
+            if let Some(granted) = place.lapse(now) {
+                lapsed.push(Arc::clone(place));
+                if granted {
+                    self.tell(place);
+                }
+            }
+        }
+        let next = places.values().filter(|place| !place.is_over());
+        (lapsed, next.map(|place| place.remaining(now)).min())
     }
 
     /// What the minder waits on while nothing is kept; `None` when something is.
@@ -180,13 +192,27 @@ impl Session {
         Instant::from_nanos(self.beat.load(Ordering::Acquire))
     }
 
-    /// Asks the leader for a sign of life.
+    /// Asks a majority for a sign of life. When it is answered, the next read shows what was
+    /// known then.
     pub(crate) async fn heartbeat(&self) -> Result<Instant, ZkError> {
         let sent = Clock::Boot.now();
-        // Any path will do, also one without a node.
-        self.client.sync("/").await?;
-        self.heard(sent);
-        Ok(sent)
+        let mut check = self.client.new_multi_writer();
+        check.add_check_version(if self.root.is_empty() { "/" } else { &self.root }, -1)?;
+        match check.commit().await {
+            // What is checked does not matter: a refusal is a transaction as well.
+            Ok(_) | Err(MultiWriteError::OperationFailed { .. }) => {
+                self.heard(sent);
+                Ok(sent)
+            }
+            Err(MultiWriteError::RequestFailed { source }) => Err(source),
+        }
+    }
+
+    /// From when on a claim of this lease may be believed in, now that it has come to hold the
+    /// lock: for no longer than a beat allows.
+    pub(crate) fn since(&self, at: Instant, lease: Duration) -> Instant {
+        let longest = self.beat().saturating_add(self.longest_lease());
+        at.min(longest.saturating_sub(lease))
     }
 
     /// Whether it has ended.
@@ -201,6 +227,32 @@ impl Session {
         if !self.is_over() {
             ending.await;
         }
+    }
+
+    /// Waits for the answer for as long as a caller has patience, and sees to it in the background
+    /// after that, and if the caller goes: what is half done is never dropped.
+    pub(crate) async fn see_through<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (runtime, patience) = (self.runtime.clone(), self.patience());
+        // All of it there, timers too: the caller's runtime may end.
+        let seen = self.runtime.spawn(async move {
+            let mut work = Box::pin(work);
+            match tokio::time::timeout(patience, &mut work).await {
+                Ok(answer) => answer,
+                Err(_) => {
+                    runtime.spawn(work);
+                    Err(no_answer())
+                }
+            }
+        });
+        seen.await.unwrap_or_else(|_| Err(no_answer()))
+    }
+
+    /// Runs what nobody waits for.
+    pub(crate) fn background(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(work);
     }
 
     /// It has ended, and with it all its claims.
@@ -265,27 +317,23 @@ impl Rest {
     }
 }
 
-/// Waits for the answer for as long as the caller has patience, and sees to it in the background
-/// after that: what is half done is never dropped.
-pub(crate) async fn within<T: Send + 'static>(
-    patience: Duration,
-    work: impl Future<Output = Result<T, Error>> + Send + 'static,
-) -> Result<T, Error> {
-    let mut work = Box::pin(work);
-    match tokio::time::timeout(patience, &mut work).await {
-        Ok(answer) => answer,
-        Err(_) => {
-            background(async move {
-                let _ = work.await;
-            });
-            Err(no_answer())
+/// Opens the connection.
+async fn connect(config: &ZkConfig, timeout: Duration) -> Result<Client, Error> {
+    let mut connector = Client::connector()
+        .with_session_timeout(timeout)
+        .with_connection_timeout(timeout / 5)
+        .with_fail_eagerly();
+    if let Some(login) = &config.login {
+        connector = connector.with_auth("digest", login.as_bytes());
+    }
+    let cluster = config.cluster();
+    let opening = async {
+        match &config.tls {
+            None => connector.connect(&cluster).await.map_err(explain),
+            Some(tls) => crate::tls::connect(connector, tls, &cluster).await,
         }
-    }
-}
-
-/// Runs what nobody waits for, on the runtime that the caller is on.
-pub(crate) fn background(work: impl Future<Output = ()> + Send + 'static) {
-    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-        runtime.spawn(work);
-    }
+    };
+    let limit = timeout.min(Duration::from_secs(10));
+    let late = |_| Err(explain(ZkError::Timeout));
+    tokio::time::timeout(limit, opening).await.unwrap_or_else(late)
 }

@@ -23,7 +23,7 @@ impl Session {
         let standing = self.queue(&spot.dir, &children).await?.standing(&spot.child);
         match &standing {
             Standing::Behind(Watch::Writer(child)) if self.reads_only(&spot.dir, child).await? => {
-                Ok(Standing::Held)
+                Ok(Standing::Held { followed: true })
             }
             _ => Ok(standing),
         }
@@ -48,20 +48,39 @@ impl Session {
     /// The claims among these children. Where their numbers are not in order any more, the zxids
     /// of their nodes decide.
     pub(crate) async fn queue(&self, dir: &str, children: &[String]) -> Result<Queue, ZkError> {
-        let (queue, in_order) = Queue::of(children);
+        let (mut queue, in_order) = Queue::of(children);
         if in_order {
             return Ok(queue);
         }
-        let aged = queue.nodes().iter().map(async |node| {
-            let path = format!("{dir}/{}", node.child);
-            let stat = self.read(|| self.client.check_stat(&path)).await?;
-            Ok::<_, ZkError>(stat.map(|stat| (stat.czxid, node.clone())))
-        });
-        // Those that have gone meanwhile stand in nobody's way.
-        Ok(Queue::by_age(try_join_all(aged).await?.into_iter().flatten().collect()))
+        loop {
+            let aged = queue.nodes().iter().map(async |node| {
+                let path = format!("{dir}/{}", node.child);
+                let stat = self.read(|| self.client.check_stat(&path)).await?;
+                Ok::<_, ZkError>((stat.map(|stat| stat.czxid), node.clone()))
+            });
+            let (mut there, mut missing) = (Vec::new(), Vec::new());
+            for (czxid, node) in try_join_all(aged).await? {
+                match czxid {
+                    Some(czxid) => there.push((czxid, node)),
+                    None => missing.push(node.claim),
+                }
+            }
+            // What has gone stands in nobody's way, but it may only have another name by now.
+            let now = match missing.is_empty() {
+                true => None,
+                false => self.list(dir, None).await?.map(|children| Queue::of(&children).0),
+            };
+            match now {
+                Some(now) if now.nodes().iter().any(|node| missing.contains(&node.claim)) => {
+                    queue = now;
+                }
+                _ => return Ok(Queue::by_age(there)),
+            }
+        }
     }
 
-    /// What the leader knows now is what the next read shows.
+    /// What a majority knows now is what the next read shows, and nothing of this session is on
+    /// its way any more.
     pub(crate) async fn catch_up(&self) -> Result<(), ZkError> {
         self.read(|| self.heartbeat()).await.map(|_| ())
     }

@@ -4,10 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use dlock_core::{
     ClaimId, ConfigIssue, Error, Exclusion, Fairness, Fencing, Guarantees, OrphanRelease, Permits,
-    Scope, WakeUp,
+    Scope, WakeUp, current_runtime,
 };
 use parking_lot::Mutex;
-use tokio::sync::{broadcast, watch};
+use tokio::{
+    runtime::Handle,
+    sync::{broadcast, watch},
+};
 use zookeeper_client::{CreateMode, Error as ZkError};
 
 use crate::{
@@ -17,7 +20,7 @@ use crate::{
 };
 
 /// How many losses a slow reader may miss the telling of; renewals tell of them too.
-const LOSSES: usize = 1024;
+const LOSSES: usize = 4096;
 
 /// A connected store.
 pub(crate) struct Store {
@@ -28,13 +31,15 @@ pub(crate) struct Store {
     /// Why there is no next session yet.
     trouble: Mutex<Option<Error>>,
     guarantees: Guarantees,
+    runtime: Handle,
 }
 
 impl Store {
     /// Opens the first session, and checks that locks can be kept where the URL says.
     pub(crate) async fn open(config: ZkConfig) -> Result<Self, Error> {
         let (losses, _) = broadcast::channel(LOSSES);
-        let session = Session::open(&config, losses.clone()).await?;
+        let runtime = current_runtime()?;
+        let session = Session::open(&config, losses.clone(), runtime.clone()).await?;
         // A server that stops to answer must not hold the application up.
         let checking = async {
             try_out(&session, &config).await?;
@@ -47,6 +52,7 @@ impl Store {
         Ok(Self {
             name: config.store(),
             config,
+            runtime,
             sessions: watch::Sender::new(session),
             losses,
             trouble: Mutex::default(),
@@ -106,7 +112,8 @@ impl Store {
         &self,
     ) -> impl Future<Output = Result<Arc<Session>, Error>> + Send + use<> {
         let (config, losses) = (self.config.clone(), self.losses.clone());
-        async move { Session::open(&config, losses).await }
+        let runtime = self.runtime.clone();
+        async move { Session::open(&config, losses, runtime).await }
     }
 
     pub(crate) fn replace(&self, session: Arc<Session>) {

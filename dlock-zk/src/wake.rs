@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use dlock_core::{AcquireRequest, Clock, Error, Grant};
+use futures_util::FutureExt;
 use zookeeper_client::{Error as ZkError, EventType, OneshotWatcher};
 
 use crate::{
@@ -13,14 +14,36 @@ use crate::{
     session::Session,
 };
 
+/// How a wait ends.
+enum Turn {
+    /// The claim's turn has come.
+    Come { followed: bool },
+    /// The same, known from what happened to another's node alone.
+    Deduced,
+    /// The claim's node is gone.
+    Gone,
+}
+
 /// What a look at the watched node comes to.
 enum Seen {
+    /// The lock is the claim's, by a list.
+    Held { followed: bool },
     /// The lock is the claim's.
     Granted,
     /// How it stands has to be read again.
     Changed,
     /// Nothing yet: the watcher tells.
-    Watching { watcher: OneshotWatcher, path: String, last: bool },
+    Watching { watcher: OneshotWatcher, then: Then },
+}
+
+/// What an event, or a long silence, means for who waits.
+enum Then {
+    /// The deletion of this path is the grant.
+    Granted(String),
+    /// The queue has to be read again when this path is gone.
+    Gone(String),
+    /// The queue has to be read again, whatever it is.
+    Read,
 }
 
 impl Session {
@@ -28,37 +51,46 @@ impl Session {
     pub(crate) async fn wake(self: &Arc<Self>, request: &AcquireRequest) -> Result<Grant, Error> {
         let place = self.find(request.claim).ok_or_else(gone)?;
         let _waiting = place.wait();
-        let Stage::There(mut spot) = place.stage.lock().await.clone() else { return Err(gone()) };
+        let Stage::There(spot) = place.stage.lock().await.clone() else { return Err(gone()) };
         if place.is_granted() {
-            return self.grant(&place, &spot).await;
+            return self.grant(&place, &spot, false).await;
         }
-        let waited = async {
-            self.turn(&mut spot).await.map_err(|error| match error {
-                error if is_over(&error) => gone(),
-                error => explain(error),
-            })
-        };
-        tokio::select! {
+        let mut states = self.client.state_watcher();
+        states.state();
+        let turn = tokio::select! {
             biased;
-            // Told before a turn that came later: both events come in the server's order.
-            () = self.own_node_goes(&place) => {
+            () = place.until_over() => Err(gone()),
+            () = self.until_over() => Err(gone()),
+            // Before the turn, so that one that came later is not taken: events come in the
+            // server's order.
+            () = self.own_node_goes(&place) => Ok(Turn::Gone),
+            turn = self.turn(&spot) => turn.map_err(said),
+        };
+        let followed = match turn? {
+            Turn::Come { followed } => Some(followed),
+            // After a reconnection, what had happened meanwhile is told in any order.
+            Turn::Deduced if states.changed().now_or_never().is_some() => {
+                self.is_there(&spot).await.map_err(said)?.then_some(true)
+            }
+            Turn::Deduced => Some(true),
+            Turn::Gone => None,
+        };
+        match followed {
+            Some(followed) => self.grant(&place, &spot, followed).await,
+            None => {
                 self.lose(&place);
                 Err(gone())
             }
-            () = place.until_over() => Err(gone()),
-            () = self.until_over() => Err(gone()),
-            turn = waited => match turn? {
-                true => self.grant(&place, &spot).await,
-                false => {
-                    self.lose(&place);
-                    Err(gone())
-                }
-            },
         }
     }
 
-    /// Waits until the claim's turn comes; false when its node is gone.
-    async fn turn(&self, spot: &mut Spot) -> Result<bool, ZkError> {
+    async fn is_there(&self, spot: &Spot) -> Result<bool, ZkError> {
+        let path = spot.path();
+        Ok(self.read(|| self.client.check_stat(&path)).await?.is_some())
+    }
+
+    /// Waits until the claim's turn comes.
+    async fn turn(&self, spot: &Spot) -> Result<Turn, ZkError> {
         // What the acquire has found need not be asked for again.
         let mut known = spot.watch.clone().map(Standing::Behind);
         loop {
@@ -67,16 +99,17 @@ impl Session {
                 None => self.standing(spot, None).await?,
             };
             let watch = match standing {
-                Standing::Held => return Ok(true),
+                Standing::Held { followed } => return Ok(Turn::Come { followed }),
                 Standing::Behind(watch) => watch,
-                Standing::Gone | Standing::Conflict(_) => return Ok(false),
+                Standing::Gone | Standing::Conflict(_) => return Ok(Turn::Gone),
             };
             match self.look(spot, watch).await? {
-                Seen::Granted => return Ok(true),
+                Seen::Held { followed } => return Ok(Turn::Come { followed }),
+                Seen::Granted => return Ok(Turn::Deduced),
                 Seen::Changed => {}
-                Seen::Watching { watcher, path, last } => {
-                    if self.happens(watcher, &path).await? && last {
-                        return Ok(true);
+                Seen::Watching { watcher, then } => {
+                    if self.happens(watcher, &then).await? {
+                        return Ok(Turn::Deduced);
                     }
                 }
             }
@@ -86,9 +119,11 @@ impl Session {
     /// Looks at what stands in the way, and leaves a watch there.
     async fn look(&self, spot: &Spot, watch: Watch) -> Result<Seen, ZkError> {
         let client = &self.client;
-        let (child, last) = match &watch {
-            Watch::Last(child) => (child, true),
-            Watch::Child(child) | Watch::Writer(child) | Watch::Waiter(child) => (child, false),
+        let child = match &watch {
+            Watch::Last(child)
+            | Watch::Child(child)
+            | Watch::Writer(child)
+            | Watch::Waiter(child) => child,
             Watch::Children => {
                 let dir = spot.dir.clone();
                 let listed = self.read(|| client.list_and_watch_children(&dir)).await;
@@ -98,9 +133,9 @@ impl Session {
                     Err(error) => return Err(error),
                 };
                 return Ok(match self.standing(spot, Some(children)).await? {
-                    Standing::Held => Seen::Granted,
+                    Standing::Held { followed } => Seen::Held { followed },
                     Standing::Behind(Watch::Children) => {
-                        Seen::Watching { watcher, path: spot.path(), last: false }
+                        Seen::Watching { watcher, then: Then::Read }
                     }
                     _ => Seen::Changed,
                 });
@@ -108,55 +143,66 @@ impl Session {
         };
         let path = format!("{}/{child}", spot.dir);
         // A watch by getData leaves nothing behind where there is no node.
-        match self.read(|| client.get_and_watch_data(&path)).await {
-            Ok((data, ..))
-                if matches!(watch, Watch::Writer(_)) && Data::has(&data, Mark::Shared) =>
-            {
-                Ok(Seen::Granted)
-            }
-            Ok((data, ..))
-                if matches!(watch, Watch::Waiter(_)) && Data::has(&data, Mark::Granted) =>
-            {
-                Ok(Seen::Changed)
-            }
-            Ok((_, _, watcher)) => Ok(Seen::Watching { watcher, path, last }),
-            Err(ZkError::NoNode) if last => Ok(Seen::Granted),
-            Err(ZkError::NoNode) => Ok(Seen::Changed),
-            Err(error) => Err(error),
-        }
+        let (data, watcher) = match self.read(|| client.get_and_watch_data(&path)).await {
+            Ok((data, _, watcher)) => (data, watcher),
+            Err(ZkError::NoNode) if matches!(watch, Watch::Last(_)) => return Ok(Seen::Granted),
+            Err(ZkError::NoNode) => return Ok(Seen::Changed),
+            Err(error) => return Err(error),
+        };
+        let then = match watch {
+            Watch::Last(_) => Then::Granted(path),
+            Watch::Child(_) if !Data::has(&data, Mark::Shared) => Then::Gone(path),
+            Watch::Writer(_) if !Data::has(&data, Mark::Shared) => Then::Read,
+            Watch::Waiter(_) if !Data::has(&data, Mark::Granted) => Then::Read,
+            // It has moved on since the list was made.
+            _ => return Ok(Seen::Changed),
+        };
+        Ok(Seen::Watching { watcher, then })
     }
 
-    /// Waits until something happens to what is watched; whether it was deleted. Should the
+    /// Waits until something happens to what is watched; whether it is the grant. Should the
     /// message be lost, a look now and then finds it.
-    async fn happens(&self, watcher: OneshotWatcher, path: &str) -> Result<bool, ZkError> {
+    async fn happens(&self, watcher: OneshotWatcher, then: &Then) -> Result<bool, ZkError> {
         let mut event = std::pin::pin!(watcher.changed());
         loop {
             tokio::select! {
-                event = &mut event => return Ok(event.event_type == EventType::NodeDeleted),
-                () = tokio::time::sleep(self.timeout) => {
-                    if self.read(|| self.client.check_stat(path)).await?.is_none() {
-                        return Ok(false);
-                    }
+                event = &mut event => {
+                    let deleted = event.event_type == EventType::NodeDeleted;
+                    return Ok(deleted && matches!(then, Then::Granted(_)));
                 }
+                () = tokio::time::sleep(self.timeout) => match then {
+                    Then::Granted(path) | Then::Gone(path) => {
+                        if self.read(|| self.client.check_stat(path)).await?.is_none() {
+                            return Ok(false);
+                        }
+                    }
+                    Then::Read => return Ok(false),
+                },
             }
         }
     }
 
     /// The claim's turn has come.
-    async fn grant(self: &Arc<Self>, place: &Arc<Place>, spot: &Spot) -> Result<Grant, Error> {
-        let now = Clock::Boot.now();
-        let mut since = self.beat();
+    async fn grant(
+        self: &Arc<Self>,
+        place: &Arc<Place>,
+        spot: &Spot,
+        followed: bool,
+    ) -> Result<Grant, Error> {
         // That the news has come proves nothing of the session: the server that brought it may be
         // cut off by now, or this process may have stood still.
-        if now.since(since) > self.timeout / 4 {
-            let heartbeat = tokio::time::timeout(self.patience(), self.heartbeat());
-            since = match heartbeat.await {
-                Ok(Ok(since)) => since,
-                Ok(Err(error)) if is_over(&error) => return Err(gone()),
-                Ok(Err(error)) => return Err(explain(error)),
+        if Clock::Boot.now().since(self.beat()) > self.timeout / 4 {
+            match tokio::time::timeout(self.patience(), self.heartbeat()).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => return Err(said(error)),
                 Err(_) => return Err(no_answer()),
-            };
+            }
         }
-        self.hold(place, spot, since)
+        self.hold(place, spot, Clock::Boot.now(), followed)
     }
+}
+
+/// A waiter of an ended session asks anew.
+fn said(error: ZkError) -> Error {
+    if is_over(&error) { gone() } else { explain(error) }
 }
