@@ -38,7 +38,7 @@
 //! ends what is not renewed by its own clock. So a lease longer than the servers are known to keep
 //! the session makes no sense, and dlock's core asks for half a session timeout at the most:
 //! `dlock.lease=30s` with the default session timeout gives leases of 7.5 s, renewed every 2.5 s
-//! with one `sync` for all locks of a process. A longer session timeout lets holders live through
+//! by one small transaction for all locks of a process. A longer session timeout lets holders live through
 //! longer outages, and keeps the locks of the dead for longer.
 //!
 //! When a session ends, all its guards are lost and told at once, and the claims that wait ask
@@ -60,10 +60,11 @@
 //!   ZooKeeper's number of the transaction that made it, times 256: room for local hand-off.
 //! - *Hand-over*: a waiter watches the one node that stands in its way. When that was the only one
 //!   before it, its deletion is the grant, without a list.
-//! - *Unknown outcomes*: `sync`, then look for the claim's id, then compare the node's owner with
-//!   this session. Releases are sent until they are answered.
-//! - *Belief* lasts for half a session timeout from the last request that the leader has answered:
-//!   see `session.rs` for why that is safe, also behind a server that is cut off.
+//! - *Unknown outcomes*: a heartbeat, behind which nothing of the session is on its way any more,
+//!   then look for the claim's id, then compare the node's owner with this session. Releases are
+//!   sent until they are answered.
+//! - *Belief* lasts for half a session timeout from the last request that a majority has
+//!   acknowledged: see `session.rs` for why that is safe, also behind a server that is cut off.
 //! - *Multi-locks*: one `multi` makes all nodes with one zxid, so that any two stand in the same
 //!   order in all queues.
 //!
