@@ -155,8 +155,10 @@ pub(super) fn grants(tales: &[Tale]) -> History {
     history(tales.iter().filter(|tale| tale.got.is_some()).flat_map(Tale::events))
 }
 
-/// The time in which all had to be well: for the checker of wake-ups. Who was not asked to say
-/// that the lock is free, because the guard was dropped, made it so when it was dropped.
+/// The time in which all had to be well: for the checker of wake-ups. Who has waited since before
+/// it counts as one who came with it: until then a dead holder may have been in the way. Who was
+/// not asked to say that the lock is free, because the guard was dropped, made it so when it was
+/// dropped.
 pub(super) fn peace(tales: &[Tale]) -> History {
     let well = |tale: &&Tale| tale.phase == Phase::Well;
     let since = tales.iter().filter(well).map(|tale| tale.asked).min();
@@ -168,6 +170,9 @@ pub(super) fn peace(tales: &[Tale]) -> History {
     };
     history(tales.iter().filter(of_it).flat_map(|tale| {
         let mut events = tale.events();
+        if tale.got.is_none_or(|(at, _)| at > since) {
+            events[0].invoked = events[0].invoked.max(since);
+        }
         if tale.got.is_some() {
             let freed = (tale.ended(), Reply::Acked { token: None, until: None });
             match events.iter_mut().find(|event| event.op == Op::Release) {
@@ -188,7 +193,7 @@ fn history(events: impl Iterator<Item = Event>) -> History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::{exclusion, tokens};
+    use crate::history::{exclusion, tokens, wake_up};
 
     fn tales(logs: &[(&str, Option<u64>)]) -> Vec<Tale> {
         let read = |(process, (text, killed)): (usize, &(&str, Option<u64>))| {
@@ -240,6 +245,15 @@ mod tests {
         let both = tales(&[(late, None), (LATER, None)]);
         assert!(exclusion::check(&beliefs(&both)).is_ok());
         assert_eq!((beliefs(&both).holds().len(), grants(&both).holds().len()), (1, 2));
+    }
+
+    #[test]
+    fn who_has_waited_for_long_counts_from_the_begin_of_the_peace() {
+        let patient = "1 ask 0 storm x 1 a\n1 got 7005 7 7090\n1 let 7010\n1 left 7011 released\n";
+        let well = "1 ask 0 well x 7000 a\n1 got 7020 9 7090\n1 let 7030\n1 left 7031 released\n";
+        let all = peace(&tales(&[(patient, None), (well, None)]));
+        let within = |nanos| wake_up::check(&all, std::time::Duration::from_nanos(nanos));
+        assert!(within(10).is_ok() && within(4).is_err());
     }
 
     #[test]
