@@ -26,8 +26,8 @@ impl ZooKeeper {
     /// Opens a session, and checks that locks can be kept where the URL says.
     ///
     /// # Errors
-    /// `Unavailable` for servers that can't be reached or take no writes; `Config(Access)` for a
-    /// missing chroot, missing rights, and TLS that does not fit; `Unsupported` for servers before
+    /// `Unavailable` for servers that can't be reached, by TLS perhaps, or take no writes;
+    /// `Config(Access)` for a missing chroot, missing rights, and files that TLS needs; `Unsupported` for servers before
     /// 3.5.3; `Config(Runtime)` outside a tokio runtime; and what [`ZkConfig`] finds wrong.
     ///
     /// # Cancel safety

@@ -227,6 +227,10 @@ impl ZkConfig {
                 "dlock.acl=creator needs a user and password in the URL: zk://user:password@host",
             ));
         }
+        #[cfg(feature = "tls")]
+        if self.tls.is_some() {
+            self.hosts.iter().try_for_each(|host| crate::tls::check_host(host))?;
+        }
         match &self.tls {
             Some(_) if cfg!(not(feature = "tls")) => Err(Error::config(
                 ConfigIssue::MissingFeature,

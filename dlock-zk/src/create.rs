@@ -143,6 +143,17 @@ impl Session {
 
     /// Makes the directory of the locks' directories, and those above it.
     pub(crate) async fn make_root(&self) -> Result<(), ZkError> {
+        loop {
+            match self.make_levels().await {
+                // One of them was empty, and has been cleaned up just now; unless it is the chroot.
+                Err(ZkError::NoNode)
+                    if self.read(|| self.client.check_stat("/")).await?.is_some() => {}
+                answer => return answer,
+            }
+        }
+    }
+
+    async fn make_levels(&self) -> Result<(), ZkError> {
         let root = self.root();
         for (at, _) in root.match_indices('/').skip(1).chain([(root.len(), "")]) {
             let dir = &root[..at];

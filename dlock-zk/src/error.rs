@@ -68,8 +68,13 @@ pub(crate) fn explain(error: ZkError) -> Error {
         }
         ZkError::Throttled => unavailable("the server is overloaded and refuses requests: wait"),
         ZkError::NoHosts | ZkError::Timeout => unavailable(
-            "no server can be reached, or none that takes writes: see that they run and that a \
-             majority of them is connected",
+            "no server can be reached, or none that takes writes: see that they run, that a \
+             majority of them is connected, and that the port is one without TLS (else use zks)",
+        ),
+        ZkError::NoChildrenForEphemerals => Error::new(
+            ErrorKind::Protocol,
+            "an ephemeral node of another program is in the place of a directory: remove it, or \
+             use another dlock.root",
         ),
         ZkError::SessionExpired | ZkError::SessionMoved | ZkError::ClientClosed => unavailable(
             "the session has ended, and with it all its locks; a new one is being opened",

@@ -30,6 +30,11 @@ impl Session {
                 all.commit().await
             };
             for (node, result) in batch.iter().zip(self.read(read).await?) {
+                if let MultiReadResult::Error { err } = &result
+                    && !matches!(err, ZkError::NoNode)
+                {
+                    return Err(err.clone());
+                }
                 // What has gone meanwhile is not there.
                 if let MultiReadResult::Data { data, stat } = result {
                     let data = Data::parse(&data);

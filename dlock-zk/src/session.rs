@@ -319,21 +319,28 @@ impl Rest {
 
 /// Opens the connection.
 async fn connect(config: &ZkConfig, timeout: Duration) -> Result<Client, Error> {
-    let mut connector = Client::connector()
+    let connector = Client::connector()
         .with_session_timeout(timeout)
         .with_connection_timeout(timeout / 5)
         .with_fail_eagerly();
-    if let Some(login) = &config.login {
-        connector = connector.with_auth("digest", login.as_bytes());
-    }
     let cluster = config.cluster();
     let opening = async {
-        match &config.tls {
-            None => connector.connect(&cluster).await.map_err(explain),
-            Some(tls) => crate::tls::connect(connector, tls, &cluster).await,
+        let client = match &config.tls {
+            None => connector.connect(&cluster).await.map_err(explain)?,
+            Some(tls) => crate::tls::connect(connector, tls, &cluster).await?,
+        };
+        if let Some(login) = &config.login {
+            // Not with the connection: a server with Netty, as all with TLS, may answer to the
+            // credentials first, which the driver takes for nonsense. It shows them again when it
+            // connects again, and then tries until it works.
+            client.auth("digest", login.as_bytes()).await.map_err(explain)?;
         }
+        Ok(client)
     };
     let limit = timeout.min(Duration::from_secs(10));
-    let late = |_| Err(explain(ZkError::Timeout));
+    let late = |_| {
+        let explain = if config.tls.is_some() { crate::tls::explain } else { explain };
+        Err(explain(ZkError::Timeout))
+    };
     tokio::time::timeout(limit, opening).await.unwrap_or_else(late)
 }

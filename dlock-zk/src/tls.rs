@@ -3,8 +3,8 @@
 #[cfg(feature = "tls")]
 use std::path::Path;
 
-use dlock_core::{ConfigIssue, Error};
-use zookeeper_client::{Client, Connector};
+use dlock_core::{ConfigIssue, Error, ErrorKind};
+use zookeeper_client::{Client, Connector, Error as ZkError};
 
 use crate::config::Tls;
 
@@ -15,7 +15,7 @@ pub(crate) async fn connect(
     tls: &Tls,
     cluster: &str,
 ) -> Result<Client, Error> {
-    use zookeeper_client::{Error as ZkError, TlsOptions};
+    use zookeeper_client::TlsOptions;
 
     let refused = |error: ZkError| {
         Error::config(
@@ -32,7 +32,23 @@ pub(crate) async fn connect(
         options = options.with_pem_identity(&certificate, &key).map_err(refused)?;
     }
     provide_cryptography();
-    connector.with_tls(options).secure_connect(cluster).await.map_err(crate::error::explain)
+    connector.with_tls(options).secure_connect(cluster).await.map_err(explain)
+}
+
+/// The error for people.
+pub(crate) fn explain(error: ZkError) -> Error {
+    match error {
+        // The driver does not tell why.
+        ZkError::NoHosts | ZkError::Timeout => Error::new(
+            ErrorKind::Unavailable,
+            "no server can be reached by TLS, or none that takes writes: see that they run, that a \
+             majority of them is connected, that the port is one for TLS, that their certificates \
+             are of the authority in dlock.tls_ca and for the names in the URL, and that they \
+             accept dlock.tls_cert and dlock.tls_key",
+        )
+        .with_source(error),
+        error => crate::error::explain(error),
+    }
 }
 
 /// The driver asks the process for its cryptography; an application's choice stays.
@@ -41,6 +57,20 @@ fn provide_cryptography() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         // Another thread may have been faster.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    }
+}
+
+/// The driver panics where no certificate could be for the name, such as `127.1`.
+#[cfg(feature = "tls")]
+pub(crate) fn check_host(host: &str) -> Result<(), Error> {
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    match rustls::pki_types::ServerName::try_from(name) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Error::config(
+            ConfigIssue::Url,
+            format!("{name:.80} is neither a host's name nor an address in full, as TLS needs"),
+        )),
     }
 }
 

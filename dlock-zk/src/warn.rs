@@ -21,9 +21,15 @@ pub(crate) async fn of_timeout(config: ZkConfig, timeout: Duration) {
     if config.tls.is_some() {
         return;
     }
-    let Some(host) = config.hosts.first() else { return };
-    let asked = tokio::time::timeout(PATIENCE, ask(host, "conf")).await;
-    let Ok(Ok(settings)) = asked else { return };
+    let mut settings = None;
+    for host in &config.hosts {
+        // All servers of an ensemble have the same times, so one that answers will do.
+        if let Ok(Ok(text)) = tokio::time::timeout(PATIENCE, ask(host, "conf")).await {
+            settings = Some(text);
+            break;
+        }
+    }
+    let Some(settings) = settings else { return };
     match longest_deafness(&settings) {
         Some(deaf) if timeout <= deaf => tracing::warn!(
             store = config.store(),

@@ -1,0 +1,269 @@
+//! Answers that get lost.
+
+#![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
+
+use std::{collections::BTreeSet, time::Duration};
+
+use dlock_core::{Error, Guard, LockOptions, Locks, Released};
+use dlock_testkit::{
+    Stop, Verdict,
+    servers::{
+        Door, Flow, Proxy,
+        zookeeper::{Ensemble, Options, ZooKeeperServer},
+    },
+};
+use tokio::{
+    task::{JoinHandle, spawn},
+    time::{sleep, timeout},
+};
+
+use crate::{
+    connect, left,
+    network::forget,
+    settings::{SESSION, options, url},
+};
+
+/// A backstop on a busy machine.
+const BOUND: Duration = Duration::from_secs(20);
+
+/// A server, a client behind a proxy, and one that is not.
+struct Scene {
+    server: ZooKeeperServer,
+    proxy: Proxy,
+    locks: Locks,
+    other: Locks,
+}
+
+impl Scene {
+    /// Directories stay, so that the first request for a node makes it.
+    async fn start(sessions: Duration) -> Result<Self, Stop> {
+        let options: Options = options().with_container_checks_every(Duration::from_secs(3600));
+        let server = ZooKeeperServer::start(&options).await?;
+        let proxy = Proxy::start(&server.address()).await?;
+        let to = |address: String| {
+            connect(format!("zk://{address}?dlock.session_timeout={}ms", sessions.as_millis()))
+        };
+        let locks = Locks::over(to(proxy.address()).await?)?;
+        let other = Locks::over(connect(url(&server.address())).await?)?;
+        for name in ["a", "b"] {
+            other.mutex(name)?.lock().await?.release().await?;
+        }
+        Ok(Self { server, proxy, locks, other })
+    }
+
+    /// Takes a lock, or several, in a task.
+    fn take(&self, names: &'static [&'static str]) -> JoinHandle<Result<Guard, Error>> {
+        let locks = self.locks.clone();
+        spawn(async move {
+            match names {
+                [name] => locks.mutex(*name)?.lock().await,
+                names => locks.multi(names.iter().copied())?.lock().await,
+            }
+        })
+    }
+
+    /// What was on the way is lost, and all is well again.
+    async fn heal(&self) -> Verdict {
+        forget(&self.proxy).await
+    }
+
+    async fn is_empty(&self) -> Verdict {
+        left::until_claims(&self.server, 0).await.map(|_| ())
+    }
+}
+
+/// The first request did it, and its answer got lost: who is asked again must not say that the
+/// lock had been lost before.
+pub(crate) async fn a_release_whose_answer_is_lost_is_a_release() -> Verdict {
+    let scene = Scene::start(SESSION).await?;
+    let guard = scene.take(&["a"]).await??;
+    scene.proxy.replies(Flow::Drop);
+    let releasing = spawn(guard.release());
+    scene.is_empty().await?;
+    scene.heal().await?;
+    match timeout(BOUND, releasing).await??? {
+        Released::Released => scene.is_empty().await,
+        other => Err(Stop::failed(format!("the answer to a release in time is {other:?}"))),
+    }
+}
+
+/// A release that never arrived is sent again, and lets in who has come meanwhile.
+pub(crate) async fn a_release_that_got_lost_is_done_in_the_end() -> Verdict {
+    let scene = Scene::start(SESSION).await?;
+    let guard = scene.take(&["a"]).await??;
+    scene.proxy.requests(Flow::Drop);
+    let releasing = spawn(guard.release());
+    let mutex = scene.other.mutex("a")?;
+    let waiting = spawn(async move { mutex.lock().await });
+    left::until_claims(&scene.server, 2).await?;
+    scene.heal().await?;
+    let next = timeout(BOUND, waiting).await???;
+    let released = timeout(BOUND, releasing).await???;
+    if released != Released::Released {
+        return Err(Stop::failed(format!("a release in time is {released:?}")));
+    }
+    next.release().await?;
+    scene.is_empty().await
+}
+
+/// The nodes are there, nobody was told, and the claim finds them again.
+pub(crate) async fn an_acquire_whose_answer_is_lost_has_one_node() -> Verdict {
+    let scene = Scene::start(SESSION).await?;
+    for names in [&["a"][..], &["a", "b"][..]] {
+        scene.proxy.replies(Flow::Drop);
+        let taking = scene.take(names);
+        let made = left::until_claims(&scene.server, names.len()).await?;
+        scene.heal().await?;
+        let guard = timeout(BOUND, taking).await???;
+        let held = left::claims(&scene.server).await?;
+        if held != made {
+            return Err(Stop::failed(format!("{made:?} were made, and {held:?} are there")));
+        }
+        guard.check()?;
+        guard.release().await?;
+        scene.is_empty().await?;
+    }
+    Ok(())
+}
+
+/// The session ends before anybody is told, and the node with it.
+pub(crate) async fn an_acquire_whose_answer_is_lost_with_its_session_comes_anew() -> Verdict {
+    let scene = Scene::start(SESSION).await?;
+    for names in [&["a"][..], &["a", "b"][..]] {
+        scene.proxy.replies(Flow::Drop);
+        let taking = scene.take(names);
+        let made = left::until_claims(&scene.server, names.len()).await?;
+        // Nothing is heard of it any more.
+        scene.proxy.requests(Flow::Drop);
+        scene.is_empty().await?;
+        scene.heal().await?;
+        let guard = timeout(BOUND, taking).await???;
+        let held = left::claims(&scene.server).await?;
+        if held.len() != names.len() || held.iter().any(|node| made.contains(node)) {
+            return Err(Stop::failed(format!("{made:?} were made, and {held:?} are there")));
+        }
+        guard.release().await?;
+        scene.is_empty().await?;
+    }
+    Ok(())
+}
+
+/// A claim stays one while it is under way, however short its lease is.
+pub(crate) async fn an_acquire_that_takes_longer_than_its_lease_has_one_node() -> Verdict {
+    // A caller waits for a third of it, and then asks again.
+    let session = SESSION * 3;
+    let scene = Scene::start(session).await?;
+    let brief = LockOptions::new().with_lease(Duration::from_millis(300));
+    let locks = scene.locks.with_options(brief)?;
+    scene.proxy.replies(Flow::Drop);
+    let taking = spawn(async move { locks.mutex("a")?.lock().await });
+    let made = left::until_claims(&scene.server, 1).await?;
+    sleep(session / 3 + session / 20).await;
+    scene.heal().await?;
+    let guard = timeout(BOUND, taking).await???;
+    for _ in 0..20 {
+        guard.check()?;
+        let held = left::claims(&scene.server).await?;
+        if held != made {
+            return Err(Stop::failed(format!("{made:?} was made, and {held:?} are there")));
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+    guard.release().await?;
+    scene.is_empty().await
+}
+
+/// Busy is an answer, also when it comes late.
+pub(crate) async fn a_try_whose_answer_is_lost_leaves_no_node() -> Verdict {
+    let scene = Scene::start(SESSION).await?;
+    let held = scene.other.mutex("a")?.lock().await?;
+    let own = left::claims(&scene.server).await?;
+    scene.proxy.replies(Flow::Drop);
+    let mutex = scene.locks.mutex("a")?;
+    let trying = spawn(async move { mutex.try_lock().await });
+    left::until_claims(&scene.server, 2).await?;
+    scene.heal().await?;
+    let tried = timeout(BOUND, trying).await??;
+    if !matches!(tried, Ok(None)) {
+        return Err(Stop::failed(format!("a try of a lock that is held is {tried:?}")));
+    }
+    let left = left::until_claims(&scene.server, 1).await?;
+    if left != own {
+        return Err(Stop::failed(format!("the holder has {own:?}, and {left:?} is left")));
+    }
+    held.release().await?;
+    scene.is_empty().await
+}
+
+/// Whoever gives up, early or once the store seems out of reach, does not come again behind its
+/// own back.
+pub(crate) async fn who_gives_up_before_the_answer_leaves_no_node() -> Verdict {
+    // Three times what a caller waits for an answer.
+    let session = SESSION * 3;
+    let scene = Scene::start(session).await?;
+    for silence in [Duration::ZERO, session / 2] {
+        scene.proxy.replies(Flow::Drop);
+        let taking = scene.take(&["a"]);
+        let made = left::until_claims(&scene.server, 1).await?;
+        taking.abort();
+        sleep(silence).await;
+        scene.heal().await?;
+        let mut seen = BTreeSet::from_iter(made.clone());
+        let mut quiet = 0;
+        while quiet < 20 {
+            let now = left::claims(&scene.server).await?;
+            quiet = if now.is_empty() { quiet + 1 } else { 0 };
+            seen.extend(now);
+            sleep(Duration::from_millis(20)).await;
+        }
+        if seen.len() > 1 {
+            return Err(Stop::failed(format!("{made:?} was made, and then there were {seen:?}")));
+        }
+    }
+    Ok(())
+}
+
+/// A request that a follower took and that its leader gets once the client asks another server:
+/// the session has moved, so it is refused. Else its node would be nobody's, and stay in the way.
+pub(crate) async fn an_acquire_that_comes_late_makes_no_second_node() -> Verdict {
+    for names in [&["a"][..], &["a", "b"][..]] {
+        let options = options().with_container_checks_every(Duration::from_secs(3600));
+        let servers = Ensemble::start(&options.with_sync_limit(SESSION * 4)).await?;
+        let [old, new] = servers.followers().await[..] else {
+            return Err(Stop::failed("not two followers"));
+        };
+        let first = Proxy::start(&servers.nodes()[old].address()).await?;
+        let second = Proxy::start(&servers.nodes()[new].address()).await?;
+        second.door(Door::Closed).await?;
+        let hosts = format!("{},{}", first.address(), second.address());
+        let options = format!("dlock.session_timeout={}ms", (SESSION * 2).as_millis());
+        let locks = Locks::over(connect(format!("zk://{hosts}?{options}")).await?)?;
+        for name in ["a", "b"] {
+            locks.mutex(name)?.lock().await?.release().await?;
+        }
+        servers.cut_from_leader(old).await?;
+        let taking = spawn(async move {
+            match names {
+                [name] => locks.mutex(*name)?.lock().await,
+                names => locks.multi(names.iter().copied())?.lock().await,
+            }
+        });
+        // It is on its way.
+        sleep(Duration::from_millis(200)).await;
+        second.door(Door::Open).await?;
+        first.door(Door::Closed).await?;
+        first.cut();
+        let made = left::until_claims(&servers.nodes()[new], names.len()).await?;
+        let guard = timeout(BOUND, taking).await???;
+        servers.heal(old);
+        // By a look through the follower, which comes behind what was held back.
+        let held = left::until_claims(&servers.nodes()[old], names.len()).await?;
+        if held != made {
+            return Err(Stop::failed(format!("{made:?} were made, and {held:?} are there")));
+        }
+        guard.check()?;
+        guard.release().await?;
+        left::until_claims(&servers.nodes()[old], 0).await?;
+    }
+    Ok(())
+}

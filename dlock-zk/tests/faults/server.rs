@@ -1,0 +1,82 @@
+//! Harm to the one server.
+
+use std::time::Duration;
+
+use dlock_testkit::{Stop, Verdict, load::Storm, servers::zookeeper::ZooKeeperServer};
+use tokio::time::sleep;
+
+use crate::{
+    left,
+    settings::{load, options, url},
+};
+
+/// It comes back with everything that it has acknowledged, and with the sessions. It stays for long
+/// enough that clients find it, which look for it less and less often.
+pub(crate) async fn is_killed() -> Verdict {
+    let server = ZooKeeperServer::start(&options()).await?;
+    let load = load("crash").start(&url(&server.address())).await?;
+    let mut storm = Storm::begin("crash");
+    while storm.next(1600).await {
+        server.kill();
+        sleep(Duration::from_millis(rand::random_range(0..300))).await;
+        server.restart().await?;
+    }
+    let report = load.finish().await?;
+    storm.says(&report)?.check()?;
+    left::nothing(&server).await
+}
+
+/// It stands still for longer than some leases and some sessions, and then does what it was asked
+/// meanwhile.
+pub(crate) async fn is_paused() -> Verdict {
+    let server = ZooKeeperServer::start(&options()).await?;
+    let load = load("paused").start(&url(&server.address())).await?;
+    let mut storm = Storm::begin("paused");
+    while storm.next(400).await {
+        server.pause()?;
+        let longest = if rand::random_bool(0.3) { 4000 } else { 700 };
+        sleep(Duration::from_millis(rand::random_range(50..longest))).await;
+        server.resume()?;
+    }
+    let report = load.finish().await?;
+    storm.says(&report)?.check()?;
+    left::nothing(&server).await
+}
+
+/// The control: where exclusion is broken on purpose, it is seen.
+pub(crate) async fn forgets_nodes() -> Verdict {
+    let server = ZooKeeperServer::start(&options()).await?;
+    let load = load("wiped").start(&url(&server.address())).await?;
+    let mut storm = Storm::begin("wiped");
+    while storm.next(30).await {
+        for claim in left::claims(&server).await? {
+            server.delete_recursively(&claim).await?;
+        }
+    }
+    let report = load.finish().await?;
+    storm.says(&report)?;
+    left::nothing(&server).await?;
+    match report.overlaps().is_empty() || report.check_exclusion().is_ok() {
+        true => Err(Stop::failed("nobody noticed that nodes were deleted")),
+        false => Ok(()),
+    }
+}
+
+/// The control: where tokens begin anew, it is seen.
+pub(crate) async fn forgets() -> Verdict {
+    let server = ZooKeeperServer::start(&options()).await?;
+    let load = load("emptied").start(&url(&server.address())).await?;
+    let mut storm = Storm::begin("emptied");
+    while storm.next(1500).await {
+        server.kill();
+        std::fs::remove_dir_all(server.directory().join("data/version-2"))?;
+        server.restart().await?;
+    }
+    let report = load.finish().await?;
+    storm.says(&report)?;
+    left::nothing(&server).await?;
+    match report.token_violations().is_empty() || report.check_tokens().is_ok() {
+        true => Err(Stop::failed("nobody noticed that everything was forgotten")),
+        false => Ok(()),
+    }
+}

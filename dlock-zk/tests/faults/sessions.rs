@@ -1,0 +1,213 @@
+//! What a session stands for: who is cut off from it stops to believe before anybody else is let
+//! in, and goes on in the next one.
+
+#![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
+
+use std::time::Duration;
+
+use dlock_core::{Clock, Ended, Error, ErrorKind, Guard, LockOptions, Locks, Renew};
+use dlock_testkit::{
+    Stop, Verdict,
+    servers::{
+        Door, Flow, Proxy,
+        zookeeper::{Ensemble, ZooKeeperServer},
+    },
+};
+use tokio::{
+    task::{JoinHandle, spawn},
+    time::{sleep, timeout},
+};
+
+use crate::{
+    connect, left,
+    settings::{SESSION, options, url},
+};
+
+/// A backstop on a busy machine.
+const BOUND: Duration = Duration::from_secs(20);
+
+pub(crate) async fn behind_a_cut_follower() -> Verdict {
+    let servers = Ensemble::start(&options()).await?;
+    let (follower, leader) = (servers.followers().await[0], servers.leader().await?);
+    let pair = Pair::between(&servers, follower, leader).await?;
+    servers.cut_from_leader(follower).await?;
+    pair.ends_in_order(|| servers.heal(follower)).await?;
+    left::nothing(&servers.nodes()[leader]).await
+}
+
+/// For longer than the session lasts it answers, pings and reads, as if all were well.
+pub(crate) async fn behind_a_follower_that_keeps_serving() -> Verdict {
+    let servers = Ensemble::start(&options().with_sync_limit(SESSION * 3)).await?;
+    let (follower, leader) = (servers.followers().await[0], servers.leader().await?);
+    let pair = Pair::between(&servers, follower, leader).await?;
+    servers.cut_from_leader(follower).await?;
+    pair.ends_in_order(|| servers.heal(follower)).await?;
+    left::nothing(&servers.nodes()[leader]).await
+}
+
+pub(crate) async fn behind_a_cut_leader() -> Verdict {
+    let servers = Ensemble::start(&options()).await?;
+    let (follower, leader) = (servers.followers().await[0], servers.leader().await?);
+    let pair = Pair::between(&servers, leader, follower).await?;
+    servers.isolate(leader);
+    pair.ends_in_order(|| servers.heal(leader)).await?;
+    left::nothing(&servers.nodes()[follower]).await
+}
+
+pub(crate) async fn behind_a_cut_connection() -> Verdict {
+    let server = ZooKeeperServer::start(&options()).await?;
+    let proxy = Proxy::start(&server.address()).await?;
+    let pair = Pair::of(&server, &proxy.address(), &server.address()).await?;
+    proxy.requests(Flow::Hold);
+    proxy.replies(Flow::Hold);
+    pair.ends_in_order(|| {
+        proxy.requests(Flow::Pass);
+        proxy.replies(Flow::Pass);
+    })
+    .await?;
+    left::nothing(&server).await
+}
+
+/// One who holds a lock behind what will be cut, and one who waits for it elsewhere.
+struct Pair {
+    locks: Locks,
+    guard: Guard,
+    waiting: JoinHandle<Result<Guard, Error>>,
+}
+
+impl Pair {
+    async fn between(servers: &Ensemble, holds: usize, waits: usize) -> Result<Self, Stop> {
+        let nodes = servers.nodes();
+        Self::of(&nodes[waits], &nodes[holds].address(), &nodes[waits].address()).await
+    }
+
+    async fn of(server: &ZooKeeperServer, holds: &str, waits: &str) -> Result<Self, Stop> {
+        let locks = Locks::over(connect(url(holds)).await?)?;
+        let guard = locks.mutex("cut")?.lock().await?;
+        let other = Locks::over(connect(url(waits)).await?)?.mutex("cut")?;
+        let waiting = spawn(async move { other.lock().await });
+        left::until_claims(server, 2).await?;
+        Ok(Self { locks, guard, waiting })
+    }
+
+    /// The first stops to believe before the other one is let in, and comes back once it can.
+    async fn ends_in_order(self, heal: impl FnOnce()) -> Verdict {
+        let Self { locks, guard, waiting } = self;
+        let lost = guard.lost();
+        let losing = spawn(async move { (lost.await, Clock::Boot.now()) });
+        let granted = timeout(BOUND, waiting).await???;
+        let (at, believed) = (Clock::Boot.now(), guard.check());
+        if believed.is_ok() {
+            return Err(Stop::failed(format!("{granted:?} while {guard:?} is to be believed")));
+        }
+        let (ended, told) = timeout(BOUND, losing).await??;
+        println!("cut: {ended:?}, {:?} before the next one held it", at.since(told));
+        if told > at {
+            return Err(Stop::failed(format!("told of the loss {:?} late", told.since(at))));
+        }
+        if granted.token() <= guard.token() {
+            return Err(Stop::failed(format!("{granted:?} after {guard:?}")));
+        }
+        granted.release().await?;
+        heal();
+        drop(guard);
+        insist(&locks).await?.release().await?;
+        Ok(())
+    }
+}
+
+/// Takes the lock, from servers that take their time to be well again.
+async fn insist(locks: &Locks) -> Result<Guard, Stop> {
+    let taking = async {
+        loop {
+            match locks.mutex("cut")?.lock().await {
+                Err(error) if error.kind() == ErrorKind::Unavailable => {
+                    sleep(Duration::from_millis(50)).await;
+                }
+                answer => return answer,
+            }
+        }
+    };
+    Ok(timeout(BOUND, taking).await??)
+}
+
+/// At once, whatever the lease, renewed or not.
+pub(crate) async fn an_operator_who_deletes_a_node_is_noticed() -> Verdict {
+    let server = ZooKeeperServer::start(&options()).await?;
+    let url = format!("zk://{}?dlock.session_timeout=60s", server.address());
+    let locks = Locks::over(connect(url).await?)?;
+    for renew in [Renew::Auto, Renew::Never] {
+        let lease = LockOptions::new().with_lease(Duration::from_secs(30)).with_renew(renew);
+        let guard = locks.with_options(lease)?.mutex("deleted")?.lock().await?;
+        let claim = left::until_claims(&server, 1).await?.remove(0);
+        server.delete_recursively(&claim).await?;
+        // A third of the lease is when it would be renewed.
+        let told = timeout(Duration::from_secs(6), guard.lost()).await;
+        match told {
+            Ok(Ended::Revoked) => {}
+            other => return Err(Stop::failed(format!("{renew:?}: {other:?}"))),
+        }
+        let error = guard.check().err().map(|error| error.kind());
+        if error != Some(ErrorKind::Lost) {
+            return Err(Stop::failed(format!("{renew:?}: a check says {error:?}")));
+        }
+    }
+    left::nothing(&server).await
+}
+
+/// A waiter whose session ends while somebody else holds the lock comes again with the next one.
+pub(crate) async fn waiters_go_on_in_the_next_one() -> Verdict {
+    let server = ZooKeeperServer::start(&options()).await?;
+    let proxy = Proxy::start(&server.address()).await?;
+    let holder = Locks::over(connect(url(&server.address())).await?)?;
+    let guard = holder.mutex("a")?.lock().await?;
+    let [first] = &left::until_claims(&server, 1).await?[..] else {
+        return Err(Stop::failed("nobody holds it"));
+    };
+    let other = Locks::over(connect(url(&proxy.address())).await?)?;
+    let mutex = other.mutex("a")?;
+    let waiting = spawn(async move { mutex.lock().await });
+    let before = left::until_claims(&server, 2).await?;
+    for round in 0..2 {
+        proxy.requests(Flow::Hold);
+        proxy.replies(Flow::Hold);
+        proxy.door(Door::Silent).await?;
+        left::until_claims(&server, 1).await?;
+        if round == 1 {
+            // What was held back comes late, or never.
+            proxy.cut();
+        }
+        proxy.pass().await?;
+        let after = left::until_claims(&server, 2).await?;
+        let same = after.iter().filter(|claim| before.contains(claim) && *claim != first);
+        if same.count() > 0 || waiting.is_finished() {
+            return Err(Stop::failed(format!("{before:?}, then {after:?}")));
+        }
+    }
+    guard.check()?;
+    guard.release().await?;
+    timeout(BOUND, waiting).await???.release().await?;
+    left::nothing(&server).await
+}
+
+/// Nobody waits any more, so the server need not remember who did.
+pub(crate) async fn no_watch_stays() -> Verdict {
+    let server = ZooKeeperServer::start(&options()).await?;
+    let locks = Locks::over(connect(url(&server.address())).await?)?;
+    let other = Locks::over(connect(url(&server.address())).await?)?;
+    let guard = other.mutex("a")?.lock().await?;
+    for wait in 0..100 {
+        let waited = locks.mutex("a")?.lock_timeout(Duration::from_millis(wait / 4)).await;
+        if waited.is_ok() {
+            return Err(Stop::failed("two hold it"));
+        }
+    }
+    left::until_claims(&server, 1).await?;
+    guard.release().await?;
+    left::nothing(&server).await?;
+    let watches = server.four_letter_word("wchp").await?;
+    match watches.trim() {
+        "" => Ok(()),
+        watches => Err(Stop::failed(format!("these are watched: {watches}"))),
+    }
+}

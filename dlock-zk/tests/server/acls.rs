@@ -1,0 +1,144 @@
+//! The ACLs that nodes get.
+
+use dlock_core::{ConfigIssue, ErrorKind};
+use dlock_testkit::{Stop, servers::zookeeper::ZooKeeperServer};
+use dlock_zk::{ZkConfig, ZooKeeper};
+use zookeeper_client::{Acl, Acls, CreateMode, Permission};
+
+use crate::support::{
+    connect, exclusive, free, raw, refused, run, says, server, take, url, works_fully,
+};
+
+const ACCESS: ErrorKind = ErrorKind::Config(ConfigIssue::Access);
+const VALUE: ErrorKind = ErrorKind::Config(ConfigIssue::OptionValue);
+
+fn login(server: &ZooKeeperServer, options: &str) -> String {
+    format!("{}{options}", url(server).replace("//", "//joe:secret@"))
+}
+
+fn shown(acl: &[Acl]) -> Vec<String> {
+    let letters = [
+        (Permission::READ, 'r'),
+        (Permission::WRITE, 'w'),
+        (Permission::CREATE, 'c'),
+        (Permission::DELETE, 'd'),
+        (Permission::ADMIN, 'a'),
+    ];
+    let rights = |acl: &Acl| -> String {
+        letters.iter().filter(|(one, _)| acl.permission().has(*one)).map(|(_, l)| *l).collect()
+    };
+    acl.iter().map(|acl| format!("{}:{}:{}", acl.scheme(), acl.id(), rights(acl))).collect()
+}
+
+/// The credentials as the server keeps them: a name and a hash.
+async fn joe(server: &ZooKeeperServer) -> Result<String, Stop> {
+    let client = raw(server).await?;
+    client.auth("digest", b"joe:secret").await?;
+    let node = CreateMode::Ephemeral.with_acls(Acls::creator_all());
+    client.create("/whoami", b"", &node).await?;
+    let (acl, _) = client.get_acl("/whoami").await?;
+    client.delete("/whoami", None).await?;
+    Ok(acl[0].id().to_owned())
+}
+
+/// What the root, a directory and a claim's node have while a lock of this client is held.
+async fn given(server: &ZooKeeperServer, url: &str) -> Result<Vec<Vec<String>>, Stop> {
+    let client = connect(&format!("{url}&dlock.root=/x/y")).await?;
+    let held = exclusive("a");
+    take(&client, &held).await?;
+    let raw = raw(server).await?;
+    raw.auth("digest", b"joe:secret").await?;
+    let mut all = Vec::new();
+    for path in server.nodes_under("/").await? {
+        let (acl, _) = raw.get_acl(&path).await?;
+        all.push(shown(&acl));
+    }
+    free(&client, &held).await?;
+    server.delete_recursively("/x").await?;
+    Ok(all)
+}
+
+#[test]
+fn nodes_get_the_acl_that_was_asked_for() {
+    run(async {
+        let server = server().await?;
+        let joe = joe(&server).await?;
+        assert!(joe.starts_with("joe:") && !joe.contains("secret"), "{joe}");
+        let everybody = vec!["world:anyone:rwcda".to_owned()];
+        let only_joe = vec![format!("digest:{joe}:rwcda")];
+        let list = format!("world:anyone:r,digest:{joe}:rwcda");
+        let listed: Vec<_> = list.split(',').map(str::to_owned).collect();
+        let encoded = list.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
+        for (url, expected) in [
+            (url(&server), &everybody),
+            (login(&server, ""), &only_joe),
+            (login(&server, "&dlock.acl=open"), &everybody),
+            (login(&server, "&dlock.acl=creator"), &only_joe),
+            (login(&server, "&dlock.acl=auth::rwcda"), &only_joe),
+            (login(&server, &format!("&dlock.acl={encoded}")), &listed),
+        ] {
+            // The root has two levels.
+            let expected = vec![expected.clone(); 4];
+            assert_eq!(given(&server, &url).await?, expected, "{expected:?}");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn locks_work_with_every_acl_that_is_enough() {
+    run(async {
+        let server = server().await?;
+        for (at, acl) in
+            ["", "open", "creator", "auth::rwcd", "world:anyone:rwcd"].into_iter().enumerate()
+        {
+            let acl = if acl.is_empty() { String::new() } else { format!("&dlock.acl={acl}") };
+            let url = login(&server, &format!("{acl}&dlock.root=/root{at}"));
+            works_fully(&connect(&url).await?, &connect(&url).await?, "a").await?;
+            let config = ZkConfig::new([server.address().as_str()])?
+                .with_login("joe", "secret")
+                .with_root(&format!("/root{at}"));
+            let config = match acl.strip_prefix("&dlock.acl=") {
+                Some(acl) => config.with_acl(acl)?,
+                None => config,
+            };
+            let built = ZooKeeper::connect(config).await?;
+            works_fully(&built, &connect(&url).await?, "a").await?;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn creator_without_credentials_is_refused() {
+    run(async {
+        let server = server().await?;
+        let error = refused(&format!("{}&dlock.acl=creator", url(&server))).await?;
+        says(&error, VALUE, "needs a user and password");
+        let config = ZkConfig::new([server.address().as_str()])?.with_acl("creator")?;
+        let error = ZooKeeper::connect(config).await.err().ok_or("it is let in")?;
+        says(&error, VALUE, "needs a user and password");
+        // It comes to the same, but only the server knows.
+        let error = refused(&format!("{}&dlock.acl=auth::rwcda", url(&server))).await?;
+        says(&error, ACCESS, "dlock.acl");
+        Ok(())
+    })
+}
+
+#[test]
+fn an_acl_that_the_server_does_not_know_or_that_is_not_enough_is_refused() {
+    run(async {
+        let server = server().await?;
+        let refusals = [
+            ("nosuchscheme:x:rwcda", "dlock.acl"),
+            ("world:nobody:rwcda", "dlock.acl"),
+            ("digest:without-a-hash:rwcda", "dlock.acl"),
+            ("world:anyone:r", "create, read, write and delete"),
+        ];
+        for (at, (acl, remedy)) in refusals.into_iter().enumerate() {
+            let url = login(&server, &format!("&dlock.acl={acl}&dlock.root=/root{at}"));
+            says(&refused(&url).await?, ACCESS, remedy);
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,219 @@
+//! Curator's `InterProcessMutex` beside dlock: each keeps the other out, and waits in one queue.
+
+use std::time::Duration;
+
+use dlock_core::{DynBackend, Mode, Renewal};
+use dlock_testkit::{
+    Stop, Verdict,
+    servers::zookeeper::{JavaProgram, ZooKeeperServer},
+};
+use tokio::time::timeout;
+
+use crate::support::{
+    LEASE, ask, attempt, connect, exclusive, free, granted, name, queue, run, start, take, until,
+    url, waits,
+};
+
+const MUTEX: &str = include_str!("java/Mutex.java");
+
+/// A Java program with a mutex of the lock `a`, in a session of a minute.
+struct Java(JavaProgram);
+
+impl Java {
+    async fn start(server: &ZooKeeperServer) -> Result<Self, Stop> {
+        Self::with_session(server, Duration::from_secs(60)).await
+    }
+
+    async fn with_session(server: &ZooKeeperServer, session: Duration) -> Result<Self, Stop> {
+        let session = session.as_millis().to_string();
+        let mut java = Self(JavaProgram::start(MUTEX, &[&server.address(), "/dlock/a", &session])?);
+        java.says("ready").await?;
+        Ok(java)
+    }
+
+    async fn says(&mut self, expected: &str) -> Verdict {
+        match self.0.line().await? {
+            line if line == expected => Ok(()),
+            line => Err(Stop::failed(format!("{line:?} is not {expected:?}"))),
+        }
+    }
+
+    async fn takes(&mut self) -> Verdict {
+        self.0.say("acquire").await?;
+        self.says("acquired").await
+    }
+
+    /// Joins the queue, behind so many.
+    async fn queues(&mut self, server: &ZooKeeperServer, behind: usize) -> Verdict {
+        self.0.say("acquire").await?;
+        until("the program waits", async || {
+            Ok(server.nodes_under("/dlock/a").await?.len() == behind + 1)
+        })
+        .await
+    }
+
+    /// Fails when it is granted the lock within a while.
+    async fn waits(&mut self) -> Verdict {
+        match timeout(Duration::from_millis(400), self.0.line()).await {
+            Err(_) => Ok(()),
+            Ok(line) => Err(Stop::failed(format!("it says {line:?}"))),
+        }
+    }
+
+    async fn frees(&mut self) -> Verdict {
+        self.0.say("release").await?;
+        self.says("released").await
+    }
+}
+
+#[test]
+fn a_java_holder_keeps_every_kind_out_until_it_releases() {
+    run(async {
+        let (server, client) = start().await?;
+        let mut java = Java::start(&server).await?;
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            java.takes().await?;
+            let waiting = ask("a", mode);
+            assert_eq!(client.acquire(&attempt("a")).await?, dlock_core::Acquired::Busy);
+            queue(&client, &waiting).await?;
+            waits(&client, &waiting).await?;
+            java.frees().await?;
+            granted(&client, &waiting).await?;
+            free(&client, &waiting).await?;
+        }
+        // A mutex and a semaphore don't go together, whoever has the name.
+        java.takes().await?;
+        let error = client.acquire(&ask("a", Mode::permits(1, 3)?)).await;
+        let kind = error.err().ok_or("granted")?.kind();
+        assert_eq!(kind, dlock_core::ErrorKind::Config(dlock_core::ConfigIssue::Capacity));
+        java.frees().await
+    })
+}
+
+/// Curator sorts all children by what stands behind `lock-`.
+#[test]
+fn every_kind_of_holder_keeps_a_java_waiter_out_until_it_releases() {
+    run(async {
+        let (server, client) = start().await?;
+        let mut java = Java::start(&server).await?;
+        let permits = Mode::permits(2, 3)?;
+        for (mode, weaker) in [
+            (Mode::Exclusive, None),
+            (Mode::Exclusive, Some(Mode::Shared)),
+            (Mode::Shared, None),
+            (permits, None),
+            (permits, Some(Mode::permits(1, 3)?)),
+        ] {
+            let held = ask("a", mode);
+            take(&client, &held).await?;
+            java.queues(&server, 1).await?;
+            java.waits().await?;
+            if let Some(weaker) = weaker {
+                let renewal = Renewal { claim: held.as_claim(), mode: weaker, lease: LEASE };
+                client.renew(&[renewal]).await?;
+                java.waits().await?;
+            }
+            free(&client, &held).await?;
+            java.says("acquired").await?;
+            java.frees().await?;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn all_wait_in_one_queue_first_come_first_served() {
+    run(async {
+        let (server, client) = start().await?;
+        let (mut first, mut second) = (Java::start(&server).await?, Java::start(&server).await?);
+        let (held, middle, last) = (exclusive("a"), exclusive("a"), exclusive("a"));
+        take(&client, &held).await?;
+        first.queues(&server, 1).await?;
+        queue(&client, &middle).await?;
+        second.queues(&server, 3).await?;
+        queue(&client, &last).await?;
+
+        free(&client, &held).await?;
+        first.says("acquired").await?;
+        waits(&client, &middle).await?;
+        first.frees().await?;
+        granted(&client, &middle).await?;
+        second.waits().await?;
+        waits(&client, &last).await?;
+        free(&client, &middle).await?;
+        second.says("acquired").await?;
+        waits(&client, &last).await?;
+        second.frees().await?;
+        granted(&client, &last).await?;
+        free(&client, &last).await
+    })
+}
+
+#[test]
+fn readers_do_not_pass_a_java_waiter() {
+    run(async {
+        let (server, client) = start().await?;
+        let other = connect(&url(&server)).await?;
+        let mut java = Java::start(&server).await?;
+        let (held, with_it, late) =
+            (ask("a", Mode::Shared), ask("a", Mode::Shared), ask("a", Mode::Shared));
+        take(&client, &held).await?;
+        take(&other, &with_it).await?;
+        java.queues(&server, 2).await?;
+        queue(&other, &late).await?;
+        waits(&other, &late).await?;
+        free(&client, &held).await?;
+        java.waits().await?;
+        free(&other, &with_it).await?;
+        java.says("acquired").await?;
+        waits(&other, &late).await?;
+        java.frees().await?;
+        granted(&other, &late).await?;
+        free(&other, &late).await
+    })
+}
+
+#[test]
+fn a_look_shows_a_java_holder_and_waiter() {
+    run(async {
+        let (server, client) = start().await?;
+        let (mut first, mut second) = (Java::start(&server).await?, Java::start(&server).await?);
+        first.takes().await?;
+        second.queues(&server, 1).await?;
+        let state = client.inspect(&name("a")).await?;
+        assert_eq!((state.holders.len(), state.waiters.len()), (1, 1), "{state:?}");
+        let (holder, waiter) = (state.holders[0], state.waiters[0]);
+        assert_eq!((holder.mode, waiter.mode), (Mode::Exclusive, Mode::Exclusive));
+        assert!(holder.token.is_some() && holder.token == state.last_token, "{state:?}");
+        assert!(waiter.token.is_none() && waiter.claim != holder.claim, "{state:?}");
+        // A holder's node can be removed by hand; who waits goes on.
+        let claim = dlock_core::Claim { name: name("a"), id: holder.claim, used: 0 };
+        assert_eq!(client.release(&claim).await?, dlock_core::Released::Released);
+        second.says("acquired").await?;
+        second.frees().await
+    })
+}
+
+#[test]
+fn who_waits_goes_on_after_the_death_of_a_java_process() {
+    run(async {
+        let (server, client) = start().await?;
+        let session = Duration::from_secs(4);
+        let mut holder = Java::with_session(&server, session).await?;
+        let mut waiter = Java::with_session(&server, session).await?;
+        holder.takes().await?;
+        waiter.queues(&server, 1).await?;
+        let waiting = exclusive("a");
+        queue(&client, &waiting).await?;
+        holder.0.kill();
+        waiter.0.kill();
+        waits(&client, &waiting).await?;
+        granted(&client, &waiting).await?;
+        free(&client, &waiting).await?;
+        works_alone(&client).await
+    })
+}
+
+async fn works_alone(client: &DynBackend) -> Verdict {
+    crate::support::works(client, "a").await
+}

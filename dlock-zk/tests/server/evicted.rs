@@ -1,0 +1,232 @@
+//! What others see of a lock, and that they can end its claims.
+
+use std::time::Duration;
+
+use dlock_core::{
+    Acquired, Claim, ClaimId, DynBackend, Ended, ErrorKind, Locks, Mode, Released, Renewal, Renewed,
+};
+use dlock_testkit::{Stop, Verdict};
+use tokio::time::{sleep, timeout};
+
+use crate::support::{
+    SOON, ask, connect, exclusive, free, granted, name, queue, run, start, take, until, url, waits,
+};
+
+/// Ends a claim by its id alone, as a person does who has looked at the lock.
+async fn evict(client: &DynBackend, lock: &str, id: ClaimId) -> Verdict {
+    let claim = Claim { name: name(lock), id, used: 0 };
+    match client.release(&claim).await? {
+        Released::Released => Ok(()),
+        other => Err(Stop::failed(format!("{id} is {other:?}"))),
+    }
+}
+
+#[test]
+fn a_look_shows_the_claims_of_all_sessions_in_their_order() {
+    run(async {
+        let (server, one) = start().await?;
+        let (two, looker) = (connect(&url(&server)).await?, connect(&url(&server)).await?);
+        let (read, write) = (Mode::Shared, Mode::Exclusive);
+        let claims: Vec<_> =
+            [read, read, write, read, write].map(|mode| ask("a", mode)).into_iter().collect();
+        for (at, request) in claims.iter().enumerate() {
+            let client = [&one, &two][at % 2];
+            let expected = at < 2;
+            let acquired = client.acquire(request).await?;
+            assert_eq!(matches!(acquired, Acquired::Granted(_)), expected, "{acquired:?}");
+        }
+        for client in [&looker, &one, &two] {
+            let state = client.inspect(&name("a")).await?;
+            let all = state.holders.iter().chain(&state.waiters);
+            let seen: Vec<_> = all.clone().map(|claim| (claim.claim, claim.mode)).collect();
+            let asked: Vec<_> = claims.iter().map(|claim| (claim.claim, claim.mode)).collect();
+            assert_eq!((state.holders.len(), seen), (2, asked));
+            assert!(state.holders[0].token < state.holders[1].token, "{state:?}");
+            assert_eq!(state.last_token, state.holders[1].token);
+            assert!(state.waiters.iter().all(|claim| claim.token.is_none()), "{state:?}");
+            for claim in all {
+                assert!(claim.remaining > Duration::from_secs(30), "{state:?}");
+                assert!(claim.remaining <= crate::support::LEASE, "{state:?}");
+            }
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_holder_that_is_evicted_is_told() {
+    run(async {
+        let (server, client) = start().await?;
+        let other = connect(&url(&server)).await?;
+        let locks = Locks::over(client)?;
+        let guards = [
+            locks.mutex("a")?.lock().await?,
+            locks.rw("b")?.read().lock().await?,
+            locks.fair("c")?.lock().await?,
+        ];
+        // A node is watched some time after it is held.
+        sleep(Duration::from_millis(600)).await;
+        for (lock, guard) in ["a", "b", "c"].into_iter().zip(&guards) {
+            guard.check()?;
+            let state = other.inspect(&name(lock)).await?;
+            evict(&other, lock, state.holders[0].claim).await?;
+            assert_eq!(timeout(SOON, guard.lost()).await?, Ended::Revoked);
+            assert_eq!(guard.check().unwrap_err().kind(), ErrorKind::Lost);
+            assert!(other.inspect(&name(lock)).await?.is_free());
+            take(&other, &exclusive(lock)).await?;
+        }
+        Ok(())
+    })
+}
+
+/// Its node is not watched yet, but is so a little later.
+#[test]
+fn a_holder_that_is_evicted_at_once_is_told() {
+    run(async {
+        let (server, client) = start().await?;
+        let other = connect(&url(&server)).await?;
+        let mut losses = client.losses().ok_or("it tells of no losses")?;
+        for _ in 0..10 {
+            let held = exclusive("a");
+            take(&client, &held).await?;
+            evict(&other, "a", held.claim).await?;
+            assert_eq!(timeout(SOON, losses.recv()).await??, held.claim);
+            let renewal = Renewal { claim: held.as_claim(), mode: held.mode, lease: held.lease };
+            assert_eq!(client.renew(&[renewal]).await?, [Renewed::Lost]);
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn only_the_one_that_is_evicted_is_told() {
+    run(async {
+        let (server, client) = start().await?;
+        let other = connect(&url(&server)).await?;
+        let mut losses = client.losses().ok_or("it tells of no losses")?;
+        let permits = Mode::permits(1, 5)?;
+        let held: Vec<_> = (0..5).map(|_| ask("a", permits)).collect();
+        let next = ask("a", permits);
+        for request in &held {
+            take(&client, request).await?;
+        }
+        queue(&other, &next).await?;
+        sleep(Duration::from_millis(600)).await;
+        evict(&other, "a", held[2].claim).await?;
+        granted(&other, &next).await?;
+        assert_eq!(timeout(SOON, losses.recv()).await??, held[2].claim);
+        assert!(timeout(Duration::from_millis(300), losses.recv()).await.is_err());
+        for (at, request) in held.iter().enumerate().filter(|(at, _)| *at != 2) {
+            free(&client, request).await.map_err(|stop| Stop::failed(format!("{at} {stop:?}")))?;
+        }
+        free(&other, &next).await
+    })
+}
+
+/// Its node then has another name.
+#[test]
+fn who_gives_permits_back_is_not_evicted_and_can_be() {
+    run(async {
+        let (server, client) = start().await?;
+        let other = connect(&url(&server)).await?;
+        let mut losses = client.losses().ok_or("it tells of no losses")?;
+        for watched in [false, true] {
+            let held = ask("a", Mode::permits(4, 5)?);
+            take(&client, &held).await?;
+            if watched {
+                sleep(Duration::from_millis(600)).await;
+            }
+            for n in [3, 1] {
+                let mode = Mode::permits(n, 5)?;
+                let renewal = Renewal { claim: held.as_claim(), mode, lease: held.lease };
+                assert_eq!(client.renew(&[renewal]).await?, [Renewed::Kept]);
+                assert!(timeout(Duration::from_millis(600), losses.recv()).await.is_err());
+                let state = other.inspect(&held.name).await?;
+                let seen = state.holders.iter().map(|holder| (holder.claim, holder.mode));
+                assert_eq!(seen.collect::<Vec<_>>(), [(held.claim, mode)]);
+            }
+            evict(&other, "a", held.claim).await?;
+            assert_eq!(timeout(SOON, losses.recv()).await??, held.claim);
+            assert!(other.inspect(&held.name).await?.is_free());
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_waiter_that_is_evicted_never_gets_the_lock() {
+    run(async {
+        let (server, client) = start().await?;
+        let other = connect(&url(&server)).await?;
+        // Nobody, or somebody, waits for the grant while its node goes.
+        for waits_meanwhile in [false, true] {
+            let claims: [_; 3] = std::array::from_fn(|_| exclusive("a"));
+            let [held, evicted, next] = &claims;
+            take(&client, held).await?;
+            queue(&client, evicted).await?;
+            queue(&other, next).await?;
+            let told = async {
+                if !waits_meanwhile {
+                    evict(&other, "a", evicted.claim).await?;
+                }
+                let told = timeout(SOON, client.granted(evicted)).await?;
+                Ok::<_, Stop>(told.err().ok_or("it is granted")?)
+            };
+            let evicting = async {
+                if waits_meanwhile {
+                    sleep(Duration::from_millis(200)).await;
+                    evict(&other, "a", evicted.claim).await?;
+                }
+                Verdict::Ok(())
+            };
+            let (told, evicting) = tokio::join!(told, evicting);
+            evicting?;
+            assert_eq!(told?.kind(), ErrorKind::NotHeld);
+            free(&client, held).await?;
+            granted(&other, next).await?;
+            let renewal =
+                Renewal { claim: evicted.as_claim(), mode: evicted.mode, lease: evicted.lease };
+            assert_eq!(client.renew(&[renewal]).await?, [Renewed::Lost]);
+            // Who asks again with the same claim stands at the end of the queue.
+            queue(&client, evicted).await?;
+            waits(&client, evicted).await?;
+            free(&other, next).await?;
+            granted(&client, evicted).await?;
+            free(&client, evicted).await?;
+        }
+        Ok(())
+    })
+}
+
+/// By the locks of the core, who is evicted from a queue asks anew.
+#[test]
+fn a_lock_whose_wait_is_evicted_waits_anew() {
+    run(async {
+        let (server, client) = start().await?;
+        let other = connect(&url(&server)).await?;
+        let held = exclusive("a");
+        take(&other, &held).await?;
+        let mutex = Locks::over(client)?.mutex("a")?;
+        let evicting = async {
+            for _ in 0..3 {
+                let mut waiter = None;
+                until("somebody waits", async || {
+                    let state = other.inspect(&name("a")).await?;
+                    waiter = state.waiters.first().map(|waiter| waiter.claim);
+                    Ok(waiter.is_some())
+                })
+                .await?;
+                evict(&other, "a", waiter.ok_or("nobody waits")?).await?;
+            }
+            until("somebody waits", async || {
+                Ok(other.inspect(&name("a")).await?.waiters.len() == 1)
+            })
+            .await?;
+            free(&other, &held).await
+        };
+        let (guard, evicting) = tokio::join!(mutex.lock(), evicting);
+        evicting?;
+        guard?.check()?;
+        Ok(())
+    })
+}

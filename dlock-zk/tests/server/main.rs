@@ -1,0 +1,26 @@
+//! The ZooKeeper backend against real servers that refuse, that are not as they should be, and
+//! that other programs use, too.
+
+#![cfg(unix)]
+
+mod heard;
+mod support;
+
+mod acls;
+mod curator;
+mod curator_counts;
+mod evicted;
+mod foreign;
+mod left;
+mod login;
+mod names;
+mod numbers;
+mod numbers_storm;
+mod places;
+mod quorum;
+mod rights;
+#[cfg(feature = "tls")]
+mod tls;
+mod turns;
+mod unreachable;
+mod warned;

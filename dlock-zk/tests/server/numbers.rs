@@ -1,0 +1,205 @@
+//! Sequence numbers at their end. A directory's counter has 32 bits: from 2147483647 it stays
+//! where it is, or goes on below zero when creations follow each other quickly.
+
+use std::time::Duration;
+
+use dlock_core::{AcquireRequest, Acquired, ClaimState, DynBackend, FencingToken, Mode, Renewal};
+use dlock_testkit::{
+    Stop, Verdict,
+    servers::zookeeper::{JavaProgram, Options, ZooKeeperServer},
+};
+use futures_util::future::try_join_all;
+
+use crate::support::{
+    LEASE, ask, attempt, connect, exclusive, free, granted, queue, run, take, url, waits,
+};
+
+const APPEND: &str = include_str!("java/Append.java");
+
+/// The number after the largest one.
+pub(crate) const END: i64 = 1 << 31;
+
+/// The node of somebody else, without which the directory would go when nobody is in it.
+pub(crate) const THEIRS: &str = "/dlock/a/theirs";
+
+/// A server on which the next node in the directory of `a` gets this number, clients of it, and
+/// an older claim of the first one, which holds `a` in this mode.
+pub(crate) async fn start_at(
+    number: i64,
+    mode: Mode,
+) -> Result<(ZooKeeperServer, Vec<DynBackend>, AcquireRequest), Stop> {
+    let options = Options::new().with_container_checks_every(Duration::from_secs(3600));
+    let server = ZooKeeperServer::start(&options).await?;
+    let client = connect(&url(&server)).await?;
+    let held = ask("a", mode);
+    take(&client, &held).await?;
+    server.stop().await?;
+    let log = server.directory().join("data/version-2");
+    let args = [&log.display().to_string(), THEIRS, &number.to_string()];
+    assert_eq!(JavaProgram::run(APPEND, &args).await?, "appended\n");
+    server.restart().await?;
+    let others = [connect(&url(&server)).await?, connect(&url(&server)).await?];
+    let clients = [client].into_iter().chain(others).collect();
+    Ok((server, clients, held))
+}
+
+/// The numbers of the claims in the directory of `a`, in no order.
+pub(crate) async fn numbers(server: &ZooKeeperServer) -> Result<Vec<i64>, Stop> {
+    let nodes = server.nodes_under("/dlock/a").await?;
+    let claims = nodes.iter().filter(|path| *path != THEIRS);
+    let number = |path: &String| path.rsplit_once("lock-")?.1.parse().ok();
+    claims.map(|path| number(path).ok_or_else(|| Stop::failed(path))).collect()
+}
+
+/// The directory goes with its last node, and the next one counts anew, but tokens do not.
+pub(crate) async fn begins_anew(
+    server: &ZooKeeperServer,
+    client: &DynBackend,
+    last: FencingToken,
+) -> Verdict {
+    let request = exclusive("a");
+    take(client, &request).await?;
+    let worn = numbers(server).await?;
+    assert!(worn.iter().all(|number| !(0..=2_000_000_000).contains(number)), "{worn:?}");
+    server.delete_recursively(THEIRS).await?;
+    free(client, &request).await?;
+    // The server would not see to it for a long time.
+    assert!(!server.nodes_under("/dlock").await?.contains(&"/dlock/a".to_owned()));
+    let request = exclusive("a");
+    let token = take(client, &request).await?.token;
+    assert_eq!(numbers(server).await?, [0]);
+    assert!(token > last, "{token:?} is not after {last:?}");
+    free(client, &request).await
+}
+
+/// Has many wait, each by another client than the one before, and then take the lock in turn.
+async fn in_turn(
+    server: &ZooKeeperServer,
+    clients: &[DynBackend],
+    held: &AcquireRequest,
+    first: i64,
+) -> Result<FencingToken, Stop> {
+    let waiting: Vec<_> = (0..24).map(|_| exclusive("a")).collect();
+    let client = |at: usize| &clients[at % clients.len()];
+    for (at, request) in waiting.iter().enumerate() {
+        queue(client(at), request).await?;
+    }
+    let numbers = numbers(server).await?;
+    assert!(numbers.contains(&first) && numbers.contains(&(first + 7)), "{numbers:?}");
+    let state = clients[1].inspect(&held.name).await?;
+    let seen: Vec<_> = state.waiters.iter().map(|waiter| waiter.claim).collect();
+    let asked: Vec<_> = waiting.iter().map(|request| request.claim).collect();
+    assert_eq!((state.holders[0].claim, seen), (held.claim, asked));
+    assert_eq!(clients[2].acquire(&attempt("a")).await?, Acquired::Busy);
+    let mut last = state.holders[0].token.ok_or("no token")?;
+    let mut holder = (&clients[0], held);
+    for (at, request) in waiting.iter().enumerate() {
+        // Nobody further back is granted.
+        if let Some(next) = waiting.get(at + 1) {
+            waits(client(at + 1), next).await?;
+        }
+        let (grant, freed) = tokio::join!(granted(client(at), request), free(holder.0, holder.1));
+        freed?;
+        let token = grant?.token;
+        assert!(token > last, "{at}: {token:?} is not after {last:?}");
+        last = token;
+        holder = (client(at), request);
+    }
+    free(holder.0, holder.1).await?;
+    Ok(last)
+}
+
+#[test]
+fn the_queue_keeps_its_order_and_tokens_grow_at_the_end_of_numbers() {
+    run(async {
+        let first = END - 8;
+        let (server, clients, held) = start_at(first, Mode::Exclusive).await?;
+        let last = in_turn(&server, &clients, &held, first).await?;
+        begins_anew(&server, &clients[1], last).await
+    })
+}
+
+#[test]
+fn the_queue_keeps_its_order_where_numbers_stop_to_be_trusted() {
+    run(async {
+        let first = 2_000_000_000 - 7;
+        let (server, clients, held) = start_at(first, Mode::Exclusive).await?;
+        let last = in_turn(&server, &clients, &held, first).await?;
+        begins_anew(&server, &clients[2], last).await
+    })
+}
+
+#[test]
+fn readers_and_writers_keep_their_order_at_the_end_of_numbers() {
+    run(async {
+        let (read, write) = (Mode::Shared, Mode::Exclusive);
+        let (server, clients, held) = start_at(END - 7, write).await?;
+        let client = |at: usize| &clients[at % clients.len()];
+        // Each line is let in together, after the one before it.
+        let lines: Vec<Vec<_>> = [1, 3, 1, 1, 4, 1, 2, 1]
+            .into_iter()
+            .map(|width| (0..width).map(move |_| ask("a", if width > 1 { read } else { write })))
+            .map(Iterator::collect)
+            .collect();
+        for (at, request) in lines.iter().flatten().enumerate() {
+            queue(client(at), request).await?;
+        }
+        let mut before = vec![(&clients[0], &held)];
+        let mut at = 0;
+        let mut last = None;
+        for line in &lines {
+            let line: Vec<_> =
+                line.iter().enumerate().map(|(n, request)| (client(at + n), request)).collect();
+            at += line.len();
+            for (client, request) in &line {
+                waits(client, request).await?;
+            }
+            for (client, request) in before {
+                free(client, request).await?;
+            }
+            for grant in try_join_all(line.iter().map(|(c, r)| granted(c, r))).await? {
+                assert!(Some(grant.token) > last, "{:?} is not after {last:?}", grant.token);
+                last = Some(grant.token);
+            }
+            before = line;
+        }
+        for (client, request) in before {
+            free(client, request).await?;
+        }
+        begins_anew(&server, &clients[0], last.ok_or("no token")?).await
+    })
+}
+
+/// Who gives permits back has a new node, in the place of the old one.
+#[test]
+fn permits_that_are_given_back_keep_their_place_at_the_end_of_numbers() {
+    run(async {
+        let (server, clients, held) = start_at(END - 1, Mode::permits(1, 5)?).await?;
+        let [a, b, c] = &clients[..] else { panic!("three clients") };
+        let wants = |n| Mode::permits(n, 5).map(|mode| ask("a", mode));
+        let (first, second, third, last) = (wants(4)?, wants(3)?, wants(2)?, wants(1)?);
+        take(b, &first).await?;
+        queue(c, &second).await?;
+        queue(a, &third).await?;
+        queue(b, &last).await?;
+        let fewer = Renewal { claim: first.as_claim(), mode: Mode::permits(1, 5)?, lease: LEASE };
+        b.renew(&[fewer]).await?;
+        granted(c, &second).await?;
+        waits(a, &third).await?;
+        waits(b, &last).await?;
+        let order = |state: &[ClaimState]| state.iter().map(|s| s.claim).collect::<Vec<_>>();
+        let state = c.inspect(&held.name).await?;
+        assert_eq!(order(&state.holders), [held.claim, first.claim, second.claim]);
+        assert_eq!(order(&state.waiters), [third.claim, last.claim]);
+        free(a, &held).await?;
+        waits(a, &third).await?;
+        free(b, &first).await?;
+        granted(a, &third).await?;
+        waits(b, &last).await?;
+        free(a, &third).await?;
+        let token = granted(b, &last).await?.token;
+        free(c, &second).await?;
+        free(b, &last).await?;
+        begins_anew(&server, b, token).await
+    })
+}

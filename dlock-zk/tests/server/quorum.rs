@@ -1,0 +1,103 @@
+//! Ensembles: what they promise, and a server that has lost the majority.
+
+use std::time::Duration;
+
+use dlock_core::{
+    DynBackend, ErrorKind, Exclusion, Fairness, Fencing, OrphanRelease, Permits, Scope, WakeUp,
+};
+use dlock_testkit::{
+    Verdict,
+    servers::zookeeper::{Ensemble, Mode, Options, ZooKeeperServer},
+};
+
+use crate::support::{
+    connect, exclusive, fails, refused, run, says, start, until, until_it_works, url, works,
+    works_fully,
+};
+
+const UNAVAILABLE: ErrorKind = ErrorKind::Unavailable;
+
+fn all_but_the_exclusion(client: &DynBackend) {
+    let guarantees = client.guarantees();
+    assert_eq!(guarantees.fencing, Fencing::Durable);
+    assert_eq!(guarantees.orphan_release, OrphanRelease::SessionEnd);
+    assert_eq!(guarantees.fairness, Fairness::Fifo);
+    assert_eq!(guarantees.wake_up, WakeUp::Push);
+    assert_eq!(guarantees.scope, Scope::Network);
+    assert_eq!(guarantees.permits, Permits::Counted);
+}
+
+#[test]
+fn one_server_promises_to_outlive_a_restart() {
+    run(async {
+        let (server, client) = start().await?;
+        assert_eq!(client.guarantees().exclusion, Exclusion::Restart);
+        all_but_the_exclusion(&client);
+        // Several addresses of one server are still one server.
+        let twice = url(&server).replace("?", &format!(",localhost:{}?", server.port()));
+        assert_eq!(connect(&twice).await?.guarantees().exclusion, Exclusion::Restart);
+        Ok(())
+    })
+}
+
+#[test]
+fn an_ensemble_promises_to_outlive_a_failover_also_by_one_address() {
+    run(async {
+        let ensemble = Ensemble::start(&Options::new()).await?;
+        for hosts in [ensemble.connect_string(), ensemble.addresses()[1].clone()] {
+            let client = connect(&format!("zk://{hosts}?dlock.session_timeout=15s")).await?;
+            assert_eq!(client.guarantees().exclusion, Exclusion::Failover);
+            all_but_the_exclusion(&client);
+            works(&client, "a").await?;
+        }
+        Ok(())
+    })
+}
+
+/// Asks again until the one that is left serves those only who are content with reading.
+async fn until_read_only(ensemble: &Ensemble, last: usize) -> Verdict {
+    until("it is read-only", async || Ok(ensemble.modes().await[last] == Some(Mode::ReadOnly)))
+        .await
+}
+
+#[test]
+fn a_read_only_server_is_told_and_used_again_when_the_majority_is_back() {
+    run(async {
+        let options = Options::new()
+            .with_tick(Duration::from_millis(300))
+            .with_sync_limit(Duration::from_millis(900))
+            .with_property("readonlymode.enabled", "true");
+        let ensemble = Ensemble::start(&options).await?;
+        let url = |hosts: &str| format!("zk://{hosts}?dlock.session_timeout=6s");
+        let last = ensemble.followers().await.pop().ok_or("nobody follows")?;
+        let only = url(&ensemble.addresses()[last]);
+        let all = url(&ensemble.connect_string());
+        let clients = [connect(&only).await?, connect(&all).await?];
+        for client in &clients {
+            works(client, "a").await?;
+        }
+        let others = ensemble.nodes().iter().enumerate().filter(|(node, _)| *node != last);
+        others.for_each(|(_, node): (_, &ZooKeeperServer)| node.kill());
+        until_read_only(&ensemble, last).await?;
+        for url in [&only, &all] {
+            says(&refused(url).await?, UNAVAILABLE, "majority");
+        }
+        for client in &clients {
+            says(&fails(client, &exclusive("a")).await?, UNAVAILABLE, "majority");
+            let state = client.inspect(&exclusive("a").name).await;
+            assert_eq!(state.err().ok_or("it is answered")?.kind(), UNAVAILABLE);
+        }
+        // Longer than the sessions last: the clients know that theirs have ended.
+        tokio::time::sleep(Duration::from_secs(9)).await;
+        for client in &clients {
+            says(&fails(client, &exclusive("a")).await?, UNAVAILABLE, "majority");
+        }
+
+        ensemble.restart().await?;
+        ensemble.until_well().await?;
+        for client in &clients {
+            until_it_works(client).await?;
+        }
+        works_fully(&clients[0], &clients[1], "a").await
+    })
+}

@@ -1,0 +1,58 @@
+//! Whose turn it is, when what stood in the way changed between two looks at it.
+
+use dlock_core::{Mode, Renewal, Renewed};
+use dlock_testkit::{Stop, Verdict};
+
+use crate::support::{
+    LEASE, ask, connect, exclusive, free, granted, queue, renew, run, start, take, url,
+};
+
+/// A reader sees a writer before it that is not the first. By the time it waits for that writer,
+/// the writer holds the lock and has become a reader.
+#[test]
+fn a_reader_goes_with_a_writer_that_was_not_the_first_when_it_looked() {
+    run(async {
+        let (server, client) = start().await?;
+        let other = connect(&url(&server)).await?;
+        let [first, writer] = [(); 2].map(|()| exclusive("late"));
+        let reader = ask("late", Mode::Shared);
+        take(&client, &first).await?;
+        queue(&client, &writer).await?;
+        queue(&other, &reader).await?;
+        free(&client, &first).await?;
+        granted(&client, &writer).await?;
+        let weaker = Renewal { claim: writer.as_claim(), mode: Mode::Shared, lease: LEASE };
+        if client.renew(&[weaker]).await? != [Renewed::Kept] {
+            return Err(Stop::failed("the downgrade is refused"));
+        }
+        granted(&other, &reader).await?;
+        free(&other, &reader).await?;
+        free(&client, &writer).await
+    });
+}
+
+/// Permits that are granted without a wait for them, to a claim that others wait behind.
+#[test]
+fn who_waits_behind_a_claim_for_permits_goes_when_it_has_them() {
+    run(async {
+        let (server, client) = start().await?;
+        let other = connect(&url(&server)).await?;
+        let all = ask("permits", Mode::permits(3, 3)?);
+        let [next, last] =
+            [ask("permits", Mode::permits(1, 3)?), ask("permits", Mode::permits(1, 3)?)];
+        take(&client, &all).await?;
+        queue(&client, &next).await?;
+        queue(&other, &last).await?;
+        let waiting = granted(&other, &last);
+        let passing = async {
+            free(&client, &all).await?;
+            // It learns so that it holds its permits, and not by a wait.
+            renew(&client, &next).await
+        };
+        let (grant, passed): (_, Verdict) = tokio::join!(waiting, passing);
+        passed?;
+        grant?;
+        free(&other, &last).await?;
+        free(&client, &next).await
+    });
+}
