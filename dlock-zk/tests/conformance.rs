@@ -85,7 +85,7 @@ impl Servers {
             Self::Standalone(server) => server.address(),
             Self::Ensemble(servers) => servers.connect_string(),
         };
-        format!("zk://{hosts}?dlock.session_timeout=6s")
+        format!("zk://{hosts}?dlock.session_timeout=10s")
     }
 
     fn server(&self) -> &ZooKeeperServer {

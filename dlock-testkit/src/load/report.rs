@@ -16,7 +16,7 @@ use crate::{
 
 /// How long a lock may be free while somebody waits for it, once all is well: a backstop on a busy
 /// machine.
-const WAKE_UP: Duration = Duration::from_secs(6);
+const WAKE_UP: Duration = Duration::from_secs(12);
 
 /// What came of a load: who held what when, and how the attempts went.
 #[derive(Clone, Debug)]
