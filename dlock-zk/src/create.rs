@@ -52,7 +52,7 @@ impl Session {
                 }
                 // The directory is missing, or went before the node came; with it maybe the one
                 // that holds it.
-                Err(ZkError::NoNode) => {
+                Err(ZkError::NoNode) if !place.is_over() => {
                     if matches!(dir_made, Err(ZkError::NoNode)) {
                         if self.root().is_empty() {
                             // The chroot itself is missing.

@@ -31,6 +31,10 @@ impl Session {
                     }
                     // It was lost just now. The claim comes anew, after its old node has gone.
                     self.clear(&place).await.map_err(explain)?;
+                    if place.was_left() {
+                        // It was given up meanwhile.
+                        return Err(error.with_certainty(Certainty::Unknown));
+                    }
                 }
                 answer => return answer,
             }

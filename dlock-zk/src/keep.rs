@@ -34,12 +34,19 @@ impl Session {
             let held = self.holds(place).await?;
             if held {
                 place.touch(renewal.lease);
-                match self.weaken(place, renewal).await {
-                    // Of several claims, the others must not suffer for it. It will be asked again.
-                    Err(error) if renewals.len() > 1 => {
-                        tracing::warn!(%error, lock.name = %place.name, "a downgrade failed");
+                match renewals {
+                    [_] => self.weaken(place, renewal).await?,
+                    // The others must not suffer for it. What fails will be asked again.
+                    _ if place.mode() != renewal.mode => {
+                        let (session, place) = (Arc::clone(self), Arc::clone(place));
+                        let renewal = renewal.clone();
+                        self.background(async move {
+                            if let Err(error) = session.weaken(&place, &renewal).await {
+                                tracing::warn!(%error, lock.name = %place.name, "no downgrade");
+                            }
+                        });
                     }
-                    weakened => weakened?,
+                    _ => {}
                 }
             }
             let kept = held && !place.is_over();

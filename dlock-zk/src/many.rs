@@ -103,6 +103,7 @@ impl Session {
         let dirs: Vec<_> = requests.iter().map(|request| self.dir(&request.name)).collect();
         let node = CreateMode::EphemeralSequential.with_acls(self.acl.for_driver());
         let mut pause = std::time::Duration::from_millis(5);
+        let mut has_dirs = false;
         loop {
             let mut nodes = self.client.new_multi_writer();
             let mut lists = self.client.new_multi_reader();
@@ -118,8 +119,15 @@ impl Session {
                     self.heard(sent);
                     return self.spots(requests, &dirs, made, listed.unwrap_or_default()).await;
                 }
-                Err(MultiWriteError::OperationFailed { source: ZkError::NoNode, .. }) => {
+                Err(MultiWriteError::OperationFailed { source: ZkError::NoNode, .. })
+                    if places.iter().all(|place| !place.is_over()) =>
+                {
+                    if has_dirs {
+                        // They went again, or could not be made just now.
+                        tokio::time::sleep(pause).await;
+                    }
                     self.make_dirs(&dirs).await?;
+                    has_dirs = true;
                 }
                 Err(error) => {
                     let error = ZkError::from(error);

@@ -15,6 +15,7 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use zookeeper_client::StateWatcher;
 
 use crate::{
+    error::is_unknown,
     own::watch,
     place::Place,
     session::{Rest, Session},
@@ -80,13 +81,15 @@ type Job = Pin<Box<dyn Future<Output = Done> + Send>>;
 
 enum Done {
     Watch,
-    Heartbeat,
+    Heartbeat { answered: bool },
 }
 
 /// Until the session has ended, or nobody holds it any more.
 async fn mind(weak: &Weak<Session>, mut states: StateWatcher) {
     let mut jobs = FuturesUnordered::<Job>::new();
-    let mut beating = None;
+    let mut beating = false;
+    // Since when no heartbeat was answered, as often as it was sent.
+    let mut silent = None;
     // One timer for all rounds: however much happens, it goes off.
     let mut look = std::pin::pin!(tokio::time::sleep(TICK));
     while !states.peek_state().is_terminated() {
@@ -103,20 +106,21 @@ async fn mind(weak: &Weak<Session>, mut states: StateWatcher) {
                         jobs.push(Box::pin(async move { watching.await; Done::Watch }));
                     }
                 }
-                match beating {
-                    Some(sent) if now.since(sent) > session.timeout * 2 => {
-                        // The driver would have said so by now, if it were there.
-                        tracing::warn!("the ZooKeeper driver does not answer: its task is gone");
-                        return;
-                    }
-                    None if next.is_some() && now.since(session.beat()) >= session.timeout / 6 => {
-                        beating = Some(now);
-                        jobs.push(Box::pin(heartbeat(Arc::clone(&session))));
-                    }
-                    _ => {}
+                if next.is_none() && !beating {
+                    silent = None;
+                }
+                if silent.is_some_and(|since| now.since(since) > session.timeout * 2) {
+                    // The driver would have ended the session by now, if it were there.
+                    tracing::warn!("the ZooKeeper driver does not answer: its task is gone");
+                    return;
+                }
+                if next.is_some() && !beating && now.since(session.beat()) >= session.timeout / 6 {
+                    beating = true;
+                    silent.get_or_insert(now);
+                    jobs.push(Box::pin(heartbeat(Arc::clone(&session))));
                 }
                 // Nothing to keep alive: the next look can wait, and so can the heartbeat.
-                if next.is_none() && beating.is_none() && let Some(rest) = session.rest() {
+                if next.is_none() && !beating && let Some(rest) = session.rest() {
                     drop(session);
                     rest_until_stirred(&rest, &mut states, &mut jobs).await;
                 }
@@ -124,8 +128,11 @@ async fn mind(weak: &Weak<Session>, mut states: StateWatcher) {
                 look.as_mut().reset(tokio::time::Instant::now() + tick);
             }
             Some(done) = jobs.next(), if !jobs.is_empty() => {
-                if matches!(done, Done::Heartbeat) {
-                    beating = None;
+                if let Done::Heartbeat { answered } = done {
+                    beating = false;
+                    if answered {
+                        silent = None;
+                    }
                 }
             }
         }
@@ -149,12 +156,11 @@ async fn rest_until_stirred(
 }
 
 async fn heartbeat(session: Arc<Session>) -> Done {
-    if let Err(error) = session.heartbeat().await {
-        tracing::debug!(%error, "a heartbeat to ZooKeeper was not answered");
-        // In flight when the connection went; the next one waits for the new connection.
-        tokio::time::sleep(session.timeout / 20).await;
-    }
-    Done::Heartbeat
+    let Err(error) = session.heartbeat().await else { return Done::Heartbeat { answered: true } };
+    tracing::debug!(%error, "a heartbeat to ZooKeeper was not answered");
+    // In flight when the connection went; the next one waits for the new connection.
+    tokio::time::sleep(session.timeout / 20).await;
+    Done::Heartbeat { answered: !is_unknown(&error) }
 }
 
 /// Ends claims that nobody has renewed.

@@ -199,12 +199,17 @@ impl Session {
         let mut check = self.client.new_multi_writer();
         check.add_check_version(if self.root.is_empty() { "/" } else { &self.root }, -1)?;
         match check.commit().await {
-            // What is checked does not matter: a refusal is a transaction as well.
-            Ok(_) | Err(MultiWriteError::OperationFailed { .. }) => {
+            // What is checked does not matter: its refusal is a transaction as well. But the leader
+            // also refuses so what comes from a session that is being closed.
+            Ok(_)
+            | Err(MultiWriteError::OperationFailed {
+                source: ZkError::NoNode | ZkError::NoAuth | ZkError::BadVersion,
+                ..
+            }) => {
                 self.heard(sent);
                 Ok(sent)
             }
-            Err(MultiWriteError::RequestFailed { source }) => Err(source),
+            Err(error) => Err(error.into()),
         }
     }
 

@@ -57,17 +57,17 @@ impl Session {
         }
         let mut states = self.client.state_watcher();
         states.state();
+        let mut own = std::pin::pin!(self.own_node_goes(&place));
         let turn = tokio::select! {
-            biased;
             () = place.until_over() => Err(gone()),
             () = self.until_over() => Err(gone()),
-            // Before the turn, so that one that came later is not taken: events come in the
-            // server's order.
-            () = self.own_node_goes(&place) => Ok(Turn::Gone),
+            () = own.as_mut() => Ok(Turn::Gone),
             turn = self.turn(&spot) => turn.map_err(said),
         };
         let followed = match turn? {
             Turn::Come { followed } => Some(followed),
+            // Events come in the server's order: had its own node gone before, it would be known.
+            Turn::Deduced if own.as_mut().now_or_never().is_some() => None,
             // After a reconnection, what had happened meanwhile is told in any order.
             Turn::Deduced if states.changed().now_or_never().is_some() => {
                 self.is_there(&spot).await.map_err(said)?.then_some(true)
