@@ -2,7 +2,7 @@
 
 use lexopt::{Arg, Parser, ValueExt};
 
-use crate::{Failure, redis, sql};
+use crate::{Failure, redis, sql, zk};
 
 /// What to measure, and how thoroughly.
 #[derive(Debug)]
@@ -23,14 +23,19 @@ pub(crate) enum Store {
     Redis,
     Postgres,
     Mysql,
+    Zk,
 }
 
 /// The name of a measurement and what it is about.
 type About = (&'static str, &'static str);
 
 impl Store {
-    const ALL: [(&str, Self); 3] =
-        [("redis", Self::Redis), ("postgres", Self::Postgres), ("mysql", Self::Mysql)];
+    const ALL: [(&str, Self); 4] = [
+        ("redis", Self::Redis),
+        ("postgres", Self::Postgres),
+        ("mysql", Self::Mysql),
+        ("zk", Self::Zk),
+    ];
 
     fn named(name: Option<&str>) -> Result<Self, Failure> {
         let known = Self::ALL.map(|(known, _)| known).join(", ");
@@ -50,6 +55,7 @@ impl Store {
             Self::Postgres | Self::Mysql => {
                 sql::MEASUREMENTS.iter().map(|(name, about, _)| (*name, *about)).collect()
             }
+            Self::Zk => zk::MEASUREMENTS.iter().map(|(name, about, _)| (*name, *about)).collect(),
         }
     }
 }
@@ -70,7 +76,7 @@ impl Args {
             }
         }
         let store = Store::named(store.as_deref())?;
-        if durable && store == Store::Redis {
+        if durable && !matches!(store, Store::Postgres | Store::Mysql) {
             return Err("--durable is for postgres and mysql".into());
         }
         let known = store.measurements();
@@ -93,7 +99,7 @@ pub(crate) fn help() -> String {
 Measures what dlock costs over a store, as ratios to the store's bare driver in
 the same run. Exits with 1 when a target is missed, with 2 when it can't measure.
 
-Usage: dlock-bench redis|postgres|mysql [OPTIONS]
+Usage: dlock-bench redis|postgres|mysql|zk [OPTIONS]
 
   --quick        fewer and shorter rounds: faster, less certain
   --only NAME    this measurement alone; can be repeated
@@ -102,7 +108,9 @@ Usage: dlock-bench redis|postgres|mysql [OPTIONS]
   --help         this text
 "
     .to_owned();
-    for (title, store) in [("redis", Store::Redis), ("postgres and mysql", Store::Postgres)] {
+    for (title, store) in
+        [("redis", Store::Redis), ("postgres and mysql", Store::Postgres), ("zk", Store::Zk)]
+    {
         help += &format!("\nMeasurements over {title}:\n\n");
         for (name, about) in store.measurements() {
             help += &format!("  {name:<15}{about}\n");

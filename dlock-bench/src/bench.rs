@@ -14,6 +14,11 @@ pub(crate) trait Store {
 
     /// The id of its first process.
     fn pid(&self) -> Option<u32>;
+
+    /// The ids of its threads that a processor is chosen for; those that these start go with them.
+    fn threads(&self) -> Vec<u32> {
+        self.pid().into_iter().collect()
+    }
 }
 
 /// A measurement over such servers.
@@ -33,7 +38,7 @@ pub(crate) struct Bench<'a, S> {
 impl<S: Store> Bench<'_, S> {
     /// Chooses the processor of the server.
     pub(crate) fn place(&self, place: Server) -> Result<Placed, Failure> {
-        Placed::keep(self.server.pid().ok_or("the server is gone")?, place)
+        Placed::keep(&self.server.threads(), place)
     }
 
     /// How many rounds floor and dlock take in turns. Many short ones find more quiet moments than

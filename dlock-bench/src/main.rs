@@ -1,9 +1,9 @@
 //! What dlock costs over a store, measured against the store's bare driver.
 //!
-//! `cargo run --release -p dlock-bench -- redis` (or `postgres`, or `mysql`) starts a server of its
-//! own, prints one table and fails when a target is missed. Nothing here depends on how fast the machine is: each figure is
-//! a ratio to a floor that is measured in the same run, in turns with dlock, or a count of what
-//! the server saw.
+//! `cargo run --release -p dlock-bench -- redis` (or `postgres`, `mysql`, `zk`) starts a server of
+//! its own, prints one table and fails when a target is missed. Nothing here depends on how fast
+//! the machine is: each figure is a ratio to a floor that is measured in the same run, in turns
+//! with dlock, or a count of what the server saw.
 
 mod args;
 mod awake;
@@ -11,6 +11,7 @@ mod bench;
 mod clock;
 mod crew;
 mod cycle;
+mod names;
 mod processors;
 mod redis;
 mod report;
@@ -18,6 +19,8 @@ mod rounds;
 mod runtime;
 mod sql;
 mod stats;
+mod usage;
+mod zk;
 
 use std::process::ExitCode;
 
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Store::Redis => redis::measure(&args, &mut report),
         Store::Postgres => sql::measure(sql::Kind::Postgres, &args, &mut report),
         Store::Mysql => sql::measure(sql::Kind::Mariadb, &args, &mut report),
+        Store::Zk => zk::measure(&args, &mut report),
     };
     match measured {
         Ok(()) => report.verdict(),

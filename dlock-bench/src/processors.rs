@@ -1,5 +1,7 @@
 //! Which processors run what, where the system lets us choose.
 
+use std::fs;
+
 use rustix::process::Pid;
 
 use crate::Failure;
@@ -20,23 +22,29 @@ pub(crate) enum Server {
 /// luck, and that makes a difference of several times to a round trip.
 #[derive(Debug)]
 pub(crate) struct Placed {
-    server: Pid,
+    server: Vec<Pid>,
     all: Vec<usize>,
 }
 
 impl Placed {
-    /// Places the server, and this thread with the processes and threads that it starts. Does
-    /// nothing where there is but one processor.
-    pub(crate) fn keep(server: u32, place: Server) -> Result<Self, Failure> {
-        let server = Pid::from_raw(i32::try_from(server)?).ok_or("a server without a process")?;
+    /// Places these threads of the server, and those of this process with the processes and
+    /// threads that they start. Does nothing where there is but one processor.
+    pub(crate) fn keep(server: &[u32], place: Server) -> Result<Self, Failure> {
+        let server: Vec<Pid> = server.iter().copied().filter_map(pid).collect();
+        if server.is_empty() {
+            return Err("a server without a process".into());
+        }
         let placed = Self { server, all: all()? };
         if let [first, others @ ..] = &placed.all[..]
             && !others.is_empty()
         {
-            bind(Some(server), &[*first])?;
+            for thread in &placed.server {
+                // One that has ended meanwhile needs no place.
+                let _ = bind(Some(*thread), &[*first]);
+            }
             match place {
-                Server::Together => bind(None, &[*first])?,
-                Server::Apart => bind(None, others)?,
+                Server::Together => bind_own(&[*first])?,
+                Server::Apart => bind_own(others)?,
             }
         }
         Ok(placed)
@@ -45,9 +53,30 @@ impl Placed {
 
 impl Drop for Placed {
     fn drop(&mut self) {
-        let _ = bind(Some(self.server), &self.all);
-        let _ = bind(None, &self.all);
+        for thread in &self.server {
+            let _ = bind(Some(*thread), &self.all);
+        }
+        let _ = bind_own(&self.all);
     }
+}
+
+/// Has all threads of this process run on these processors only: a driver may keep one for all of
+/// its connections, which was started in an earlier place.
+fn bind_own(processors: &[usize]) -> Result<(), Failure> {
+    for thread in threads(std::process::id()).into_iter().filter_map(pid) {
+        let _ = bind(Some(thread), processors);
+    }
+    bind(None, processors)
+}
+
+/// The ids of a process's threads; none where that can't be found out.
+pub(crate) fn threads(process: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
+}
+
+fn pid(id: u32) -> Option<Pid> {
+    i32::try_from(id).ok().and_then(Pid::from_raw)
 }
 
 /// The processors that this thread may use; none where that can't be found out.

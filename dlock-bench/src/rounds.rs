@@ -57,6 +57,13 @@ impl Rounds {
         lowest(&self.clients)
     }
 
+    /// With the rounds of other subjects of the kind.
+    pub(crate) fn and(&mut self, more: Self) {
+        self.rates.extend(more.rates);
+        self.servers.extend(more.servers);
+        self.clients.extend(more.clients);
+    }
+
     /// One more round. Gives the subjects back.
     async fn add<C: Cycle>(
         &mut self,

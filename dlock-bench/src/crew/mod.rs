@@ -7,5 +7,5 @@ pub(crate) mod child;
 mod holds;
 mod parent;
 
-pub(crate) use holds::Holds;
+pub(crate) use holds::{Hold, Holds};
 pub(crate) use parent::{Crew, span};

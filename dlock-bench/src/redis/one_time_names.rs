@@ -2,16 +2,12 @@
 
 use std::time::Duration;
 
-use dlock::Locks;
 use redis::aio::MultiplexedConnection;
-use tokio::task::JoinSet;
 
 use super::{Bench, counters::Counters, floor};
-use crate::{Failure, clock, cycle::Cycle, runtime::Flavour};
+use crate::{Failure, clock, names::use_all, runtime::Flavour};
 
 const NAMES: u32 = 10_000;
-/// How many tasks use them.
-const TASKS: u32 = 64;
 /// The server looks for keys that have ended ten times a second, and not at all of them.
 const PATIENCE: Duration = Duration::from_secs(15);
 
@@ -50,28 +46,11 @@ async fn used(url: &str, control: &mut MultiplexedConnection) -> Result<Kept, Fa
     redis::cmd("FLUSHALL").exec_async(control).await?;
     let locks = dlock::connect(url).await?;
     let before = Counters::look(control).await?;
-    use_all(&locks).await?;
+    use_all(&locks, NAMES).await?;
     locks.shutdown(Duration::from_secs(20)).await?;
     let after = Counters::look(control).await?;
     let memory = after.value("used_memory") - before.value("used_memory");
     Ok(Kept { keys: size(control).await?, memory })
-}
-
-async fn use_all(locks: &Locks) -> Result<(), Failure> {
-    let mut tasks: JoinSet<Result<(), Failure>> = JoinSet::new();
-    for task in 0..TASKS {
-        let locks = locks.clone();
-        tasks.spawn(async move {
-            for i in (task..NAMES).step_by(usize::try_from(TASKS)?) {
-                locks.mutex(format!("once/{i}"))?.cycle().await?;
-            }
-            Ok(())
-        });
-    }
-    while let Some(done) = tasks.join_next().await {
-        done??;
-    }
-    Ok(())
 }
 
 /// How many keys there are.

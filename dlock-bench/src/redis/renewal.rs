@@ -2,15 +2,12 @@
 
 use std::time::Duration;
 
-use dlock::{Guard, LockOptions, Locks};
-use tokio::task::JoinSet;
+use dlock::LockOptions;
 
 use super::{Bench, counters::Counters, floor};
-use crate::{Failure, clock, runtime::Flavour};
+use crate::{Failure, clock, names::hold_all, runtime::Flavour};
 
 const HELD: u32 = 10_000;
-/// How many tasks take them.
-const TASKS: u32 = 64;
 /// Short, so that a run sees several renewals of each; a renewal is due after a third of it.
 const LEASE: Duration = Duration::from_secs(6);
 /// How many claims a batch may have, by the contract between core and backend.
@@ -41,7 +38,7 @@ async fn renewals(url: &str, rounds: u32) -> Result<Seen, Failure> {
     let mut control = floor::connect(url).await?;
     let options = LockOptions::new().with_lease(LEASE);
     let locks = dlock::connect(url).await?.with_options(options)?;
-    let guards = hold(&locks).await?;
+    let guards = hold_all(&locks, HELD).await?;
     // The first renewal sorts the claims into batches.
     let between = LEASE / 3;
     tokio::time::sleep(between + between / 2).await;
@@ -68,24 +65,4 @@ async fn renewals(url: &str, rounds: u32) -> Result<Seen, Failure> {
     drop(guards);
     locks.shutdown(Duration::from_secs(20)).await?;
     Ok(seen)
-}
-
-/// Takes all of them.
-async fn hold(locks: &Locks) -> Result<Vec<Guard>, Failure> {
-    let mut tasks: JoinSet<Result<Vec<Guard>, Failure>> = JoinSet::new();
-    for task in 0..TASKS {
-        let locks = locks.clone();
-        tasks.spawn(async move {
-            let mut guards = Vec::new();
-            for i in (task..HELD).step_by(usize::try_from(TASKS)?) {
-                guards.push(locks.mutex(format!("held/{i}"))?.lock().await?);
-            }
-            Ok(guards)
-        });
-    }
-    let mut guards = Vec::new();
-    while let Some(done) = tasks.join_next().await {
-        guards.extend(done??);
-    }
-    Ok(guards)
 }

@@ -2,20 +2,22 @@
 
 use std::time::Duration;
 
-use super::{Bench, floor::FloorLock, server::SqlServer, usage::Usage};
+use super::{Bench, floor::FloorLock, server::SqlServer};
 use crate::{
     Failure,
     bench::Store,
     rounds::{Rounds, pair, throughputs},
     runtime::Flavour,
+    usage::Usage,
 };
 
 const TASKS: usize = 32;
 
 pub(super) fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
-    let usage = Usage(bench.server.pid().ok_or("the server is gone")?);
+    let usage = Usage::of(bench.server.pid())?;
     for flavour in [Flavour::CurrentThread, Flavour::TwoWorkers] {
-        let both = flavour.start()?.block_on(rounds(&bench.server, usage, bench.rounds()))?;
+        let both =
+            flavour.start()?.block_on(rounds(&bench.server, usage.clone(), bench.rounds()))?;
         let of = format!("{TASKS} tasks, {}", flavour.label());
         let rate = format!("cycles a second, {of}");
         let rates = pair(&both, Rounds::rate, "");

@@ -7,7 +7,6 @@ mod long_life;
 mod many_names;
 mod server;
 mod uncontended;
-mod usage;
 
 pub(crate) use server::Kind;
 

@@ -1,6 +1,6 @@
 //! One task, one name: how much longer a quiet lock takes than the floor.
 
-use super::{Bench, bare::Bare, floor::FloorLock, server::SqlServer, usage::Usage};
+use super::{Bench, bare::Bare, floor::FloorLock, server::SqlServer};
 use crate::{
     Failure,
     awake::Awake,
@@ -11,6 +11,7 @@ use crate::{
     report::Pair,
     rounds::{Meter, latencies},
     runtime::Flavour,
+    usage::Usage,
 };
 
 /// Cycles in a round, and how many of them where each waits for the disk.
@@ -52,7 +53,7 @@ struct Seen {
 }
 
 fn run(bench: &Bench<'_>, flavour: Flavour) -> Result<Seen, Failure> {
-    let usage = Usage(bench.server.pid().ok_or("the server is gone")?);
+    let usage = Usage::of(bench.server.pid())?;
     let cycles = if bench.durable { DURABLE } else { CYCLES };
     flavour.start()?.block_on(rounds(&bench.server, usage, bench.rounds(), cycles))
 }

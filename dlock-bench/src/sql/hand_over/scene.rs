@@ -10,8 +10,9 @@ use crate::{
     crew::{Crew, Holds},
     cycle::latency,
     runtime::Flavour,
-    sql::{Bench, bare::Bare, floor::Upsert, usage::Usage},
+    sql::{Bench, bare::Bare, floor::Upsert},
     stats::median,
+    usage::Usage,
 };
 
 const NAME: &str = "hand-over";
@@ -84,7 +85,7 @@ impl Scene {
         })?;
         // The table is made once, rather than by all at one time.
         runtime.block_on(dlock::connect(&server.url()))?;
-        let usage = Usage(server.pid().ok_or("the server is gone")?);
+        let usage = Usage::of(server.pid())?;
         let crew = Crew::start(&server.url(), processes)?;
         Ok(Self { runtime, control, upsert: Some(upsert), upserts, usage, crew })
     }

@@ -1,0 +1,132 @@
+//! What the server has counted.
+
+use std::collections::HashMap;
+
+use dlock_testkit::servers::zookeeper::ZooKeeperServer;
+
+use super::no_server;
+use crate::Failure;
+
+/// Counters of a server at one time: what `mntr` says.
+#[derive(Clone, Debug)]
+pub(super) struct Counters {
+    values: HashMap<String, f64>,
+    /// How often it was asked for.
+    tries: f64,
+}
+
+/// How often a server is asked that does not answer soon, as on a busy machine.
+const TRIES: usize = 20;
+
+/// What was counted between two looks.
+#[derive(Debug)]
+pub(super) struct Counted {
+    before: Counters,
+    after: Counters,
+}
+
+impl Counters {
+    /// Looks, over a connection that is used for nothing else.
+    pub(super) async fn look(server: &ZooKeeperServer) -> Result<Self, Failure> {
+        let mut tries = 1.0;
+        for _ in 1..TRIES {
+            if let Ok(answer) = server.four_letter_word("mntr").await {
+                return Ok(Self::parse(&answer, tries));
+            }
+            tries += 1.0;
+        }
+        let answer = server.four_letter_word("mntr").await.map_err(no_server)?;
+        Ok(Self::parse(&answer, tries))
+    }
+
+    /// What was counted since, with a look of its own.
+    pub(super) async fn since(self, server: &ZooKeeperServer) -> Result<Counted, Failure> {
+        Ok(self.until(Self::look(server).await?))
+    }
+
+    /// What was counted until another look.
+    pub(super) fn until(self, after: Self) -> Counted {
+        Counted { before: self, after }
+    }
+
+    /// Nodes of all kinds, the server's own too.
+    pub(super) fn nodes(&self) -> f64 {
+        self.value("zk_znode_count")
+    }
+
+    /// Nodes that go with their session.
+    pub(super) fn ephemerals(&self) -> f64 {
+        self.value("zk_ephemerals_count")
+    }
+
+    /// Nodes that are watched, once for each session that does.
+    pub(super) fn watches(&self) -> f64 {
+        self.value("zk_watch_count")
+    }
+
+    fn value(&self, name: &str) -> f64 {
+        self.values.get(name).copied().unwrap_or(f64::NAN)
+    }
+
+    fn parse(mntr: &str, tries: f64) -> Self {
+        let values = mntr.lines().filter_map(|line| line.split_once('\t'));
+        let values = values.filter_map(|(name, value)| Some((name, value.trim().parse().ok()?)));
+        Self { values: values.map(|(name, value)| (name.to_owned(), value)).collect(), tries }
+    }
+}
+
+impl Counted {
+    /// Commands that clients sent, their pings too.
+    pub(super) fn commands(&self) -> f64 {
+        // The second look was counted before it was answered.
+        self.of("zk_packets_received") - self.after.tries
+    }
+
+    /// How many of them were to change something, whether they did or not.
+    pub(super) fn writes(&self) -> f64 {
+        self.of("zk_cnt_updatelatency")
+    }
+
+    /// Sessions that were told of something that they watched.
+    pub(super) fn notices(&self) -> f64 {
+        ["created", "deleted", "changed", "children"]
+            .map(|kind| self.of(&format!("zk_sum_node_{kind}_watch_count")))
+            .iter()
+            .sum()
+    }
+
+    fn of(&self, name: &str) -> f64 {
+        self.after.value(name) - self.before.value(name)
+    }
+}
+
+/// The server's version.
+pub(super) async fn version(server: &ZooKeeperServer) -> Result<String, Failure> {
+    let answer = server.four_letter_word("srvr").await.map_err(no_server)?;
+    let line = answer.lines().next().unwrap_or_default();
+    let version = line.rsplit(": ").next().unwrap_or_default();
+    let end = version.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(version.len());
+    Ok(version[..end].to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEFORE: &str = "zk_version\t3.8.0-x, built on 2024-12-29\nzk_packets_received\t10\n\
+        zk_sum_node_deleted_watch_count\t5\nzk_sum_node_created_watch_count\t0\n\
+        zk_sum_node_changed_watch_count\t0\nzk_sum_node_children_watch_count\t0\n";
+    const AFTER: &str = "zk_packets_received\t14\nzk_znode_count\t7\n\
+        zk_sum_node_deleted_watch_count\t7\nzk_sum_node_created_watch_count\t0\n\
+        zk_sum_node_changed_watch_count\t1\nzk_sum_node_children_watch_count\t0\n";
+
+    #[test]
+    fn counts_what_came_between_without_the_looks() {
+        let counted = Counters::parse(BEFORE, 1.0).until(Counters::parse(AFTER, 1.0));
+        assert_eq!(counted.commands(), 3.0);
+        assert_eq!(counted.notices(), 3.0);
+        assert_eq!(counted.after.nodes(), 7.0);
+        // What a server does not count is no number, which meets no target.
+        assert!(counted.writes().is_nan());
+    }
+}
