@@ -112,7 +112,7 @@ fn locks_and_waiters_go_on_after_a_failover_that_was_asked_for() {
 #[test]
 fn locks_and_waiters_go_on_when_the_master_is_killed_and_comes_back() {
     with_redis(async {
-        let mut scene = Scene::open(secs(10)).await?;
+        let mut scene = Scene::open(secs(15)).await?;
         scene.hold().await?;
         scene
             .across(async |servers| {
@@ -128,7 +128,7 @@ fn locks_and_waiters_go_on_when_the_master_is_killed_and_comes_back() {
 #[test]
 fn locks_and_waiters_go_on_when_the_master_hangs_and_comes_back() {
     with_redis(async {
-        let mut scene = Scene::open(secs(10)).await?;
+        let mut scene = Scene::open(secs(15)).await?;
         scene.hold().await?;
         scene
             .across(async |servers| {

@@ -68,7 +68,7 @@ pub(super) fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
         let of = format!("of a hand-over, {waiters} waiters");
         let list = format!("commands {of}: a list, too");
         report.exactly(&list, run.commands(), 2.0, SLACK);
-        let told = format!("sessions that are told {of}, its own too");
+        let told = format!("sessions told {of}, its own too");
         report.at_most(&told, run.notices(), "", 2.0 + SLACK);
         report.note(&format!("p50 {of}"), run.p50(), "us");
     }
