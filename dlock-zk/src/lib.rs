@@ -50,8 +50,9 @@
 //! <chroot><root>/<name>/_c_<claim>-lock-0000000007
 //! ```
 //!
-//! A lock is a container node, which the servers remove when it is empty; a claim is an ephemeral
-//! sequential node in it. The queue is the order of the nodes, and held is its longest prefix that
+//! A lock is a container node, which the servers remove when it is empty: every minute, at most
+//! 10,000 at a time, unless told otherwise (`znode.container.checkIntervalMs` and
+//! `znode.container.maxPerMinute`). A claim is an ephemeral sequential node in it. The queue is the order of the nodes, and held is its longest prefix that
 //! fits: see `queue.rs` for who watches what. `node.rs` has the names, `data.rs` the contents.
 //!
 //! - *Acquire*: `create` and `getChildren`, sent back to back. A session's requests are served in

@@ -106,7 +106,9 @@ async fn mind(weak: &Weak<Session>, mut states: StateWatcher) {
                         jobs.push(Box::pin(async move { watching.await; Done::Watch }));
                     }
                 }
-                if next.is_none() && !beating {
+                // Any other write that was answered is as good.
+                let heard = silent.is_some_and(|since| session.beat() >= since);
+                if heard || (next.is_none() && !beating) {
                     silent = None;
                 }
                 if silent.is_some_and(|since| now.since(since) > session.timeout * 2) {

@@ -32,12 +32,25 @@ impl Tls {
                      {name}={off} for clear text, in which the password can be read on its way"
                 ),
             )),
-            Self::On if cfg!(feature = "tls") => Ok(true),
+            Self::On if cfg!(feature = "tls") => {
+                provide_cryptography();
+                Ok(true)
+            }
             Self::On => Err(Error::config(
                 ConfigIssue::MissingFeature,
                 format!("{name} asks for TLS, which needs the Cargo feature \"tls\""),
             )),
         }
+    }
+}
+
+/// The driver asks the process for its cryptography, and panics where the program has two to choose
+/// from, as with another driver's. An application's choice stays.
+fn provide_cryptography() {
+    #[cfg(feature = "tls")]
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Another thread may have been faster.
+        let _ = rustls::crypto::ring::default_provider().install_default();
     }
 }
 

@@ -267,7 +267,7 @@ mod tests {
         is_wrong(&format!("{right}2 ask 2 well x 90 a\n2 not 900 Timeout late\n"), "stalled");
         is_wrong(&format!("{right}2 ask 2 storm x 90 a\n"), "stalled");
         is_wrong(&right.replace("well", "calm"), "nobody had it");
-        let late = 7_000_000_000_u64;
+        let late = 13_000_000_000_u64;
         let waits = format!("2 ask 2 well x 150 a\n2 got {late} 2 {late}1\n2 let {late}0\n");
         is_wrong(&(right + &waits), "was free for");
     }
