@@ -34,8 +34,8 @@ impl Session {
             let making = async {
                 // Called in the order in which they are to be sent.
                 let dir_made = (!has_dir).then(|| self.make_dir(&dir));
-                let made = self.client.create(&prefix, data.as_bytes(), &node);
-                let listed = self.client.list_children(&dir);
+                let made = self.answer(self.client.create(&prefix, data.as_bytes(), &node));
+                let listed = self.answer(self.client.list_children(&dir));
                 match dir_made {
                     Some(dir_made) => join(dir_made, join(made, listed)).await,
                     None => (Ok(()), join(made, listed).await),
@@ -132,7 +132,7 @@ impl Session {
         dir: &'a str,
     ) -> impl Future<Output = Result<(), ZkError>> + Send + 'a {
         let container = CreateMode::Container.with_acls(self.acl.for_driver());
-        let made = self.client.create(dir, b"", &container);
+        let made = self.answer(self.client.create(dir, b"", &container));
         async move {
             match made.await {
                 Ok(_) | Err(ZkError::NodeExists) => Ok(()),

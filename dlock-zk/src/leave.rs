@@ -46,7 +46,7 @@ impl Session {
         let answer = self.delete_path(&path).await;
         if spot.worn {
             // Its numbers begin anew with it; it stays while somebody is in it.
-            let _ = self.client.delete(&spot.dir, None).await;
+            let _ = self.answer(self.client.delete(&spot.dir, None)).await;
         }
         answer
     }

@@ -113,7 +113,10 @@ impl Session {
                 lists.add_get_children(dir)?;
             }
             let sent = Clock::Boot.now();
-            let (made, listed) = futures_util::future::join(nodes.commit(), lists.commit()).await;
+            let made = tokio::time::timeout(self.timeout, nodes.commit());
+            let listed = self.answer(lists.commit());
+            let (made, listed) = futures_util::future::join(made, listed).await;
+            let made = made.unwrap_or(Err(ZkError::Timeout.into()));
             match made {
                 Ok(made) => {
                     self.heard(sent);

@@ -198,7 +198,8 @@ impl Session {
         let sent = Clock::Boot.now();
         let mut check = self.client.new_multi_writer();
         check.add_check_version(if self.root.is_empty() { "/" } else { &self.root }, -1)?;
-        match check.commit().await {
+        let checked = tokio::time::timeout(self.timeout, check.commit()).await;
+        match checked.unwrap_or(Err(ZkError::Timeout.into())) {
             // What is checked does not matter: its refusal is a transaction as well. But the leader
             // also refuses so what comes from a session that is being closed.
             Ok(_)
@@ -282,7 +283,7 @@ impl Session {
         let mut unsure = false;
         let mut pause = Duration::from_millis(5);
         loop {
-            match send().await {
+            match self.answer(send()).await {
                 Err(error) if is_passing(&error) && !self.is_over() => {
                     unsure |= crate::error::is_unknown(&error);
                     tokio::time::sleep(pause).await;
@@ -291,6 +292,16 @@ impl Session {
                 answer => return (answer, unsure),
             }
         }
+    }
+
+    /// Waits for the answer to a request that has been sent. The driver may drop one on its way
+    /// from one server to the next, without a word.
+    pub(crate) async fn answer<T>(
+        &self,
+        request: impl Future<Output = Result<T, ZkError>>,
+    ) -> Result<T, ZkError> {
+        let answer = tokio::time::timeout(self.timeout, request).await;
+        answer.unwrap_or(Err(ZkError::Timeout))
     }
 
     /// Sends a request that changes nothing until it is answered.
