@@ -182,7 +182,9 @@ impl Worker {
         let end = since.saturating_add(time);
         loop {
             let left = end.since(now());
-            if left.is_zero() {
+            // What began in the storm must not keep the others out in the peace after it.
+            let calm = attempt.phase == Phase::Storm && *self.phases.borrow() != Phase::Storm;
+            if left.is_zero() || calm {
                 return Ok(());
             }
             let mut lost = pin!(guard.lost());
