@@ -1,18 +1,31 @@
 //! Watching the nodes of this session's claims, which others may delete.
 
-use std::sync::{Arc, Weak};
+use std::{
+    pin::Pin,
+    sync::{Arc, Weak},
+};
 
-use zookeeper_client::{Error as ZkError, EventType, OneshotWatcher};
+use zookeeper_client::{Error as ZkError, EventType, WatchedEvent};
 
 use crate::{
     place::{Place, Stage},
     session::Session,
 };
 
+/// A watch of the own node, and the name that it had.
+///
+/// It is kept until something happens to the node. Of a watcher that is dropped before, the driver
+/// has the server remove the watch: a request more for each grant, and two for each release, where
+/// the deletion has been told already.
+pub(crate) struct OwnWatch {
+    event: Pin<Box<dyn Future<Output = WatchedEvent> + Send>>,
+    child: String,
+}
+
 /// What is known of a claim's own node.
 enum Own {
-    /// It is there, by this name, and the watcher tells of the next change.
-    Watched(OneshotWatcher, String),
+    /// It is there, and this tells of the next change.
+    Watched(OwnWatch),
     /// It was deleted.
     Gone,
     /// The claim was given up, or the session is over.
@@ -20,16 +33,21 @@ enum Own {
 }
 
 impl Session {
-    /// Waits until somebody deletes the node of a claim that nobody gave up.
+    /// Waits until somebody deletes the node of a claim that nobody gave up. Dropped, it leaves
+    /// its watch with the place.
     pub(crate) async fn own_node_goes(&self, place: &Place) {
         loop {
             match self.watch_own(place).await {
-                Own::Watched(watcher, child) => match watcher.changed().await.event_type {
-                    EventType::Session => break,
-                    // Told without another look: a turn that came after it must not be taken.
-                    EventType::NodeDeleted if place.is_named(&child).await => return,
-                    _ => {}
-                },
+                Own::Watched(watch) => {
+                    let mut kept = Kept { place, watch: Some(watch) };
+                    let Some((event_type, child)) = kept.changed().await else { continue };
+                    match event_type {
+                        EventType::Session => break,
+                        // Told without another look: a turn that came after it must not be taken.
+                        EventType::NodeDeleted if place.is_named(&child).await => return,
+                        _ => {}
+                    }
+                }
                 Own::Gone => return,
                 Own::Over => break,
             }
@@ -39,12 +57,18 @@ impl Session {
     }
 
     async fn watch_own(&self, place: &Place) -> Own {
+        if let Some(watch) = place.take_watch() {
+            return Own::Watched(watch);
+        }
         loop {
             let Stage::There(spot) = place.stage.lock().await.clone() else { return Own::Over };
             let path = spot.path();
             // Not by exists, whose watch stays where there is no node.
             match self.read(|| self.client.get_and_watch_data(&path)).await {
-                Ok((_, _, watcher)) => return Own::Watched(watcher, spot.child),
+                Ok((_, _, watcher)) => {
+                    let event = Box::pin(watcher.changed());
+                    return Own::Watched(OwnWatch { event, child: spot.child });
+                }
                 Err(ZkError::NoNode) if place.is_named(&spot.child).await => return Own::Gone,
                 // It has another name by now, or was given up.
                 Err(ZkError::NoNode) => {}
@@ -61,24 +85,43 @@ impl Place {
     }
 }
 
+/// A watch that goes back to its place when it is not needed any more.
+struct Kept<'a> {
+    place: &'a Place,
+    watch: Option<OwnWatch>,
+}
+
+impl Kept<'_> {
+    /// What has happened, and to which name.
+    async fn changed(&mut self) -> Option<(EventType, String)> {
+        let event = self.watch.as_mut()?.event.as_mut().await;
+        let watch = self.watch.take()?;
+        Some((event.event_type, watch.child))
+    }
+}
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        if let Some(watch) = self.watch.take() {
+            self.place.keep_watch(watch);
+        }
+    }
+}
+
 /// Watches the node of a claim that is held, and tells when it goes.
 pub(crate) async fn watch(session: Weak<Session>, place: Arc<Place>) {
     loop {
         let Some(strong) = session.upgrade() else { return };
-        let watcher = match strong.watch_own(&place).await {
-            Own::Watched(watcher, _) => watcher,
+        let watch = match strong.watch_own(&place).await {
+            Own::Watched(watch) => watch,
             Own::Gone => return strong.lose(&place),
             Own::Over => return,
         };
         // The watch must not keep the session open.
         drop(strong);
-        tokio::select! {
-            event = watcher.changed() => {
-                if event.event_type == EventType::Session {
-                    return;
-                }
-            }
-            () = place.until_over() => return,
+        // A claim that is given up ends it, too: its node goes.
+        if watch.event.await.event_type == EventType::Session {
+            return;
         }
     }
 }

@@ -6,7 +6,7 @@ use dlock_core::{AcquireRequest, ClaimId, Clock, FencingToken, Grant, Instant, L
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::queue::Watch;
+use crate::{own::OwnWatch, queue::Watch};
 
 /// Tokens that one node has room for: `czxid * 256 + k`.
 pub(crate) const TOKENS: u32 = 256;
@@ -19,6 +19,8 @@ pub(crate) struct Place {
     pub(crate) stage: tokio::sync::Mutex<Stage>,
     life: Mutex<Life>,
     gone: Notify,
+    /// The watch of its node from the time when it waited.
+    watch: Mutex<Option<OwnWatch>>,
 }
 
 /// What is known of the node.
@@ -88,7 +90,17 @@ impl Place {
                 watched: false,
             }),
             gone: Notify::new(),
+            watch: Mutex::default(),
         }
+    }
+
+    /// Keeps the watch of its node for whoever asks for it next, or until the node has gone.
+    pub(crate) fn keep_watch(&self, watch: OwnWatch) {
+        *self.watch.lock() = Some(watch);
+    }
+
+    pub(crate) fn take_watch(&self) -> Option<OwnWatch> {
+        self.watch.lock().take()
     }
 
     /// The lease starts anew, from now on.
