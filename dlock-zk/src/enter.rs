@@ -52,8 +52,8 @@ impl Session {
         }
         let began = Clock::Boot.now();
         let (spot, listed) = match &*stage {
-            Stage::New => match self.create(place, Data::of(request.lease)).await {
-                Ok(made) => made,
+            Stage::New => match self.create(std::slice::from_ref(place)).await {
+                Ok(made) => made.into_iter().next().ok_or_else(gone)?,
                 Err(error) => {
                     self.forget(place);
                     return Err(explain(error));

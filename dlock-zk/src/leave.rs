@@ -93,12 +93,4 @@ impl Session {
         }
         Ok(released)
     }
-
-    /// Deletes nodes of this session that should not be there.
-    pub(crate) async fn delete_all(&self, spots: &[Spot]) -> Result<(), ZkError> {
-        for spot in spots {
-            self.delete(spot).await?;
-        }
-        Ok(())
-    }
 }

@@ -55,15 +55,17 @@
 //! `znode.container.maxPerMinute`). A claim is an ephemeral sequential node in it. The queue is the order of the nodes, and held is its longest prefix that
 //! fits: see `queue.rs` for who watches what. `node.rs` has the names, `data.rs` the contents.
 //!
-//! - *Acquire*: `create` and `getChildren`, sent back to back. A session's requests are served in
+//! - *Acquire*: a `multi` with `create`, and `getChildren`, sent back to back. A session's requests are served in
 //!   order and a server applies changes in one order, so the list can show predecessors that have
 //!   gone, and can't miss one. First in line: granted. The fencing token is the node's `czxid`,
 //!   ZooKeeper's number of the transaction that made it, times 256: room for local hand-off.
 //! - *Hand-over*: a waiter watches the one node that stands in its way. When that was the only one
 //!   before it, its deletion is the grant, without a list.
-//! - *Unknown outcomes*: a heartbeat, behind which nothing of the session is on its way any more,
-//!   then look for the claim's id, then compare the node's owner with this session. Releases are
-//!   sent until they are answered.
+//! - *Unknown outcomes*: every `create` goes with a write to a node of the session,
+//!   `<chroot><root>/%session-<number>`, in one transaction. When one was not answered, that node
+//!   is deleted and the next one made, so it has come by then or never will: see `epoch.rs` for
+//!   what comes late otherwise. Then look for the claim's id, then compare the node's owner with
+//!   this session. Releases are sent until they are answered.
 //! - *Belief* lasts for half a session timeout from the last request that a majority has
 //!   acknowledged: see `session.rs` for why that is safe, also behind a server that is cut off.
 //! - *Multi-locks*: one `multi` makes all nodes with one zxid, so that any two stand in the same
@@ -87,6 +89,7 @@ mod config;
 mod create;
 mod data;
 mod enter;
+mod epoch;
 mod error;
 mod factory;
 mod keep;

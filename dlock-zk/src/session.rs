@@ -25,7 +25,7 @@ use tokio::{
     runtime::Handle,
     sync::{Notify, broadcast},
 };
-use zookeeper_client::{Client, Error as ZkError, MultiWriteError};
+use zookeeper_client::{Client, Error as ZkError, MultiWriteError, MultiWriteResult, MultiWriter};
 
 use crate::{
     acl::Acl,
@@ -42,6 +42,8 @@ pub(crate) struct Session {
     pub(crate) timeout: Duration,
     pub(crate) acl: Acl,
     root: String,
+    /// What the next creation has to write to, if it was made yet. Locked while that changes.
+    pub(crate) epoch: tokio::sync::Mutex<Option<Arc<str>>>,
     places: Mutex<HashMap<ClaimId, Arc<Place>>>,
     /// Claims that were granted a short while ago.
     fresh: Mutex<Vec<Arc<Place>>>,
@@ -73,6 +75,7 @@ impl Session {
             client,
             acl: config.acl(),
             root: config.root.clone(),
+            epoch: tokio::sync::Mutex::default(),
             places: Mutex::default(),
             fresh: Mutex::default(),
             beat: AtomicU64::new(began.as_nanos()),
@@ -198,8 +201,7 @@ impl Session {
         let sent = Clock::Boot.now();
         let mut check = self.client.new_multi_writer();
         check.add_check_version(if self.root.is_empty() { "/" } else { &self.root }, -1)?;
-        let checked = tokio::time::timeout(self.timeout, check.commit()).await;
-        match checked.unwrap_or(Err(ZkError::Timeout.into())) {
+        match self.commit(check).await {
             // What is checked does not matter: its refusal is a transaction as well. But the leader
             // also refuses so what comes from a session that is being closed.
             Ok(_)
@@ -302,6 +304,15 @@ impl Session {
     ) -> Result<T, ZkError> {
         let answer = tokio::time::timeout(self.timeout, request).await;
         answer.unwrap_or(Err(ZkError::Timeout))
+    }
+
+    /// Sends a transaction, when this is called, and waits for the answer.
+    pub(crate) fn commit<'a>(
+        &'a self,
+        mut multi: MultiWriter<'a>,
+    ) -> impl Future<Output = Result<Vec<MultiWriteResult>, MultiWriteError>> + Send + 'a {
+        let answer = tokio::time::timeout(self.timeout, multi.commit());
+        async move { answer.await.unwrap_or(Err(ZkError::Timeout.into())) }
     }
 
     /// Sends a request that changes nothing until it is answered.

@@ -79,8 +79,7 @@ impl Session {
         }
     }
 
-    /// What a majority knows now is what the next read shows, and nothing of this session is on
-    /// its way any more.
+    /// What a majority knows now is what the next read shows.
     pub(crate) async fn catch_up(&self) -> Result<(), ZkError> {
         self.read(|| self.heartbeat()).await.map(|_| ())
     }

@@ -11,7 +11,7 @@ use tokio::{
     runtime::Handle,
     sync::{broadcast, watch},
 };
-use zookeeper_client::{CreateMode, Error as ZkError};
+use zookeeper_client::Error as ZkError;
 
 use crate::{
     config::ZkConfig,
@@ -127,7 +127,7 @@ impl Store {
     }
 }
 
-/// Makes the root, and a node in it, as every lock will; so that missing rights, a missing chroot
+/// Makes the root, and a node in it, as every lock needs; so that missing rights, a missing chroot
 /// and a server that takes no writes are told now.
 async fn try_out(session: &Session, config: &ZkConfig) -> Result<(), Error> {
     let client = &session.client;
@@ -141,25 +141,10 @@ async fn try_out(session: &Session, config: &ZkConfig) -> Result<(), Error> {
             ),
         ));
     }
-    let node = CreateMode::EphemeralSequential.with_acls(session.acl.for_driver());
-    // No lock's directory has this name.
-    let probe = format!("{}/%probe-", session.root());
-    loop {
-        session.make_root().await.map_err(explain)?;
-        match client.create(&probe, b"", &node).await {
-            Ok((_, number)) => {
-                let path = format!("{probe}{number}");
-                let (deleted, _) = session.insist(|| client.delete(&path, None)).await;
-                return match deleted {
-                    Ok(()) | Err(ZkError::NoNode) => Ok(()),
-                    Err(error) => Err(explain(error)),
-                };
-            }
-            // The root was empty, and has been cleaned up just now.
-            Err(ZkError::NoNode) if !session.root().is_empty() => {}
-            Err(error) => return Err(explain(error)),
-        }
-    }
+    // It is deleted as well, which may be forbidden.
+    let epoch = session.epoch().await.map_err(explain)?;
+    session.end_epoch(&epoch).await.map_err(explain)?;
+    session.epoch().await.map_err(explain).map(drop)
 }
 
 /// How many servers decide together; 1 where that can't be seen.

@@ -226,10 +226,20 @@ pub(crate) async fn who_gives_up_before_the_answer_leaves_no_node() -> Verdict {
     Ok(())
 }
 
-/// A request that a follower took and that its leader gets once the client asks another server:
-/// the session has moved, so it is refused. Else its node would be nobody's, and stay in the way.
-pub(crate) async fn an_acquire_that_comes_late_makes_no_second_node() -> Verdict {
-    for names in [&["a"][..], &["a", "b"][..]] {
+/// Three servers, and a client that knows both followers.
+struct Followers {
+    servers: Ensemble,
+    /// The follower that is cut from its leader, and the way to it.
+    old: usize,
+    first: Proxy,
+    /// The other one.
+    new: usize,
+    second: Proxy,
+    locks: Locks,
+}
+
+impl Followers {
+    async fn start() -> Result<Self, Stop> {
         let options = options().with_container_checks_every(Duration::from_secs(3600));
         let servers = Ensemble::start(&options.with_sync_limit(SESSION * 4)).await?;
         let [old, new] = servers.followers().await[..] else {
@@ -241,10 +251,28 @@ pub(crate) async fn an_acquire_that_comes_late_makes_no_second_node() -> Verdict
         let hosts = format!("{},{}", first.address(), second.address());
         let options = format!("dlock.session_timeout={}ms", (SESSION * 2).as_millis());
         let locks = Locks::over(connect(format!("zk://{hosts}?{options}")).await?)?;
+        Ok(Self { servers, old, first, new, second, locks })
+    }
+
+    /// The client can only go to the second one.
+    async fn move_on(&self) -> Verdict {
+        self.second.door(Door::Open).await?;
+        self.first.door(Door::Closed).await?;
+        self.first.cut();
+        Ok(())
+    }
+}
+
+/// A request that a follower took and that its leader gets once the client asks another server:
+/// the session has moved, so it is refused. Else its node would be nobody's, and stay in the way.
+pub(crate) async fn an_acquire_that_comes_late_makes_no_second_node() -> Verdict {
+    for names in [&["a"][..], &["a", "b"][..]] {
+        let scene = Followers::start().await?;
+        let (servers, locks) = (&scene.servers, scene.locks.clone());
         for name in ["a", "b"] {
             locks.mutex(name)?.lock().await?.release().await?;
         }
-        servers.cut_from_leader(old).await?;
+        servers.cut_from_leader(scene.old).await?;
         let taking = spawn(async move {
             match names {
                 [name] => locks.mutex(*name)?.lock().await,
@@ -253,20 +281,47 @@ pub(crate) async fn an_acquire_that_comes_late_makes_no_second_node() -> Verdict
         });
         // It is on its way.
         sleep(Duration::from_millis(200)).await;
-        second.door(Door::Open).await?;
-        first.door(Door::Closed).await?;
-        first.cut();
-        let made = left::until_claims(&servers.nodes()[new], names.len()).await?;
+        scene.move_on().await?;
+        let made = left::until_claims(&servers.nodes()[scene.new], names.len()).await?;
         let guard = timeout(BOUND, taking).await???;
-        servers.heal(old);
+        servers.heal(scene.old);
         // By a look through the follower, which comes behind what was held back.
-        let held = left::until_claims(&servers.nodes()[old], names.len()).await?;
+        let held = left::until_claims(&servers.nodes()[scene.old], names.len()).await?;
         if held != made {
             return Err(Stop::failed(format!("{made:?} were made, and {held:?} are there")));
         }
         guard.check()?;
         guard.release().await?;
-        left::until_claims(&servers.nodes()[old], 0).await?;
+        left::until_claims(&servers.nodes()[scene.old], 0).await?;
     }
     Ok(())
+}
+
+/// The same, but the client had first tried to come back to the follower. So behind the requests
+/// the leader gets that the session is the follower's again, which it knows at once, and comes to
+/// some of so many requests later.
+pub(crate) async fn acquires_that_come_late_to_a_session_that_came_back_make_no_nodes() -> Verdict {
+    let scene = Followers::start().await?;
+    let servers = &scene.servers;
+    let names: Vec<_> = (0..300).map(|name| format!("late/{name}")).collect();
+    for name in &names {
+        scene.locks.mutex(name)?.lock().await?.release().await?;
+    }
+    servers.cut_from_leader(scene.old).await?;
+    let mut taking = Vec::new();
+    for name in &names {
+        let mutex = scene.locks.mutex(name)?;
+        taking.push(spawn(async move { mutex.lock().await }));
+    }
+    sleep(Duration::from_millis(200)).await;
+    scene.first.cut();
+    sleep(Duration::from_millis(200)).await;
+    scene.move_on().await?;
+    left::until_claims(&servers.nodes()[scene.new], names.len()).await?;
+    servers.heal(scene.old);
+    for guard in taking {
+        timeout(BOUND, guard).await???.release().await?;
+    }
+    servers.until_well().await?;
+    left::until_claims(&servers.nodes()[scene.old], 0).await.map(|_| ())
 }

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use crate::{
     left,
-    settings::{load, options, url},
+    settings::{SESSION, load, options, url},
 };
 
 /// It comes back with everything that it has acknowledged, and with the sessions. It stays for long
@@ -71,6 +71,8 @@ pub(crate) async fn forgets() -> Verdict {
         server.kill();
         std::fs::remove_dir_all(server.directory().join("data/version-2"))?;
         server.restart().await?;
+        // Clients that know of what it has forgotten are refused until they give their session up.
+        sleep(SESSION * 2).await;
     }
     let report = load.finish().await?;
     storm.says(&report)?;

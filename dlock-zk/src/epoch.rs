@@ -1,0 +1,67 @@
+//! What makes certain that a creation that was not answered has come, or never will.
+//!
+//! A request may be on its way for as long as the session lives: a follower that was cut off from
+//! its leader keeps what its clients have sent, and hands it in when it is back, though they have
+//! long gone to another server and asked there. The leader refuses what another server has for a
+//! session, but the follower also hands in that the client had tried to come back to it, and then
+//! the session is the follower's once more. No heartbeat and no `sync` is sent behind such a
+//! request, and the node that it makes would stand in the queue for as long as the session.
+//!
+//! So every creation is one transaction with a write to a node of the session, its *epoch*. After
+//! an unknown outcome that node is deleted, and another one made: what carries the old one has come
+//! by then, or is refused.
+
+use std::{sync::Arc, time::Duration};
+
+use zookeeper_client::{CreateMode, Error as ZkError};
+
+use crate::{error::is_passing, session::Session};
+
+impl Session {
+    /// The node that a creation has to write to just now.
+    pub(crate) async fn epoch(&self) -> Result<Arc<str>, ZkError> {
+        let mut current = self.epoch.lock().await;
+        if let Some(epoch) = &*current {
+            return Ok(Arc::clone(epoch));
+        }
+        let epoch: Arc<str> = self.begin_epoch().await?.into();
+        *current = Some(Arc::clone(&epoch));
+        Ok(epoch)
+    }
+
+    /// When this is answered, no creation of this epoch comes any more, and the next read shows
+    /// those that have come.
+    pub(crate) async fn end_epoch(&self, epoch: &str) -> Result<(), ZkError> {
+        let mut current = self.epoch.lock().await;
+        if current.as_deref() == Some(epoch) {
+            match self.read(|| self.client.delete(epoch, None)).await {
+                Ok(()) | Err(ZkError::NoNode) => *current = None,
+                Err(error) => return Err(error),
+            }
+            // What keeps the next one from being made is told to who asks for it.
+            *current = self.begin_epoch().await.ok().map(Arc::from);
+        }
+        Ok(())
+    }
+
+    /// No epoch has the name of another one: what was asked for in that one can't come in this
+    /// one. So a node whose own creation was not answered is left to go with the session.
+    async fn begin_epoch(&self) -> Result<String, ZkError> {
+        // No lock's directory has this name.
+        let prefix = format!("{}/%session-", self.root());
+        let node = CreateMode::EphemeralSequential.with_acls(self.acl.for_driver());
+        let mut pause = Duration::from_millis(5);
+        loop {
+            match self.answer(self.client.create(&prefix, b"", &node)).await {
+                Ok((_, number)) => return Ok(format!("{prefix}{number}")),
+                // The root was empty, and has been cleaned up just now; or nobody has made it yet.
+                Err(ZkError::NoNode) if !self.root().is_empty() => self.make_root().await?,
+                Err(error) if is_passing(&error) && !self.is_over() => {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_millis(500));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
