@@ -57,8 +57,8 @@ pub(super) fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
     })?;
     let report = &mut *bench.report;
     let usual = run.usual_commands();
-    // The deletion, and what has to do with watches of own nodes. A list would be one more.
-    report.at_most("commands of a hand-over, 1 waiter", usual, "", 4.0);
+    // The deletion alone: its news is the grant.
+    report.exactly("commands of a hand-over, 1 waiter", usual, 1.0, 0.0);
 
     let mut commands = Vec::new();
     for waiters in WAITERS {
@@ -67,8 +67,8 @@ pub(super) fn measure(bench: &mut Bench<'_>) -> Result<(), Failure> {
         commands.push(run.commands());
         let report = &mut *bench.report;
         let of = format!("of a hand-over, {waiters} waiters");
-        // The deletion, a list, and the end of a watch.
-        report.at_most(&format!("commands {of}"), run.commands(), "", 3.0 + 2.0 * SLACK);
+        // The deletion and a list.
+        report.exactly(&format!("commands {of}"), run.commands(), 2.0, SLACK);
         let told = format!("sessions told {of}, its own too");
         report.at_most(&told, run.notices(), "", 2.0 + SLACK);
         report.note(&format!("p50 {of}"), run.p50(), "us");
