@@ -17,20 +17,21 @@ use tracing::{
 };
 
 /// Collects all spans and events of this thread as text, at every level.
-#[derive(Clone, Default)]
-pub(crate) struct Heard(Arc<Mutex<String>>, Arc<AtomicU64>);
+#[derive(Clone, Debug, Default)]
+pub struct Heard(Arc<Mutex<String>>, Arc<AtomicU64>);
 
 struct Line(String);
 
 impl Heard {
     /// Listens until the guard is dropped.
-    pub(crate) fn listen() -> (Self, DefaultGuard) {
+    pub fn listen() -> (Self, DefaultGuard) {
         let heard = Self::default();
         let guard = tracing::subscriber::set_default(heard.clone());
         (heard, guard)
     }
 
-    pub(crate) fn text(&self) -> String {
+    /// What was heard up to now: a line for each span and event.
+    pub fn text(&self) -> String {
         self.0.lock().clone()
     }
 

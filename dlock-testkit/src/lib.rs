@@ -64,6 +64,7 @@ mod cases;
 mod child;
 mod context;
 mod crew;
+mod heard;
 pub mod history;
 #[cfg(unix)]
 pub mod load;
@@ -83,6 +84,7 @@ mod verbs;
 
 pub use all::ALL;
 pub use case::Case;
+pub use heard::Heard;
 pub use require::judge;
 pub use run::{run, run_each};
 pub use stop::{Stop, Verdict};

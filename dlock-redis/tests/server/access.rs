@@ -3,14 +3,11 @@
 use dlock_core::{ConfigIssue, DynBackend, ErrorKind, Locks, Traced};
 use dlock_redis::RedisConfig;
 use dlock_testkit::{
-    Stop, Verdict,
+    Heard, Stop, Verdict,
     servers::redis::{Options, RedisServer},
 };
 
-use crate::{
-    heard::Heard,
-    support::{attempt, connect, free, refused, run, says, start, take, until, works},
-};
+use crate::support::{attempt, connect, free, refused, run, says, start, take, until, works};
 
 const ACCESS: ErrorKind = ErrorKind::Config(ConfigIssue::Access);
 const REMEDY: &str = "user or password in the URL";

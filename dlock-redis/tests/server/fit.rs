@@ -5,7 +5,7 @@ use std::time::Duration;
 use dlock_core::{ConfigIssue, ErrorKind};
 use dlock_redis::{Durability, Redis, RedisConfig};
 use dlock_testkit::{
-    Stop, Verdict,
+    Heard, Stop, Verdict,
     servers::redis::{Options, RedisSentinel, RedisServer},
 };
 use tokio::{
@@ -14,10 +14,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{
-    heard::Heard,
-    support::{connect, refused, run, says, start, works},
-};
+use crate::support::{connect, refused, run, says, start, works};
 
 const URL: ErrorKind = ErrorKind::Config(ConfigIssue::Url);
 const ACCESS: ErrorKind = ErrorKind::Config(ConfigIssue::Access);

@@ -3,7 +3,6 @@
 
 #![cfg(unix)]
 
-mod heard;
 mod support;
 
 mod acls;

@@ -3,15 +3,12 @@
 use std::time::Duration;
 
 use dlock_testkit::{
-    Stop, Verdict,
+    Heard, Stop, Verdict,
     servers::zookeeper::{Ensemble, Options},
 };
 use tokio::time::sleep;
 
-use crate::{
-    heard::Heard,
-    support::{connect, run, server, until, works},
-};
+use crate::support::{connect, run, server, until, works};
 
 const WARNING: &str = "not above syncLimit x tickTime";
 
