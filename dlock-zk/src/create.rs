@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use dlock_core::{ClaimId, Clock, Mode};
+use dlock_core::Clock;
 use futures_util::future::{join, join_all, try_join_all};
 use zookeeper_client::{CreateMode, Error as ZkError, MultiWriteError, MultiWriteResult};
 
@@ -29,26 +29,30 @@ impl Session {
         let mut pause = Duration::from_millis(5);
         let mut has_dirs = true;
         loop {
-            let epoch = self.epoch().await?;
+            let epoch = match self.is_served_by_one() {
+                true => None,
+                false => Some(self.epoch().await?),
+            };
             let sent = Clock::Boot.now();
-            // Called in the order in which they are to be sent.
-            let dirs_made = (!has_dirs).then(|| dirs.iter().map(|dir| self.make_dir(dir)));
-            let dirs_made = join_all(dirs_made.into_iter().flatten().collect::<Vec<_>>());
-            let made = self.make_nodes(places, &dirs, &epoch)?;
-            let listed = self.list_all(&dirs);
-            let (dirs_made, (made, listed)) = join(dirs_made, join(made, listed)).await;
-            match made {
-                Ok(made) => {
+            // Sent in this order, since they are first polled in it.
+            let missing = if has_dirs { &[][..] } else { &dirs[..] };
+            let dirs_made = join_all(missing.iter().map(|dir| self.make_dir(dir)));
+            let made = self.make_nodes(places, &dirs, epoch.as_deref());
+            let (dirs_made, (made, lists)) =
+                join(dirs_made, join(made, self.list_all(&dirs))).await;
+            match (made, &epoch) {
+                (Ok(spots), _) => {
                     self.heard(sent);
-                    return spots(places, &dirs, made, listed);
+                    return Ok(spots.into_iter().zip(lists).collect());
                 }
                 // Somebody has deleted it, or it has just been ended.
-                Err(MultiWriteError::OperationFailed { index: 0, source: ZkError::NoNode }) => {
-                    self.end_epoch(&epoch).await?;
-                }
+                (
+                    Err(MultiWriteError::OperationFailed { index: 0, source: ZkError::NoNode }),
+                    Some(epoch),
+                ) => self.end_epoch(epoch).await?,
                 // A directory is missing, or went before the node came; with it maybe the one
                 // that holds it.
-                Err(MultiWriteError::OperationFailed { source: ZkError::NoNode, .. })
+                (Err(MultiWriteError::OperationFailed { source: ZkError::NoNode, .. }), _)
                     if !is_over() =>
                 {
                     self.mend_dirs(dirs_made).await?;
@@ -58,13 +62,16 @@ impl Session {
                     }
                     has_dirs = false;
                 }
-                Err(error) => {
+                (Err(error), _) => {
                     let error = ZkError::from(error);
                     if !is_passing(&error) || self.is_over() {
                         return Err(error);
                     }
                     if is_unknown(&error) {
-                        self.end_epoch(&epoch).await?;
+                        match &epoch {
+                            Some(epoch) => self.end_epoch(epoch).await?,
+                            None => self.catch_up().await?,
+                        }
                         if let Some(found) = self.find_all(places, &dirs).await? {
                             return Ok(found);
                         }
@@ -80,35 +87,61 @@ impl Session {
         }
     }
 
-    /// The transaction that makes the nodes. It is sent when this is called, as the driver's
-    /// requests are.
-    fn make_nodes(
+    /// Makes the nodes, with an epoch unless one server serves the session.
+    async fn make_nodes(
         &self,
         places: &[Arc<Place>],
         dirs: &[String],
-        epoch: &str,
-    ) -> Result<impl Future<Output = Result<Vec<MultiWriteResult>, MultiWriteError>>, ZkError> {
-        let node = CreateMode::EphemeralSequential.with_acls(self.acl.for_driver());
-        let mut nodes = self.client.new_multi_writer();
-        // Also for its number: what a multi tells of nodes that it made is wrong before 3.8.2
-        // (ZOOKEEPER-4026).
-        nodes.add_set_data(epoch, b"", None)?;
-        for (place, dir) in places.iter().zip(dirs) {
-            let path = format!("{dir}/{}", child(place.claim, place.mode()));
-            nodes.add_create(&path, Data::of(place.lease()).text().as_bytes(), &node)?;
+        epoch: Option<&str>,
+    ) -> Result<Vec<Spot>, MultiWriteError> {
+        let mode = CreateMode::EphemeralSequential.with_acls(self.acl.for_driver());
+        let data = |place: &Place| Data::of(place.lease()).text();
+        let prefix =
+            |place: &Place, dir: &str| format!("{dir}/{}", child(place.claim, place.mode()));
+        if let (None, [place], [dir]) = (epoch, places, dirs) {
+            let prefix = prefix(place, dir);
+            let made = self.client.create(&prefix, data(place).as_bytes(), &mode);
+            let (stat, number) = self
+                .answer(made)
+                .await
+                .map_err(|source| MultiWriteError::OperationFailed { index: 1, source })?;
+            return Ok(vec![spot(place, dir, &format!("{prefix}{number}"), stat.czxid)?]);
         }
-        Ok(self.commit(nodes))
+        let mut nodes = self.client.new_multi_writer();
+        if let Some(epoch) = epoch {
+            nodes.add_set_data(epoch, b"", None)?;
+        }
+        for (place, dir) in places.iter().zip(dirs) {
+            nodes.add_create(&prefix(place, dir), data(place).as_bytes(), &mode)?;
+        }
+        // All of one transaction have its number.
+        let mut number = None;
+        let mut paths = Vec::with_capacity(places.len());
+        for made in self.commit(nodes).await? {
+            match made {
+                MultiWriteResult::SetData { stat } => number = Some(stat.mzxid),
+                MultiWriteResult::Create { path, stat } => {
+                    number.get_or_insert(stat.czxid);
+                    paths.push(path);
+                }
+                _ => return Err(odd()),
+            }
+        }
+        let (Some(mut number), Some(first)) = (number, paths.first()) else { return Err(odd()) };
+        if number <= 0 {
+            // Servers before 3.8.2 leave it out of what a multi has made (ZOOKEEPER-4026).
+            let stat = self.read(|| self.client.check_stat(first)).await?;
+            number = stat.ok_or_else(odd)?.czxid;
+        }
+        let spots = places.iter().zip(dirs).zip(&paths);
+        spots.map(|((place, dir), path)| spot(place, dir, path, number)).collect()
     }
 
-    /// Lists of all the directories, where they come. They are asked for when this is called.
-    fn list_all<'a>(
-        &'a self,
-        dirs: &'a [String],
-    ) -> impl Future<Output = Vec<Option<Vec<String>>>> + Send + 'a {
+    /// Lists of all the directories, where they come.
+    async fn list_all(&self, dirs: &[String]) -> Vec<Option<Vec<String>>> {
         // By one request each: servers before 3.6 know no other.
-        let lists: Vec<_> =
-            dirs.iter().map(|dir| self.answer(self.client.list_children(dir))).collect();
-        async move { join_all(lists).await.into_iter().map(Result::ok).collect() }
+        let lists = dirs.iter().map(|dir| self.answer(self.client.list_children(dir)));
+        join_all(lists).await.into_iter().map(Result::ok).collect()
     }
 
     /// Looks for nodes whose creation was not answered, and can't come any more: all are there or
@@ -118,10 +151,8 @@ impl Session {
         places: &[Arc<Place>],
         dirs: &[String],
     ) -> Result<Option<Vec<Made>>, ZkError> {
-        let searches = places
-            .iter()
-            .zip(dirs)
-            .map(async |(place, dir)| self.find_own(dir, place.claim, place.mode()).await);
+        let searches =
+            places.iter().zip(dirs).map(async |(place, dir)| self.find_own(place, dir).await);
         let found: Vec<Option<Spot>> = try_join_all(searches).await?;
         if found.iter().all(Option::is_some) {
             return Ok(Some(found.into_iter().flatten().map(|spot| (spot, None)).collect()));
@@ -133,40 +164,28 @@ impl Session {
         Ok(None)
     }
 
-    async fn find_own(
-        &self,
-        dir: &str,
-        claim: ClaimId,
-        mode: Mode,
-    ) -> Result<Option<Spot>, ZkError> {
+    async fn find_own(&self, place: &Place, dir: &str) -> Result<Option<Spot>, ZkError> {
         let Some(children) = self.list(dir, None).await? else { return Ok(None) };
         let nodes = children.iter().filter_map(|child| Node::parse(child));
-        for node in nodes.filter(|node| node.claim == claim) {
+        for node in nodes.filter(|node| node.claim == place.claim) {
             let path = format!("{dir}/{}", node.child);
             let stat = self.read(|| self.client.check_stat(&path)).await?;
             // One of an earlier session goes with that session.
             if let Some(stat) =
                 stat.filter(|stat| stat.ephemeral_owner == self.client.session_id().0)
             {
-                let czxid = node.since.unwrap_or(stat.czxid);
-                return Ok(Some(spot(dir, node, czxid, mode)));
+                return Ok(Some(spot(place, dir, &path, node.since.unwrap_or(stat.czxid))?));
             }
         }
         Ok(None)
     }
 
-    /// Makes a directory that goes when it is empty. The request is sent when this is called.
-    fn make_dir<'a>(
-        &'a self,
-        dir: &'a str,
-    ) -> impl Future<Output = Result<(), ZkError>> + Send + 'a {
+    /// Makes a directory that goes when it is empty.
+    async fn make_dir(&self, dir: &str) -> Result<(), ZkError> {
         let container = CreateMode::Container.with_acls(self.acl.for_driver());
-        let made = self.answer(self.client.create(dir, b"", &container));
-        async move {
-            match made.await {
-                Ok(_) | Err(ZkError::NodeExists) => Ok(()),
-                Err(error) => Err(error),
-            }
+        match self.answer(self.client.create(dir, b"", &container)).await {
+            Ok(_) | Err(ZkError::NodeExists) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
@@ -210,30 +229,20 @@ impl Session {
     }
 }
 
-/// Reads what the transaction has made.
-fn spots(
-    places: &[Arc<Place>],
-    dirs: &[String],
-    made: Vec<MultiWriteResult>,
-    listed: Vec<Option<Vec<String>>>,
-) -> Result<Vec<Made>, ZkError> {
-    let mut made = made.into_iter();
-    let Some(MultiWriteResult::SetData { stat: epoch }) = made.next() else { return Err(odd()) };
-    let mut spots = Vec::with_capacity(places.len());
-    for (((place, dir), list), made) in places.iter().zip(dirs).zip(listed).zip(made) {
-        let MultiWriteResult::Create { path, .. } = made else { return Err(odd()) };
-        let node = path.rsplit('/').next().and_then(Node::parse).ok_or_else(odd)?;
-        // All of one transaction have its number.
-        spots.push((spot(dir, node, epoch.mzxid, place.mode()), list));
-    }
-    Ok(spots)
+/// What was made for a claim.
+fn spot(place: &Place, dir: &str, path: &str, czxid: i64) -> Result<Spot, MultiWriteError> {
+    let node = path.rsplit('/').next().and_then(Node::parse).ok_or_else(odd)?;
+    Ok(Spot {
+        dir: dir.to_owned(),
+        worn: !IN_ORDER.contains(&node.number),
+        child: node.child,
+        czxid,
+        mode: place.mode(),
+        watch: None,
+    })
 }
 
-fn spot(dir: &str, node: Node, czxid: i64, mode: Mode) -> Spot {
-    let worn = !IN_ORDER.contains(&node.number);
-    Spot { dir: dir.to_owned(), child: node.child, czxid, mode, worn, watch: None }
-}
-
-fn odd() -> ZkError {
-    ZkError::UnexpectedError("a transaction made something else than was asked for".to_owned())
+fn odd() -> MultiWriteError {
+    let what = "a transaction made something else than was asked for";
+    ZkError::UnexpectedError(what.to_owned()).into()
 }

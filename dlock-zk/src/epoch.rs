@@ -10,6 +10,9 @@
 //! So every creation is one transaction with a write to a node of the session, its *epoch*. After
 //! an unknown outcome that node is deleted, and another one made: what carries the old one has come
 //! by then, or is refused.
+//!
+//! A server that decides alone closes a session's old connection before it opens the next one, so
+//! nothing is late there, and there are no epochs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -38,8 +41,10 @@ impl Session {
                 Ok(()) | Err(ZkError::NoNode) => *current = None,
                 Err(error) => return Err(error),
             }
-            // What keeps the next one from being made is told to who asks for it.
-            *current = self.begin_epoch().await.ok().map(Arc::from);
+            if !self.is_served_by_one() {
+                // What keeps the next one from being made is told to who asks for it.
+                *current = self.begin_epoch().await.ok().map(Arc::from);
+            }
         }
         Ok(())
     }

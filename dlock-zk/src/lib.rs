@@ -55,13 +55,13 @@
 //! `znode.container.maxPerMinute`). A claim is an ephemeral sequential node in it. The queue is the order of the nodes, and held is its longest prefix that
 //! fits: see `queue.rs` for who watches what. `node.rs` has the names, `data.rs` the contents.
 //!
-//! - *Acquire*: a `multi` with `create`, and `getChildren`, sent back to back. A session's requests are served in
+//! - *Acquire*: `create` and `getChildren`, sent back to back. A session's requests are served in
 //!   order and a server applies changes in one order, so the list can show predecessors that have
 //!   gone, and can't miss one. First in line: granted. The fencing token is the node's `czxid`,
 //!   ZooKeeper's number of the transaction that made it, times 256: room for local hand-off.
 //! - *Hand-over*: a waiter watches the one node that stands in its way. When that was the only one
 //!   before it, its deletion is the grant, without a list.
-//! - *Unknown outcomes*: every `create` goes with a write to a node of the session,
+//! - *Unknown outcomes*: where several servers decide together, every `create` goes with a write to a node of the session,
 //!   `<chroot><root>/%session-<number>`, in one transaction. When one was not answered, that node
 //!   is deleted and the next one made, so it has come by then or never will: see `epoch.rs` for
 //!   what comes late otherwise. Then look for the claim's id, then compare the node's owner with

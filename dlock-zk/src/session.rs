@@ -30,7 +30,7 @@ use zookeeper_client::{Client, Error as ZkError, MultiWriteError, MultiWriteResu
 use crate::{
     acl::Acl,
     config::ZkConfig,
-    error::{explain, is_passing, no_answer},
+    error::{explain, is_over, is_passing, is_unknown, no_answer},
     node::segment,
     place::Place,
 };
@@ -42,6 +42,8 @@ pub(crate) struct Session {
     pub(crate) timeout: Duration,
     pub(crate) acl: Acl,
     root: String,
+    /// How many servers decide together, if that can be seen.
+    pub(crate) members: Option<usize>,
     /// What the next creation has to write to, if it was made yet. Locked while that changes.
     pub(crate) epoch: tokio::sync::Mutex<Option<Arc<str>>>,
     places: Mutex<HashMap<ClaimId, Arc<Place>>>,
@@ -72,6 +74,7 @@ impl Session {
         }
         Ok(Arc::new(Self {
             timeout: client.session_timeout(),
+            members: members(&client).await?,
             client,
             acl: config.acl(),
             root: config.root.clone(),
@@ -95,6 +98,11 @@ impl Session {
     /// The directory of the locks' directories; empty where there is none.
     pub(crate) fn root(&self) -> &str {
         &self.root
+    }
+
+    /// Whether no server can hand requests of this session in late for another one.
+    pub(crate) fn is_served_by_one(&self) -> bool {
+        self.members == Some(1)
     }
 
     /// For how long a beat proves that the servers keep the session.
@@ -287,7 +295,7 @@ impl Session {
         loop {
             match self.answer(send()).await {
                 Err(error) if is_passing(&error) && !self.is_over() => {
-                    unsure |= crate::error::is_unknown(&error);
+                    unsure |= is_unknown(&error);
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(Duration::from_millis(500));
                 }
@@ -370,4 +378,20 @@ async fn connect(config: &ZkConfig, timeout: Duration) -> Result<Client, Error> 
         Err(explain(ZkError::Timeout))
     };
     tokio::time::timeout(limit, opening).await.unwrap_or_else(late)
+}
+
+/// How many servers decide together; `None` where that can't be seen.
+async fn members(client: &Client) -> Result<Option<usize>, Error> {
+    let config = tokio::time::timeout(client.session_timeout(), client.get_config()).await;
+    match config.unwrap_or(Err(ZkError::Timeout)) {
+        Ok((config, _)) => {
+            let config = String::from_utf8_lossy(&config).into_owned();
+            let voters = config
+                .lines()
+                .filter(|line| line.starts_with("server.") && !line.contains(":observer"));
+            Ok(Some(voters.count().max(1)))
+        }
+        Err(error) if is_unknown(&error) || is_over(&error) => Err(explain(error)),
+        Err(_) => Ok(None),
+    }
 }

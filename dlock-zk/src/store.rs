@@ -11,7 +11,6 @@ use tokio::{
     runtime::Handle,
     sync::{broadcast, watch},
 };
-use zookeeper_client::Error as ZkError;
 
 use crate::{
     config::ZkConfig,
@@ -41,14 +40,13 @@ impl Store {
         let runtime = current_runtime()?;
         let session = Session::open(&config, losses.clone(), runtime.clone()).await?;
         // A server that stops to answer must not hold the application up.
-        let checking = async {
-            try_out(&session, &config).await?;
-            members(&session).await.map_err(explain)
-        };
-        let members = tokio::time::timeout(session.timeout, checking);
-        let members = members.await.unwrap_or_else(|_| Err(no_answer()))?;
+        let tried = tokio::time::timeout(session.timeout, try_out(&session, &config));
+        tried.await.unwrap_or_else(|_| Err(no_answer()))?;
         // A majority of several keeps what it knows when one of them goes.
-        let exclusion = if members > 1 { Exclusion::Failover } else { Exclusion::Restart };
+        let exclusion = match session.members {
+            Some(2..) => Exclusion::Failover,
+            _ => Exclusion::Restart,
+        };
         Ok(Self {
             name: config.store(),
             config,
@@ -113,7 +111,15 @@ impl Store {
     ) -> impl Future<Output = Result<Arc<Session>, Error>> + Send + use<> {
         let (config, losses) = (self.config.clone(), self.losses.clone());
         let runtime = self.runtime.clone();
-        async move { Session::open(&config, losses, runtime).await }
+        async move {
+            let session = Session::open(&config, losses, runtime).await?;
+            if !session.is_served_by_one() {
+                // The first acquire need not wait for it.
+                let beginning = Arc::clone(&session);
+                session.background(async move { drop(beginning.epoch().await) });
+            }
+            Ok(session)
+        }
     }
 
     pub(crate) fn replace(&self, session: Arc<Session>) {
@@ -143,23 +149,5 @@ async fn try_out(session: &Session, config: &ZkConfig) -> Result<(), Error> {
     }
     // It is deleted as well, which may be forbidden.
     let epoch = session.epoch().await.map_err(explain)?;
-    session.end_epoch(&epoch).await.map_err(explain)?;
-    session.epoch().await.map_err(explain).map(drop)
-}
-
-/// How many servers decide together; 1 where that can't be seen.
-async fn members(session: &Session) -> Result<usize, ZkError> {
-    match session.client.get_config().await {
-        Ok((config, _)) => {
-            let config = String::from_utf8_lossy(&config).into_owned();
-            let voters = config
-                .lines()
-                .filter(|line| line.starts_with("server.") && !line.contains(":observer"));
-            Ok(voters.count().max(1))
-        }
-        Err(error) if crate::error::is_unknown(&error) || crate::error::is_over(&error) => {
-            Err(error)
-        }
-        Err(_) => Ok(1),
-    }
+    session.end_epoch(&epoch).await.map_err(explain)
 }

@@ -17,16 +17,6 @@ pub(crate) async fn nothing(server: &ZooKeeperServer) -> Verdict {
     until_there_are(0, all).await.map(|_| ())
 }
 
-/// The same while clients go on: each has a node of its own, which keeps the root.
-pub(crate) async fn nothing_but_sessions(server: &ZooKeeperServer) -> Verdict {
-    let all = async || {
-        let mut nodes = server.nodes_under("/").await?;
-        nodes.retain(|path| path != "/dlock" && !path.starts_with("/dlock/%session-"));
-        Ok(nodes)
-    };
-    until_there_are(0, all).await.map(|_| ())
-}
-
 /// Waits until there are so many claims, and names their nodes.
 pub(crate) async fn until_claims(
     server: &ZooKeeperServer,

@@ -152,7 +152,7 @@ pub(crate) async fn an_operator_who_deletes_a_node_is_noticed() -> Verdict {
             return Err(Stop::failed(format!("{renew:?}: a check says {error:?}")));
         }
     }
-    left::nothing_but_sessions(&server).await
+    left::nothing(&server).await
 }
 
 /// A waiter whose session ends while somebody else holds the lock comes again with the next one.
@@ -187,7 +187,7 @@ pub(crate) async fn waiters_go_on_in_the_next_one() -> Verdict {
     guard.check()?;
     guard.release().await?;
     timeout(BOUND, waiting).await???.release().await?;
-    left::nothing_but_sessions(&server).await
+    left::nothing(&server).await
 }
 
 /// Nobody waits any more, so the server need not remember who did.
@@ -204,7 +204,7 @@ pub(crate) async fn no_watch_stays() -> Verdict {
     }
     left::until_claims(&server, 1).await?;
     guard.release().await?;
-    left::nothing_but_sessions(&server).await?;
+    left::nothing(&server).await?;
     let watches = server.four_letter_word("wchp").await?;
     match watches.trim() {
         "" => Ok(()),
