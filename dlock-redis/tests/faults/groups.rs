@@ -50,6 +50,8 @@ pub(crate) async fn any_sentinel_fails_over() -> Verdict {
 async fn fail_over(servers: &RedisSentinel) -> Verdict {
     let killed = servers.kill_master().await?;
     servers.until_failed_over(&killed.address()).await?;
+    // A master that comes back before the other replica has left it has one that agrees with it.
+    servers.until_in_sync().await?;
     killed.restart().await?;
     servers.until_in_sync().await
 }
