@@ -1,7 +1,8 @@
 //! The child's side: this binary started again, with tasks that take locks until the parent says
 //! that it is enough.
 //!
-//! The parent writes, one line each: `store ADDRESS`, `log FILE`, `seed N`, what there is in
+//! The parent writes, one line each: `store ADDRESS`, `log FILE`, `resource
+//! SOCKET`, `seed N`, what there is in
 //! [`Load`](super::Load), and `go`; the child answers `ready`. Then `calm`, `well` and `end`, and the
 //! child answers `done` to the last, once all its locks are let go.
 
@@ -89,6 +90,7 @@ where
 struct Orders {
     store: String,
     log: String,
+    resource: String,
     seed: u64,
     tasks: usize,
     lease: Duration,
@@ -102,6 +104,7 @@ impl Orders {
         match word {
             "store" => rest.clone_into(&mut self.store),
             "log" => rest.clone_into(&mut self.log),
+            "resource" => rest.clone_into(&mut self.resource),
             "seed" => self.seed = rest.parse()?,
             "tasks" => self.tasks = rest.parse()?,
             "lease" => self.lease = Duration::from_millis(rest.parse()?),
@@ -141,7 +144,7 @@ fn begin(
         Kind::Mutex | Kind::ReadWrite | Kind::Multi => true,
     };
     let targets: Arc<[Target]> = orders.targets.iter().filter(can).cloned().collect();
-    let log = Arc::new(Log::open(Path::new(&orders.log))?);
+    let log = Arc::new(Log::open(Path::new(&orders.log), Path::new(&orders.resource))?);
     let mut tasks = JoinSet::new();
     for task in 0..orders.tasks {
         let worker = Worker::new(

@@ -7,23 +7,27 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use dlock_core::{Guard, Instant, Mode};
+use dlock_core::{FencingToken, Guard, Instant, Mode};
 
-use super::line::{Line, Phase, What};
+use super::{
+    line::{Line, Phase, What},
+    resource::Writer,
+};
 use crate::{Stop, context::now};
 
 /// The log of one process. A line that was written survives the death of the process.
 #[derive(Debug)]
 pub(super) struct Log {
     file: File,
+    resource: Writer,
     next: AtomicU64,
 }
 
 impl Log {
-    /// Opens a file to write at its end.
-    pub(super) fn open(path: &Path) -> Result<Self, Stop> {
+    /// Opens a file to write at its end, and the way to the resource.
+    pub(super) fn open(path: &Path, resource: &Path) -> Result<Self, Stop> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
-        Ok(Self { file, next: AtomicU64::new(1) })
+        Ok(Self { file, resource: Writer::open(resource)?, next: AtomicU64::new(1) })
     }
 
     /// An attempt begins. The number by which it is spoken of from now on.
@@ -38,6 +42,11 @@ impl Log {
         let name = name.to_owned();
         self.write(hold, What::Ask { task, phase, mode, at: now(), name })?;
         Ok(hold)
+    }
+
+    /// Writes to what the lock guards, and not to the log.
+    pub(super) fn apply(&self, hold: u64, token: FencingToken, name: &str) -> Result<(), Stop> {
+        self.resource.write(hold, token, name)
     }
 
     /// Writes one line, in one piece.

@@ -12,7 +12,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{Load, Report, belief, child::CHILD, line::Phase};
+use super::{Load, Report, belief, child::CHILD, line::Phase, resource::Resource};
 use crate::{Stop, Verdict, context::now};
 
 /// How long it may take until all is well again: failovers are noticed, connections made.
@@ -32,6 +32,7 @@ pub struct Running {
     load: Load,
     address: String,
     directory: TempDir,
+    resource: Resource,
     processes: Vec<Process>,
     /// Where those wrote that were killed, and when that was.
     dead: Vec<(PathBuf, Instant)>,
@@ -51,10 +52,12 @@ struct Process {
 
 impl Running {
     pub(super) async fn start(load: Load, address: &str) -> Result<Self, Stop> {
+        let directory = tempfile::Builder::new().prefix("dlock-load-").tempdir()?;
         let mut running = Self {
             load,
             address: address.to_owned(),
-            directory: tempfile::Builder::new().prefix("dlock-load-").tempdir()?,
+            resource: Resource::open(directory.path())?,
+            directory,
             processes: Vec::new(),
             dead: Vec::new(),
             began: now(),
@@ -136,7 +139,8 @@ impl Running {
             let text = std::fs::read_to_string(log).unwrap_or_default();
             tales.extend(belief::read(&text, number, killed)?);
         }
-        Ok(Report::of(tales, self.load.names(), stormy, self.dead.len()))
+        let writes = self.resource.close()?;
+        Ok(Report::of(tales, writes, self.load.names(), stormy, self.dead.len()))
     }
 
     /// Starts this binary again as a child.
@@ -157,6 +161,7 @@ impl Running {
         let mut lines = self.load.lines(number);
         lines.push(format!("store {}", self.address));
         lines.push(format!("log {}", process.log.display()));
+        lines.push(format!("resource {}", self.resource.path().display()));
         lines.push(format!("seed {}", self.seed.wrapping_add(number as u64)));
         lines.push("go".to_owned());
         process.tell(&lines.join("\n")).await?;

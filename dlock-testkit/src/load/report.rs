@@ -7,6 +7,7 @@ use dlock_core::Mode;
 use super::{
     belief::{self, Tale},
     line::{BUSY, CANCELLED, Phase},
+    resource::{self, Write},
 };
 use crate::{
     Stop, Verdict,
@@ -22,6 +23,7 @@ const WAKE_UP: Duration = Duration::from_secs(12);
 #[derive(Clone, Debug)]
 pub struct Report {
     by_name: BTreeMap<String, Vec<Tale>>,
+    writes: Vec<Write>,
     stormy: Duration,
     killed: usize,
 }
@@ -29,6 +31,7 @@ pub struct Report {
 impl Report {
     pub(super) fn of(
         tales: Vec<Tale>,
+        writes: Vec<Write>,
         names: Vec<String>,
         stormy: Duration,
         killed: usize,
@@ -38,7 +41,7 @@ impl Report {
         for tale in tales {
             by_name.entry(tale.name.clone()).or_default().push(tale);
         }
-        Self { by_name, stormy, killed }
+        Self { by_name, writes, stormy, killed }
     }
 
     /// Checks everything that has to be so as long as the store keeps what it acknowledged.
@@ -69,6 +72,7 @@ impl Report {
 
     fn demand(&self, mut wrong: Vec<String>) -> Verdict {
         wrong.extend([self.token_violations(), self.oddities(), self.stalls()].concat());
+        wrong.extend(resource::check(&self.writes).err());
         ensure!(wrong.is_empty(), "{self}; violations:\n{}", wrong.join("\n"));
         Ok(())
     }
@@ -127,6 +131,11 @@ impl Report {
     /// How many attempts failed because the store was out of reach.
     pub fn unavailable(&self) -> usize {
         self.count("Unavailable") + self.count("refused")
+    }
+
+    /// How many writes reached the resource after one of a newer holder, and were refused.
+    pub fn late_writes(&self) -> usize {
+        resource::late(&self.writes)
     }
 
     /// Holds that the store did not know any more although they were to be believed.
@@ -199,7 +208,7 @@ impl fmt::Display for Report {
             f,
             "{} grants of {} attempts in {:.1?} of harm and the peace after it: {} busy, {} timed \
              out, {} cancelled, {} without the store, {} lost, {} of these revoked, {} gone before \
-             their release; {} processes killed; \
+             their release; {} processes killed; {} writes, {} of these late and refused; \
              longest wait in peace {:.0?}",
             self.grants(),
             self.all().count(),
@@ -212,6 +221,8 @@ impl fmt::Display for Report {
             self.revoked(),
             self.all().filter(|tale| tale.was_gone()).count(),
             self.killed,
+            self.writes.len(),
+            self.late_writes(),
             self.longest_wait()
         )
     }
@@ -230,7 +241,7 @@ mod tests {
     fn report(log: &str) -> Report {
         let tales = belief::read(log, 0, None).unwrap();
         let names = tales.iter().map(|tale| tale.name.clone()).collect();
-        Report::of(tales, names, Duration::ZERO, 0)
+        Report::of(tales, Vec::new(), names, Duration::ZERO, 0)
     }
 
     #[track_caller]

@@ -2,7 +2,7 @@
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use dlock_core::{Ended, Guard, Instant, LockOptions, Locks, Mode, Released, Renew};
+use dlock_core::{Ended, FencingToken, Guard, Instant, LockOptions, Locks, Mode, Released, Renew};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tokio::{
     sync::watch,
@@ -132,11 +132,17 @@ impl Worker {
 
     async fn hold(&mut self, mut guard: Guard, attempt: &Attempt, holds: &[u64]) -> Verdict {
         let (at, until) = believed(&guard);
-        for (&hold, token) in holds.iter().zip(tokens(&guard, attempt)?) {
+        let mut writes = Vec::new();
+        for ((&hold, name), token) in
+            holds.iter().zip(&attempt.target.names).zip(tokens(&guard, attempt)?)
+        {
             self.log.write(hold, What::Got { at, token, until: until.unwrap_or(at) })?;
+            if attempt.mode == Mode::Exclusive {
+                writes.push((hold, token, name.as_str()));
+            }
         }
         if until.is_some() {
-            self.stay(&mut guard, attempt, holds, at).await?;
+            self.stay(&mut guard, attempt, holds, &mut writes, at).await?;
         }
         let (at, _) = believed(&guard);
         self.write_all(holds, &What::Let { at })?;
@@ -165,6 +171,7 @@ impl Worker {
         guard: &mut Guard,
         attempt: &Attempt,
         holds: &[u64],
+        writes: &mut Vec<(u64, FencingToken, &str)>,
         since: Instant,
     ) -> Verdict {
         let time = match (attempt.phase, self.rng.random_range(0..20)) {
@@ -178,9 +185,14 @@ impl Worker {
             self.write_all(holds, &What::Share { at: now() })?;
             // Whatever comes of it, the guard is a reader's from now on, or lost.
             let _ = guard.downgrade().await;
+            writes.clear();
         }
         let end = since.saturating_add(time);
         loop {
+            // Not looking first whether it still holds, as if it had stopped just before.
+            for &(hold, token, name) in &*writes {
+                self.log.apply(hold, token, name)?;
+            }
             let left = end.since(now());
             // What began in the storm must not keep the others out in the peace after it.
             let calm = attempt.phase == Phase::Storm && *self.phases.borrow() != Phase::Storm;
