@@ -2,6 +2,8 @@
 
 use std::{fmt, time::Duration};
 
+use crate::sync::time;
+
 /// A point on a [`Clock`]. Comparable only with others of the same clock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
@@ -80,7 +82,7 @@ impl Clock {
     pub async fn sleep_until(self, at: Instant) {
         let left = at.since(self.now());
         // tokio's timer counts whole milliseconds and can't take more than about two years.
-        tokio::time::sleep(left.min(Duration::from_secs(86_400 * 365))).await;
+        time::sleep(left.min(Duration::from_secs(86_400 * 365))).await;
     }
 }
 
@@ -88,7 +90,12 @@ fn nanos(duration: Duration) -> u64 {
     duration.as_secs().saturating_mul(1_000_000_000).saturating_add(duration.subsec_nanos().into())
 }
 
-#[cfg(unix)]
+#[cfg(dlock_schedules)]
+fn boot_nanos() -> u64 {
+    nanos(time::now())
+}
+
+#[cfg(all(unix, not(dlock_schedules)))]
 fn boot_nanos() -> u64 {
     use rustix::time::{ClockId, clock_gettime};
 
@@ -102,7 +109,7 @@ fn boot_nanos() -> u64 {
         + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-#[cfg(not(unix))]
+#[cfg(not(any(unix, dlock_schedules)))]
 #[expect(clippy::disallowed_methods, reason = "the best clock that the standard library offers")]
 fn boot_nanos() -> u64 {
     use std::sync::OnceLock;

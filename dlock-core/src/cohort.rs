@@ -12,15 +12,9 @@
 use std::{
     collections::VecDeque,
     fmt,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicBool, AtomicU8, Ordering},
-    },
+    sync::{Arc, Weak},
     time::Duration,
 };
-
-use parking_lot::Mutex;
-use tokio::sync::oneshot;
 
 use crate::{
     Error, FencingToken, Guard, LockName, LockOptions, Mode,
@@ -29,6 +23,11 @@ use crate::{
         acquire::take,
         hold::Hold,
         patience::{Wait, within},
+    },
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU8, Ordering},
+        oneshot,
     },
 };
 

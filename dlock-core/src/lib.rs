@@ -27,6 +27,9 @@ mod name;
 mod options;
 mod owner;
 mod registry;
+#[cfg(all(test, dlock_schedules))]
+mod schedules;
+mod sync;
 mod token;
 mod url;
 mod wrap;

@@ -10,8 +10,6 @@ use std::{fmt, hash::BuildHasher, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use hashbrown::{DefaultHashBuilder, HashTable, hash_table::Entry};
-use parking_lot::Mutex;
-use tokio::sync::oneshot;
 
 use crate::{
     AcquireRequest, Acquired, Answer, Backend, BackendUrl, Certainty, Claim, ClaimId, Clock,
@@ -19,6 +17,7 @@ use crate::{
     FencingToken, Grant, Guarantees, Instant, LockName, LockState, Mode, OrphanRelease, Permits,
     Released, Renewal, Renewed, Scope, WakeUp,
     machine::{Granted, Machine, Micros, Op, Outcome, conflict},
+    sync::{Mutex, oneshot},
 };
 
 const SHARDS: usize = 16;

@@ -3,8 +3,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::Instant as Timer;
-
 use super::{
     Engine,
     hold::{Hold, valid_until},
@@ -13,7 +11,9 @@ use super::{
 };
 use crate::{
     AcquireRequest, Acquired, Answer, Certainty, Claim, ClaimId, Error, ErrorKind, Grant, Guard,
-    LockName, LockOptions, Mode, Released, cohort::Cohort,
+    LockName, LockOptions, Mode, Released,
+    cohort::Cohort,
+    sync::time::{self, Instant as Timer},
 };
 
 /// Takes the lock; `None` when it is busy and the caller does not wait.
@@ -205,7 +205,7 @@ impl<'a> Attempt<'a> {
         let Stage::Asking(answer) = &mut self.stage else { return Ok(Acquired::Queued) };
         let answer = match deadline {
             None => answer.await,
-            Some(deadline) => match tokio::time::timeout_at(deadline, answer).await {
+            Some(deadline) => match time::timeout_at(deadline, answer).await {
                 Ok(answer) => answer,
                 // It is still under way; dropping the attempt sees it through.
                 Err(_) => return Err(timed_out(&self.request.name)),
@@ -322,7 +322,7 @@ pub(crate) async fn insist(
         unsure |= error.certainty() == Certainty::Unknown;
         match trouble.pause(engine.clock.now(), lease) {
             Some(pause) if error.kind() == ErrorKind::Unavailable => {
-                tokio::time::sleep(pause).await;
+                time::sleep(pause).await;
             }
             _ => return Err(error.with_store(engine.backend.store())),
         }

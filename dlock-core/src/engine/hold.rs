@@ -4,17 +4,7 @@ mod release;
 
 pub(crate) use release::{LettingGo, Releasing};
 
-use std::{
-    borrow::Cow,
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
-
-use tokio::sync::Notify;
+use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
 use super::Engine;
 use crate::{
@@ -22,6 +12,10 @@ use crate::{
     Mode, Renew, Renewal,
     cohort::{Cohort, Lead},
     guard::Ended,
+    sync::{
+        Notify,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
+    },
 };
 
 /// A claim that the store has granted, from the grant to its end.
@@ -51,7 +45,8 @@ pub(crate) struct Hold {
     tokens: u32,
     /// When the store granted it, or a little earlier.
     granted_at: AtomicU64,
-    /// The last token that was handed out.
+    /// The last token that was handed out; with `FROZEN`, none follows, since the hold is about to
+    /// be lost. So a guard is either lost or has passed the hold on, and all are told the same.
     used: AtomicU64,
     /// When the holder stops believing; moved by renewals.
     valid_until: AtomicU64,
@@ -91,6 +86,8 @@ const REVOKED: u8 = 4;
 const RESTING: u8 = 5;
 const REVIVING: u8 = 6;
 const RETIRED: u8 = 7;
+/// Above all tokens.
+const FROZEN: u64 = 1 << 63;
 
 impl Hold {
     /// Books a grant with the keeper.
@@ -158,17 +155,21 @@ impl Hold {
 
     /// Takes the next token of the block, if there is one.
     pub(crate) fn next_token(&self) -> Option<FencingToken> {
-        let (first, used) = (self.first_token(), self.used.load(Ordering::Relaxed));
+        let (first, used) = (self.first_token(), self.used());
         let next = first.plus(used - first.get() + 1);
         if next.get() - first.get() >= u64::from(self.tokens) {
             return None;
         }
-        // One guard at a time has the hold, so nobody else moves this.
-        self.used.store(next.get(), Ordering::SeqCst);
+        // One guard at a time has the hold, so nobody else moves this; but it may freeze.
+        self.used.compare_exchange(used, next.get(), Ordering::SeqCst, Ordering::Relaxed).ok()?;
         if self.watched.load(Ordering::SeqCst) {
             self.ended.notify_waiters();
         }
         Some(next)
+    }
+
+    fn used(&self) -> u64 {
+        self.used.load(Ordering::SeqCst) & !FROZEN
     }
 
     /// How many tokens it has.
@@ -178,7 +179,7 @@ impl Hold {
 
     /// The claim, with how many of its tokens were handed out.
     pub(crate) fn claim(&self) -> Cow<'_, Claim> {
-        let used = 1 + self.used.load(Ordering::Relaxed) - self.first.load(Ordering::Relaxed);
+        let used = 1 + self.used() - self.first.load(Ordering::Relaxed);
         if used == 1 {
             // Made once for all grants, since it is asked for with each release.
             return Cow::Borrowed(&self.claim);
@@ -231,7 +232,7 @@ impl Hold {
         loop {
             let mut told = std::pin::pin!(self.ended.notified());
             told.as_mut().enable();
-            if self.used.load(Ordering::SeqCst) > token.get() {
+            if self.used() > token.get() {
                 // The guard has passed it on.
                 return Ended::Released;
             }
@@ -300,12 +301,13 @@ impl Hold {
     /// Ends it as lost, once: tells who watches and lets the next of this process try.
     pub(crate) fn lose(self: &Arc<Self>, how: Ended) {
         let state = if how == Ended::Revoked { REVOKED } else { EXPIRED };
+        self.used.fetch_or(FROZEN, Ordering::SeqCst);
         if !self.end(state) {
             return;
         }
         tracing::warn!(
             lock.name = %self.request.name,
-            token = self.used.load(Ordering::Relaxed),
+            token = self.used(),
             reason = %how,
             "lock lost"
         );
@@ -386,7 +388,7 @@ impl fmt::Debug for Hold {
         f.debug_struct("Hold")
             .field("name", &self.request.name)
             .field("mode", &self.mode())
-            .field("token", &self.used.load(Ordering::Relaxed))
+            .field("token", &self.used())
             .field("ended", &self.ended())
             .finish_non_exhaustive()
     }

@@ -8,23 +8,22 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::Arc,
     time::Duration,
 };
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use parking_lot::Mutex;
-use tokio::sync::{
-    Notify,
-    broadcast::{self, error::RecvError},
-};
+use tokio::sync::broadcast::{self, error::RecvError};
 
 use super::hold::Hold;
 use crate::{
-    ClaimId, Clock, DynBackend, Error, ErrorKind, Instant, Renewal, Renewed, guard::Ended,
+    ClaimId, Clock, DynBackend, Error, ErrorKind, Instant, Renewal, Renewed,
+    guard::Ended,
+    sync::{
+        Mutex, Notify,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        time,
+    },
 };
 
 /// How many claims a batch has at the most.
@@ -130,7 +129,7 @@ impl Keeper {
                 return;
             }
             // A hold that goes to rest is not removed.
-            let _ = tokio::time::timeout(Duration::from_millis(20), removed).await;
+            let _ = time::timeout(Duration::from_millis(20), removed).await;
         }
     }
 
@@ -406,7 +405,7 @@ async fn next_losses(
 }
 
 async fn renew(backend: &DynBackend, batch: &Batch) -> Result<Vec<Renewed>, Error> {
-    tokio::time::timeout(batch.limit, backend.renew(&batch.renewals)).await.unwrap_or_else(|_| {
+    time::timeout(batch.limit, backend.renew(&batch.renewals)).await.unwrap_or_else(|_| {
         Err(Error::new(
             ErrorKind::Unavailable,
             format!("no answer to a renewal within {:?}", batch.limit),

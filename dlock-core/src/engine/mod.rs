@@ -17,20 +17,20 @@ pub(crate) mod tasks;
 use std::{
     collections::HashMap,
     hash::Hash,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Weak},
     time::Duration,
 };
 
-use parking_lot::Mutex;
-use tokio::sync::Notify;
-
 use self::{keeper::Keeper, tasks::Tasks};
 use crate::{
-    Clock, ConfigIssue, DynBackend, Error, ErrorKind, LockName, LockOptions, cohort::Cohort,
+    Clock, ConfigIssue, DynBackend, Error, ErrorKind, LockName, LockOptions,
+    cohort::Cohort,
     kinds::reentrant::Entries,
+    sync::{
+        Mutex, Notify,
+        atomic::{AtomicBool, Ordering},
+        time,
+    },
 };
 
 /// The machinery over one backend.
@@ -117,7 +117,7 @@ impl Engine {
                 self.tasks.until_idle().await;
             }
         };
-        let done = tokio::time::timeout(wait, all).await.is_ok();
+        let done = time::timeout(wait, all).await.is_ok();
         drop(self.keeper.retire_all());
         if done {
             return Ok(());

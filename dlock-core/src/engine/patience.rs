@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant as Timer;
-
-use crate::{Error, ErrorKind, Instant, LockName, Queue};
+use crate::{
+    Error, ErrorKind, Instant, LockName, Queue,
+    sync::time::{self, Instant as Timer},
+};
 
 /// How long a caller is ready to wait.
 #[derive(Clone, Copy, Debug)]
@@ -84,7 +85,7 @@ pub(crate) async fn pause(
     name: &LockName,
 ) -> Result<(), Error> {
     within(deadline, name, async {
-        tokio::time::sleep(pause).await;
+        time::sleep(pause).await;
         Ok(())
     })
     .await
@@ -105,7 +106,7 @@ pub(crate) async fn within<T>(
     match deadline {
         None => work.await,
         Some(deadline) => {
-            tokio::time::timeout_at(deadline, work).await.unwrap_or_else(|_| Err(timed_out(name)))
+            time::timeout_at(deadline, work).await.unwrap_or_else(|_| Err(timed_out(name)))
         }
     }
 }

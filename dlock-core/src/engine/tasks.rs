@@ -1,25 +1,24 @@
 //! The one place where tasks are started: the machinery's own, and those that see to its end what
 //! nobody waits for.
 
-use std::{
-    fmt,
+use std::{fmt, sync::Arc, time::Duration};
+
+use tokio::runtime::Handle;
+
+use crate::{
+    ConfigIssue, Error,
     sync::{
-        Arc,
+        self, Notify, Runtime,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
 };
-
-use tokio::{runtime::Handle, sync::Notify};
-
-use crate::{ConfigIssue, Error};
 
 /// Starts tasks on the runtime that the locks were made on, and counts what is under way.
 ///
 /// A guard may be dropped anywhere, also outside a runtime. A stored handle spawns from there
 /// too; when its runtime is gone it drops the job, and the lease does what it would have done.
 pub(crate) struct Tasks {
-    runtime: Handle,
+    runtime: Runtime,
     pending: Arc<Pending>,
 }
 
@@ -43,7 +42,7 @@ impl Drop for Ticket {
 impl Tasks {
     /// Takes the current runtime.
     pub(crate) fn start() -> Result<Self, Error> {
-        Ok(Self { runtime: current_runtime()?, pending: Arc::default() })
+        Ok(Self { runtime: sync::runtime()?, pending: Arc::default() })
     }
 
     /// Starts a task of the machinery itself.

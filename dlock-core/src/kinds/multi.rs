@@ -12,8 +12,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::Instant as Timer;
-
 use super::{Base, Takes};
 use crate::{
     AcquireRequest, Acquired, Answer, Certainty, ClaimId, ConfigIssue, Error, ErrorKind, Fairness,
@@ -24,6 +22,7 @@ use crate::{
         patience::{Trouble, Wait, backoff, pause, timed_out},
         tasks::Ticket,
     },
+    sync::time::{self, Instant as Timer},
 };
 
 /// All of several locks or none: what [`Locks::multi`](crate::Locks::multi) makes.
@@ -289,7 +288,7 @@ impl Entering {
         let Some(sending) = &mut self.sending else { return Ok(None) };
         let answers = match wait.deadline() {
             None => sending.await,
-            Some(deadline) => match tokio::time::timeout_at(deadline, sending).await {
+            Some(deadline) => match time::timeout_at(deadline, sending).await {
                 Ok(answers) => answers,
                 // Dropping this sees it through.
                 Err(_) => return Err(timed_out(name)),
@@ -364,7 +363,7 @@ async fn give_back(guards: Vec<Guard>, wait: Wait) {
     let soon = Timer::now() + Duration::from_secs(1);
     let until = wait.deadline().map_or(soon, |deadline| deadline.min(soon));
     // The lease frees what can't be released.
-    let _ = tokio::time::timeout_at(until, all).await;
+    let _ = time::timeout_at(until, all).await;
 }
 
 impl MultiLock for Multi {

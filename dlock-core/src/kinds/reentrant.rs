@@ -13,6 +13,7 @@ use super::{Mutex, Takes};
 use crate::{
     Error, Guard, GuardState, LockName, Owner, ReentrantLock, Released,
     engine::patience::{Wait, within},
+    sync,
 };
 
 /// A lock that its owner can enter again: what [`Locks::reentrant`](crate::Locks::reentrant)
@@ -28,7 +29,7 @@ pub struct Reentrant {
 
 /// The owners of this process, each with what it holds.
 #[derive(Default)]
-pub(crate) struct Entries(parking_lot::Mutex<Owners>);
+pub(crate) struct Entries(sync::Mutex<Owners>);
 
 #[derive(Default)]
 struct Owners {
@@ -41,7 +42,7 @@ struct Owners {
 struct Cell {
     /// One task of an owner at a time goes to the store; the others then find the hold.
     gate: tokio::sync::Mutex<()>,
-    held: parking_lot::Mutex<Weak<Guard>>,
+    held: sync::Mutex<Weak<Guard>>,
 }
 
 /// One entry of an owner. The last one to go drops the guard.

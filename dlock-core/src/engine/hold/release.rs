@@ -1,15 +1,13 @@
 //! The end of a hold: passing it on, giving it back, and letting it rest for the next grant.
 
-use std::{
-    pin::Pin,
-    sync::{Arc, atomic::Ordering},
-};
+use std::{pin::Pin, sync::Arc};
 
 use super::{HELD, Hold, RELEASED, RESTING, RETIRED, REVIVING};
 use crate::{
     Acquired, Answer, Error, Released,
     cohort::{Lead, OwnedLead},
     engine::acquire,
+    sync::atomic::Ordering,
 };
 
 impl Hold {

@@ -1,0 +1,234 @@
+//! What a scenario runs in: a store that counts, locks over it, and a look at the end.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures_util::FutureExt;
+use shuttle::{future::JoinHandle, rand::Rng};
+use tokio::sync::{Notify, broadcast};
+
+use crate::{
+    AcquireRequest, Acquired, Answer, Backend, Claim, ClaimId, Clock, Error, ErrorKind, Grant,
+    Guarantees, LockName, LockState, Locks, Memory, Released, Renewal, Renewed,
+    sync::{point, time},
+};
+
+pub(super) const NAME: &str = "n";
+
+/// When the store answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answers {
+    AtOnce,
+    Later,
+}
+
+/// The store and what it was told. What it counts is no part of the schedule.
+#[derive(Clone, Debug)]
+pub(super) struct Store {
+    inner: Arc<Memory>,
+    answers: Answers,
+    /// So many renewals fail before the first that does not.
+    failing: Arc<AtomicUsize>,
+    losses: broadcast::Sender<ClaimId>,
+    /// A renewal was answered.
+    pub(super) renewed: Arc<Notify>,
+    /// Releases of claims that it does not know.
+    vain: Arc<AtomicUsize>,
+}
+
+pub(super) struct World {
+    pub(super) store: Arc<Store>,
+    pub(super) locks: Locks,
+    inside: Arc<AtomicUsize>,
+    token: Arc<AtomicU64>,
+}
+
+impl World {
+    pub(super) fn new(answers: Answers) -> Self {
+        let store = Arc::new(Store {
+            inner: Memory::new(),
+            answers,
+            failing: Arc::default(),
+            losses: broadcast::Sender::new(4),
+            renewed: Arc::default(),
+            vain: Arc::default(),
+        });
+        let locks = Locks::new(Arc::clone(&store)).unwrap();
+        Self { store, locks, inside: Arc::default(), token: Arc::default() }
+    }
+
+    /// Lets the next claim ask for a block of tokens, as one does after somebody has queued.
+    pub(super) async fn warm(&self) {
+        let lock = self.locks.mutex(NAME).unwrap();
+        let guard = lock.lock().await.unwrap();
+        assert!(lock.lock().now_or_never().is_none(), "two hold the lock");
+        guard.release().await.unwrap();
+    }
+
+    /// Another process with the same store.
+    pub(super) fn another(&self) -> Self {
+        Self {
+            store: Arc::clone(&self.store),
+            locks: Locks::new(Arc::clone(&self.store)).unwrap(),
+            inside: Arc::clone(&self.inside),
+            token: Arc::clone(&self.token),
+        }
+    }
+
+    /// A task that holds the lock `rounds` times, and half of the time drops it.
+    pub(super) fn worker(&self, rounds: usize) -> JoinHandle<()> {
+        let lock = self.locks.mutex(NAME).unwrap();
+        let (inside, token) = (Arc::clone(&self.inside), Arc::clone(&self.token));
+        shuttle::future::spawn(async move {
+            for round in 0..rounds {
+                let guard = lock.lock().await.unwrap();
+                assert_eq!(inside.fetch_add(1, SeqCst), 0, "two hold the lock");
+                let before = token.swap(guard.token().get(), SeqCst);
+                assert!(before < guard.token().get(), "the token did not rise");
+                point();
+                guard.check().expect("the lock is held");
+                assert_eq!(inside.fetch_sub(1, SeqCst), 1, "two hold the lock");
+                if round % 2 == 0 {
+                    assert_eq!(guard.release().await.unwrap(), Released::Released);
+                }
+            }
+        })
+    }
+
+    /// The last release has reached the store, and the books are empty.
+    pub(super) async fn is_quiet(&self) {
+        self.locks.shutdown(Duration::from_secs(1)).await.expect("something is left behind");
+    }
+
+    /// Nothing is left behind, and nothing was given back twice: the store was asked to release
+    /// what it did not know at most `vain` times, as it is for locks that were lost.
+    pub(super) async fn is_over(self, vain: usize) {
+        self.is_quiet().await;
+        let state = self.store.inspect(&LockName::new(NAME).unwrap()).await.unwrap();
+        assert!(state.waiters.is_empty(), "a claim still waits: {state:?}");
+        assert!(state.holders.is_empty(), "a claim is still held: {state:?}");
+        let was_vain = self.store.vain.load(SeqCst);
+        assert!(was_vain <= vain, "{was_vain} releases of what was not held");
+    }
+}
+
+impl Store {
+    /// The next renewals fail.
+    pub(super) fn fail(&self, renewals: usize) {
+        self.failing.store(renewals, SeqCst);
+    }
+
+    /// Takes the lock away from whoever holds it, and tells of it.
+    pub(super) async fn revoke(&self) {
+        let name = LockName::new(NAME).unwrap();
+        a_while();
+        let state = self.inner.inspect(&name).await.unwrap();
+        for holder in state.holders {
+            let claim = Claim { name: name.clone(), id: holder.claim, used: 0 };
+            self.inner.release(&claim).await.unwrap();
+            point();
+            let _ = self.losses.send(holder.claim);
+        }
+    }
+
+    fn release_now(&self, claim: &Claim) -> Result<Released, Error> {
+        let answer = self.inner.release(claim).now_or_never().expect("memory answers at once");
+        if answer.as_ref().is_ok_and(|released| *released == Released::AlreadyLost) {
+            self.vain.fetch_add(1, SeqCst);
+        }
+        answer
+    }
+}
+
+/// Lets the others run for some while. Without it a task that has little to do is nearly always
+/// over before the others have come to the place that matters.
+pub(super) fn a_while() {
+    for _ in 0..shuttle::rand::thread_rng().gen_range(0..30) {
+        point();
+    }
+}
+
+/// Moves the time in two steps, which together are shorter than a lease.
+pub(super) fn passing(step: Duration) -> JoinHandle<()> {
+    shuttle::future::spawn(async move {
+        for _ in 0..2 {
+            a_while();
+            time::advance(step);
+        }
+    })
+}
+
+#[async_trait]
+impl Backend for Store {
+    fn store(&self) -> &str {
+        self.inner.store()
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.inner.guarantees()
+    }
+
+    fn clock(&self) -> Clock {
+        self.inner.clock()
+    }
+
+    fn losses(&self) -> Option<broadcast::Receiver<ClaimId>> {
+        Some(self.losses.subscribe())
+    }
+
+    fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
+        if self.answers == Answers::AtOnce {
+            return self.inner.acquire(request);
+        }
+        let (inner, request) = (Arc::clone(&self.inner), request.clone());
+        // Once sent it goes on, whoever drops the answer.
+        Answer::later(async move {
+            let sent = shuttle::future::spawn(async move {
+                shuttle::future::yield_now().await;
+                inner.acquire(&request).await
+            });
+            sent.await.unwrap()
+        })
+    }
+
+    async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
+        let grant = self.inner.granted(request).await?;
+        shuttle::future::yield_now().await;
+        Ok(grant)
+    }
+
+    async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+        shuttle::future::yield_now().await;
+        let failing = self.failing.load(SeqCst);
+        let answer = if failing > 0 {
+            self.failing.store(failing - 1, SeqCst);
+            Err(Error::new(ErrorKind::Unavailable, "switched off by the scenario"))
+        } else {
+            self.inner.renew(renewals).await
+        };
+        shuttle::future::yield_now().await;
+        self.renewed.notify_one();
+        answer
+    }
+
+    fn release(&self, claim: &Claim) -> Answer<Released> {
+        if self.answers == Answers::AtOnce {
+            return Answer::ready(self.release_now(claim));
+        }
+        let (store, claim) = (self.clone(), claim.clone());
+        Answer::later(async move {
+            shuttle::future::yield_now().await;
+            store.release_now(&claim)
+        })
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
+        self.inner.inspect(name).await
+    }
+}

@@ -1,0 +1,26 @@
+//! What tasks meet at: mutexes, atomics, notices, timers and the start of tasks.
+//!
+//! All of the core takes them from here. They are those of `parking_lot`, the standard library and
+//! tokio; with `--cfg dlock_schedules` they are modelled by `shuttle`, which then decides at each
+//! of them who runs next: see `scripts/schedules`.
+
+#[cfg(dlock_schedules)]
+mod modelled;
+
+#[cfg(dlock_schedules)]
+pub(crate) use modelled::*;
+
+#[cfg(not(dlock_schedules))]
+pub(crate) use std::sync::atomic;
+
+#[cfg(not(dlock_schedules))]
+pub(crate) use parking_lot::Mutex;
+#[cfg(not(dlock_schedules))]
+pub(crate) use tokio::{
+    runtime::Handle as Runtime,
+    sync::{Notify, oneshot},
+    time,
+};
+
+#[cfg(not(dlock_schedules))]
+pub(crate) use crate::engine::tasks::current_runtime as runtime;

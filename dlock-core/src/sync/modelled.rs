@@ -1,0 +1,108 @@
+//! The same primitives with a scheduling point at each use, for the checks in `schedules`.
+//!
+//! Notices and channels are tokio's own, one step each. Time stands still until a scenario moves
+//! it. Each primitive can be broken on purpose ([`Plant`]), to show that a scenario would notice.
+
+pub(crate) mod atomic;
+pub(crate) mod oneshot;
+pub(crate) mod time;
+
+use std::{cell::Cell, sync::PoisonError};
+
+use shuttle::sync::MutexGuard;
+use tokio::sync::futures::Notified;
+
+use crate::Error;
+
+/// What is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Plant {
+    /// A state of one byte is read and written in two steps.
+    TornState,
+    /// What is sent to a task that has gone comes back to nobody.
+    LostTurn,
+    /// Who waits for a notice never hears it.
+    LostNotice,
+    /// Who waits for a sender to go never hears that it has gone.
+    LostWake,
+    /// Background jobs are dropped before they begin.
+    LostJob,
+}
+
+thread_local! {
+    static PLANTED: Cell<Option<Plant>> = const { Cell::new(None) };
+}
+
+/// From now on this is broken on this thread.
+pub(crate) fn plant(plant: Plant) {
+    PLANTED.set(Some(plant));
+}
+
+fn planted(plant: Plant) -> bool {
+    PLANTED.get() == Some(plant)
+}
+
+/// Here another task may run.
+pub(crate) fn point() {
+    shuttle::sync::atomic::AtomicBool::new(false).load(atomic::Ordering::SeqCst);
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(shuttle::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Notify(tokio::sync::Notify);
+
+impl Notify {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn notified(&self) -> Notified<'_> {
+        point();
+        self.0.notified()
+    }
+
+    pub(crate) fn notify_one(&self) {
+        point();
+        self.0.notify_one();
+    }
+
+    pub(crate) fn notify_waiters(&self) {
+        point();
+        if !planted(Plant::LostNotice) {
+            self.0.notify_waiters();
+        }
+    }
+}
+
+/// Where tasks run.
+#[derive(Debug)]
+pub(crate) struct Runtime {
+    started: atomic::AtomicBool,
+}
+
+impl Runtime {
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        // The first task of an engine is its keeper.
+        let job = self.started.swap(true, atomic::Ordering::SeqCst);
+        if job && planted(Plant::LostJob) {
+            return;
+        }
+        drop(shuttle::future::spawn(task));
+    }
+}
+
+pub(crate) fn runtime() -> Result<Runtime, Error> {
+    Ok(Runtime { started: atomic::AtomicBool::new(false) })
+}
