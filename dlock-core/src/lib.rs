@@ -15,6 +15,9 @@ mod cohort;
 mod engine;
 mod error;
 mod fence;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod guarantees;
 mod guard;
 mod kinds;

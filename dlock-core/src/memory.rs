@@ -318,8 +318,9 @@ fn connect(url: BackendUrl) -> Connecting {
         Some((_, options)) => Some(Error::config(
             ConfigIssue::UnknownOption,
             format!(
-                "memory: has no option {options:.80?}: dlock's own begin with dlock., such as \
-                 dlock.lease=10s"
+                "memory: has no option {:?}: dlock's own begin with dlock., such as \
+                 dlock.lease=10s",
+                format!("{options:.80}")
             ),
         )),
         None if url.address().is_empty() => None,

@@ -17,6 +17,10 @@ pub struct BackendUrl {
     /// What stands behind `scheme:`, without dlock's options; it may hold a password.
     address: String,
     options: Vec<(String, String)>,
+    /// The whole without secrets.
+    shown: String,
+    /// Whether an option may be the end of a password, which then shows nowhere.
+    guarded: bool,
 }
 
 /// What dlock's own options begin with.
@@ -36,6 +40,12 @@ impl BackendUrl {
     /// The URL for the driver: without dlock's options. **It may hold a password.**
     pub fn for_driver(&self) -> String {
         format!("{}:{}", self.scheme, self.address)
+    }
+
+    /// Whether an `@` stands behind the `?`. What looks like an option may then be the end of a
+    /// password that is not encoded, and no error is to show it.
+    pub fn has_doubtful_options(&self) -> bool {
+        self.guarded
     }
 
     /// Takes the option `dlock.NAME` out.
@@ -70,9 +80,10 @@ impl BackendUrl {
     ) -> Result<Option<T>, Error> {
         let Some(text) = self.take(name) else { return Ok(None) };
         parse(&text).map(Some).ok_or_else(|| {
+            let shown = if self.guarded { "..." } else { &text };
             Error::config(
                 ConfigIssue::OptionValue,
-                format!("{OURS}{name}={text:.80} can't be read: write {expected}"),
+                format!("{OURS}{name}={shown:.80} can't be read: write {expected}"),
             )
         })
     }
@@ -85,8 +96,11 @@ impl BackendUrl {
         let bare = |host: &str| !host.is_empty() && !host.contains(['[', ']', '/', '?', '#', ' ']);
         let v6 = host.strip_prefix('[').and_then(|rest| rest.split_once(']'));
         let (host, rest) = match v6 {
-            Some((host, rest)) if host.parse::<Ipv6Addr>().is_ok() => (format!("[{host}]"), rest),
-            Some(_) => return Err("between brackets stands no IPv6 address"),
+            // In the one way to write it, so that one address is one text.
+            Some((host, rest)) => match host.parse::<Ipv6Addr>() {
+                Ok(host) => (format!("[{host}]"), rest),
+                Err(_) => return Err("between brackets stands no IPv6 address"),
+            },
             None => {
                 let at = host.find(':').unwrap_or(host.len());
                 if !bare(&host[..at]) {
@@ -95,13 +109,13 @@ impl BackendUrl {
                 (host[..at].to_owned(), &host[at..])
             }
         };
-        match rest.strip_prefix(':') {
-            None if rest.is_empty() => Ok(format!("{host}:{default_port}")),
-            Some(port) if port.parse::<u16>().is_ok_and(|port| port > 0) => {
-                Ok(format!("{host}:{port}"))
-            }
-            _ => Err("a port is not a number from 1 to 65535"),
-        }
+        let digits = |port: &&str| port.bytes().all(|byte| byte.is_ascii_digit());
+        let port = match rest.strip_prefix(':') {
+            None if rest.is_empty() => Some(default_port),
+            port => port.filter(digits).and_then(|port| port.parse().ok()).filter(|port| *port > 0),
+        };
+        let port = port.ok_or("a port is not a number from 1 to 65535")?;
+        Ok(format!("{host}:{port}"))
     }
 
     /// Makes sure that every option has been taken. `known` are the options that exist, for the
@@ -112,6 +126,17 @@ impl BackendUrl {
     pub fn finish(&self, known: &[&str]) -> Result<(), Error> {
         let Some((name, _)) = self.options.first() else { return Ok(()) };
         let known: Vec<String> = known.iter().map(|name| format!("{OURS}{name}")).collect();
+        if self.guarded {
+            return Err(Error::config(
+                ConfigIssue::UnknownOption,
+                format!(
+                    "{}: has an option that it does not know, or a ? in the password: known are \
+                     {}; write ? as %3F and @ as %40",
+                    self.scheme,
+                    known.join(", ")
+                ),
+            ));
+        }
         Err(Error::config(
             ConfigIssue::UnknownOption,
             format!(
@@ -142,6 +167,8 @@ impl FromStr for BackendUrl {
             return Err(malformed("a backend URL has a malformed scheme"));
         }
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        // Behind a ? that should have been encoded stands the end of a password, and an @.
+        let guarded = query.contains('@');
 
         let (mut options, mut drivers) = (Vec::<(String, String)>::new(), Vec::new());
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -150,16 +177,17 @@ impl FromStr for BackendUrl {
                 drivers.push(pair);
                 continue;
             };
+            let shown = if guarded { "..." } else { key };
             if options.iter().any(|(known, _)| known == name) {
                 return Err(Error::config(
                     ConfigIssue::RepeatedOption,
-                    format!("the option {key:.80} stands twice in the URL: write it once"),
+                    format!("the option {shown:.80} stands twice in the URL: write it once"),
                 ));
             }
             let value = percent_decode_str(value).decode_utf8().map_err(|_| {
                 Error::config(
                     ConfigIssue::OptionValue,
-                    format!("the value of {key:.80} is not UTF-8: percent-encode it as UTF-8"),
+                    format!("the value of {shown:.80} is not UTF-8: percent-encode it as UTF-8"),
                 )
             })?;
             options.push((name.to_owned(), value.into_owned()));
@@ -169,21 +197,16 @@ impl FromStr for BackendUrl {
             address.push('?');
             address.push_str(&drivers.join("&"));
         }
-        Ok(Self { scheme: scheme.to_ascii_lowercase(), address, options })
+        let scheme = scheme.to_ascii_lowercase();
+        let shown = format!("{scheme}:{}", without_password(path, guarded));
+        Ok(Self { scheme, address, options, shown, guarded })
     }
 }
 
 impl fmt::Display for BackendUrl {
     /// Without the password, and without the driver's options, which may hold one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.address.split('?').next().unwrap_or_default();
-        match (path.strip_prefix("//"), path.rfind('@')) {
-            (Some(authority), Some(at)) => {
-                let user = authority.split([':', '@']).next().unwrap_or_default();
-                write!(f, "{}://{user}:***{}", self.scheme, &path[at..])
-            }
-            _ => write!(f, "{}:{path}", self.scheme),
-        }
+        f.write_str(&self.shown)
     }
 }
 
@@ -191,6 +214,23 @@ impl fmt::Debug for BackendUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "BackendUrl({self})")
     }
+}
+
+/// What stands before the options, without a password. With a guarded rest, the password may go on
+/// behind the end of this.
+fn without_password(path: &str, guarded: bool) -> String {
+    let (slashes, rest) = path.strip_prefix("//").map_or(("", path), |rest| ("//", rest));
+    let end = match rest.rfind('@') {
+        _ if guarded => rest.len(),
+        Some(at) => at,
+        None => return path.to_owned(),
+    };
+    let user = rest[..end].find([':', '@']).unwrap_or(end);
+    if user == end && slashes.is_empty() {
+        // A path, which has no user.
+        return path.to_owned();
+    }
+    format!("{slashes}{}:***{}", &rest[..user], &rest[end..])
 }
 
 #[cfg(test)]
@@ -238,15 +278,52 @@ mod tests {
     }
 
     #[test]
+    fn what_has_no_password_is_shown_as_it_is() {
+        for text in ["sqlite:/a/b@c.db", "zk://h:1,i/shop", "redis://h", "memory:", "sqlite:a:b"] {
+            assert_eq!(text.parse::<BackendUrl>().unwrap().to_string(), text);
+        }
+        let url: BackendUrl = "redis://user:secret@h:1/0?dlock.prefix=a".parse().unwrap();
+        assert_eq!(url.to_string(), "redis://user:***@h:1/0");
+    }
+
+    #[test]
+    fn one_address_is_one_text() {
+        for (host, expected) in [
+            ("h", Ok("h:7")),
+            ("h:007", Ok("h:7")),
+            ("[0:0::1]:8", Ok("[::1]:8")),
+            ("h:+8", Err(())),
+            ("h:", Err(())),
+            ("h:0", Err(())),
+            ("h:65536", Err(())),
+            ("[::1]8", Err(())),
+            ("[h]", Err(())),
+            ("", Err(())),
+        ] {
+            let found = BackendUrl::with_port(host, 7).map_err(|_| ());
+            assert_eq!(found.as_deref(), expected.as_ref().map(|text| *text).map_err(|_| &()));
+        }
+    }
+
+    #[test]
     fn passwords_are_not_shown() {
         for text in [
             "redis://user:hunter2@host:1/0?password=hunter2",
             "redis://:hunter2@host",
             "redis://user:hunt@hunter2@host",
+            "redis://user:hunter2?x@host",
+            "redis://user:hunt@hunter2?x@host",
+            "redis://user:hunter2?dlock.x=1@host",
+            "redis://user:a?dlock.hunter2@host",
+            "redis://user:a?dlock.hunter2&dlock.hunter2@host",
+            "redis://user:a?dlock.plain=hunter2@host",
+            "redis:user:hunter2@host",
             "hunter2",
         ] {
             let shown = match text.parse::<BackendUrl>() {
-                Ok(url) => format!("{url} {url:?}"),
+                Ok(mut url) => {
+                    format!("{url} {url:?} {:?} {:?}", url.take_bool("plain"), url.finish(&[]))
+                }
                 Err(error) => format!("{error} {error:?}"),
             };
             assert!(!shown.contains("hunter2"), "{shown}");

@@ -259,6 +259,7 @@ impl RedisConfig {
             self.topology = Topology::Socket;
             let at = rest.find('/').ok_or_else(|| malformed("the socket's path is missing"))?;
             let (login, path) = rest.split_at(at);
+            no_password_in(path)?;
             self.login = match login.strip_suffix('@') {
                 Some(login) => read_login(login)?,
                 None if login.is_empty() => Login::default(),
@@ -268,6 +269,7 @@ impl RedisConfig {
             return Ok(());
         }
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        no_password_in(path)?;
         let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
         self.login = read_login(login)?;
         let sentinel = kind == "sentinel";
@@ -387,6 +389,14 @@ fn read_login(text: &str) -> Result<Login, Error> {
         return Err(malformed("the user has no password (redis://:password@host has no user)"));
     }
     Ok(login)
+}
+
+/// An @ behind a slash ends a password that is not encoded, and the path is shown.
+fn no_password_in(path: &str) -> Result<(), Error> {
+    if path.contains('@') {
+        return Err(malformed("an @ stands behind a slash, where it has to be written %40"));
+    }
+    Ok(())
 }
 
 fn decoded(text: &str) -> Result<String, Error> {

@@ -125,7 +125,7 @@ impl Durable {
 }
 
 /// Whether the answer to an acquire, or to a KEEP of one claim, says that it holds the lock.
-fn won(value: &Value) -> bool {
+pub(crate) fn won(value: &Value) -> bool {
     let answer = match value {
         Value::Array(answers) if matches!(answers.first(), Some(Value::Array(_))) => &answers[0],
         other => other,

@@ -247,10 +247,11 @@ fn no_resp3() -> Error {
 
 /// The answer is not what the script returns.
 pub(crate) fn unreadable(what: &str, value: &redis::Value) -> Error {
+    let shown = format!("{value:?}");
     Error::new(
         ErrorKind::Protocol,
         format!(
-            "the server's answer to {what} can't be read ({value:.80?}): is it Redis or Valkey?"
+            "the server's answer to {what} can't be read ({shown:.80}): is it Redis or Valkey?"
         ),
     )
 }

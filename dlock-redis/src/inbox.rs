@@ -312,7 +312,7 @@ fn turn((sent, at): (Instant, u64), pushed: Pushed) -> Turn {
     Turn { token: pushed.token, since: since.unwrap_or(Instant::from_nanos(0)) }
 }
 
-fn read(text: &[u8]) -> Option<(ClaimId, FencingToken, u64)> {
+pub(crate) fn read(text: &[u8]) -> Option<(ClaimId, FencingToken, u64)> {
     let mut parts = std::str::from_utf8(text).ok()?.split(' ');
     let claim = parts.next()?.parse().ok()?;
     let token = FencingToken::new(parts.next()?.parse().ok()?).ok()?;

@@ -87,6 +87,9 @@ mod config;
 mod durable;
 mod error;
 mod factory;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod inbox;
 mod keys;
 mod link;

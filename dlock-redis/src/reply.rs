@@ -101,8 +101,12 @@ fn read_state(value: &Value) -> Option<LockState> {
         let [Value::BulkString(id), weight, capacity, token, left] = claim else { return None };
         let claim: ClaimId = std::str::from_utf8(id).ok()?.parse().ok()?;
         let token = FencingToken::new(number(token)?).ok();
-        let (weight, capacity) = (number(weight)?, number(capacity)?);
-        let mode = Mode::from_weight(u32::try_from(weight).ok()?, u32::try_from(capacity).ok()?);
+        let weight = u32::try_from(number(weight)?).ok()?;
+        let capacity = u32::try_from(number(capacity)?).ok()?;
+        if weight == 0 || weight > capacity {
+            return None;
+        }
+        let mode = Mode::from_weight(weight, capacity);
         // Without the millisecond that was put on top: see `millis`.
         let remaining = Duration::from_micros(number(left)?).saturating_sub(TICK);
         let state = ClaimState { claim, mode, token, remaining };
@@ -134,5 +138,24 @@ pub(crate) const fn tries(queue: Queue) -> &'static str {
     match queue {
         Queue::FailIfBusy => "1",
         _ => "0",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_weight_that_no_claim_has_is_not_read() {
+        let answer = |weight, capacity| {
+            let id = Value::BulkString(ClaimId::from_bits(1).to_string().into());
+            let claim = [weight, capacity, 7, 1000].map(Value::Int);
+            let claim = std::iter::once(id).chain(claim).collect();
+            Value::Array(vec![Value::Int(9), Value::Array(claim)])
+        };
+        assert!(state(&answer(2, 3)).is_ok());
+        for (weight, capacity) in [(0, 3), (4, 3), (0, 0), (-1, 3), (1, 1 << 32)] {
+            assert!(state(&answer(weight, capacity)).is_err(), "{weight} of {capacity}");
+        }
     }
 }

@@ -64,8 +64,13 @@ mod cases;
 mod child;
 mod context;
 mod crew;
+#[cfg(all(unix, any(test, fuzzing)))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod heard;
 pub mod history;
+#[doc(hidden)]
+pub mod inputs;
 #[cfg(unix)]
 pub mod load;
 mod meddle;

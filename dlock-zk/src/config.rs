@@ -179,12 +179,21 @@ impl ZkConfig {
             ));
         }
         let (authority, chroot) = rest.split_once('/').unwrap_or((rest, ""));
+        if chroot.contains('@') {
+            // It ends a password then, which must not end up in a path.
+            return Err(malformed("an @ stands behind a slash, where it has to be written %40"));
+        }
         let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
         let mut config = Self::new(hosts.split(','))?.with_chroot(&decoded(chroot)?);
         config.login = match login.split_once(':') {
             _ if login.is_empty() => None,
             Some((user, password)) if !user.is_empty() && !password.is_empty() => {
-                Some(format!("{}:{}", decoded(user)?, decoded(password)?))
+                let user = decoded(user)?;
+                if user.contains(':') {
+                    // The server would take the rest of it for the password.
+                    return Err(malformed("a user of the scheme digest has no :"));
+                }
+                Some(format!("{user}:{}", decoded(password)?))
             }
             _ => return Err(malformed("credentials are user:password")),
         };

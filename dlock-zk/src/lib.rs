@@ -92,6 +92,9 @@ mod enter;
 mod epoch;
 mod error;
 mod factory;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod keep;
 mod leave;
 mod look;

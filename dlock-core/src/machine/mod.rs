@@ -287,8 +287,10 @@ impl Machine {
                 break;
             }
             if entry.token == 0 {
-                entry.token = self.last.saturating_add(1).max(now);
-                self.last = entry.token.saturating_add(u64::from(entry.block - 1));
+                // What is written has to be read again, also at the end of all numbers.
+                let most = FencingToken::MAX.get();
+                entry.token = self.last.saturating_add(1).max(now).min(most);
+                self.last = entry.token.saturating_add(u64::from(entry.block - 1)).min(most);
                 entry.expires = now.saturating_add(entry.lease);
                 grants.extend(entry.granted());
             }

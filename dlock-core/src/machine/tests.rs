@@ -127,10 +127,34 @@ fn text_of_another_version_or_hand_is_refused() {
         ("", format!("Z {claim} 1;")),
         ("", "A short 1 5 10 1 0 Q 1;".to_owned()),
         ("", format!("R {claim} 0 1 1;")),
+        ("", format!("R {claim} 0 17")),
+        ("v1 0 5", String::new()),
+        ("v1 0 1073741825;", String::new()),
+        ("", format!("A {claim} = 1073741825 10 1 0 Q 1;")),
+        ("", format!("K {claim} 0 10 1;")),
     ] {
         let ended = if snap == "v1 0" { "v1 0;1 2;" } else { snap };
         assert!(text::replay(ended, &log).is_err(), "{snap:?} {log:?}");
     }
+}
+
+#[test]
+fn an_error_shows_the_begin_of_what_it_could_not_read() {
+    for (snap, log) in [("v2".repeat(1000) + ";", String::new()), (String::new(), "x".repeat(9999))]
+    {
+        let error = text::replay(&snap, &log).unwrap_err().to_string();
+        assert!(error.len() < 400, "{} bytes", error.len());
+    }
+}
+
+#[test]
+fn the_last_of_all_tokens_can_be_written_and_read() {
+    let ops = [(u64::MAX - LEASE - 1, acquire(1, Mode::Shared)); 2];
+    let mut machine = Machine::after_token(FencingToken::MAX.get());
+    run(&mut machine, &ops);
+    let token = machine.grant_of(id(1)).unwrap().token;
+    assert_eq!(token, FencingToken::MAX.get());
+    assert_eq!(text::replay(&text::snapshot(&machine), "").unwrap().machine, machine);
 }
 
 /// Statements of one client may reach a row in another order than they were sent in.

@@ -77,7 +77,7 @@ pub struct Replayed {
 pub fn replay(snapshot: &str, log: &str) -> Result<Replayed, Error> {
     let mut machine = parse_snapshot(snapshot)?;
     let (mut outcome, mut grants, mut now) = (None, Vec::new(), 0);
-    for line in log.split_terminator(';') {
+    for line in lines(log)? {
         grants.clear();
         let (op, at) = parse_op(line)?;
         now = at;
@@ -90,20 +90,21 @@ fn parse_snapshot(text: &str) -> Result<Machine, Error> {
     if text.is_empty() {
         return Ok(Machine::default());
     }
-    let mut lines = text.split_terminator(';');
+    let mut lines = lines(text)?;
     let mut head = Fields::of(lines.next().unwrap_or_default());
     let version = head.word()?;
     if version != VERSION {
+        let version = format!("{version:.16}");
         return Err(Error::new(
             ErrorKind::Protocol,
             format!(
-                "a lock was written in format {version:.16?}, this program reads {VERSION}: run the \
+                "a lock was written in format {version:?}, this program reads {VERSION}: run the \
                  same version of dlock everywhere"
             ),
         ));
     }
     let mut machine =
-        Machine { last: head.token()?, capacity: head.number()?, entries: Vec::new() };
+        Machine { last: head.token()?, capacity: head.capacity()?, entries: Vec::new() };
     head.end()?;
     for line in lines {
         let mut fields = Fields::of(line);
@@ -122,13 +123,21 @@ fn parse_snapshot(text: &str) -> Result<Machine, Error> {
     Ok(machine)
 }
 
+/// The lines of a text. One that was cut off in the middle of a line has lost what nobody knows.
+fn lines(text: &str) -> Result<std::str::SplitTerminator<'_, char>, Error> {
+    if !text.is_empty() && !text.ends_with(';') {
+        return Err(malformed(text.rsplit(';').next().unwrap_or_default()));
+    }
+    Ok(text.split_terminator(';'))
+}
+
 fn parse_op(line: &str) -> Result<(Op, Micros), Error> {
     let mut fields = Fields::of(line);
     let verb = fields.word()?;
     let claim = fields.claim()?;
     let op = match verb {
         "A" => {
-            let (weight, capacity) = (fields.word()?, fields.number()?);
+            let (weight, capacity) = (fields.word()?, fields.capacity()?);
             let weight = fields.weight_of(weight, capacity)?;
             Op::Acquire {
                 claim,
@@ -145,6 +154,9 @@ fn parse_op(line: &str) -> Result<(Op, Micros), Error> {
         }
         "K" => {
             let weight = fields.number()?;
+            if weight == 0 {
+                return Err(malformed(line));
+            }
             // A renewal never changes the capacity, so any mode of this weight will do.
             Op::Renew {
                 claim,
@@ -185,6 +197,13 @@ impl<'a> Fields<'a> {
         digits.then(|| word.parse().ok()).flatten().ok_or_else(|| malformed(self.line))
     }
 
+    /// A capacity that a lock can have, or zero before its first claim.
+    fn capacity(&mut self) -> Result<u32, Error> {
+        let capacity = self.number()?;
+        let most = Mode::Exclusive.capacity();
+        if capacity > most { Err(malformed(self.line)) } else { Ok(capacity) }
+    }
+
     /// A weight that fits the capacity.
     fn weight(&mut self, capacity: u32) -> Result<u32, Error> {
         let word = self.word()?;
@@ -212,10 +231,12 @@ impl<'a> Fields<'a> {
 }
 
 fn malformed(line: &str) -> Error {
+    // A whole log may be one line.
+    let line = format!("{line:.80}");
     Error::new(
         ErrorKind::Protocol,
         format!(
-            "the store holds a line that no version of dlock writes ({line:.80?}): somebody else \
+            "the store holds a line that no version of dlock writes ({line:?}): somebody else \
              writes to its table; remove the row when nobody uses the lock"
         ),
     )

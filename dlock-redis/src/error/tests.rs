@@ -209,3 +209,10 @@ fn what_passes_is_asked_again() {
     }
     assert_eq!(cure(&io(std::io::ErrorKind::TimedOut, "late")), Cure::Again);
 }
+
+#[test]
+fn an_answer_that_can_not_be_read_is_shown_in_part() {
+    let long = redis::Value::BulkString(vec![b'x'; 100_000]);
+    let error = unreadable("a script", &redis::Value::Array(vec![long]));
+    assert!(error.to_string().len() < 300, "{error}");
+}

@@ -12,8 +12,8 @@
 
 mod book;
 mod ears;
-mod map;
-mod place;
+pub(crate) mod map;
+pub(crate) mod place;
 
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 

@@ -11,7 +11,7 @@ pub(crate) mod cluster;
 pub(crate) mod facts;
 pub(crate) mod node;
 mod open;
-mod sentinel;
+pub(crate) mod sentinel;
 mod tls;
 
 use std::sync::Arc;

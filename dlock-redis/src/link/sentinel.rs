@@ -140,9 +140,9 @@ async fn ask(
 
 /// A master, and the number of the failover that made it one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Named {
-    epoch: u64,
-    address: String,
+pub(crate) struct Named {
+    pub(crate) epoch: u64,
+    pub(crate) address: String,
 }
 
 /// Reads the answers to `SENTINEL MASTER`, for the epoch, and to `SENTINEL
@@ -150,7 +150,7 @@ struct Named {
 ///
 /// The address in the first is not to be used: from the promotion of a replica to the end of a
 /// failover, a second and more, the sentinel that leads it gives the new epoch and the old address.
-fn named(master: &Value, address: &Value) -> Option<Named> {
+pub(crate) fn named(master: &Value, address: &Value) -> Option<Named> {
     let (Value::Map(fields), Value::Array(address)) = (master, address) else { return None };
     let epoch = fields.iter().find_map(|(name, value)| match (name, value) {
         (Value::BulkString(name), Value::BulkString(value)) if name == b"config-epoch" => {

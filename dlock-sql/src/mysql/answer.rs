@@ -36,7 +36,7 @@ pub(super) fn unreadable(what: &str) -> Error {
 }
 
 /// Where the last operation of this text, with its time, ends in a log.
-pub(super) fn end_of(log: &str, op: &str) -> Option<usize> {
+pub(crate) fn end_of(log: &str, op: &str) -> Option<usize> {
     let mut end = log.len();
     for line in log.split_inclusive(';').rev() {
         let time = line.strip_prefix(op).and_then(|rest| rest.strip_prefix(' '));

@@ -68,7 +68,7 @@ impl ServerConfig<MysqlDriver> {
     /// TLS without the feature.
     pub fn from_url(url: &BackendUrl) -> Result<Self, Error> {
         let mut url = url.clone();
-        let chosen = address::options_of(url.address())?;
+        let chosen = address::options_of(&url)?;
         let options: MySqlConnectOptions =
             url.for_driver().parse().map_err(|error| address::unreadable(classify(error).error))?;
         let (options, store) = chosen.apply(options)?;

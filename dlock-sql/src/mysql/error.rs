@@ -7,7 +7,7 @@ use sqlx::mysql::MySqlDatabaseError;
 
 use crate::engine::{Cure, Fault};
 
-mod numbers;
+pub(crate) mod numbers;
 
 use numbers::{Meaning, by_number};
 

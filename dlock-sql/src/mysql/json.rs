@@ -19,7 +19,7 @@ pub(super) fn writes(writes: &[Write]) -> String {
 }
 
 /// For `read.sql`.
-pub(super) fn names<'a>(names: impl IntoIterator<Item = &'a LockName>) -> String {
+pub(crate) fn names<'a>(names: impl IntoIterator<Item = &'a LockName>) -> String {
     array(names, |out, name| {
         let _ = write!(out, "\"{}\"", hex(name.as_str()));
     })

@@ -1,12 +1,12 @@
 //! MySQL and MariaDB: one server, or a proxy that leads to one.
 
-mod answer;
+pub(crate) mod answer;
 mod backend;
 mod check;
 mod config;
 mod conn;
-mod error;
-mod json;
+pub(crate) mod error;
+pub(crate) mod json;
 mod open;
 mod plain;
 mod queries;

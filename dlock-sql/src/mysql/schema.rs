@@ -77,8 +77,9 @@ async fn check_engines(conn: &mut MysqlConn) -> Result<(), Fault> {
         let engine = String::from_utf8_lossy(&engine).into_owned();
         has_rows |= table == "dlock_lock";
         if !engine.eq_ignore_ascii_case("InnoDB") {
+            let engine = format!("{engine:.40}");
             return Err(foreign(&format!(
-                "the table {table} is kept by {engine:.40?} and not by InnoDB: run ALTER TABLE \
+                "the table {table} is kept by {engine:?} and not by InnoDB: run ALTER TABLE \
                  {table} ENGINE = InnoDB"
             )));
         }

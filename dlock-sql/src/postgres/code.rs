@@ -14,7 +14,7 @@ use crate::engine::Cure;
 const POOLER: &str = "there is a pooler before the server, which needs dlock.pooler=true";
 
 /// What a code means. A statement that the server refuses has not been applied.
-pub(super) fn by_code(code: &str, text: &str) -> Meaning {
+pub(crate) fn by_code(code: &str, text: &str) -> Meaning {
     let retry = |what: Cow<'static, str>| (Unavailable, NotApplied, Cure::Retry, what);
     let config = |issue, what: Cow<'static, str>| (Config(issue), NotApplied, Cure::None, what);
     match code {

@@ -12,7 +12,7 @@ use dlock_core::{
 use super::code::by_code;
 use crate::engine::{Cure, Fault};
 
-pub(super) type Meaning = (ErrorKind, Certainty, Cure, Cow<'static, str>);
+pub(crate) type Meaning = (ErrorKind, Certainty, Cure, Cow<'static, str>);
 
 /// Tells what an error of the driver means. Its texts never hold the password.
 pub(super) fn classify(error: sqlx::Error) -> Fault {

@@ -6,7 +6,7 @@ use super::statement::Arg;
 
 /// The statement without its comments, and with its arguments in the places of `$1` to `$9`. What
 /// stands in an argument is not looked at again.
-pub(super) fn fill(sql: &str, args: &[Arg<'_>]) -> String {
+pub(crate) fn fill(sql: &str, args: &[Arg<'_>]) -> String {
     let mut text = String::with_capacity(sql.len());
     for line in sql.lines().filter(|line| !line.trim_start().starts_with("--")) {
         let mut pieces = line.split('$');

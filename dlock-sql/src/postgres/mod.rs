@@ -2,20 +2,20 @@
 
 mod advisory;
 mod backend;
-mod code;
+pub(crate) mod code;
 mod config;
 mod conn;
 mod driver;
 mod error;
 mod link;
 mod listen;
-mod literal;
+pub(crate) mod literal;
 mod modes;
 mod open;
 mod plain;
 mod queries;
 mod schema;
-mod statement;
+pub(crate) mod statement;
 mod url;
 
 pub use backend::{POSTGRES, Postgres};

@@ -21,7 +21,7 @@ pub(super) enum Travel {
 
 /// An argument of a statement.
 #[derive(Clone, Debug)]
-pub(super) enum Arg<'a> {
+pub(crate) enum Arg<'a> {
     Text(&'a str),
     Number(i64),
     Texts(Vec<&'a str>),

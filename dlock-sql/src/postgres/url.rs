@@ -44,12 +44,13 @@ pub(super) fn check(url: &BackendUrl) -> Result<Tls, Error> {
     let query = behind.split_once('?').map_or("", |(_, query)| query);
     for option in query.split('&').filter(|option| !option.is_empty()) {
         let (key, value) = option.split_once('=').unwrap_or((option, ""));
+        let shown = if url.has_doubtful_options() { "..." } else { key };
         let is_setting = key.starts_with("options[") && key.ends_with(']');
         if !is_setting && !KNOWN.contains(&key) {
             return Err(Error::config(
                 ConfigIssue::UnknownOption,
                 format!(
-                    "postgres: has no option {key:.80}; known are {}, options[NAME], and dlock's \
+                    "postgres: has no option {shown:.80}; known are {}, options[NAME], and dlock's \
                      own: dlock.{}",
                     KNOWN.join(", "),
                     PostgresConfig::ALL_OPTIONS.join(", dlock.")
@@ -59,7 +60,7 @@ pub(super) fn check(url: &BackendUrl) -> Result<Tls, Error> {
         if !seen.insert(key) {
             return Err(Error::config(
                 ConfigIssue::RepeatedOption,
-                format!("the option {key:.80} stands twice in the URL: write it once"),
+                format!("the option {shown:.80} stands twice in the URL: write it once"),
             ));
         }
         if key == "sslmode" {
@@ -120,6 +121,7 @@ mod tests {
             ("postgres://h/d?sslmode=prefer", ConfigIssue::OptionValue, "verify-full"),
             ("postgres://h/d?sslmode=allow", ConfigIssue::OptionValue, "disable for clear text"),
             ("postgres://h/d?sslmode=yes", ConfigIssue::OptionValue, "verify-ca or verify-full"),
+            ("postgres://u:?34&dlock.a=@h/d", ConfigIssue::UnknownOption, "sslmode"),
             ("postgres://h/d?ssl-mode=disable", ConfigIssue::UnknownOption, "sslmode"),
             ("postgres://h/d?ssl%6Dode=disable", ConfigIssue::UnknownOption, "sslmode"),
             (

@@ -16,7 +16,7 @@ use percent_encoding::percent_decode_str;
 /// ```
 #[derive(Clone, Debug)]
 pub struct SqliteConfig {
-    pub(super) path: PathBuf,
+    pub(crate) path: PathBuf,
     pub(super) create_schema: bool,
     pub(super) patience: Duration,
     pub(super) retention: Duration,
@@ -105,6 +105,12 @@ pub(super) fn check_path(path: &Path) -> Result<(), Error> {
             "sqlite: names no file: write sqlite:/dir/locks.db",
         ));
     }
+    if path.as_os_str().as_encoded_bytes().contains(&0) {
+        return Err(Error::config(
+            ConfigIssue::Url,
+            "a file's name can't hold a zero byte (%00 in a URL): leave it out",
+        ));
+    }
     if path == Path::new(":memory:") {
         return Err(Error::config(
             ConfigIssue::Url,
@@ -150,6 +156,7 @@ mod tests {
             ("sqlite:", ConfigIssue::Url, "sqlite:/dir/locks.db"),
             ("sqlite://", ConfigIssue::Url, "sqlite:/dir/locks.db"),
             ("sqlite:%ff", ConfigIssue::Url, "UTF-8"),
+            ("sqlite:a%00b", ConfigIssue::Url, "zero byte"),
             ("sqlite:x?mode=memory", ConfigIssue::UnknownOption, "mode"),
             ("sqlite:x?cache=shared", ConfigIssue::UnknownOption, "dlock.create_schema"),
             ("sqlite:x?dlock.create_schema=yes", ConfigIssue::OptionValue, "true or false"),

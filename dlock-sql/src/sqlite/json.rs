@@ -2,15 +2,15 @@
 
 /// A JSON array under construction.
 #[derive(Debug)]
-pub(super) struct Array(String);
+pub(crate) struct Array(String);
 
 impl Array {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(String::from("["))
     }
 
     /// Adds a text.
-    pub(super) fn text(mut self, text: &str) -> Self {
+    pub(crate) fn text(mut self, text: &str) -> Self {
         self.comma();
         self.0.push('"');
         for c in text.chars() {
@@ -25,21 +25,21 @@ impl Array {
     }
 
     /// Adds a number.
-    pub(super) fn number(mut self, number: i64) -> Self {
+    pub(crate) fn number(mut self, number: i64) -> Self {
         self.comma();
         self.0.push_str(&number.to_string());
         self
     }
 
     /// Adds an array.
-    pub(super) fn array(mut self, array: Self) -> Self {
+    pub(crate) fn array(mut self, array: Self) -> Self {
         self.comma();
         self.0.push_str(&array.finish());
         self
     }
 
     /// The array as text.
-    pub(super) fn finish(mut self) -> String {
+    pub(crate) fn finish(mut self) -> String {
         self.0.push(']');
         self.0
     }

@@ -1,10 +1,10 @@
 //! SQLite: one file, for the processes of one machine.
 
 mod backend;
-mod config;
+pub(crate) mod config;
 mod conn;
 mod error;
-mod json;
+pub(crate) mod json;
 mod open;
 mod queries;
 mod schema;

@@ -34,10 +34,11 @@ fn missing_schema() -> Error {
 }
 
 fn foreign_tables(table: &str) -> Error {
+    let table = format!("{table:.80}");
     Error::config(
         ConfigIssue::ForeignStore,
         format!(
-            "the file belongs to another program (it has a table {table:.80?}): give the locks a \
+            "the file belongs to another program (it has a table {table:?}): give the locks a \
              file of their own, or run SqliteConfig::SCHEMA on this one"
         ),
     )
@@ -69,5 +70,16 @@ async fn check_version(conn: &mut SqliteConnection) -> Result<(), Fault> {
              file of their own",
         )
         .into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_foreign_table_is_shown_in_part() {
+        let error = foreign_tables(&"x".repeat(100_000));
+        assert!(error.to_string().len() < 400, "{error}");
     }
 }

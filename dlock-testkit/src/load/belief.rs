@@ -12,40 +12,48 @@ use crate::{
 
 /// One acquisition of one name, from the asking to the end of the belief.
 #[derive(Clone, Debug)]
-pub(super) struct Tale {
+pub(crate) struct Tale {
     /// Task and process.
-    pub(super) actor: usize,
-    pub(super) hold: u64,
-    pub(super) name: String,
-    pub(super) mode: Mode,
-    pub(super) phase: Phase,
-    pub(super) asked: Instant,
+    pub(crate) actor: usize,
+    pub(crate) hold: u64,
+    pub(crate) name: String,
+    pub(crate) mode: Mode,
+    pub(crate) phase: Phase,
+    pub(crate) asked: Instant,
     /// When it was known, and by which token.
-    pub(super) got: Option<(Instant, FencingToken)>,
+    pub(crate) got: Option<(Instant, FencingToken)>,
     /// The latest deadline that the guard named.
-    pub(super) until: Instant,
-    pub(super) shared: Option<Instant>,
+    pub(crate) until: Instant,
+    pub(crate) shared: Option<Instant>,
     /// When it began to be let go.
-    pub(super) let_go: Option<Instant>,
+    pub(crate) let_go: Option<Instant>,
     /// When and how that was answered.
-    pub(super) left: Option<(Instant, String)>,
-    pub(super) lost: Option<(Instant, String)>,
+    pub(crate) left: Option<(Instant, String)>,
+    pub(crate) lost: Option<(Instant, String)>,
     /// When the attempt came to nothing, how, and what was said.
-    pub(super) not: Option<(Instant, String, String)>,
+    pub(crate) not: Option<(Instant, String, String)>,
     /// When its process was killed.
-    pub(super) killed: Option<Instant>,
+    pub(crate) killed: Option<Instant>,
 }
 
+/// How many tasks and holds a process can have, so that the numbers of two do not meet.
+const TASKS: usize = 1000;
+const HOLDS: u64 = 1_000_000_000;
+
 /// Reads the log of one process. A line that its death cut off is not for anybody.
-pub(super) fn read(text: &str, process: usize, killed: Option<Instant>) -> Result<Vec<Tale>, Stop> {
+pub(crate) fn read(text: &str, process: usize, killed: Option<Instant>) -> Result<Vec<Tale>, Stop> {
     let mut tales: BTreeMap<u64, Tale> = BTreeMap::new();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     for line in whole.lines() {
         let Line { hold, what } = line.parse()?;
         if let What::Ask { task, phase, mode, at, name } = what {
-            let (actor, hold) = (process * 1000 + task, process as u64 * 1_000_000_000 + hold);
+            if task >= TASKS || hold >= HOLDS {
+                return Err(Stop::failed(format!("a number is too large: {line}")));
+            }
+            let (actor, own) = (process * TASKS + task, hold);
+            let hold = process as u64 * HOLDS + own;
             tales.insert(
-                hold % 1_000_000_000,
+                own,
                 Tale {
                     actor,
                     hold,
@@ -89,7 +97,7 @@ impl Tale {
     }
 
     /// When the belief ended.
-    pub(super) fn ended(&self) -> Instant {
+    pub(crate) fn ended(&self) -> Instant {
         let lost = self.lost.as_ref().map(|(at, _)| *at);
         let all = [self.let_go, lost, self.killed];
         all.into_iter().flatten().fold(self.until, Instant::min)
@@ -216,6 +224,15 @@ mod tests {
             let tale = &tales(&[(&text, None)])[0];
             assert_eq!(tale.ended().as_nanos(), at, "{end}");
         }
+    }
+
+    #[test]
+    fn a_number_that_may_be_another_processs_is_refused() {
+        for line in ["1000000000 ask 0 storm x 1 a\n", "1 ask 1000 storm x 1 a\n"] {
+            assert!(read(line, 1, None).is_err(), "{line}");
+        }
+        let line = format!("{} ask {} storm x 1 a\n", u64::MAX, usize::MAX);
+        assert!(read(&line, 1, None).is_err());
     }
 
     #[test]

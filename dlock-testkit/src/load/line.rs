@@ -22,14 +22,14 @@ use crate::Stop;
 
 /// One line: what happened to one acquisition of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Line {
+pub(crate) struct Line {
     /// Its number within the process.
     pub(super) hold: u64,
     pub(super) what: What,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(crate) enum What {
     Ask { task: usize, phase: Phase, mode: Mode, at: Instant, name: String },
     Got { at: Instant, token: FencingToken, until: Instant },
     Keep { until: Instant },
@@ -42,7 +42,7 @@ pub(super) enum What {
 
 /// What is to be expected meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Phase {
+pub(crate) enum Phase {
     /// Harm is done; everything may fail.
     Storm,
     /// The harm is over; everything may take its time to become well.

@@ -48,9 +48,9 @@
 //! excused, then nobody may fail or wait for long, and in the end all must be able to let go.
 
 mod attempt;
-mod belief;
+pub(crate) mod belief;
 mod child;
-mod line;
+pub(crate) mod line;
 mod log;
 mod parent;
 mod plan;

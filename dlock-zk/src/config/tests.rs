@@ -53,6 +53,8 @@ fn what_can_not_be_is_refused() {
         ("zk://[::x]", Url),
         ("zk://user@a", Url),
         ("zk://:pw@a", Url),
+        ("zk://a%3Ab:pw@h", Url),
+        ("zk://user:a@b/c@h", Url),
         ("zk://a/%ff", Url),
         ("zookeeper://a", UnknownScheme),
         ("zk://a?timeout=1", UnknownOption),

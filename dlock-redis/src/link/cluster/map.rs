@@ -8,16 +8,16 @@ use crate::keys::BUCKETS;
 
 /// Which master has which bucket, as one node sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Map {
+pub(crate) struct Map {
     /// By the number of the bucket.
     masters: Vec<Option<Arc<str>>>,
     /// How many replicas a master has, at the most.
-    pub(super) replicas: usize,
+    pub(crate) replicas: usize,
 }
 
 impl Map {
     /// Reads the answer of the node at this address.
-    pub(super) fn read(answer: &Value, from: &str) -> Option<Self> {
+    pub(crate) fn read(answer: &Value, from: &str) -> Option<Self> {
         let Value::Array(ranges) = answer else { return None };
         let slots: Vec<u16> = (0..BUCKETS).map(|bucket| slot(&bucket.to_string())).collect();
         let mut map = Self { masters: vec![None; slots.len()], replicas: 0 };
@@ -39,12 +39,12 @@ impl Map {
     }
 
     /// The master of a bucket.
-    pub(super) fn master(&self, bucket: usize) -> Option<&Arc<str>> {
+    pub(crate) fn master(&self, bucket: usize) -> Option<&Arc<str>> {
         self.masters.get(bucket)?.as_ref()
     }
 
     /// All masters that have buckets.
-    pub(super) fn masters(&self) -> BTreeSet<Arc<str>> {
+    pub(crate) fn masters(&self) -> BTreeSet<Arc<str>> {
         self.masters.iter().flatten().cloned().collect()
     }
 }
@@ -62,7 +62,7 @@ fn node(parts: &[Value], from: &str) -> Option<String> {
 
 /// An address as a node gives it. One that does not know how it is reached leaves the host empty,
 /// or says `?` of others.
-pub(super) fn address(text: &str, from: &str) -> Option<String> {
+pub(crate) fn address(text: &str, from: &str) -> Option<String> {
     match text.rsplit_once(':')? {
         ("?", _) => None,
         ("", port) => Some(format!("{}:{port}", from.rsplit_once(':')?.0)),

@@ -7,15 +7,15 @@ use redis::{Arg, Cmd, Pipeline, RedisError, ServerErrorKind};
 use super::map::address;
 
 /// Where to send a command.
-pub(super) struct Place {
-    pub(super) at: Arc<str>,
+pub(crate) struct Place {
+    pub(crate) at: Arc<str>,
     /// The slot is on its way there.
-    pub(super) asking: bool,
+    pub(crate) asking: bool,
 }
 
 impl Place {
     /// Where this error sends the command instead.
-    pub(super) fn next(&self, error: &RedisError) -> Option<Self> {
+    pub(crate) fn next(&self, error: &RedisError) -> Option<Self> {
         let (at, _) = error.redirect_node()?;
         let asking = error.kind() == redis::ErrorKind::Server(ServerErrorKind::Ask);
         Some(Self { at: address(at, &self.at)?.into(), asking })
@@ -23,7 +23,7 @@ impl Place {
 }
 
 /// The number of the bucket of a command: what stands between the braces of its first key.
-pub(super) fn bucket_of(command: &Cmd) -> Option<usize> {
+pub(crate) fn bucket_of(command: &Cmd) -> Option<usize> {
     command.args_iter().find_map(|argument| {
         let Arg::Simple(text) = argument else { return None };
         let number = text.strip_prefix(b"dlock:{")?.split(|byte| *byte == b'}').next()?;
@@ -33,7 +33,7 @@ pub(super) fn bucket_of(command: &Cmd) -> Option<usize> {
 
 /// The commands for a node that a slot is on its way to. One behind the other, so that nobody
 /// else's command comes between.
-pub(super) fn asking<'a>(commands: impl Iterator<Item = &'a Cmd>) -> Pipeline {
+pub(crate) fn asking<'a>(commands: impl Iterator<Item = &'a Cmd>) -> Pipeline {
     let mut asking = redis::pipe();
     asking.cmd("ASKING");
     for command in commands {

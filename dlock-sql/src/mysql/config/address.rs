@@ -1,6 +1,6 @@
 //! What the driver would read from a URL without a word, checked before it does.
 
-use dlock_core::{ConfigIssue, Error};
+use dlock_core::{BackendUrl, ConfigIssue, Error};
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 
 use crate::server::Tls;
@@ -32,7 +32,8 @@ pub(super) struct Chosen {
 ///
 /// A password that should have been encoded may stand anywhere in there, so errors show a part only
 /// where that can't be.
-pub(super) fn options_of(address: &str) -> Result<Chosen, Error> {
+pub(super) fn options_of(url: &BackendUrl) -> Result<Chosen, Error> {
+    let address = url.address();
     if address.contains('#') {
         // The driver would leave out what stands behind it, options about TLS included.
         return Err(malformed("the URL has a #, which has to be written %23"));
@@ -43,11 +44,17 @@ pub(super) fn options_of(address: &str) -> Result<Chosen, Error> {
     if user.is_none_or(|user| user.is_empty() || user.starts_with(':')) || query.contains('@') {
         return Err(malformed("the URL names no user before an @"));
     }
+    let behind = path.strip_prefix("//").and_then(|path| path.split_once('/'));
+    if behind.is_some_and(|(_, database)| database.contains('@')) {
+        // It ends a password then, which must not end up in the database's name.
+        return Err(malformed("an @ stands behind a slash"));
+    }
     let mut chosen = Chosen { tls: Tls::Open, given: Vec::new() };
     for option in query.split('&').filter(|option| !option.is_empty()) {
         let (key, value) = option.split_once('=').unwrap_or((option, ""));
         let known = KNOWN.iter().find(|names| names.contains(&key));
-        let name = known.ok_or_else(|| unknown(key))?[0];
+        let name =
+            known.ok_or_else(|| unknown(if url.has_doubtful_options() { "..." } else { key }))?[0];
         if chosen.given.contains(&name) {
             return Err(Error::config(
                 ConfigIssue::RepeatedOption,

@@ -64,21 +64,21 @@ pub(super) const DENIED: [u16; 5] =
 
 /// What an error means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Meaning {
-    pub(super) kind: ErrorKind,
-    pub(super) certainty: Certainty,
-    pub(super) cure: Cure,
-    pub(super) text: &'static str,
+pub(crate) struct Meaning {
+    pub(crate) kind: ErrorKind,
+    pub(crate) certainty: Certainty,
+    pub(crate) cure: Cure,
+    pub(crate) text: &'static str,
 }
 
 impl Meaning {
     /// The server can't be used like this.
-    pub(super) const fn access(text: &'static str) -> Self {
+    pub(crate) const fn access(text: &'static str) -> Self {
         Self::config(ConfigIssue::Access, text)
     }
 
     /// The tables are not as dlock makes them.
-    pub(super) const fn foreign(certainty: Certainty) -> Self {
+    pub(crate) const fn foreign(certainty: Certainty) -> Self {
         let text = "the tables of this database are not as dlock makes them: give the locks a \
                     database of their own";
         Self { certainty, ..Self::config(ConfigIssue::ForeignStore, text) }
@@ -108,7 +108,7 @@ impl Meaning {
 
 /// What an error number means. A statement that fails is rolled back, so it has not been applied,
 /// unless the connection ended with it.
-pub(super) fn by_number(number: u16, message: &str) -> Meaning {
+pub(crate) fn by_number(number: u16, message: &str) -> Meaning {
     match number {
         LOCK_WAIT_TIMEOUT => Meaning::passing(
             "somebody else locks dlock's table for too long: keep other programs' transactions \

@@ -1,0 +1,274 @@
+//! The laws of all that parses here, and of what is written into statements, for arbitrary bytes:
+//! one function for each, which panics where one is broken.
+//!
+//! `fuzz/` runs them for long, the tests below for short. Not part of a normal build.
+
+use dlock_core::{Error, LockName};
+
+#[cfg(feature = "mysql")]
+pub use mysql::{log_end, mysql_names, mysql_url};
+#[cfg(feature = "postgres")]
+pub use postgres::{note, postgres_literal, postgres_url};
+#[cfg(feature = "sqlite")]
+pub use sqlite::{sqlite_json, sqlite_url};
+
+#[cfg(test)]
+mod tests;
+
+/// No error is longer than this, whatever was read: it ends up in logs.
+const LONGEST_ERROR: usize = 1500;
+
+/// The passwords in the URLs here.
+const SECRET: &str = "hunter2";
+
+/// What a server says with an error's number or code, the number first: it is explained.
+#[cfg(all(feature = "mysql", feature = "postgres"))]
+pub fn error(data: &[u8]) {
+    use crate::{mysql::error::numbers::by_number, postgres::code::by_code};
+
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let (code, said) = text.split_once(' ').unwrap_or((text, ""));
+    assert!(!by_code(code, said).3.is_empty());
+    assert!(!by_number(code.parse().unwrap_or_default(), said).text.is_empty());
+}
+
+#[cfg(feature = "sqlite")]
+mod sqlite {
+    use percent_encoding::percent_decode_str;
+
+    use super::short;
+    use crate::{SqliteConfig, sqlite::json::Array};
+
+    /// A URL: what is accepted names a file as it was written, and nothing else.
+    pub fn sqlite_url(data: &[u8]) {
+        let Ok(text) = std::str::from_utf8(data) else { return };
+        let Ok(url) = format!("sqlite:{text}").parse() else { return };
+        match SqliteConfig::from_url(&url) {
+            Ok(config) => {
+                let path = config.path.to_str().unwrap_or_default();
+                let given = text.split('?').next().unwrap_or_default();
+                let given = percent_decode_str(given.strip_prefix("//").unwrap_or(given));
+                assert_eq!(given.decode_utf8().as_deref(), Ok(path));
+                assert!(!path.is_empty() && path != ":memory:" && !path.contains('\0'), "{path:?}");
+            }
+            Err(error) => short(&error),
+        }
+    }
+
+    /// Texts as a JSON array: they can be read from it as they were.
+    pub fn sqlite_json(data: &[u8]) {
+        let Ok(text) = std::str::from_utf8(data) else { return };
+        let texts: Vec<&str> = text.split('|').collect();
+        let array = texts.iter().fold(Array::new(), |array, text| array.text(text));
+        let json = Array::new().array(array).number(-7).finish();
+        let mut rest = json.strip_prefix("[[").unwrap_or_else(|| panic!("{json}"));
+        for (at, text) in texts.iter().enumerate() {
+            let (found, behind) = read_text(rest).unwrap_or_else(|| panic!("{json}"));
+            assert_eq!(found, *text);
+            let mark = if at + 1 < texts.len() { "," } else { "],-7]" };
+            rest = behind.strip_prefix(mark).unwrap_or_else(|| panic!("{json}"));
+        }
+        assert_eq!(rest, "");
+    }
+
+    /// Reads one text in quotes, by RFC 8259; what stands behind it, too.
+    fn read_text(json: &str) -> Option<(String, &str)> {
+        let mut chars = json.strip_prefix('"')?.chars();
+        let mut text = String::new();
+        loop {
+            match chars.next()? {
+                '"' => return Some((text, chars.as_str())),
+                '\\' => match chars.next()? {
+                    'u' => {
+                        let (digits, rest) = chars.as_str().split_at_checked(4)?;
+                        text.push(char::from_u32(u32::from_str_radix(digits, 16).ok()?)?);
+                        chars = rest.chars();
+                    }
+                    c @ ('"' | '\\') => text.push(c),
+                    _ => return None,
+                },
+                c if c < ' ' => return None,
+                c => text.push(c),
+            }
+        }
+    }
+}
+
+#[cfg(feature = "mysql")]
+mod mysql {
+    use super::{SECRET, glued, short, shown, text_and_name};
+    use crate::{
+        MysqlConfig,
+        mysql::{answer::end_of, json},
+    };
+
+    /// A URL with a password, whatever is special in it: it shows nowhere, and what is accepted
+    /// obeys the bounds.
+    pub fn mysql_url(data: &[u8]) {
+        let Ok(text) = std::str::from_utf8(data) else { return };
+        if let Ok(url) = format!("mysql:{text}").parse() {
+            match MysqlConfig::from_url(&url) {
+                Ok(config) => assert!((1..=16).contains(&config.connections)),
+                Err(error) => short(&error),
+            }
+        }
+        if text.contains(SECRET) {
+            return;
+        }
+        let url = glued("mysql", text);
+        let shown = shown(url.parse(), |url| {
+            MysqlConfig::from_url(url).map(|config| format!("{config:?} {}", config.store))
+        });
+        assert!(!shown.contains(SECRET), "{url} shows as {shown}");
+    }
+
+    /// Names as a JSON array of hexadecimal digits: they can be read from it as they were.
+    pub fn mysql_names(data: &[u8]) {
+        let Some((_, name)) = text_and_name(data) else { return };
+        let json = json::names([&name, &name]);
+        let (first, second) = json.split_once(',').unwrap_or_else(|| panic!("{json}"));
+        for (text, begin, end) in [(first, "[\"", "\""), (second, "\"", "\"]")] {
+            let digits = text.strip_prefix(begin).and_then(|text| text.strip_suffix(end));
+            let digits = digits.unwrap_or_else(|| panic!("{json}"));
+            let bytes = digits.as_bytes().chunks(2).map(|pair| {
+                let pair = std::str::from_utf8(pair).unwrap_or_default();
+                u8::from_str_radix(pair, 16).unwrap_or_else(|_| panic!("{json}"))
+            });
+            assert!(bytes.eq(name.as_str().bytes()), "{json}");
+        }
+    }
+
+    /// A log, and in front of it an operation and a line feed: the log is cut behind the last line
+    /// that is the operation with a time.
+    pub fn log_end(data: &[u8]) {
+        let Ok(text) = std::str::from_utf8(data) else { return };
+        let (op, log) = text.split_once('\n').unwrap_or(("R a 1", text));
+        if op.contains(';') {
+            return;
+        }
+        let is_ours = |line: &str| {
+            let time = line.strip_prefix(op).and_then(|rest| rest.strip_prefix(' '));
+            let time = time.and_then(|time| time.strip_suffix(';'));
+            time.is_some_and(|time| !time.is_empty() && time.bytes().all(|b| b.is_ascii_digit()))
+        };
+        let last = |log: &str| log.split_inclusive(';').next_back().is_some_and(is_ours);
+        match end_of(log, op) {
+            Some(end) => {
+                assert!(last(&log[..end]));
+                assert!(!log[end..].split_inclusive(';').any(is_ours), "there is a later one");
+            }
+            None => assert!(!log.split_inclusive(';').any(is_ours)),
+        }
+    }
+}
+
+#[cfg(feature = "postgres")]
+mod postgres {
+    use super::{SECRET, glued, short, shown, text_and_name};
+    use crate::{
+        PostgresConfig,
+        engine::Note,
+        postgres::{literal::fill, statement::Arg},
+    };
+
+    /// A URL with a password, whatever is special in it: it shows nowhere, and what is accepted
+    /// obeys the bounds.
+    pub fn postgres_url(data: &[u8]) {
+        let Ok(text) = std::str::from_utf8(data) else { return };
+        if let Ok(url) = format!("postgres:{text}").parse() {
+            match PostgresConfig::from_url(&url) {
+                Ok(config) => assert!((1..=16).contains(&config.connections)),
+                Err(error) => short(&error),
+            }
+        }
+        if text.contains(SECRET) {
+            return;
+        }
+        let url = glued("postgres", text);
+        let shown = shown(url.parse(), |url| {
+            PostgresConfig::from_url(url).map(|config| format!("{config:?} {}", config.store))
+        });
+        assert!(!shown.contains(SECRET), "{url} shows as {shown}");
+    }
+
+    /// Texts written into a statement: each stands there as one literal, from which it can be read.
+    pub fn postgres_literal(data: &[u8]) {
+        let Ok(text) = std::str::from_utf8(data) else { return };
+        let (first, second) = text.split_once('|').unwrap_or((text, ""));
+        let args = [Arg::Text(first), Arg::Texts(vec![second, first]), Arg::Number(-1)];
+        let sql = fill("SELECT $1, $2, $3", &args);
+        let begin = sql.strip_prefix("SELECT ").and_then(literal);
+        let (one, rest) = begin.unwrap_or_else(|| panic!("{sql}"));
+        let next = rest.strip_prefix(", ARRAY[").and_then(literal);
+        let (two, rest) = next.unwrap_or_else(|| panic!("{sql}"));
+        let next = rest.strip_prefix(',').and_then(literal);
+        let (three, rest) = next.unwrap_or_else(|| panic!("{sql}"));
+        assert_eq!(rest, "], (-1)\n");
+        let kept = |text: &str| text.replace('\0', "");
+        assert_eq!([one, two, three], [kept(first), kept(second), kept(first)]);
+    }
+
+    /// Reads an escape string, by "4.1.2.2. String Constants with C-Style Escapes"; what stands
+    /// behind it, too.
+    fn literal(sql: &str) -> Option<(String, &str)> {
+        let mut chars = sql.strip_prefix("E'")?.chars();
+        let mut text = String::new();
+        loop {
+            match chars.next()? {
+                '\\' => text.push(chars.next().filter(|next| *next == '\\')?),
+                '\'' if chars.as_str().starts_with('\'') => {
+                    chars.next();
+                    text.push('\'');
+                }
+                '\'' => return Some((text, chars.as_str())),
+                '\0' => return None,
+                c => text.push(c),
+            }
+        }
+    }
+
+    /// A note of a grant: what is read, reads as itself.
+    pub fn note(data: &[u8]) {
+        let Some((text, name)) = text_and_name(data) else { return };
+        if let Some(note) = Note::read(text) {
+            assert_eq!(Note::read(&note.to_string()), Some(note.clone()));
+            assert!(text.ends_with(note.name.as_str()));
+            let sent = Note { name, ..note };
+            assert_eq!(Note::read(&sent.to_string()), Some(sent));
+        }
+    }
+}
+
+/// A text, and a lock's name that stands in it behind the last line feed.
+fn text_and_name(data: &[u8]) -> Option<(&str, LockName)> {
+    let text = std::str::from_utf8(data).ok()?;
+    let (text, name) = text.rsplit_once('\n').unwrap_or((text, text));
+    Some((text, LockName::new(name).ok()?))
+}
+
+/// A URL whose password has pieces of the text around the secret part.
+fn glued(scheme: &str, text: &str) -> String {
+    let mut pieces = text.splitn(3, '\n');
+    let mut piece = || pieces.next().unwrap_or_default();
+    format!("{scheme}://user:{}{SECRET}{}@localhost/db{}", piece(), piece(), piece())
+}
+
+/// All that is shown of a URL, and of what it is read as.
+fn shown<U: std::fmt::Display + std::fmt::Debug>(
+    url: Result<U, Error>,
+    read: impl FnOnce(&U) -> Result<String, Error>,
+) -> String {
+    match url {
+        Ok(url) => match read(&url) {
+            Ok(read) => format!("{url} {url:?} {read}"),
+            Err(error) => format!("{url} {url:?} {error} {error:?}"),
+        },
+        Err(error) => format!("{error} {error:?}"),
+    }
+}
+
+/// Whoever reads the error reads no novel.
+fn short(error: &Error) {
+    let shown = error.to_string();
+    assert!(shown.len() <= LONGEST_ERROR, "{} bytes: {shown}", shown.len());
+}

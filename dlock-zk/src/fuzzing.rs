@@ -1,0 +1,206 @@
+//! The laws of all that parses here, for arbitrary bytes: one function for each parser, which
+//! panics where one is broken.
+//!
+//! `fuzz/` runs them for long, the tests below for short. Not part of a normal build.
+
+use std::collections::BTreeSet;
+
+use dlock_core::{BackendUrl, ClaimId, LockName, Mode};
+use percent_encoding::percent_decode_str;
+use zookeeper_client::Permission;
+
+use crate::{
+    ZkConfig,
+    acl::Acl,
+    data::Data,
+    node::{Node, child_since, segment},
+    queue::{Queue, Standing, Watch},
+};
+
+#[cfg(test)]
+mod tests;
+
+/// No error is longer than this, whatever was read: it ends up in logs.
+const LONGEST_ERROR: usize = 1200;
+
+/// The passwords in the URLs here.
+const SECRET: &str = "hunter2";
+
+/// A URL: what is accepted obeys the bounds, and goes to the driver as it was meant.
+pub fn url(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let config = match ZkConfig::from_url(text) {
+        Ok(config) => config,
+        Err(error) => return assert!(error.to_string().len() <= LONGEST_ERROR, "{error}"),
+    };
+    assert!(!config.hosts.is_empty());
+    for host in &config.hosts {
+        assert_eq!(BackendUrl::with_port(host, 1).as_ref(), Ok(host));
+        assert!(!host.contains([',', '@']));
+    }
+    for path in [&config.chroot, &config.root] {
+        assert!(path.is_empty() || path.starts_with('/') && !path.ends_with('/'), "{path}");
+        assert!(!path.contains("//") && !path.chars().any(char::is_control), "{path:?}");
+        assert!(!path.split('/').any(|part| part == "." || part == ".."), "{path}");
+    }
+    assert!((1..=3600).contains(&config.session_timeout.as_secs()));
+    // What stands before the first slash is the servers, for the driver as well.
+    let cluster = config.cluster();
+    let (hosts, chroot) = cluster.split_at(cluster.find('/').unwrap_or(cluster.len()));
+    assert!(hosts.split(',').eq(&config.hosts) && chroot == config.chroot);
+    if let Some(login) = &config.login {
+        let (user, password) = login.split_once(':').unwrap_or_else(|| panic!("{login}"));
+        assert!(!user.is_empty() && !password.is_empty());
+        let given = text.split_once("//").and_then(|(_, rest)| rest.split_once(':'));
+        let given = given.map(|(user, _)| percent_decode_str(user).decode_utf8_lossy());
+        assert_eq!(given.as_deref(), Some(user), "the server reads another user");
+    }
+}
+
+/// A URL with a password, whatever is special in it: it shows nowhere.
+pub fn url_password(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if text.contains(SECRET) {
+        return;
+    }
+    let mut pieces = text.splitn(3, '\n');
+    let mut piece = || pieces.next().unwrap_or_default();
+    let url = format!("zk://user:{}{SECRET}{}@host{}", piece(), piece(), piece());
+    let shown = match ZkConfig::from_url(&url) {
+        Ok(config) => format!("{config:?} {}", config.store()),
+        Err(error) => format!("{error} {error:?}"),
+    };
+    assert!(!shown.contains(SECRET), "{url} shows as {shown}");
+}
+
+/// An ACL: written out again, it reads as itself.
+pub fn acl(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    match text.parse() {
+        Ok(Acl::Entries(entries)) => {
+            assert!(!entries.is_empty());
+            let text: Vec<String> = entries
+                .iter()
+                .map(|entry| {
+                    let rights = rights(entry.permission());
+                    assert!(!entry.scheme().is_empty() && !rights.is_empty());
+                    format!("{}:{}:{rights}", entry.scheme(), entry.id())
+                })
+                .collect();
+            assert_eq!(text.join(",").parse().ok(), Some(Acl::Entries(entries)));
+        }
+        Ok(word) => assert_eq!(word == Acl::Open, text == "open"),
+        Err(error) => assert!(error.to_string().len() <= LONGEST_ERROR, "{error}"),
+    }
+}
+
+/// A lock's name as a segment of a path: one that ZooKeeper takes, and from which the name can be
+/// read, so that no two names meet.
+pub fn segments(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(name) = LockName::new(text) else { return };
+    let segment = segment(&name);
+    assert!(segment.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/'));
+    assert!(!matches!(&*segment, "." | ".." | "zookeeper"));
+    assert!(!segment.starts_with("%session-"), "it is the node of a session");
+    assert_eq!(percent_decode_str(&segment).decode_utf8().as_deref(), Ok(text));
+}
+
+/// A node's name: what dlock writes, it reads back; what it reads was written so, but for the
+/// zeros before a number.
+pub fn node(data: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(data)
+        && let Some(node) = Node::parse(text)
+    {
+        assert_eq!(node.child, text);
+        assert!(node.mode.weight() > 0 && node.mode.weight() <= node.mode.capacity());
+        let again = child_since(node.claim, node.mode, node.since);
+        let again = Node::parse(&format!("{again}{:010}", node.number));
+        let again = again.unwrap_or_else(|| panic!("{text}"));
+        assert_eq!(Node { child: text.to_owned(), ..again }, node);
+    }
+    let mut bytes = data.iter();
+    let mut number = || (0..4).fold(0, |all, _| (all << 8) | u32::from(next(&mut bytes)));
+    let claim = ClaimId::from_bits(u128::from(number()) << 96 | u128::from(number()));
+    let (n, of, since) = (number() >> 8, number() >> 8, number());
+    let (mode, since) = match Mode::permits(n, of) {
+        Ok(permits) => (permits, (since % 2 == 0).then_some(i64::from(since))),
+        Err(_) if n % 2 == 0 => (Mode::Shared, None),
+        Err(_) => (Mode::Exclusive, None),
+    };
+    let counted = number().cast_signed();
+    let child = format!("{}{counted:010}", child_since(claim, mode, since));
+    let number = i64::from(counted);
+    assert_eq!(
+        Node::parse(&child),
+        Some(Node { child: child.clone(), claim, mode, number, since })
+    );
+}
+
+/// What a node holds: it reads as itself.
+pub fn node_data(data: &[u8]) {
+    if let Some(read) = Data::parse(data) {
+        assert_eq!(Data::parse(read.text().as_bytes()), Some(read));
+    }
+}
+
+/// The children of a directory, one on each line: who stands where, and watches what, fits the
+/// rule of the queue.
+pub fn queue(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    // A directory has each child once.
+    let children: BTreeSet<&str> = text.lines().collect();
+    let children: Vec<&str> = children.into_iter().collect();
+    let (queue, in_order) = Queue::of(&children);
+    let nodes = queue.nodes();
+    assert!(nodes.is_sorted_by_key(|node| node.number));
+    assert!(!in_order || nodes.iter().all(|node| node.number >= 0));
+    for child in &children {
+        let listed = nodes.iter().any(|node| node.child == *child);
+        assert_eq!(listed, Node::parse(child).is_some());
+        assert_eq!(listed, queue.standing(child) != Standing::Gone);
+    }
+    let Some(first) = nodes.first() else { return };
+    assert!(matches!(queue.standing(&first.child), Standing::Held { .. }), "somebody is first");
+    for (at, node) in nodes.iter().enumerate() {
+        let ahead = |child: &str| nodes[..at].iter().any(|node| node.child == child);
+        match queue.standing(&node.child) {
+            Standing::Held { followed } => assert_eq!(followed, at + 1 < nodes.len()),
+            Standing::Behind(
+                Watch::Last(child)
+                | Watch::Child(child)
+                | Watch::Writer(child)
+                | Watch::Waiter(child),
+            ) => assert!(ahead(&child), "who waits watches what is before it"),
+            Standing::Behind(Watch::Children) => assert!(at > 0),
+            Standing::Conflict(capacity) => assert_ne!(capacity, node.mode.capacity()),
+            Standing::Gone => panic!("{} is there", node.child),
+        }
+        assert!(queue.of_claim(node.claim).any(|found| found == node));
+    }
+    let capacity = first.mode.capacity();
+    if nodes.iter().all(|node| node.mode.capacity() == capacity) {
+        let held = nodes.iter().map(|node| queue.standing(&node.child));
+        let held: Vec<bool> = held.map(|it| matches!(it, Standing::Held { .. })).collect();
+        let holding = Queue::holding(nodes.iter().map(|node| node.mode));
+        assert!(held[..holding].iter().all(|held| *held));
+        assert!(held[holding..].iter().all(|held| !*held));
+        let weight: u64 = nodes[..holding].iter().map(|node| u64::from(node.mode.weight())).sum();
+        assert!(weight <= u64::from(capacity));
+    }
+}
+
+fn rights(permission: Permission) -> String {
+    let all = [
+        ('r', Permission::READ),
+        ('w', Permission::WRITE),
+        ('c', Permission::CREATE),
+        ('d', Permission::DELETE),
+        ('a', Permission::ADMIN),
+    ];
+    all.iter().filter(|(_, one)| permission.has(*one)).map(|(letter, _)| *letter).collect()
+}
+
+fn next<'a>(bytes: &mut impl Iterator<Item = &'a u8>) -> u8 {
+    bytes.next().copied().unwrap_or_default()
+}
