@@ -1,0 +1,423 @@
+//! A majority of independent masters.
+//!
+//! Stands for `dlock-redis/src/quorum/vote.rs` and `member.rs`, with the scripts `quick.lua`
+//! (an acquire with a proposal), `raise.lua` and `release.lua`.
+//!
+//! Two clients ask three masters, each master in its own time. A client decides as soon as a
+//! majority has answered, or gives the attempt up at any time; what it has sent is served anyway,
+//! and releases are sent until they are answered. The clients' clocks differ. One master may lose
+//! its data once; from then on it grants nothing for the time of the longest lease. The clocks that
+//! proposals come from differ by less than the margin by which belief ends before a lease, so that
+//! an attempt which is still believed then has a proposal above the tokens of before the loss.
+//!
+//! Left out: leases, which to a master are releases that come late; readers; the quiet waiting
+//! between attempts, since a quorum has no queue: instead of wake-ups, it is checked that nothing
+//! stays behind that nobody takes back.
+
+use stateright::{Model, Property};
+
+use crate::{EXCLUSION, ORDER, breaks, holds};
+
+const NODES: usize = 3;
+const CLIENTS: usize = 2;
+/// By how much each client's proposals are ahead of the time.
+const AHEAD: [u8; CLIENTS] = [2, 0];
+
+const NOTHING_LEFT: &str = "who leaves, leaves nothing";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rule {
+    /// A token that no majority took is written back until a majority has it.
+    WriteBack,
+    /// More than half of the masters.
+    Majority,
+    /// A master that has lost its data grants nothing before all leases of before have ended.
+    RestartGuard,
+    /// A release goes behind the acquire of its claim, on each master.
+    ReleaseBehind,
+    /// The next attempt has another id, which no release of the last one can meet.
+    FreshId,
+    /// A master takes no proposal that is not above its last token.
+    AboveLast,
+}
+
+/// The rules, and what is violated without them.
+const RULES: [(Rule, &str); 6] = [
+    (Rule::WriteBack, ORDER),
+    (Rule::Majority, EXCLUSION),
+    (Rule::RestartGuard, EXCLUSION),
+    (Rule::ReleaseBehind, NOTHING_LEFT),
+    (Rule::FreshId, EXCLUSION),
+    (Rule::AboveLast, ORDER),
+];
+
+struct Quorum {
+    /// How many attempts each client makes.
+    tries: [u8; CLIENTS],
+    /// Whether a master loses its data.
+    loses: bool,
+    without: Option<Rule>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct State {
+    nodes: [Node; NODES],
+    clients: [Client; CLIENTS],
+    /// What is on its way, sorted.
+    wire: Vec<Letter>,
+    /// Where proposals start.
+    clock: u8,
+    /// The largest token that anybody held the lock with.
+    largest: u8,
+    disorder: bool,
+    crashed: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Node {
+    held: Option<(Claim, u8)>,
+    last: u8,
+    guard: Guard,
+}
+
+/// Whether a master grants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Guard {
+    #[default]
+    Votes,
+    /// It has lost its data, and attempts of these clients that began before go on.
+    Lost([bool; CLIENTS]),
+    /// The clocks of all clients are past the tokens of before, and attempts of these clients that
+    /// began earlier go on.
+    Passed([bool; CLIENTS]),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Claim {
+    client: usize,
+    id: u8,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Client {
+    tries: u8,
+    seen: u8,
+    phase: Phase,
+    votes: [Vote; NODES],
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Phase {
+    #[default]
+    Idle,
+    Asking,
+    Raising,
+    Held,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Vote {
+    #[default]
+    Open,
+    Took(u8),
+    Refused,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Letter {
+    Acquire { claim: Claim, node: usize, proposal: u8 },
+    Release { claim: Claim, node: usize },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Begin(usize),
+    Arrives(Letter),
+    Decide(usize),
+    Raise(usize, usize),
+    /// The attempt has failed, or took too long, or its caller has gone.
+    GiveUp(usize),
+    Unlock(usize),
+    LoseData(usize),
+    /// All that was granted before the loss has ended, and clocks have moved on.
+    Pass(usize),
+    /// The time of the longest lease has gone by.
+    VoteAgain(usize),
+}
+
+impl Quorum {
+    fn has(&self, rule: Rule) -> bool {
+        self.without != Some(rule)
+    }
+
+    fn majority(&self) -> usize {
+        if self.has(Rule::Majority) { NODES / 2 + 1 } else { NODES / 2 }
+    }
+
+    fn claim(&self, state: &State, client: usize) -> Claim {
+        let id = if self.has(Rule::FreshId) { state.clients[client].tries } else { 0 };
+        Claim { client, id }
+    }
+
+    fn acquire(&self, node: &mut Node, claim: Claim, proposal: u8) -> Vote {
+        match node.held {
+            Some((holder, token)) if holder == claim => Vote::Took(token),
+            Some(_) => Vote::Refused,
+            None if node.guard != Guard::Votes => Vote::Refused,
+            None => {
+                let above = if self.has(Rule::AboveLast) { node.last + 1 } else { 0 };
+                node.last = proposal.max(above);
+                node.held = Some((claim, node.last));
+                Vote::Took(node.last)
+            }
+        }
+    }
+
+    fn arrives(&self, state: &mut State, letter: Letter) {
+        state.wire.retain(|other| *other != letter);
+        match letter {
+            Letter::Acquire { claim, node, proposal } => {
+                let vote = self.acquire(&mut state.nodes[node], claim, proposal);
+                let current = self.claim(state, claim.client) == claim;
+                let client = &mut state.clients[claim.client];
+                if current && client.phase == Phase::Asking {
+                    client.votes[node] = vote;
+                }
+            }
+            Letter::Release { claim, node } => {
+                let node = &mut state.nodes[node];
+                if node.held.is_some_and(|(holder, _)| holder == claim) {
+                    node.held = None;
+                }
+            }
+        }
+    }
+
+    /// What a majority of one mind says, or else what has to be written back.
+    fn decide(&self, state: &mut State, at: usize) {
+        let client = &mut state.clients[at];
+        let agreed = client.tokens().find(|token| client.took(*token) >= self.majority());
+        if let Some(token) = agreed {
+            return state.hold(at, token);
+        }
+        let largest = client.tokens().max().unwrap_or_default();
+        client.seen = client.seen.max(largest);
+        if self.has(Rule::WriteBack) {
+            client.phase = Phase::Raising;
+        } else {
+            state.hold(at, largest);
+        }
+    }
+
+    fn raise(&self, state: &mut State, at: usize, node: usize) {
+        let claim = self.claim(state, at);
+        let client = &mut state.clients[at];
+        let largest = client.tokens().max().unwrap_or_default();
+        let node_of = &mut state.nodes[node];
+        if node_of.held.is_some_and(|(holder, _)| holder == claim) {
+            node_of.held = Some((claim, largest));
+            node_of.last = node_of.last.max(largest);
+            client.votes[node] = Vote::Took(largest);
+        } else {
+            client.votes[node] = Vote::Refused;
+        }
+        if client.took(largest) >= self.majority() {
+            state.hold(at, largest);
+        }
+    }
+
+    /// Releases all that the attempt may have got.
+    fn end(&self, state: &mut State, at: usize) {
+        let claim = self.claim(state, at);
+        for node in 0..NODES {
+            if state.clients[at].votes[node] != Vote::Refused {
+                state.send(Letter::Release { claim, node });
+            }
+            if let Guard::Lost(live) | Guard::Passed(live) = &mut state.nodes[node].guard {
+                live[at] = false;
+            }
+        }
+        let client = &mut state.clients[at];
+        client.tries += 1;
+        (client.phase, client.votes) = (Phase::Idle, [Vote::Open; NODES]);
+    }
+}
+
+impl State {
+    fn send(&mut self, letter: Letter) {
+        if let Err(at) = self.wire.binary_search(&letter) {
+            self.wire.insert(at, letter);
+        }
+    }
+
+    fn live(&self) -> [bool; CLIENTS] {
+        self.clients.map(|client| client.phase != Phase::Idle)
+    }
+
+    fn hold(&mut self, at: usize, token: u8) {
+        self.disorder |= token <= self.largest;
+        self.largest = self.largest.max(token);
+        let client = &mut self.clients[at];
+        client.seen = client.seen.max(token);
+        client.phase = Phase::Held;
+    }
+
+    /// Whether an acquire of this claim is still on its way to this master.
+    fn is_under_way(&self, claim: Claim, node: usize) -> bool {
+        self.wire.iter().any(|letter| {
+            matches!(letter, Letter::Acquire { claim: c, node: n, .. } if (*c, *n) == (claim, node))
+        })
+    }
+}
+
+impl Client {
+    fn tokens(&self) -> impl Iterator<Item = u8> {
+        let votes = self.votes;
+        votes.into_iter().filter_map(|vote| match vote {
+            Vote::Took(token) => Some(token),
+            _ => None,
+        })
+    }
+
+    fn took(&self, token: u8) -> usize {
+        self.tokens().filter(|other| *other == token).count()
+    }
+}
+
+impl Model for Quorum {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State {
+            nodes: [Node::default(); NODES],
+            clients: [Client::default(); CLIENTS],
+            wire: Vec::new(),
+            clock: 1,
+            largest: 0,
+            disorder: false,
+            crashed: false,
+        }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        for (at, client) in state.clients.iter().enumerate() {
+            match client.phase {
+                Phase::Idle if client.tries < self.tries[at] => actions.push(Action::Begin(at)),
+                Phase::Idle => {}
+                Phase::Asking => {
+                    if client.tokens().count() >= self.majority() {
+                        actions.push(Action::Decide(at));
+                    }
+                    actions.push(Action::GiveUp(at));
+                }
+                Phase::Raising => {
+                    let largest = client.tokens().max();
+                    let lower = |vote| matches!(vote, Vote::Took(token) if Some(token) < largest);
+                    let nodes = (0..NODES).filter(|node| lower(client.votes[*node]));
+                    actions.extend(nodes.map(|node| Action::Raise(at, node)));
+                    actions.push(Action::GiveUp(at));
+                }
+                Phase::Held => actions.push(Action::Unlock(at)),
+            }
+        }
+        for letter in &state.wire {
+            let waits = match *letter {
+                Letter::Release { claim, node } => {
+                    self.has(Rule::ReleaseBehind) && state.is_under_way(claim, node)
+                }
+                Letter::Acquire { .. } => false,
+            };
+            if !waits {
+                actions.push(Action::Arrives(*letter));
+            }
+        }
+        for (at, node) in state.nodes.iter().enumerate() {
+            if self.loses && !state.crashed && node.last > 0 {
+                actions.push(Action::LoseData(at));
+            }
+            match node.guard {
+                Guard::Lost(live) if live == [false; CLIENTS] => actions.push(Action::Pass(at)),
+                Guard::Passed(live) if live == [false; CLIENTS] => {
+                    actions.push(Action::VoteAgain(at));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn next_state(&self, before: &State, action: Action) -> Option<State> {
+        let mut state = before.clone();
+        match action {
+            Action::Begin(at) => {
+                let claim = self.claim(&state, at);
+                let client = &mut state.clients[at];
+                client.phase = Phase::Asking;
+                let proposal = (state.clock + AHEAD[at]).max(client.seen + 1);
+                for node in 0..NODES {
+                    state.send(Letter::Acquire { claim, node, proposal });
+                }
+            }
+            Action::Arrives(letter) => self.arrives(&mut state, letter),
+            Action::Decide(at) => self.decide(&mut state, at),
+            Action::Raise(at, node) => self.raise(&mut state, at, node),
+            Action::GiveUp(at) | Action::Unlock(at) => self.end(&mut state, at),
+            Action::LoseData(node) => {
+                let guard = match self.has(Rule::RestartGuard) {
+                    true => Guard::Lost(state.live()),
+                    false => Guard::Votes,
+                };
+                state.nodes[node] = Node { guard, ..Node::default() };
+                state.crashed = true;
+            }
+            Action::Pass(node) => {
+                state.nodes[node].guard = Guard::Passed(state.live());
+                state.clock = state.clock.max(state.largest + 1);
+            }
+            Action::VoteAgain(node) => state.nodes[node].guard = Guard::Votes,
+        }
+        Some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always(EXCLUSION, |_, state: &State| {
+                state.clients.iter().filter(|client| client.phase == Phase::Held).count() < 2
+            }),
+            Property::always(ORDER, |_, state: &State| !state.disorder),
+            Property::always(NOTHING_LEFT, |model: &Self, state: &State| {
+                (0..NODES).all(|node| {
+                    state.nodes[node].held.is_none_or(|(claim, _)| {
+                        let live = state.clients[claim.client].phase != Phase::Idle
+                            && model.claim(state, claim.client) == claim;
+                        live || state.wire.contains(&Letter::Release { claim, node })
+                    })
+                })
+            }),
+            Property::sometimes("a token written back", |_, state: &State| {
+                state.clients.iter().any(|client| client.phase == Phase::Raising)
+            }),
+            Property::sometimes("held, and without a loss that is guarded", |_, state: &State| {
+                let votes = state.nodes.iter().all(|node| node.guard == Guard::Votes);
+                votes && state.clients.iter().any(|client| client.phase == Phase::Held)
+            }),
+        ]
+    }
+}
+
+#[test]
+fn no_state_breaks_a_promise() {
+    for (tries, loses, least) in [([1, 1], true, 100_000), ([2, 1], false, 1_000_000)] {
+        holds("quorum", Quorum { tries, loses, without: None }, least);
+    }
+}
+
+#[test]
+fn every_rule_is_needed() {
+    for (rule, property) in RULES {
+        let loses = rule == Rule::RestartGuard;
+        let twice = matches!(rule, Rule::FreshId | Rule::WriteBack);
+        let tries = if twice { [2, 1] } else { [1, 1] };
+        breaks("quorum", rule, Quorum { tries, loses, without: Some(rule) }, property);
+    }
+}

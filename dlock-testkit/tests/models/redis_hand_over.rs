@@ -1,0 +1,434 @@
+//! The queue in Redis, and the hand-over by one message.
+//!
+//! Stands for `dlock-redis/src/scripts/lock.lua` (the functions `acquire` and `promote`),
+//! `release.lua`, `keep.lua`, and on the client's side `inbox.rs` and `minder.rs`.
+//!
+//! Clients send acquires and releases, which are repeated, overtake each other and lose their
+//! answers. The script that frees the lock grants it to the next in line and publishes that; the
+//! message may come late, twice, or never. A client may lose its connection, stop for longer than
+//! its lease, give up, or die. A waiting one asks now and then.
+//!
+//! Left out: shared modes and permits; the way without a script (`quiet.rs`) and its reserve of
+//! tokens; how times are compared. That a lease has ended is known to who holds it before the
+//! store, which is the model `lease`; so a lease ends here whenever nobody believes in it.
+
+use stateright::{Model, Property};
+
+use crate::{EXCLUSION, ORDER, WAKES, breaks, holds};
+
+const CLIENTS: usize = 3;
+/// How many messages, answers, connections and clients fail.
+const FAULTS: u8 = 2;
+
+const ONCE: &str = "a claim stands in the queue once";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rule {
+    /// Who waits asks now and then.
+    Poll,
+    /// A release ends the hold of its own claim only.
+    ReleaseByOwner,
+    /// An acquire that comes again finds its claim.
+    AcquireById,
+    /// A message is for the claim that it names.
+    MessageById,
+    /// A message is believed for as long as the lease that it tells of.
+    MessageAge,
+}
+
+/// The rules, and what is violated without them.
+const RULES: [(Rule, &str); 5] = [
+    (Rule::Poll, WAKES),
+    (Rule::ReleaseByOwner, EXCLUSION),
+    (Rule::AcquireById, ONCE),
+    (Rule::MessageById, EXCLUSION),
+    (Rule::MessageAge, EXCLUSION),
+];
+
+struct HandOver {
+    /// How many claims each client makes.
+    claims: [u8; CLIENTS],
+    without: Option<Rule>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct State {
+    held: Option<(Claim, u8)>,
+    last: u8,
+    queue: Vec<Claim>,
+    /// What is on its way, sorted.
+    wire: Vec<Letter>,
+    clients: [Client; CLIENTS],
+    faults: u8,
+    /// The largest token that anybody held the lock with.
+    largest: u8,
+    disorder: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Claim {
+    client: usize,
+    number: u8,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Client {
+    claims: u8,
+    phase: Phase,
+    deaf: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Phase {
+    #[default]
+    Idle,
+    Asking,
+    Waiting,
+    Held,
+    Dead,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Letter {
+    Acquire(Claim),
+    Release(Claim),
+    /// The message of a grant.
+    Grant(Claim, u8),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Ask(usize),
+    Arrives(Letter),
+    /// It is served, and its answer or its end gets lost.
+    ArrivesUnanswered(Letter),
+    /// A copy of it is served.
+    Repeats(Letter),
+    Lost(Letter),
+    Poll(usize),
+    GiveUp(usize),
+    Leave(usize),
+    /// It stands still, and its lease ends.
+    Stop(usize),
+    Die(usize),
+    Cut(usize),
+    Reconnect(usize),
+    LeaseEnds,
+    PlaceEnds(usize),
+}
+
+impl HandOver {
+    fn has(&self, rule: Rule) -> bool {
+        self.without != Some(rule)
+    }
+
+    fn acquire(&self, state: &mut State, claim: Claim) {
+        let known = self.has(Rule::AcquireById);
+        if known && state.held.is_some_and(|(holder, _)| holder == claim) {
+            return;
+        }
+        let queued = known && state.queue.contains(&claim);
+        state.promote(Some(claim));
+        let has_it = state.held.is_some_and(|(holder, _)| holder == claim);
+        if queued || known && has_it {
+            return;
+        }
+        match state.held {
+            None => state.grant(claim),
+            Some(_) => state.queue.push(claim),
+        }
+    }
+
+    fn serve(&self, state: &mut State, letter: Letter, answered: bool) {
+        match letter {
+            Letter::Acquire(claim) => {
+                self.acquire(state, claim);
+                if answered && state.is_current(claim) && state.phase(claim) == Phase::Asking {
+                    state.clients[claim.client].phase = Phase::Waiting;
+                    state.learn(claim.client);
+                }
+            }
+            Letter::Release(claim) => {
+                let owns = state.held.is_some_and(|(holder, _)| holder == claim);
+                if owns || !self.has(Rule::ReleaseByOwner) {
+                    state.held = None;
+                } else {
+                    state.queue.retain(|other| *other != claim);
+                }
+                state.promote(None);
+            }
+            Letter::Grant(claim, token) => {
+                let waits = state.phase(claim) == Phase::Waiting;
+                if !waits || !state.is_current(claim) && self.has(Rule::MessageById) {
+                    return;
+                }
+                let still = state.held == Some((claim, token));
+                if still || !self.has(Rule::MessageAge) {
+                    state.hold(claim.client, token);
+                } else {
+                    state.give_up(claim.client);
+                }
+            }
+        }
+    }
+
+    fn poll(&self, state: &mut State, at: usize) {
+        let claim = state.claim(at);
+        if state.held.is_none_or(|(holder, _)| holder != claim) {
+            let queued = state.queue.contains(&claim);
+            state.promote(Some(claim));
+            let granted = state.held.is_some_and(|(holder, _)| holder == claim);
+            if !queued && !granted {
+                // Its place has ended: it comes anew, as another claim.
+                return state.give_up(at);
+            }
+        }
+        state.learn(at);
+    }
+
+    /// Plays to its end what is under way, without faults: whether somebody holds the lock, or
+    /// nobody waits.
+    fn comes_to_rest(&self, state: &State) -> bool {
+        let mut state = state.clone();
+        loop {
+            while let Some(letter) = state.wire.first().copied() {
+                state.wire.remove(0);
+                self.serve(&mut state, letter, true);
+            }
+            let waiting = |at: &usize| state.clients[*at].phase == Phase::Waiting;
+            let waiting: Vec<usize> = (0..CLIENTS).filter(waiting).collect();
+            let held = state.clients.iter().any(|client| client.phase == Phase::Held);
+            if held || waiting.is_empty() {
+                return true;
+            }
+            let before = state.clone();
+            if self.has(Rule::Poll) {
+                waiting.into_iter().for_each(|at| self.poll(&mut state, at));
+            }
+            if state == before {
+                // Only time goes by.
+                state.held = None;
+                state.queue.retain(|claim| before.is_wanted(*claim));
+            }
+            if state == before {
+                return false;
+            }
+        }
+    }
+}
+
+impl State {
+    fn claim(&self, client: usize) -> Claim {
+        Claim { client, number: self.clients[client].claims }
+    }
+
+    fn phase(&self, claim: Claim) -> Phase {
+        self.clients[claim.client].phase
+    }
+
+    fn is_current(&self, claim: Claim) -> bool {
+        self.claim(claim.client) == claim
+    }
+
+    /// Whether a live client asks for it or waits for it.
+    fn is_wanted(&self, claim: Claim) -> bool {
+        self.is_current(claim) && matches!(self.phase(claim), Phase::Asking | Phase::Waiting)
+    }
+
+    fn send(&mut self, letter: Letter) {
+        if let Err(at) = self.wire.binary_search(&letter) {
+            self.wire.insert(at, letter);
+        }
+    }
+
+    fn grant(&mut self, claim: Claim) {
+        self.last += 1;
+        self.held = Some((claim, self.last));
+    }
+
+    /// Grants a free lock to the first in line that can be told, or that asks just now.
+    fn promote(&mut self, me: Option<Claim>) {
+        if self.held.is_some() {
+            return;
+        }
+        let heard = |claim: &Claim| Some(*claim) == me || !self.clients[claim.client].deaf;
+        if let Some(at) = self.queue.iter().position(heard) {
+            let claim = self.queue.remove(at);
+            self.grant(claim);
+            if Some(claim) != me {
+                self.send(Letter::Grant(claim, self.last));
+            }
+        }
+    }
+
+    /// The server says that this client's claim holds the lock, if it does.
+    fn learn(&mut self, at: usize) {
+        if let Some((holder, token)) = self.held
+            && holder == self.claim(at)
+        {
+            self.hold(at, token);
+        }
+    }
+
+    fn hold(&mut self, at: usize, token: u8) {
+        self.clients[at].phase = Phase::Held;
+        self.disorder |= token <= self.largest;
+        self.largest = self.largest.max(token);
+    }
+
+    fn give_up(&mut self, at: usize) {
+        self.send(Letter::Release(self.claim(at)));
+        self.clients[at].phase = Phase::Idle;
+        self.clients[at].claims += 1;
+    }
+}
+
+impl Model for HandOver {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State {
+            held: None,
+            last: 0,
+            queue: Vec::new(),
+            wire: Vec::new(),
+            clients: [Client::default(); CLIENTS],
+            faults: FAULTS,
+            largest: 0,
+            disorder: false,
+        }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        let faults = state.faults > 0;
+        for (at, client) in state.clients.iter().enumerate() {
+            match client.phase {
+                Phase::Idle if client.claims < self.claims[at] => actions.push(Action::Ask(at)),
+                Phase::Idle | Phase::Dead => continue,
+                Phase::Asking if !state.wire.contains(&Letter::Acquire(state.claim(at))) => {
+                    // The answer was lost: the same claim is sent again.
+                    actions.push(Action::Ask(at));
+                }
+                Phase::Asking => {}
+                Phase::Waiting if self.has(Rule::Poll) => {
+                    actions.extend([Action::Poll(at), Action::GiveUp(at)]);
+                }
+                Phase::Waiting => actions.push(Action::GiveUp(at)),
+                Phase::Held => actions.extend([Action::Leave(at), Action::Stop(at)]),
+            }
+            if faults && client.phase != Phase::Idle {
+                actions.push(Action::Die(at));
+            }
+            match client.deaf {
+                true => actions.push(Action::Reconnect(at)),
+                false if faults => actions.push(Action::Cut(at)),
+                false => {}
+            }
+        }
+        for letter in &state.wire {
+            actions.push(Action::Arrives(*letter));
+            if faults {
+                actions.push(Action::Repeats(*letter));
+                actions.push(match letter {
+                    Letter::Grant(..) => Action::Lost(*letter),
+                    _ => Action::ArrivesUnanswered(*letter),
+                });
+            }
+        }
+        let believed = |(claim, _)| state.is_current(claim) && state.phase(claim) == Phase::Held;
+        if state.held.is_some_and(|held| !believed(held)) {
+            actions.push(Action::LeaseEnds);
+        }
+        for (at, claim) in state.queue.iter().enumerate() {
+            // Also that of a client that stands still for a lease.
+            if faults || !state.is_wanted(*claim) {
+                actions.push(Action::PlaceEnds(at));
+            }
+        }
+    }
+
+    fn next_state(&self, before: &State, action: Action) -> Option<State> {
+        let mut state = before.clone();
+        match action {
+            Action::Ask(at) => {
+                state.clients[at].phase = Phase::Asking;
+                state.send(Letter::Acquire(state.claim(at)));
+            }
+            Action::Arrives(letter) => {
+                state.wire.retain(|other| *other != letter);
+                self.serve(&mut state, letter, true);
+            }
+            Action::ArrivesUnanswered(letter) => {
+                state.faults -= 1;
+                state.wire.retain(|other| *other != letter);
+                self.serve(&mut state, letter, false);
+            }
+            Action::Repeats(letter) => {
+                state.faults -= 1;
+                self.serve(&mut state, letter, false);
+            }
+            Action::Lost(letter) => {
+                state.faults -= 1;
+                state.wire.retain(|other| *other != letter);
+            }
+            Action::Poll(at) => self.poll(&mut state, at),
+            Action::GiveUp(at) | Action::Leave(at) => state.give_up(at),
+            Action::Stop(at) => {
+                state.clients[at].phase = Phase::Idle;
+                state.clients[at].claims += 1;
+            }
+            Action::Die(at) => {
+                state.faults -= 1;
+                (state.clients[at].phase, state.clients[at].deaf) = (Phase::Dead, true);
+            }
+            Action::Cut(at) => {
+                state.faults -= 1;
+                state.clients[at].deaf = true;
+                let mine = |l: &Letter| matches!(l, Letter::Grant(claim, _) if claim.client == at);
+                state.wire.retain(|letter| !mine(letter));
+            }
+            Action::Reconnect(at) => state.clients[at].deaf = false,
+            Action::LeaseEnds => state.held = None,
+            Action::PlaceEnds(at) => {
+                if state.is_wanted(state.queue[at]) {
+                    state.faults -= 1;
+                }
+                state.queue.remove(at);
+            }
+        }
+        Some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always(EXCLUSION, |_, state: &State| {
+                state.clients.iter().filter(|client| client.phase == Phase::Held).count() < 2
+            }),
+            Property::always(ORDER, |_, state: &State| !state.disorder),
+            Property::always(ONCE, |_, state: &State| {
+                let holder = state.held.map(|(claim, _)| claim);
+                let mut all: Vec<Claim> = state.queue.iter().copied().chain(holder).collect();
+                all.sort_unstable();
+                all.windows(2).all(|pair| pair[0] != pair[1])
+            }),
+            Property::always(WAKES, |model: &Self, state: &State| model.comes_to_rest(state)),
+            Property::sometimes("one waits", |_, state: &State| state.queue.len() == 1),
+        ]
+    }
+}
+
+#[test]
+fn no_state_breaks_a_promise() {
+    for (claims, least) in [([1, 1, 1], 160_000), ([2, 1, 0], 50_000)] {
+        holds("redis_hand_over", HandOver { claims, without: None }, least);
+    }
+}
+
+#[test]
+fn every_rule_is_needed() {
+    for (rule, property) in RULES {
+        let model = HandOver { claims: [2, 1, 1], without: Some(rule) };
+        breaks("redis_hand_over", rule, model, property);
+    }
+}

@@ -1,0 +1,470 @@
+//! The queue in a row of SQL: a snapshot and a log that every client replays.
+//!
+//! Stands for `apply_one.sql` of `dlock-sql` and `dlock-sql/src/engine/` (`worker.rs`, `cache.rs`,
+//! `row.rs`, `told.rs`, `waiters.rs`). The rules of the lock are not modelled but run: the row is
+//! real text, replayed by `dlock_core::machine`.
+//!
+//! A statement appends an operation, perhaps stamped with a time that has passed since, and folds
+//! the log if the row still has the base that the client has seen. Its answer may be lost; then the
+//! same operation is sent again, and the first may come behind the second. Who writes the operation
+//! that lets a waiter in sends it a note, which may be lost. Leases end by the database's clock;
+//! holders rely on them from the sending of the statement that told them.
+//!
+//! Left out: several locks in one statement; rows that are deleted after a long time; a holder's
+//! renewals (see the model `lease`).
+
+use dlock_core::{
+    ClaimId, Mode, Queue,
+    machine::{
+        Op, Outcome,
+        text::{Replayed, op_text, replay, snapshot},
+    },
+};
+use stateright::{Model, Property};
+
+use crate::{EXCLUSION, ORDER, WAKES, breaks, holds};
+
+const CLIENTS: usize = 2;
+/// How many claims each client makes.
+const CLAIMS: [u8; CLIENTS] = [1, 1];
+const LEASE: u64 = 3;
+/// No more time than this is looked at.
+const END: u64 = 4;
+/// How many answers, statements and notes are lost or late.
+const FAULTS: u8 = 1;
+/// A log is folded when it has more than so many characters.
+const FOLD_ABOVE: usize = 60;
+
+const ONCE: &str = "a claim stands in the queue once";
+
+const READABLE: &str = "the row can be read";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rule {
+    /// What is sent again carries the same claim.
+    SameClaim,
+    /// Who waits looks at the row now and then.
+    Poll,
+    /// A fold is taken only while the row has the base that it was made from.
+    FoldByBase,
+    /// A hold is relied on from the sending of the statement, not from its answer.
+    SinceSent,
+}
+
+/// The rules, and what is violated without them.
+const RULES: [(Rule, &str); 4] = [
+    (Rule::SameClaim, ONCE),
+    (Rule::Poll, WAKES),
+    (Rule::FoldByBase, READABLE),
+    (Rule::SinceSent, EXCLUSION),
+];
+
+#[derive(Default)]
+struct SqlQueue {
+    without: Option<Rule>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct State {
+    now: u64,
+    row: Row,
+    clients: [Client; CLIENTS],
+    /// Statements on their way, sorted; the first of a client may be an old one.
+    wire: Vec<Letter>,
+    notes: Vec<Note>,
+    faults: u8,
+    largest: u64,
+    disorder: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Row {
+    base: u64,
+    snap: String,
+    log: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Client {
+    claims: u8,
+    /// How often its claim was sent.
+    copies: u8,
+    phase: Phase,
+    fold: Option<Fold>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Phase {
+    #[default]
+    Idle,
+    Asking,
+    /// With the moment at which its place was renewed.
+    Waiting {
+        sent: u64,
+        at: u64,
+    },
+    Held {
+        until: u64,
+    },
+    Leaving,
+    Dead,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Fold {
+    base: u64,
+    cut: usize,
+    snap: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Letter {
+    client: usize,
+    claim: u8,
+    copy: u8,
+    release: bool,
+    sent: u64,
+    fold: Option<Fold>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Note {
+    claim: ClaimId,
+    client: usize,
+    token: u64,
+    since: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Action {
+    Tick,
+    Ask(usize),
+    /// The statement takes effect and is answered; `late` if it began before the last tick.
+    Applies {
+        letter: Letter,
+        late: bool,
+    },
+    /// Its answer is lost.
+    AppliesUnanswered(Letter),
+    /// It is taken for lost, and comes later.
+    SendAgain(usize),
+    NoteArrives(usize),
+    NoteLost(usize),
+    Poll(usize),
+    Leave(usize),
+    GiveUp(usize),
+    /// The holder has noticed in time that its lease ends.
+    Lose(usize),
+    Die(usize),
+}
+
+impl SqlQueue {
+    fn has(&self, rule: Rule) -> bool {
+        self.without != Some(rule)
+    }
+
+    fn op(&self, letter: &Letter) -> Op {
+        let copy = if self.has(Rule::SameClaim) { 0 } else { letter.copy };
+        let claim = id(letter.client, letter.claim, copy);
+        if letter.release {
+            return Op::Release { claim, used: 1 };
+        }
+        let home = u32::try_from(letter.client + 1).unwrap_or_default();
+        let (mode, queue) = (Mode::Exclusive, Queue::Enqueue);
+        Op::Acquire { claim, mode, lease: LEASE, block: 1, queue, home }
+    }
+
+    fn send(&self, state: &mut State, at: usize, release: bool) {
+        let client = &state.clients[at];
+        let (claim, copy, fold) = (client.claims, client.copies, client.fold.clone());
+        state.wire.push(Letter { client: at, claim, copy, release, sent: state.now, fold });
+        state.wire.sort_unstable();
+    }
+
+    /// Appends an operation; what the row then says.
+    fn append(&self, state: &mut State, op: &Op, at: u64, fold: Option<&Fold>) -> Replayed {
+        let row = &mut state.row;
+        if let Some(fold) = fold
+            && (row.base == fold.base || !self.has(Rule::FoldByBase))
+        {
+            row.log = row.log.get(fold.cut..).unwrap_or_default().to_owned();
+            row.snap.clone_from(&fold.snap);
+            row.base = at.max(row.base + 1);
+        }
+        row.log += &format!("{} {at};", op_text(op));
+        let replayed = row.replay();
+        for granted in replayed.grants.iter().filter(|granted| granted.claim != op.claim()) {
+            let client = usize::try_from(granted.home - 1).unwrap_or_default();
+            let (claim, token, since) = (granted.claim, granted.token, granted.since);
+            state.notes.push(Note { claim, client, token, since });
+        }
+        replayed
+    }
+
+    fn apply(&self, state: &mut State, letter: &Letter, late: bool, answered: bool) {
+        state.wire.retain(|other| other != letter);
+        let stamp = if late { state.now - 1 } else { state.now };
+        let replayed = self.append(state, &self.op(letter), stamp, letter.fold.as_ref());
+        let client = &mut state.clients[letter.client];
+        let current = (letter.claim, letter.copy) == (client.claims, client.copies);
+        if !answered || !current {
+            return;
+        }
+        client.fold = (state.row.log.len() > FOLD_ABOVE).then(|| Fold {
+            base: state.row.base,
+            cut: state.row.log.len(),
+            snap: snapshot(&replayed.machine),
+        });
+        match (client.phase, replayed.outcome) {
+            (Phase::Leaving, _) => {
+                (client.phase, client.claims, client.copies) = (Phase::Idle, client.claims + 1, 0);
+            }
+            (Phase::Asking, Some(Outcome::Granted(granted))) => {
+                // A moment of the holder's clock is mapped by this statement.
+                let sent = if self.has(Rule::SinceSent) { letter.sent } else { state.now };
+                let until = (sent + LEASE + granted.since).saturating_sub(stamp);
+                state.hold(letter.client, granted.token, until);
+            }
+            (Phase::Asking, Some(_)) => {
+                client.phase = Phase::Waiting { sent: letter.sent, at: stamp };
+            }
+            _ => {}
+        }
+    }
+
+    fn note(&self, state: &mut State, at: usize) {
+        let note = state.notes.remove(at);
+        if let Phase::Waiting { sent, at } = state.clients[note.client].phase
+            && state.claim(note.client) == note.claim
+        {
+            let until = (sent + LEASE + note.since).saturating_sub(at);
+            state.hold(note.client, note.token, until);
+        }
+    }
+
+    /// Asks the store, which renews the place in the queue.
+    fn poll(&self, state: &mut State, at: usize) {
+        let (claim, now) = (state.claim(at), state.now);
+        let op = Op::Renew { claim, mode: Mode::Exclusive, lease: LEASE };
+        let replayed = self.append(state, &op, now, None);
+        match replayed.outcome {
+            Some(Outcome::Granted(granted)) => state.hold(at, granted.token, now + LEASE),
+            Some(Outcome::Queued { .. }) => {
+                state.clients[at].phase = Phase::Waiting { sent: now, at: now };
+            }
+            _ => state.start_over(at),
+        }
+    }
+
+    /// Plays to its end what is under way, without faults: whether somebody holds the lock, or
+    /// nobody waits.
+    fn comes_to_rest(&self, state: &State) -> bool {
+        if !state.clients.iter().any(|client| matches!(client.phase, Phase::Waiting { .. })) {
+            return true;
+        }
+        let mut state = state.clone();
+        for _ in 0..=2 * LEASE {
+            while let Some(letter) = state.wire.first().cloned() {
+                self.apply(&mut state, &letter, false, true);
+            }
+            while !state.notes.is_empty() {
+                self.note(&mut state, 0);
+            }
+            for at in 0..CLIENTS {
+                let waits = matches!(state.clients[at].phase, Phase::Waiting { .. });
+                if waits && self.has(Rule::Poll) {
+                    self.poll(&mut state, at);
+                }
+            }
+            let waits = |client: &Client| matches!(client.phase, Phase::Waiting { .. });
+            let held = |client: &Client| matches!(client.phase, Phase::Held { .. });
+            if state.clients.iter().any(held) || !state.clients.iter().any(waits) {
+                return true;
+            }
+            state.now += 1;
+        }
+        false
+    }
+}
+
+fn id(client: usize, claim: u8, copy: u8) -> ClaimId {
+    let client = u128::try_from(client + 1).unwrap_or_default();
+    ClaimId::from_bits(client << 16 | u128::from(claim) << 8 | u128::from(copy))
+}
+
+impl Row {
+    fn replay(&self) -> Replayed {
+        let read = replay(&self.snap, &self.log).or_else(|_| replay("", ""));
+        read.expect("an empty row can be read")
+    }
+}
+
+impl State {
+    fn claim(&self, at: usize) -> ClaimId {
+        id(at, self.clients[at].claims, 0)
+    }
+
+    fn hold(&mut self, at: usize, token: u64, until: u64) {
+        if until <= self.now {
+            // Its lease went by on the way here.
+            return self.start_over(at);
+        }
+        self.disorder |= token <= self.largest;
+        self.largest = self.largest.max(token);
+        self.clients[at].phase = Phase::Held { until };
+    }
+
+    /// Leaves the claim behind, which ends with its lease.
+    fn start_over(&mut self, at: usize) {
+        let client = &mut self.clients[at];
+        (client.phase, client.claims, client.copies) = (Phase::Idle, client.claims + 1, 0);
+    }
+
+    /// Whether the last thing that this client has sent is on its way.
+    fn is_sent(&self, at: usize) -> bool {
+        let client = &self.clients[at];
+        let last = (at, client.claims, client.copies);
+        self.wire.iter().any(|letter| (letter.client, letter.claim, letter.copy) == last)
+    }
+
+    fn believes(&self, at: usize) -> bool {
+        matches!(self.clients[at].phase, Phase::Held { until } if self.now < until)
+    }
+}
+
+impl Model for SqlQueue {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State {
+            now: 1,
+            row: Row { base: 1, ..Row::default() },
+            clients: [Client::default(), Client::default()],
+            wire: Vec::new(),
+            notes: Vec::new(),
+            faults: FAULTS,
+            largest: 0,
+            disorder: false,
+        }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        let faults = state.faults > 0;
+        if state.now < END {
+            actions.push(Action::Tick);
+        }
+        for (at, client) in state.clients.iter().enumerate() {
+            let sent = state.is_sent(at);
+            match client.phase {
+                Phase::Idle if client.claims < CLAIMS[at] => actions.push(Action::Ask(at)),
+                Phase::Idle | Phase::Dead => {}
+                Phase::Asking | Phase::Leaving if !sent => actions.push(Action::SendAgain(at)),
+                Phase::Asking | Phase::Leaving if faults => actions.push(Action::SendAgain(at)),
+                Phase::Asking | Phase::Leaving => {}
+                Phase::Waiting { at: renewed, .. } => {
+                    actions.push(Action::GiveUp(at));
+                    // Once in a while, and whenever there is something to be found.
+                    let granted = state.row.replay().machine.grant_of(state.claim(at)).is_some();
+                    if self.has(Rule::Poll) && (granted || renewed < state.now) {
+                        actions.push(Action::Poll(at));
+                    }
+                    if faults {
+                        actions.push(Action::Die(at));
+                    }
+                }
+                Phase::Held { .. } => actions.extend([Action::Leave(at), Action::Lose(at)]),
+            }
+        }
+        for letter in &state.wire {
+            actions.push(Action::Applies { letter: letter.clone(), late: false });
+            if letter.sent < state.now {
+                actions.push(Action::Applies { letter: letter.clone(), late: true });
+            }
+            if faults {
+                actions.push(Action::AppliesUnanswered(letter.clone()));
+            }
+        }
+        for at in 0..state.notes.len() {
+            actions.push(Action::NoteArrives(at));
+            if faults {
+                actions.push(Action::NoteLost(at));
+            }
+        }
+    }
+
+    fn next_state(&self, before: &State, action: Action) -> Option<State> {
+        let mut state = before.clone();
+        match action {
+            Action::Tick => state.now += 1,
+            Action::Ask(at) => {
+                state.clients[at].phase = Phase::Asking;
+                self.send(&mut state, at, false);
+            }
+            Action::Applies { letter, late } => self.apply(&mut state, &letter, late, true),
+            Action::AppliesUnanswered(letter) => {
+                state.faults -= 1;
+                self.apply(&mut state, &letter, false, false);
+            }
+            Action::SendAgain(at) => {
+                if state.is_sent(at) {
+                    state.faults -= 1;
+                }
+                state.clients[at].copies += 1;
+                let release = state.clients[at].phase == Phase::Leaving;
+                self.send(&mut state, at, release);
+            }
+            Action::NoteArrives(at) => self.note(&mut state, at),
+            Action::NoteLost(at) => {
+                state.faults -= 1;
+                state.notes.remove(at);
+            }
+            Action::Poll(at) => self.poll(&mut state, at),
+            Action::Leave(at) | Action::GiveUp(at) => {
+                state.clients[at].phase = Phase::Leaving;
+                self.send(&mut state, at, true);
+            }
+            Action::Lose(at) => state.start_over(at),
+            Action::Die(at) => {
+                state.faults -= 1;
+                state.clients[at].phase = Phase::Dead;
+            }
+        }
+        (state != *before).then_some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always(EXCLUSION, |_, state: &State| {
+                (0..CLIENTS).filter(|at| state.believes(*at)).count() < 2
+            }),
+            Property::always(ORDER, |_, state: &State| !state.disorder),
+            Property::always(READABLE, |_, state: &State| {
+                replay(&state.row.snap, &state.row.log).is_ok()
+            }),
+            Property::always(ONCE, |_, state: &State| {
+                let seen = state.row.replay().machine.inspect(0);
+                let all: Vec<_> = seen.holders.iter().chain(&seen.waiters).collect();
+                let attempt = |claim: ClaimId| claim.to_bits() >> 8;
+                (1..all.len()).all(|at| {
+                    all[..at].iter().all(|one| attempt(one.claim) != attempt(all[at].claim))
+                })
+            }),
+            Property::always(WAKES, |model: &Self, state: &State| model.comes_to_rest(state)),
+            Property::sometimes("folded", |_, state: &State| !state.row.snap.is_empty()),
+            Property::sometimes("a note", |_, state: &State| !state.notes.is_empty()),
+        ]
+    }
+}
+
+#[test]
+fn no_state_breaks_a_promise() {
+    holds("sql_queue", SqlQueue::default(), 400_000);
+}
+
+#[test]
+fn every_rule_is_needed() {
+    for (rule, property) in RULES {
+        breaks("sql_queue", rule, SqlQueue { without: Some(rule) }, property);
+    }
+}
