@@ -71,6 +71,18 @@ impl Durable {
         }
     }
 
+    /// Makes sure that a server which does not know of a claim is the one that grants come from.
+    ///
+    /// # Errors
+    /// `Unavailable`, of unknown outcome, while a failover is going on.
+    pub(crate) fn check_same(&self, main: &Link) -> Result<(), Error> {
+        if self.link.agrees_with(main) {
+            return Ok(());
+        }
+        let what = "a failover is going on: a server that is the master no more does not know it";
+        Err(Error::new(ErrorKind::Unavailable, what).with_certainty(Certainty::Unknown))
+    }
+
     /// Makes sure that the replicas know of a grant that another client wrote; `None` if the claim
     /// waits, because a failover has lost that grant.
     pub(crate) async fn confirm(

@@ -251,7 +251,19 @@ impl Store {
         claims: &[Kept<'_>],
         known: Known,
     ) -> Result<Vec<Standing>, Error> {
-        standings(&self.session.run(&self.keep_call(claims, known)).await?)
+        let stand = standings(&self.session.run(&self.keep_call(claims, known)).await?)?;
+        if stand.iter().any(|standing| matches!(standing, Standing::Gone)) {
+            self.check_master()?;
+        }
+        Ok(stand)
+    }
+
+    /// Who does not know of a claim has to be the server that grants come from.
+    fn check_master(&self) -> Result<(), Error> {
+        match &self.durable {
+            Some(durable) => durable.check_same(&self.session.link),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn keep_call(&self, claims: &[Kept<'_>], known: Known) -> Call<'_> {
@@ -309,10 +321,11 @@ impl Store {
             .arg(self.retention);
         let found = self.session.found(&call, &mut trouble).await?;
         // A sending whose answer got lost may have been the one that found it.
-        Ok(match found || trouble.unknown() {
-            true => Released::Released,
-            false => Released::AlreadyLost,
-        })
+        if found || trouble.unknown() {
+            return Ok(Released::Released);
+        }
+        self.check_master()?;
+        Ok(Released::AlreadyLost)
     }
 
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {

@@ -79,6 +79,18 @@ impl Link {
         }
     }
 
+    /// Whether both lead to the same server, as far as is known: after a failover, each finds the
+    /// new master by itself, and one may still be with the old one, if that is back.
+    pub(crate) fn agrees_with(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Node(one), Self::Node(other)) => {
+                let address = one.address();
+                address.is_some() && address == other.address()
+            }
+            _ => true,
+        }
+    }
+
     /// The channel on which messages about locks of this bucket arrive; `None` while there is no
     /// way for them.
     pub(crate) async fn channel(&self, bucket: Bucket) -> Option<Arc<str>> {

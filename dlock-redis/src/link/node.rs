@@ -131,6 +131,11 @@ impl NodeLink {
         self.shared.door.borrow().open().map(|connection| connection.epoch)
     }
 
+    /// The server that it leads to just now.
+    pub(super) fn address(&self) -> Option<String> {
+        self.shared.door.borrow().open().map(|connection| connection.address.clone())
+    }
+
     pub(super) fn channel(&self) -> Option<Arc<str>> {
         let inbox = self.shared.inbox.as_ref()?;
         self.shared.door.borrow().open().filter(|connection| connection.push)?;

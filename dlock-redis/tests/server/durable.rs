@@ -1,17 +1,21 @@
 //! Grants that replicas have to know of.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
-use dlock_core::{Acquired, ConfigIssue, ErrorKind, LockOptions, Locks};
+use dlock_core::{Acquired, ConfigIssue, ErrorKind, LockOptions, Locks, Mode, Released, Renewal};
 use dlock_testkit::{
     Stop, Verdict,
     servers::redis::{Options, RedisServer},
 };
-use tokio::time::timeout;
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use tokio::{net::TcpListener, time::timeout};
 
 use crate::support::{
-    attempt, connect, exclusive, free, granted, queue, refused, run, says, start, take, until,
-    works_fully,
+    HELLO, answer, ask, attempt, connect, exclusive, free, granted, queue, refused, run, says,
+    start, take, until, works_fully,
 };
 
 /// For what is refused: a grant waits for replicas for three quarters of the time for an answer.
@@ -184,5 +188,73 @@ fn who_may_not_wait_for_replicas_holds_nothing() {
         };
         says(&error, ErrorKind::Config(ConfigIssue::Access), "+wait");
         until("nobody holds it", async || Ok(server.keys("dlock:{0}:a").await?.is_empty())).await
+    })
+}
+
+/// Stands for sentinels: the first client is sent to the old master until all know of the new one.
+async fn sentinels(listener: &TcpListener, old: u16, new: u16, all_know: &AtomicBool) -> Verdict {
+    let mut clients = FuturesUnordered::new();
+    let mut first = true;
+    loop {
+        tokio::select! {
+            client = listener.accept() => {
+                let is_behind = std::mem::take(&mut first);
+                clients.push(answer(client?.0, move |words| {
+                    let (port, epoch) =
+                        if is_behind && !all_know.load(Ordering::SeqCst) { (old, 1) } else { (new, 2) };
+                    match words {
+                        [hello, ..] if hello == "HELLO" => HELLO.to_owned(),
+                        [_, what, ..] if what == "MASTER" => {
+                            format!("%1\r\n$12\r\nconfig-epoch\r\n$1\r\n{epoch}\r\n")
+                        }
+                        [_, what, ..] if what == "GET-MASTER-ADDR-BY-NAME" => {
+                            let port = port.to_string();
+                            format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len())
+                        }
+                        _ => "+OK\r\n".to_owned(),
+                    }
+                }));
+            }
+            Some(_) = clients.next(), if !clients.is_empty() => {}
+        }
+    }
+}
+
+/// Each connection of a client finds the master by itself. One that finds the old master, which is
+/// back and knows nothing, must not say that what the new one has granted was lost.
+#[test]
+fn an_old_master_that_is_back_is_not_believed() {
+    run(async {
+        let (old, new) = (start().await?.0, start().await?.0);
+        let _replica = replica_of(&new).await?;
+        until_replicas(&new, 1).await?;
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let all_know = AtomicBool::new(false);
+        let test = async {
+            let url = format!("redis+sentinel://{}/m?dlock.durability=1", listener.local_addr()?);
+            let client = connect(&url).await?;
+            let (held, shared) = (exclusive("a"), ask("b", Mode::Shared));
+            for request in [&held, &shared] {
+                take(&client, request).await?;
+                let renewal =
+                    Renewal { claim: request.as_claim(), mode: request.mode, lease: request.lease };
+                let renewed = client.renew(&[renewal]).await;
+                says(&renewed.err().ok_or("renewed")?, ErrorKind::Unavailable, "failover");
+                let released = client.release(&request.as_claim()).await;
+                says(&released.err().ok_or("released")?, ErrorKind::Unavailable, "failover");
+            }
+            all_know.store(true, Ordering::SeqCst);
+            for request in [&held, &shared] {
+                until("it is released", async || {
+                    Ok(client.release(&request.as_claim()).await.ok() == Some(Released::Released))
+                })
+                .await?;
+            }
+            Ok(())
+        };
+        tokio::select! {
+            verdict = test => verdict,
+            ended = sentinels(&listener, old.port(), new.port(), &all_know) => ended,
+        }
     })
 }

@@ -8,13 +8,9 @@ use dlock_testkit::{
     Heard, Stop, Verdict,
     servers::redis::{Options, RedisSentinel, RedisServer},
 };
-use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
-    net::{TcpListener, TcpStream},
-    time::timeout,
-};
+use tokio::{net::TcpListener, time::timeout};
 
-use crate::support::{connect, refused, run, says, start, works};
+use crate::support::{HELLO, answer, connect, refused, run, says, start, works};
 
 const URL: ErrorKind = ErrorKind::Config(ConfigIssue::Url);
 const ACCESS: ErrorKind = ErrorKind::Config(ConfigIssue::Access);
@@ -24,28 +20,13 @@ async fn pretend(listener: &TcpListener, hello: &str, info: &str) -> Verdict {
     loop {
         let (stream, _) = listener.accept().await?;
         // Who hangs up is not asked any more.
-        let _ = answer(stream, hello, info).await;
-    }
-}
-
-async fn answer(mut stream: TcpStream, hello: &str, info: &str) -> Verdict {
-    let (reader, mut writer) = stream.split();
-    let mut lines = BufReader::new(reader).lines();
-    while let Some(line) = lines.next_line().await? {
-        let count: usize = line.trim_start_matches('*').parse()?;
-        let mut words = Vec::new();
-        for _ in 0..count {
-            lines.next_line().await?;
-            words.push(lines.next_line().await?.unwrap_or_default());
-        }
-        let answer = match words[0].as_str() {
+        let _ = answer(stream, |words| match words[0].as_str() {
             "HELLO" => hello.to_owned(),
             "INFO" => format!("${}\r\n{info}\r\n", info.len()),
             _ => "+OK\r\n".to_owned(),
-        };
-        writer.write_all(answer.as_bytes()).await?;
+        })
+        .await;
     }
-    Ok(())
 }
 
 /// What becomes of a connect to such a server.
@@ -57,8 +38,6 @@ async fn with_pretender(scheme: &str, hello: &str, info: &str) -> Result<dlock_c
         ended = pretend(&listener, hello, info) => Err(Stop::failed(format!("{ended:?}"))),
     }
 }
-
-const HELLO: &str = "%1\r\n+server\r\n+redis\r\n";
 
 #[test]
 fn an_old_server_is_refused_with_both_versions() {

@@ -11,7 +11,11 @@ use dlock_testkit::{
     Stop, Verdict, judge,
     servers::redis::{Options, RedisServer},
 };
-use tokio::time::{sleep, timeout};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    net::TcpStream,
+    time::{sleep, timeout},
+};
 
 /// Longer than any lease here has to last.
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
@@ -58,6 +62,28 @@ pub(crate) async fn connect(url: &str) -> Result<DynBackend, Error> {
 
 async fn open(url: &str) -> Result<DynBackend, Error> {
     Redis::connect(RedisConfig::from_url(url)?).await
+}
+
+/// The answer of a server to `HELLO`, as short as the driver takes it.
+pub(crate) const HELLO: &str = "%1\r\n+server\r\n+redis\r\n";
+
+/// Stands for a server: answers the commands of one client.
+pub(crate) async fn answer(
+    mut stream: TcpStream,
+    mut reply: impl FnMut(&[String]) -> String,
+) -> Verdict {
+    let (reader, mut writer) = stream.split();
+    let mut lines = BufReader::new(reader).lines();
+    while let Some(line) = lines.next_line().await? {
+        let count: usize = line.trim_start_matches('*').parse()?;
+        let mut words = Vec::new();
+        for _ in 0..count {
+            lines.next_line().await?;
+            words.push(lines.next_line().await?.unwrap_or_default());
+        }
+        writer.write_all(reply(&words).as_bytes()).await?;
+    }
+    Ok(())
 }
 
 /// The error of a connect that has to fail.

@@ -98,7 +98,7 @@ impl Scene {
 #[test]
 fn locks_and_waiters_go_on_after_a_failover_that_was_asked_for() {
     with_redis(async {
-        let mut scene = Scene::open(secs(5)).await?;
+        let mut scene = Scene::open(secs(15)).await?;
         scene.hold().await?;
         scene.across(async |servers| servers.failover().await).await?;
         // The old master is a replica of the new one by now, and back again it goes.
