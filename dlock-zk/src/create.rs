@@ -29,10 +29,7 @@ impl Session {
         let mut pause = Duration::from_millis(5);
         let mut has_dirs = true;
         loop {
-            let epoch = match self.is_served_by_one() {
-                true => None,
-                false => Some(self.epoch().await?),
-            };
+            let epoch = self.epoch().await?;
             let sent = Clock::Boot.now();
             // Sent in this order, since they are first polled in it.
             let missing = if has_dirs { &[][..] } else { &dirs[..] };
@@ -117,7 +114,7 @@ impl Session {
         // All of one transaction have its number.
         let mut number = None;
         let mut paths = Vec::with_capacity(places.len());
-        for made in self.commit(nodes).await? {
+        for made in self.answer(nodes.commit()).await? {
             match made {
                 MultiWriteResult::SetData { stat } => number = Some(stat.mzxid),
                 MultiWriteResult::Create { path, stat } => {

@@ -14,22 +14,23 @@
 //! A server that decides alone closes a session's old connection before it opens the next one, so
 //! nothing is late there, and there are no epochs.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use zookeeper_client::{CreateMode, Error as ZkError};
 
-use crate::{error::is_passing, session::Session};
+use crate::session::Session;
 
 impl Session {
-    /// The node that a creation has to write to just now.
-    pub(crate) async fn epoch(&self) -> Result<Arc<str>, ZkError> {
-        let mut current = self.epoch.lock().await;
-        if let Some(epoch) = &*current {
-            return Ok(Arc::clone(epoch));
+    /// The node that a creation has to write to just now, if it has to.
+    pub(crate) async fn epoch(&self) -> Result<Option<Arc<str>>, ZkError> {
+        if self.is_served_by_one() {
+            return Ok(None);
         }
-        let epoch: Arc<str> = self.begin_epoch().await?.into();
-        *current = Some(Arc::clone(&epoch));
-        Ok(epoch)
+        let mut current = self.epoch.lock().await;
+        if current.is_none() {
+            *current = Some(self.begin_epoch().await?.into());
+        }
+        Ok(current.clone())
     }
 
     /// When this is answered, no creation of this epoch comes any more, and the next read shows
@@ -37,34 +38,24 @@ impl Session {
     pub(crate) async fn end_epoch(&self, epoch: &str) -> Result<(), ZkError> {
         let mut current = self.epoch.lock().await;
         if current.as_deref() == Some(epoch) {
-            match self.read(|| self.client.delete(epoch, None)).await {
-                Ok(()) | Err(ZkError::NoNode) => *current = None,
-                Err(error) => return Err(error),
-            }
-            if !self.is_served_by_one() {
-                // What keeps the next one from being made is told to who asks for it.
-                *current = self.begin_epoch().await.ok().map(Arc::from);
-            }
+            self.delete_path(epoch).await?;
+            // What keeps the next one from being made is told to who asks for it.
+            *current = self.begin_epoch().await.ok().map(Arc::from);
         }
         Ok(())
     }
 
     /// No epoch has the name of another one: what was asked for in that one can't come in this
     /// one. So a node whose own creation was not answered is left to go with the session.
-    async fn begin_epoch(&self) -> Result<String, ZkError> {
+    pub(crate) async fn begin_epoch(&self) -> Result<String, ZkError> {
         // No lock's directory has this name.
         let prefix = format!("{}/%session-", self.root());
         let node = CreateMode::EphemeralSequential.with_acls(self.acl.for_driver());
-        let mut pause = Duration::from_millis(5);
         loop {
-            match self.answer(self.client.create(&prefix, b"", &node)).await {
+            match self.insist(|| self.client.create(&prefix, b"", &node)).await.0 {
                 Ok((_, number)) => return Ok(format!("{prefix}{number}")),
                 // The root was empty, and has been cleaned up just now; or nobody has made it yet.
                 Err(ZkError::NoNode) if !self.root().is_empty() => self.make_root().await?,
-                Err(error) if is_passing(&error) && !self.is_over() => {
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(Duration::from_millis(500));
-                }
                 Err(error) => return Err(error),
             }
         }

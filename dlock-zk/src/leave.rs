@@ -51,7 +51,7 @@ impl Session {
         answer
     }
 
-    async fn delete_path(&self, path: &str) -> Result<Released, ZkError> {
+    pub(crate) async fn delete_path(&self, path: &str) -> Result<Released, ZkError> {
         let mut unsure = false;
         loop {
             let (answer, unknown) = self.insist(|| self.client.delete(path, None)).await;

@@ -25,7 +25,7 @@ use tokio::{
     runtime::Handle,
     sync::{Notify, broadcast},
 };
-use zookeeper_client::{Client, Error as ZkError, MultiWriteError, MultiWriteResult, MultiWriter};
+use zookeeper_client::{Client, Error as ZkError, MultiWriteError};
 
 use crate::{
     acl::Acl,
@@ -209,7 +209,7 @@ impl Session {
         let sent = Clock::Boot.now();
         let mut check = self.client.new_multi_writer();
         check.add_check_version(if self.root.is_empty() { "/" } else { &self.root }, -1)?;
-        match self.commit(check).await {
+        match self.answer(check.commit()).await {
             // What is checked does not matter: its refusal is a transaction as well. But the leader
             // also refuses so what comes from a session that is being closed.
             Ok(_)
@@ -306,21 +306,12 @@ impl Session {
 
     /// Waits for the answer to a request that has been sent. The driver may drop one on its way
     /// from one server to the next, without a word.
-    pub(crate) async fn answer<T>(
+    pub(crate) async fn answer<T, E: From<ZkError>>(
         &self,
-        request: impl Future<Output = Result<T, ZkError>>,
-    ) -> Result<T, ZkError> {
+        request: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
         let answer = tokio::time::timeout(self.timeout, request).await;
-        answer.unwrap_or(Err(ZkError::Timeout))
-    }
-
-    /// Sends a transaction, when this is called, and waits for the answer.
-    pub(crate) fn commit<'a>(
-        &'a self,
-        mut multi: MultiWriter<'a>,
-    ) -> impl Future<Output = Result<Vec<MultiWriteResult>, MultiWriteError>> + Send + 'a {
-        let answer = tokio::time::timeout(self.timeout, multi.commit());
-        async move { answer.await.unwrap_or(Err(ZkError::Timeout.into())) }
+        answer.unwrap_or_else(|_| Err(ZkError::Timeout.into()))
     }
 
     /// Sends a request that changes nothing until it is answered.

@@ -113,11 +113,9 @@ impl Store {
         let runtime = self.runtime.clone();
         async move {
             let session = Session::open(&config, losses, runtime).await?;
-            if !session.is_served_by_one() {
-                // The first acquire need not wait for it.
-                let beginning = Arc::clone(&session);
-                session.background(async move { drop(beginning.epoch().await) });
-            }
+            // The first acquire need not wait for it.
+            let beginning = Arc::clone(&session);
+            session.background(async move { drop(beginning.epoch().await) });
             Ok(session)
         }
     }
@@ -148,6 +146,7 @@ async fn try_out(session: &Session, config: &ZkConfig) -> Result<(), Error> {
         ));
     }
     // It is deleted as well, which may be forbidden.
-    let epoch = session.epoch().await.map_err(explain)?;
-    session.end_epoch(&epoch).await.map_err(explain)
+    let epoch = session.begin_epoch().await.map_err(explain)?;
+    session.delete_path(&epoch).await.map_err(explain)?;
+    session.epoch().await.map_err(explain).map(drop)
 }
