@@ -1,10 +1,9 @@
 //! The child's side: this binary started again, with tasks that take locks until the parent says
 //! that it is enough.
 //!
-//! The parent writes, one line each: `store ADDRESS`, `log FILE`, `resource
-//! SOCKET`, `seed N`, what there is in
-//! [`Load`](super::Load), and `go`; the child answers `ready`. Then `calm`, `well` and `end`, and the
-//! child answers `done` to the last, once all its locks are let go.
+//! The parent writes, one line each: `store ADDRESS`, `log FILE`, `resource SOCKET`, `seed N`, what
+//! there is in [`Load`](super::Load), and `go`; the child answers `ready`. Then `calm`, `well` and
+//! `end`, and the child answers `done` to the last, once all its locks are let go.
 
 use std::{io::Write, path::Path, sync::Arc, time::Duration};
 

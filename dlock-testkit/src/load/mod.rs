@@ -38,14 +38,14 @@
 //! of it a [`Report`] makes one [`History`](crate::history::History) for each name, which the
 //! checkers of that module judge.
 //!
+//! When the harm is done, [`Running::finish`] has the processes go on in peace: at first errors are
+//! excused, then nobody may fail or wait for long, and in the end all must be able to let go.
+//!
 //! # What is written
 //!
 //! Who has a lock for itself writes to a resource in the process of the test, which keeps the order
 //! in which the writes arrive. A holder that was stopped past its lease writes all the same, and a
 //! [`Fence`](dlock_core::Fence) has to refuse it once a newer holder has written.
-//!
-//! When the harm is done, [`Running::finish`] has the processes go on in peace: at first errors are
-//! excused, then nobody may fail or wait for long, and in the end all must be able to let go.
 
 mod attempt;
 pub(crate) mod belief;

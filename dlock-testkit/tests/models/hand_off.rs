@@ -14,7 +14,7 @@
 
 use stateright::{Model, Property};
 
-use crate::{EXCLUSION, ORDER, WAKES, breaks, holds};
+use crate::{EXCLUSION, ORDER, Tokens, WAKES, breaks, holds};
 
 const TASKS: usize = 3;
 /// How often each task wants the lock.
@@ -67,9 +67,7 @@ struct State {
     waits: Vec<Who>,
     other: Other,
     last: u8,
-    /// The largest token that anybody held the lock with.
-    largest: u8,
-    disorder: bool,
+    tokens: Tokens<u8>,
     /// The hand-offs since the other process began to wait.
     passed: u8,
     losses: u8,
@@ -227,7 +225,7 @@ impl HandOff {
         match state.tasks[at].phase {
             Phase::Handed { hold, token } => {
                 if state.runs(hold) || !self.has(Rule::CheckHold) {
-                    state.see(token);
+                    state.tokens.add(token);
                     state.tasks[at].phase = Phase::Held { hold, believes: true };
                 } else {
                     // The wait goes on, at the end of the line.
@@ -253,11 +251,6 @@ impl State {
             self.hold.running = false;
         }
         runs
-    }
-
-    fn see(&mut self, token: u8) {
-        self.disorder |= token <= self.largest;
-        self.largest = self.largest.max(token);
     }
 
     fn finish(&mut self, at: usize) {
@@ -318,7 +311,7 @@ impl State {
                 }
             }
         }
-        self.see(token);
+        self.tokens.add(token);
     }
 }
 
@@ -336,8 +329,7 @@ impl Model for HandOff {
             waits: Vec::new(),
             other: Other::Idle,
             last: 0,
-            largest: 0,
-            disorder: false,
+            tokens: Tokens::default(),
             passed: 0,
             losses: 0,
         }]
@@ -429,7 +421,7 @@ impl Model for HandOff {
                 let tasks = state.tasks.iter().filter(believes).count();
                 tasks + usize::from(state.other == Other::Held) < 2
             }),
-            Property::always(ORDER, |_, state: &State| !state.disorder),
+            Property::always(ORDER, |_, state: &State| !state.tokens.disorder),
             // Timers bring nothing about here, so somebody has to have the next step.
             Property::always(WAKES, |_, state: &State| {
                 let acts = |task: &Task| !matches!(task.phase, Phase::Idle | Phase::Queued);

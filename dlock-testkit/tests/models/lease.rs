@@ -13,7 +13,7 @@
 
 use stateright::{Model, Property};
 
-use crate::{EXCLUSION, ORDER, breaks, holds};
+use crate::{EXCLUSION, ORDER, Tokens, breaks, holds};
 
 const CLIENTS: usize = 2;
 const LEASE: u8 = 3;
@@ -68,9 +68,8 @@ struct State {
     last: u8,
     trouble: Trouble,
     grants: u8,
-    /// The largest token of all, also of those that the store has forgotten.
-    largest: u8,
-    disorder: bool,
+    /// All tokens, also those that the store has forgotten.
+    tokens: Tokens<u8>,
     clients: [Client; CLIENTS],
     /// The largest token that the resource has seen.
     mark: u8,
@@ -172,8 +171,7 @@ impl Lease {
         let token = if self.has(Rule::ClockToken) { above.max(state.now) } else { above };
         state.grants += 1;
         state.last = token;
-        state.disorder |= token <= state.largest;
-        state.largest = state.largest.max(token);
+        state.tokens.add(token);
         state.fresh = false;
         state.held = Some((state.grants, state.now + LEASE));
         Grant { number: state.grants, token }
@@ -330,8 +328,7 @@ impl Model for Lease {
             last: 0,
             trouble: Trouble::None,
             grants: 0,
-            largest: 0,
-            disorder: false,
+            tokens: Tokens::default(),
             clients: [Client::default(); CLIENTS],
             mark: 0,
             newest: 0,
@@ -385,7 +382,7 @@ impl Model for Lease {
                 let believing = state.clients.iter().filter(|client| client.believes()).count();
                 believing < 2 || state.trouble == Trouble::DataLost
             }),
-            Property::always(ORDER, |_, state: &State| !state.disorder),
+            Property::always(ORDER, |_, state: &State| !state.tokens.disorder),
             Property::always(NO_STALE_WRITE, |_, state: &State| !state.stale),
             Property::sometimes("three grants", |_, state: &State| state.grants == 3),
             Property::sometimes("a late write", |_, state: &State| {

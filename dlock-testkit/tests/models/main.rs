@@ -28,6 +28,28 @@ const ORDER: &str = "tokens grow";
 /// Who waits for a free lock gets it.
 const WAKES: &str = "no lost wake-up";
 
+/// The tokens that the lock was held with, one after the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Tokens<T> {
+    largest: T,
+    /// One was not above all before it.
+    disorder: bool,
+}
+
+impl<T: Copy + Ord> Tokens<T> {
+    fn add(&mut self, token: T) {
+        self.disorder |= token <= self.largest;
+        self.largest = self.largest.max(token);
+    }
+}
+
+/// Puts a letter on its way; letters are sorted, and each is there once.
+fn send<T: Ord>(wire: &mut Vec<T>, letter: T) {
+    if let Err(at) = wire.binary_search(&letter) {
+        wire.insert(at, letter);
+    }
+}
+
 /// Visits all states of the right protocol: no property is violated, and all that is to happen
 /// sometimes does.
 fn holds<M>(protocol: &str, model: M, least: usize)

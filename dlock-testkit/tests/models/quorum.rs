@@ -16,7 +16,7 @@
 
 use stateright::{Model, Property};
 
-use crate::{EXCLUSION, ORDER, breaks, holds};
+use crate::{EXCLUSION, ORDER, Tokens, breaks, holds, send};
 
 const NODES: usize = 3;
 const CLIENTS: usize = 2;
@@ -67,9 +67,7 @@ struct State {
     wire: Vec<Letter>,
     /// Where proposals start.
     clock: u8,
-    /// The largest token that anybody held the lock with.
-    largest: u8,
-    disorder: bool,
+    tokens: Tokens<u8>,
     crashed: bool,
 }
 
@@ -231,7 +229,7 @@ impl Quorum {
         let claim = self.claim(state, at);
         for node in 0..NODES {
             if state.clients[at].votes[node] != Vote::Refused {
-                state.send(Letter::Release { claim, node });
+                send(&mut state.wire, Letter::Release { claim, node });
             }
             if let Guard::Lost(live) | Guard::Passed(live) = &mut state.nodes[node].guard {
                 live[at] = false;
@@ -244,19 +242,12 @@ impl Quorum {
 }
 
 impl State {
-    fn send(&mut self, letter: Letter) {
-        if let Err(at) = self.wire.binary_search(&letter) {
-            self.wire.insert(at, letter);
-        }
-    }
-
     fn live(&self) -> [bool; CLIENTS] {
         self.clients.map(|client| client.phase != Phase::Idle)
     }
 
     fn hold(&mut self, at: usize, token: u8) {
-        self.disorder |= token <= self.largest;
-        self.largest = self.largest.max(token);
+        self.tokens.add(token);
         let client = &mut self.clients[at];
         client.seen = client.seen.max(token);
         client.phase = Phase::Held;
@@ -294,8 +285,7 @@ impl Model for Quorum {
             clients: [Client::default(); CLIENTS],
             wire: Vec::new(),
             clock: 1,
-            largest: 0,
-            disorder: false,
+            tokens: Tokens::default(),
             crashed: false,
         }]
     }
@@ -355,7 +345,7 @@ impl Model for Quorum {
                 client.phase = Phase::Asking;
                 let proposal = (state.clock + AHEAD[at]).max(client.seen + 1);
                 for node in 0..NODES {
-                    state.send(Letter::Acquire { claim, node, proposal });
+                    send(&mut state.wire, Letter::Acquire { claim, node, proposal });
                 }
             }
             Action::Arrives(letter) => self.arrives(&mut state, letter),
@@ -372,7 +362,7 @@ impl Model for Quorum {
             }
             Action::Pass(node) => {
                 state.nodes[node].guard = Guard::Passed(state.live());
-                state.clock = state.clock.max(state.largest + 1);
+                state.clock = state.clock.max(state.tokens.largest + 1);
             }
             Action::VoteAgain(node) => state.nodes[node].guard = Guard::Votes,
         }
@@ -384,7 +374,7 @@ impl Model for Quorum {
             Property::always(EXCLUSION, |_, state: &State| {
                 state.clients.iter().filter(|client| client.phase == Phase::Held).count() < 2
             }),
-            Property::always(ORDER, |_, state: &State| !state.disorder),
+            Property::always(ORDER, |_, state: &State| !state.tokens.disorder),
             Property::always(NOTHING_LEFT, |model: &Self, state: &State| {
                 (0..NODES).all(|node| {
                     state.nodes[node].held.is_none_or(|(claim, _)| {

@@ -14,7 +14,7 @@
 
 use stateright::{Model, Property};
 
-use crate::{EXCLUSION, ORDER, WAKES, breaks, holds};
+use crate::{EXCLUSION, ORDER, Tokens, WAKES, breaks, holds, send};
 
 const CLIENTS: usize = 3;
 /// How many messages, answers, connections and clients fail.
@@ -60,9 +60,7 @@ struct State {
     wire: Vec<Letter>,
     clients: [Client; CLIENTS],
     faults: u8,
-    /// The largest token that anybody held the lock with.
-    largest: u8,
-    disorder: bool,
+    tokens: Tokens<u8>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -235,12 +233,6 @@ impl State {
         self.is_current(claim) && matches!(self.phase(claim), Phase::Asking | Phase::Waiting)
     }
 
-    fn send(&mut self, letter: Letter) {
-        if let Err(at) = self.wire.binary_search(&letter) {
-            self.wire.insert(at, letter);
-        }
-    }
-
     fn grant(&mut self, claim: Claim) {
         self.last += 1;
         self.held = Some((claim, self.last));
@@ -256,7 +248,7 @@ impl State {
             let claim = self.queue.remove(at);
             self.grant(claim);
             if Some(claim) != me {
-                self.send(Letter::Grant(claim, self.last));
+                send(&mut self.wire, Letter::Grant(claim, self.last));
             }
         }
     }
@@ -272,12 +264,12 @@ impl State {
 
     fn hold(&mut self, at: usize, token: u8) {
         self.clients[at].phase = Phase::Held;
-        self.disorder |= token <= self.largest;
-        self.largest = self.largest.max(token);
+        self.tokens.add(token);
     }
 
     fn give_up(&mut self, at: usize) {
-        self.send(Letter::Release(self.claim(at)));
+        let claim = self.claim(at);
+        send(&mut self.wire, Letter::Release(claim));
         self.clients[at].phase = Phase::Idle;
         self.clients[at].claims += 1;
     }
@@ -295,8 +287,7 @@ impl Model for HandOver {
             wire: Vec::new(),
             clients: [Client::default(); CLIENTS],
             faults: FAULTS,
-            largest: 0,
-            disorder: false,
+            tokens: Tokens::default(),
         }]
     }
 
@@ -353,7 +344,8 @@ impl Model for HandOver {
         match action {
             Action::Ask(at) => {
                 state.clients[at].phase = Phase::Asking;
-                state.send(Letter::Acquire(state.claim(at)));
+                let claim = state.claim(at);
+                send(&mut state.wire, Letter::Acquire(claim));
             }
             Action::Arrives(letter) => {
                 state.wire.retain(|other| *other != letter);
@@ -405,7 +397,7 @@ impl Model for HandOver {
             Property::always(EXCLUSION, |_, state: &State| {
                 state.clients.iter().filter(|client| client.phase == Phase::Held).count() < 2
             }),
-            Property::always(ORDER, |_, state: &State| !state.disorder),
+            Property::always(ORDER, |_, state: &State| !state.tokens.disorder),
             Property::always(ONCE, |_, state: &State| {
                 let holder = state.held.map(|(claim, _)| claim);
                 let mut all: Vec<Claim> = state.queue.iter().copied().chain(holder).collect();

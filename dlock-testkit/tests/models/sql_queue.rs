@@ -22,7 +22,7 @@ use dlock_core::{
 };
 use stateright::{Model, Property};
 
-use crate::{EXCLUSION, ORDER, WAKES, breaks, holds};
+use crate::{EXCLUSION, ORDER, Tokens, WAKES, breaks, holds};
 
 const CLIENTS: usize = 2;
 /// How many claims each client makes.
@@ -73,8 +73,7 @@ struct State {
     wire: Vec<Letter>,
     notes: Vec<Note>,
     faults: u8,
-    largest: u64,
-    disorder: bool,
+    tokens: Tokens<u64>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -309,8 +308,7 @@ impl State {
             // Its lease went by on the way here.
             return self.start_over(at);
         }
-        self.disorder |= token <= self.largest;
-        self.largest = self.largest.max(token);
+        self.tokens.add(token);
         self.clients[at].phase = Phase::Held { until };
     }
 
@@ -344,8 +342,7 @@ impl Model for SqlQueue {
             wire: Vec::new(),
             notes: Vec::new(),
             faults: FAULTS,
-            largest: 0,
-            disorder: false,
+            tokens: Tokens::default(),
         }]
     }
 
@@ -438,7 +435,7 @@ impl Model for SqlQueue {
             Property::always(EXCLUSION, |_, state: &State| {
                 (0..CLIENTS).filter(|at| state.believes(*at)).count() < 2
             }),
-            Property::always(ORDER, |_, state: &State| !state.disorder),
+            Property::always(ORDER, |_, state: &State| !state.tokens.disorder),
             Property::always(READABLE, |_, state: &State| {
                 replay(&state.row.snap, &state.row.log).is_ok()
             }),

@@ -16,7 +16,7 @@
 
 use stateright::{Model, Property};
 
-use crate::{EXCLUSION, ORDER, WAKES, breaks, holds};
+use crate::{EXCLUSION, ORDER, Tokens, WAKES, breaks, holds};
 
 const CLIENTS: usize = 3;
 /// How many creations are not answered, and nodes deleted by somebody.
@@ -68,8 +68,7 @@ struct State {
     dead: [u8; CLIENTS],
     faults: u8,
     ends: u8,
-    largest: u8,
-    disorder: bool,
+    tokens: Tokens<u8>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -369,8 +368,7 @@ impl State {
     }
 
     fn hold(&mut self, at: usize, own: u8) {
-        self.disorder |= own <= self.largest;
-        self.largest = self.largest.max(own);
+        self.tokens.add(own);
         self.clients[at].phase = Phase::Held { own };
     }
 
@@ -401,8 +399,7 @@ impl Model for ZooKeeper {
             dead: [0; CLIENTS],
             faults: FAULTS,
             ends: ENDS,
-            largest: 0,
-            disorder: false,
+            tokens: Tokens::default(),
         }]
     }
 
@@ -454,7 +451,7 @@ impl Model for ZooKeeper {
                 let held = |client: &&Client| matches!(client.phase, Phase::Held { .. });
                 state.clients.iter().filter(held).count() < 2
             }),
-            Property::always(ORDER, |_, state: &State| !state.disorder),
+            Property::always(ORDER, |_, state: &State| !state.tokens.disorder),
             Property::always(NOBODYS, |_, state: &State| {
                 state.nodes.iter().all(|node| {
                     let client = state.clients[node.client];
