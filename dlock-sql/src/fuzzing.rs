@@ -3,7 +3,7 @@
 //!
 //! `fuzz/` runs them for long, the tests below for short. Not part of a normal build.
 
-use dlock_core::{Error, LockName};
+use dlock_core::{BackendUrl, Error, LockName};
 
 #[cfg(feature = "mysql")]
 pub use mysql::{log_end, mysql_names, mysql_url};
@@ -96,7 +96,7 @@ mod sqlite {
 
 #[cfg(feature = "mysql")]
 mod mysql {
-    use super::{SECRET, glued, short, shown, text_and_name};
+    use super::{server_url, text_and_name};
     use crate::{
         MysqlConfig,
         mysql::{answer::end_of, json},
@@ -105,21 +105,11 @@ mod mysql {
     /// A URL with a password, whatever is special in it: it shows nowhere, and what is accepted
     /// obeys the bounds.
     pub fn mysql_url(data: &[u8]) {
-        let Ok(text) = std::str::from_utf8(data) else { return };
-        if let Ok(url) = format!("mysql:{text}").parse() {
-            match MysqlConfig::from_url(&url) {
-                Ok(config) => assert!((1..=16).contains(&config.connections)),
-                Err(error) => short(&error),
-            }
-        }
-        if text.contains(SECRET) {
-            return;
-        }
-        let url = glued("mysql", text);
-        let shown = shown(url.parse(), |url| {
-            MysqlConfig::from_url(url).map(|config| format!("{config:?} {}", config.store))
+        server_url("mysql", data, |url| {
+            let config = MysqlConfig::from_url(url)?;
+            assert!((1..=16).contains(&config.connections));
+            Ok(format!("{config:?} {}", config.store))
         });
-        assert!(!shown.contains(SECRET), "{url} shows as {shown}");
     }
 
     /// Names as a JSON array of hexadecimal digits: they can be read from it as they were.
@@ -164,7 +154,7 @@ mod mysql {
 
 #[cfg(feature = "postgres")]
 mod postgres {
-    use super::{SECRET, glued, short, shown, text_and_name};
+    use super::{server_url, text_and_name};
     use crate::{
         PostgresConfig,
         engine::Note,
@@ -174,21 +164,11 @@ mod postgres {
     /// A URL with a password, whatever is special in it: it shows nowhere, and what is accepted
     /// obeys the bounds.
     pub fn postgres_url(data: &[u8]) {
-        let Ok(text) = std::str::from_utf8(data) else { return };
-        if let Ok(url) = format!("postgres:{text}").parse() {
-            match PostgresConfig::from_url(&url) {
-                Ok(config) => assert!((1..=16).contains(&config.connections)),
-                Err(error) => short(&error),
-            }
-        }
-        if text.contains(SECRET) {
-            return;
-        }
-        let url = glued("postgres", text);
-        let shown = shown(url.parse(), |url| {
-            PostgresConfig::from_url(url).map(|config| format!("{config:?} {}", config.store))
+        server_url("postgres", data, |url| {
+            let config = PostgresConfig::from_url(url)?;
+            assert!((1..=16).contains(&config.connections));
+            Ok(format!("{config:?} {}", config.store))
         });
-        assert!(!shown.contains(SECRET), "{url} shows as {shown}");
     }
 
     /// Texts written into a statement: each stands there as one literal, from which it can be read.
@@ -246,25 +226,30 @@ fn text_and_name(data: &[u8]) -> Option<(&str, LockName)> {
     Some((text, LockName::new(name).ok()?))
 }
 
-/// A URL whose password has pieces of the text around the secret part.
-fn glued(scheme: &str, text: &str) -> String {
+/// A URL of a server: it can be read, or is refused in few words; and a password in it, whatever is
+/// special there, shows nowhere.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+fn server_url(scheme: &str, data: &[u8], read: fn(&BackendUrl) -> Result<String, Error>) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Ok(url) = format!("{scheme}:{text}").parse()
+        && let Err(error) = read(&url)
+    {
+        short(&error);
+    }
+    if text.contains(SECRET) {
+        return;
+    }
     let mut pieces = text.splitn(3, '\n');
     let mut piece = || pieces.next().unwrap_or_default();
-    format!("{scheme}://user:{}{SECRET}{}@localhost/db{}", piece(), piece(), piece())
-}
-
-/// All that is shown of a URL, and of what it is read as.
-fn shown<U: std::fmt::Display + std::fmt::Debug>(
-    url: Result<U, Error>,
-    read: impl FnOnce(&U) -> Result<String, Error>,
-) -> String {
-    match url {
+    let url = format!("{scheme}://user:{}{SECRET}{}@localhost/db{}", piece(), piece(), piece());
+    let shown = match url.parse::<BackendUrl>() {
         Ok(url) => match read(&url) {
             Ok(read) => format!("{url} {url:?} {read}"),
             Err(error) => format!("{url} {url:?} {error} {error:?}"),
         },
         Err(error) => format!("{error} {error:?}"),
-    }
+    };
+    assert!(!shown.contains(SECRET), "{url} shows as {shown}");
 }
 
 /// Whoever reads the error reads no novel.
