@@ -19,7 +19,7 @@ enum Setting {
 
 /// Private servers, which end with it.
 enum Servers {
-    Single(RedisServer),
+    Single(Box<RedisServer>),
     Sentinel(RedisSentinel),
     Cluster(RedisCluster),
     Quorum(RedisMasters),
@@ -43,7 +43,7 @@ impl Store for Setting {
     async fn open(&self) -> Result<Box<dyn Opened>, Stop> {
         let options = Options::new();
         Ok(Box::new(match self {
-            Self::Single => Servers::Single(RedisServer::start(&options).await?),
+            Self::Single => Servers::Single(Box::new(RedisServer::start(&options).await?)),
             Self::Sentinel => Servers::Sentinel(RedisSentinel::start(&options).await?),
             Self::Cluster => Servers::Cluster(RedisCluster::start(&options).await?),
             Self::Quorum => Servers::Quorum(RedisMasters::start(5, &options).await?),

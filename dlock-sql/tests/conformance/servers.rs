@@ -32,7 +32,7 @@ pub(crate) fn all() -> Vec<Box<dyn Store>> {
 /// A server, which ends with it.
 enum Server {
     Postgres(PostgresServer),
-    Pooler(PostgresServer, PgBouncer),
+    Pooler(PostgresServer, Box<PgBouncer>),
     Mysql(MariadbServer, &'static str),
 }
 
@@ -62,7 +62,7 @@ impl Store for Setting {
             Self::Pooler => {
                 let server = postgres().await?;
                 let pooler = PgBouncer::start(&server, &["default_pool_size = 3"]).await?;
-                Server::Pooler(server, pooler)
+                Server::Pooler(server, Box::new(pooler))
             }
             Self::Mariadb => Server::Mysql(mariadb().await?, ""),
             Self::Mysql => Server::Mysql(mariadb().await?, "&dlock.returning=false"),

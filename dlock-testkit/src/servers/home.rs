@@ -31,6 +31,11 @@ impl Home {
         Ok(home)
     }
 
+    /// Another one of the same account, for what leaves nothing elsewhere.
+    pub(super) fn beside(&self, prefix: &str) -> Result<Self, Stop> {
+        Self::new(prefix, self.account, "")
+    }
+
     pub(super) fn path(&self) -> &Path {
         self.directory.path()
     }

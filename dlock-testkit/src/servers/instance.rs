@@ -5,7 +5,15 @@ use std::{path::Path, time::Duration};
 use rustix::process::Signal;
 use tokio::time::sleep;
 
-use super::{daemon::Daemon, home::Home, launch::Launch, port, wait::until};
+use super::{
+    Snapshot,
+    daemon::Daemon,
+    home::Home,
+    launch::Launch,
+    port,
+    snapshot::{PUT, TAKE, clear},
+    wait::until,
+};
 use crate::{Stop, Verdict};
 
 /// How often a port may be taken by somebody else before the server has it.
@@ -89,6 +97,33 @@ impl Instance {
             }
         })
         .await
+    }
+
+    /// Copies its data while it stands still: that is what a kill at that moment would leave.
+    pub(super) async fn snapshot(&self) -> Result<Snapshot, Stop> {
+        let runs = self.pid().is_some();
+        if runs {
+            self.pause()?;
+        }
+        let home = self.home.beside("dlock-snapshot-")?;
+        let copied = Snapshot::make(home, self.directory(), TAKE).await;
+        if runs {
+            self.resume()?;
+        }
+        copied
+    }
+
+    /// Kills it if it runs, and puts back what it had then.
+    pub(super) async fn put_back(&self, snapshot: &Snapshot) -> Verdict {
+        self.kill();
+        snapshot.restore(self.directory(), PUT).await
+    }
+
+    /// Kills it if it runs, and removes all that it had. It has no data at all then.
+    pub(super) async fn clear(&self) -> Result<&Home, Stop> {
+        self.kill();
+        clear(&self.home).await?;
+        Ok(&self.home)
     }
 
     pub(super) async fn restart(&self) -> Verdict {

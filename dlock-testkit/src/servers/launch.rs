@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::account::Account;
+use super::{account::Account, clock::SteppedClock};
 
 /// What the program prints, in its directory.
 pub(super) const LOG: &str = "log";
@@ -16,6 +16,7 @@ pub(super) struct Launch {
     pub(super) account: Option<Account>,
     pub(super) children: Children,
     pub(super) remains: &'static str,
+    pub(super) clock: Option<SteppedClock>,
 }
 
 /// Where the children of a server are.
@@ -37,6 +38,7 @@ impl Launch {
             account: None,
             children: Children::InGroup,
             remains: "",
+            clock: None,
         }
     }
 
@@ -56,6 +58,12 @@ impl Launch {
     /// in. They run after each of its ends.
     pub(super) fn with_remains(mut self, commands: &'static str) -> Self {
         self.remains = commands;
+        self
+    }
+
+    /// Sets which wall clock it goes by, if not by the machine's.
+    pub(super) fn with_clock(mut self, clock: Option<&SteppedClock>) -> Self {
+        self.clock = clock.cloned();
         self
     }
 

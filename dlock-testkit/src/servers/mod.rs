@@ -10,13 +10,16 @@
 //! A server whose program is not installed is [`Stop::missing`](crate::Stop::missing), which
 //! ignores tests instead of failing them.
 //!
-//! [`Proxy`] puts faults between a client and any of them.
+//! [`Proxy`] puts faults between a client and any of them, and counts whom they met;
+//! [`SteppedClock`] steps their wall clocks.
 //!
 //! What is not immediate: a server that was killed may still be seen as alive by its peers, for as
 //! long as their time-outs say.
 
 mod account;
 mod client;
+mod clock;
+mod counts;
 mod daemon;
 mod home;
 mod instance;
@@ -24,14 +27,21 @@ mod launch;
 pub mod mariadb;
 mod port;
 pub mod postgres;
+mod proc;
 mod proxy;
+mod pushes;
 pub mod redis;
 mod relay;
 mod running;
+mod snapshot;
 mod template;
 mod tls;
 mod wait;
 mod watchdog;
 pub mod zookeeper;
 
+pub use clock::SteppedClock;
+pub use proc::is_stopped;
 pub use proxy::{Door, Flow, Proxy};
+pub use pushes::Protocol;
+pub use snapshot::Snapshot;

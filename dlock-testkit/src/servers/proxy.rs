@@ -2,16 +2,14 @@
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::{net::TcpListener, runtime::Handle, sync::watch};
 
-use super::{relay::Acceptor, wait::until};
+use super::{counts::Counts, pushes::Protocol, relay::Acceptor, wait::until};
 use crate::{Stop, Verdict};
 
 /// A TCP proxy on a free port of the loopback interface. It passes everything on until it is told
@@ -23,7 +21,8 @@ pub struct Proxy {
     /// How all connections were ended the last time.
     ends: watch::Sender<End>,
     listening: watch::Receiver<bool>,
-    counts: Arc<Counts>,
+    server: Arc<Mutex<String>>,
+    pub(super) counts: Arc<Counts>,
 }
 
 /// What happens to the bytes of one direction. It holds for connections that are open, too.
@@ -61,6 +60,8 @@ pub(super) struct Rules {
     pub(super) requests: Flow,
     pub(super) replies: Flow,
     pub(super) door: Door,
+    /// Whether what the server sends unasked gets lost.
+    pub(super) lose_pushes: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,27 +70,35 @@ pub(super) enum End {
     Finish,
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Counts {
-    pub(super) connections: AtomicU64,
-    pub(super) requests: AtomicU64,
-    pub(super) replies: AtomicU64,
-}
-
 impl Proxy {
     /// Starts a proxy in front of this address, on the runtime that runs this.
     ///
     /// # Errors
     /// Outside of a runtime, and when there is no port.
     pub async fn start(server: &str) -> Result<Self, Stop> {
+        Self::start_with(server, None).await
+    }
+
+    /// The same for clients that speak this protocol, without TLS: what the server sends them
+    /// unasked can be [lost](Self::lose_pushes).
+    ///
+    /// # Errors
+    /// As for [`Self::start`].
+    pub async fn start_for(server: &str, protocol: Protocol) -> Result<Self, Stop> {
+        Self::start_with(server, Some(protocol)).await
+    }
+
+    async fn start_with(server: &str, protocol: Option<Protocol>) -> Result<Self, Stop> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let rules = watch::Sender::new(Rules::default());
         let ends = watch::Sender::new(End::Finish);
         let (says_listening, listening) = watch::channel(true);
         let counts = Arc::default();
+        let server = Arc::new(Mutex::new(server.to_owned()));
         let acceptor = Acceptor {
-            server: server.to_owned(),
+            server: Arc::clone(&server),
+            protocol,
             address,
             rules: rules.subscribe(),
             ends: ends.subscribe(),
@@ -97,7 +106,7 @@ impl Proxy {
             counts: Arc::clone(&counts),
         };
         Handle::try_current()?.spawn(acceptor.run(listener));
-        Ok(Self { address, rules, ends, listening, counts })
+        Ok(Self { address, rules, ends, listening, server, counts })
     }
 
     /// Where it listens: `127.0.0.1:port`.
@@ -137,6 +146,30 @@ impl Proxy {
         .await
     }
 
+    /// Nothing passes in either direction and no connection ends, whatever becomes of the server or
+    /// of clients; new ones are accepted, too. So each side believes that the other one is slow,
+    /// until it [passes](Self::pass) again or is [cut](Self::cut).
+    pub fn half_open(&self) {
+        self.rules.send_modify(|rules| (rules.requests, rules.replies) = (Flow::Hold, Flow::Hold));
+    }
+
+    /// What the server sends unasked gets lost from now on, such as the messages of a subscription,
+    /// and nothing else: no client can see that. It takes a [protocol](Self::start_for).
+    pub fn lose_pushes(&self) {
+        self.rules.send_modify(|rules| rules.lose_pushes = true);
+    }
+
+    /// What the server sends unasked passes again. What got lost is gone for good.
+    pub fn pass_pushes(&self) {
+        self.rules.send_modify(|rules| rules.lose_pushes = false);
+    }
+
+    /// Has new connections lead to another server, as when an address moves. Those that are open
+    /// stay, unless they are [cut](Self::cut).
+    pub fn lead_to(&self, server: &str) {
+        server.clone_into(&mut self.server.lock());
+    }
+
     /// Everything passes again, on connections that are open and on new ones.
     ///
     /// # Errors
@@ -144,6 +177,7 @@ impl Proxy {
     pub async fn pass(&self) -> Verdict {
         self.requests(Flow::Pass);
         self.replies(Flow::Pass);
+        self.pass_pushes();
         self.door(Door::Open).await
     }
 

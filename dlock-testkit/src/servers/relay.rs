@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use rustix::net::sockopt::set_socket_linger;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -23,10 +24,15 @@ use tokio::{
     time::sleep,
 };
 
-use super::proxy::{Counts, Door, End, Flow, Rules};
+use super::{
+    counts::{Counts, add},
+    proxy::{Door, End, Flow, Rules},
+    pushes::{Filter, Protocol},
+};
 
 pub(super) struct Acceptor {
-    pub(super) server: String,
+    pub(super) server: Arc<Mutex<String>>,
+    pub(super) protocol: Option<Protocol>,
     pub(super) address: SocketAddr,
     pub(super) rules: watch::Receiver<Rules>,
     pub(super) ends: watch::Receiver<End>,
@@ -80,8 +86,9 @@ impl Acceptor {
         let mut ends = self.ends.clone();
         ends.mark_unchanged();
         let rules = self.rules.clone();
-        let link = Link { client, server: None, rules, counts: Arc::clone(&self.counts) };
-        Handle::current().spawn(link.run(self.server.clone(), ends));
+        let (counts, filter) = (Arc::clone(&self.counts), self.protocol.map(Filter::new));
+        let link = Link { client, server: None, rules, counts, filter };
+        Handle::current().spawn(link.run(self.server.lock().clone(), ends));
     }
 }
 
@@ -91,16 +98,18 @@ struct Link {
     server: Option<TcpStream>,
     rules: watch::Receiver<Rules>,
     counts: Arc<Counts>,
+    filter: Option<Filter>,
 }
 
 impl Link {
     async fn run(mut self, server: String, mut ends: watch::Receiver<End>) {
-        let reset = tokio::select! {
+        let end = tokio::select! {
             // Errors are those of a connection that is gone: both go.
-            _ = self.pass_on(&server) => false,
-            ended = ends.changed() => ended.is_ok() && *ends.borrow() == End::Reset,
+            _ = self.pass_on(&server) => None,
+            told = ends.changed() => told.ok().map(|()| *ends.borrow()),
         };
-        if reset {
+        add(&self.counts.cuts, usize::from(end.is_some()));
+        if end == Some(End::Reset) {
             for socket in std::iter::once(&self.client).chain(&self.server) {
                 // Fails only for a connection that is gone.
                 let _ = set_socket_linger(socket, Some(Duration::ZERO));
@@ -111,17 +120,24 @@ impl Link {
     async fn pass_on(&mut self, server: &str) -> io::Result<()> {
         let (counts, rules) = (&*self.counts, &self.rules);
         if rules.borrow().door == Door::Silent {
+            add(&counts.silenced, 1);
             let nowhere = &mut tokio::io::empty();
             let _: u64 = tokio::io::copy(&mut self.client, nowhere).await?;
             return Ok(());
         }
-        let server = self.server.insert(TcpStream::connect(server).await?);
+        let requests = |rules: &Rules| rules.requests;
+        let replies = |rules: &Rules| rules.replies;
+        let mut requests = Way { rules: rules.clone(), flow: requests, counts, filter: None };
+        let filter = self.filter.take();
+        let replies = Way { rules: rules.clone(), flow: replies, counts, filter };
+        let server = match TcpStream::connect(server).await {
+            Ok(server) => self.server.insert(server),
+            Err(error) => return Err(requests.told(error).await),
+        };
         self.client.set_nodelay(true)?;
         server.set_nodelay(true)?;
         let (from_client, to_client) = self.client.split();
         let (from_server, to_server) = server.split();
-        let requests = Way { rules: rules.clone(), flow: |rules| rules.requests };
-        let replies = Way { rules: rules.clone(), flow: |rules| rules.replies };
         tokio::try_join!(
             requests.pass(from_client, to_server, &counts.requests),
             replies.pass(from_server, to_client, &counts.replies),
@@ -131,12 +147,14 @@ impl Link {
 }
 
 /// One direction.
-struct Way {
+struct Way<'a> {
     rules: watch::Receiver<Rules>,
     flow: fn(&Rules) -> Flow,
+    counts: &'a Counts,
+    filter: Option<Filter>,
 }
 
-impl Way {
+impl Way<'_> {
     async fn pass(
         mut self,
         mut from: ReadHalf<'_>,
@@ -146,9 +164,13 @@ impl Way {
         let mut bytes = Vec::with_capacity(16 * 1024);
         loop {
             bytes.clear();
-            let length = from.read_buf(&mut bytes).await?;
-            count.fetch_add(u64::try_from(length).unwrap_or(u64::MAX), Ordering::Relaxed);
-            match self.flow_now().await? {
+            let length = match from.read_buf(&mut bytes).await {
+                Ok(length) => length,
+                Err(error) => return Err(self.told(error).await),
+            };
+            add(count, length);
+            self.filter(&mut bytes, length == 0);
+            match self.flow_now(bytes.len()).await? {
                 // The end of a stream can't get lost: TCP sends it until it arrives.
                 Flow::Drop if length == 0 => {
                     self.until(|flow| !matches!(flow, Flow::Drop | Flow::Hold)).await?;
@@ -157,16 +179,38 @@ impl Way {
                 Flow::Delay(delay) => sleep(delay).await,
                 Flow::Pass | Flow::Hold => {}
             }
+            to.write_all(&bytes).await?;
             if length == 0 {
                 return to.shutdown().await;
             }
-            to.write_all(&bytes).await?;
         }
     }
 
+    /// Takes out what is to get lost.
+    fn filter(&mut self, bytes: &mut Vec<u8>, ended: bool) {
+        if let Some(filter) = &mut self.filter {
+            let lost = filter.pass(bytes, self.rules.borrow().lose_pushes);
+            self.counts.lost_pushes.fetch_add(lost, Ordering::Relaxed);
+            if ended {
+                *bytes = filter.rest();
+            }
+        }
+    }
+
+    /// The error of one side, once the other one may learn of it.
+    async fn told(&mut self, error: io::Error) -> io::Error {
+        self.until(|flow| flow != Flow::Hold).await.err().unwrap_or(error)
+    }
+
     /// What to do with what was read, once it is to be done.
-    async fn flow_now(&mut self) -> io::Result<Flow> {
-        self.until(|flow| flow != Flow::Hold).await
+    async fn flow_now(&mut self, bytes: usize) -> io::Result<Flow> {
+        let held = (self.flow)(&self.rules.borrow()) == Flow::Hold;
+        if held {
+            self.counts.meet(Flow::Hold, bytes);
+        }
+        let flow = self.until(|flow| flow != Flow::Hold).await?;
+        self.counts.meet(flow, bytes);
+        Ok(flow)
     }
 
     async fn until(&mut self, wanted: fn(Flow) -> bool) -> io::Result<Flow> {

@@ -14,6 +14,7 @@ use rustix::{
 
 use super::{
     launch::{Children, LOG, Launch},
+    proc::until_stopped,
     watchdog::Watchdog,
 };
 use crate::{Stop, Verdict};
@@ -48,6 +49,9 @@ impl Running {
         if let Some(account) = launch.account {
             command.uid(account.user).gid(account.group);
         }
+        if let Some(clock) = &launch.clock {
+            command.envs(clock.env());
+        }
         let mut server = command.spawn()?;
         let id = i32::try_from(server.id()).ok().and_then(Pid::from_raw);
         let (word, held) = (server.stdin.take(), server.stdout.take());
@@ -79,11 +83,17 @@ impl Running {
         Ok(kill_process(self.id, signal)?)
     }
 
-    /// Stops it and then its children: it starts none while it is stopped.
+    /// Stops it and then its children: it starts none while it is stopped. They are stopped when
+    /// this returns.
     pub(super) fn pause(&self, launch: &Launch) -> Verdict {
         self.signal(Signal::STOP)?;
+        if !until_stopped(self.id())? {
+            return Err(Stop::failed("the server has ended instead of being stopped"));
+        }
         for child in self.children(launch)? {
             signal_child(child, Signal::STOP);
+            // One that has ended is as good.
+            until_stopped(child.as_raw_nonzero().get().unsigned_abs())?;
         }
         Ok(())
     }

@@ -2,14 +2,19 @@
 
 #![cfg(unix)]
 
+mod clock;
+mod counts;
 mod ensemble;
 mod groups;
 mod java;
+mod lost;
 mod mariadb;
 mod postgres;
 mod proxy;
+mod pushes;
 mod redis;
 mod remains;
+mod watcher;
 mod zookeeper;
 
 use std::time::Duration;

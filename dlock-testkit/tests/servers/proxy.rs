@@ -148,3 +148,94 @@ async fn a_dead_server_closes_and_a_dropped_proxy_refuses() {
     };
     timeout(LONG, refused).await.unwrap();
 }
+
+#[tokio::test]
+async fn what_was_done_is_counted() {
+    let proxy = Proxy::start(&echo()).await.unwrap();
+    let client = &mut connect(&proxy).await;
+    assert_answers(client, 1).await;
+    let counts = |proxy: &Proxy| {
+        (proxy.held_bytes(), proxy.delayed_bytes(), proxy.dropped_bytes(), proxy.cuts())
+    };
+    assert_eq!(counts(&proxy), (0, 0, 0, 0));
+    proxy.requests(Flow::Delay(Duration::from_millis(1)));
+    assert_answers(client, 2).await;
+    assert_eq!(counts(&proxy), (0, 1, 0, 0));
+
+    proxy.requests(Flow::Pass);
+    proxy.replies(Flow::Hold);
+    client.write_u8(3).await.unwrap();
+    until(|| counts(&proxy) == (1, 1, 0, 0)).await;
+    proxy.replies(Flow::Pass);
+    assert_eq!(answer(client, LONG).await.unwrap().unwrap(), 3);
+    proxy.replies(Flow::Drop);
+    client.write_u8(4).await.unwrap();
+    until(|| counts(&proxy) == (1, 1, 1, 0)).await;
+
+    let second = connect(&proxy).await;
+    until(|| proxy.connections() == 2).await;
+    proxy.cut();
+    until(|| proxy.cuts() == 2).await;
+    drop(second);
+    // Those that end by themselves are not counted.
+    proxy.pass().await.unwrap();
+    let mut own = connect(&proxy).await;
+    own.shutdown().await.unwrap();
+    assert!(answer(&mut own, LONG).await.unwrap().is_err());
+    sleep(SHORT).await;
+    proxy.door(Door::Silent).await.unwrap();
+    assert_eq!(proxy.silenced(), 0);
+    let silenced = connect(&proxy).await;
+    until(|| proxy.silenced() == 1).await;
+    proxy.hang_up();
+    until(|| proxy.cuts() == 3).await;
+    drop(silenced);
+    assert_eq!(counts(&proxy), (1, 1, 1, 3));
+}
+
+async fn until(is_so: impl Fn() -> bool + Send + Sync) {
+    let wait = async {
+        while !is_so() {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(LONG, wait).await.expect("it comes to be so");
+}
+
+#[tokio::test]
+async fn half_open_connections_stay_whatever_becomes_of_the_other_side() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let proxy = Proxy::start(&listener.local_addr().unwrap().to_string()).await.unwrap();
+    let client = &mut connect(&proxy).await;
+    let (mut server, _) = listener.accept().await.unwrap();
+    proxy.half_open();
+    client.write_u8(1).await.unwrap();
+    server.write_u8(2).await.unwrap();
+    // The server is reset and gone.
+    until(|| proxy.held_bytes() == 2).await;
+    server.write_u8(3).await.unwrap();
+    server.set_zero_linger().unwrap();
+    drop((server, listener));
+    assert!(answer(client, SHORT).await.is_none());
+    let new = &mut connect(&proxy).await;
+    new.write_u8(4).await.unwrap();
+    assert!(answer(new, SHORT).await.is_none());
+    assert!(answer(client, SHORT).await.is_none());
+    proxy.pass().await.unwrap();
+    let last = answer(client, LONG).await.unwrap();
+    assert!(last.is_err() || answer(client, LONG).await.unwrap().is_err());
+    assert!(answer(new, LONG).await.unwrap().is_err());
+}
+
+#[tokio::test]
+async fn new_connections_can_lead_elsewhere() {
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let proxy = Proxy::start(&echo()).await.unwrap();
+    let old = &mut connect(&proxy).await;
+    assert_answers(old, 1).await;
+    proxy.lead_to(&nobody);
+    assert!(answer(&mut connect(&proxy).await, LONG).await.unwrap().is_err());
+    assert_answers(old, 2).await;
+    proxy.lead_to(&echo());
+    assert_answers(&mut connect(&proxy).await, 3).await;
+}

@@ -2,7 +2,7 @@
 
 use super::programs::Programs;
 use crate::{
-    Stop,
+    Stop, Verdict,
     servers::{
         account::Account,
         home::Home,
@@ -29,19 +29,17 @@ const INIT: &str = r#"
 "#;
 
 /// A home of the account that servers run as.
-fn account_home() -> Result<Home, Stop> {
+pub(super) fn home() -> Result<Home, Stop> {
     Home::new("dlock-mariadb-", Account::instead_of_root(&["mysql"])?, "")
 }
 
-/// A home with the data that all servers start with.
-pub(super) async fn home(programs: &Programs) -> Result<Home, Stop> {
-    let home = account_home()?;
-    TEMPLATE.copy(&home, || make(programs)).await?;
-    Ok(home)
+/// Gives a server the data that all start with.
+pub(super) async fn fresh(home: &Home, programs: &Programs) -> Verdict {
+    TEMPLATE.copy(home, || make(programs)).await
 }
 
 async fn make(programs: &Programs) -> Result<Home, Stop> {
-    let home = account_home()?;
+    let home = home()?;
     let setup = [
         "flush privileges;".to_owned(),
         format!("create or replace user {ADMIN}@127.0.0.1 identified by '{PASSWORD}';"),

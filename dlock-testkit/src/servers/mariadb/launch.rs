@@ -25,7 +25,7 @@ pub(super) fn launch(
     home.write(CONFIG, &(config(home, options, port).join("\n") + "\n"))?;
     // No other file is read then.
     let file = format!("--defaults-file={}", home.path().join(CONFIG).display());
-    Ok(home.launch(&programs.server, &[&file]))
+    Ok(home.launch(&programs.server, &[&file]).with_clock(options.clock.as_ref()))
 }
 
 /// The lines of the configuration.

@@ -1,5 +1,7 @@
 //! How a MariaDB server is to be set up.
 
+use crate::servers::SteppedClock;
+
 /// How a MariaDB server is to be set up.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -7,12 +9,13 @@ pub struct Options {
     pub(super) max_connections: u32,
     pub(super) tls: bool,
     pub(super) fsync: bool,
+    pub(super) clock: Option<SteppedClock>,
 }
 
 impl Options {
     /// A server that does not sync, without TLS, for at most 100 connections.
     pub fn new() -> Self {
-        Self { lines: Vec::new(), max_connections: 100, tls: false, fsync: false }
+        Self { lines: Vec::new(), max_connections: 100, tls: false, fsync: false, clock: None }
     }
 
     /// Adds a line of `my.cnf`, such as `sql_mode = ANSI`. With `read_only = 1` it refuses writes
@@ -46,6 +49,13 @@ impl Options {
     #[must_use]
     pub fn with_fsync(mut self, fsync: bool) -> Self {
         self.fsync = fsync;
+        self
+    }
+
+    /// Has it go by this wall clock, also when it starts again.
+    #[must_use]
+    pub fn with_clock(mut self, clock: &SteppedClock) -> Self {
+        self.clock = Some(clock.clone());
         self
     }
 }

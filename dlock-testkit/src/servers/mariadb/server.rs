@@ -4,14 +4,20 @@ use std::path::{Path, PathBuf};
 
 use super::{
     Options, client,
-    data::{ADMIN, DATABASE, PASSWORD, USER, home},
+    data::{ADMIN, DATABASE, PASSWORD, USER, fresh, home},
     launch::{KIND, ORDERLY, launch},
     programs::Programs,
 };
 use crate::{
     Stop, Verdict,
-    servers::{instance::Instance, tls},
+    servers::{Snapshot, instance::Instance, tls},
 };
+
+/// Who is connected and is neither this connection nor one of the server's own.
+const OTHERS: &str = "
+select count(*) from information_schema.processlist
+where id <> connection_id() and user not in ('system user', 'event_scheduler')
+";
 
 /// Kills every connection but this one, of which some may be gone by then. How many there were.
 const TERMINATE: &str = "
@@ -47,7 +53,8 @@ impl MariadbServer {
     /// [`Stop::missing`] when MariaDB is not installed.
     pub async fn start(options: &Options) -> Result<Self, Stop> {
         let programs = Programs::find()?;
-        let home = home(&programs).await?;
+        let home = home()?;
+        fresh(&home, &programs).await?;
         if options.tls {
             home.certify()?;
         }
@@ -108,10 +115,11 @@ impl MariadbServer {
         self.instance.pid()
     }
 
-    /// Stops it where it stands: connections stay, nothing is answered.
+    /// Stops it where it stands: connections stay, nothing is answered. It is
+    /// stopped when this returns.
     ///
     /// # Errors
-    /// When it was killed.
+    /// When it was killed, or is not stopped in the end.
     pub fn pause(&self) -> Verdict {
         self.instance.pause()
     }
@@ -146,6 +154,35 @@ impl MariadbServer {
         self.instance.restart().await
     }
 
+    /// Copies what it keeps at this moment, in which it stands still, as into a backup. Dropped
+    /// before it is done, this may leave the server [paused](Self::pause).
+    ///
+    /// # Errors
+    /// When it can't be copied.
+    pub async fn snapshot(&self) -> Result<Snapshot, Stop> {
+        self.instance.snapshot().await
+    }
+
+    /// Kills it if it runs, and starts it again on the same port with what it had at the time of the
+    /// snapshot, as from an old backup.
+    ///
+    /// # Errors
+    /// As for [`Self::restart`], and when the snapshot is that of another server.
+    pub async fn restart_from(&self, snapshot: &Snapshot) -> Verdict {
+        self.instance.put_back(snapshot).await?;
+        self.restart().await
+    }
+
+    /// Kills it if it runs, and starts it again on the same port as if it were new: all that it had
+    /// is lost.
+    ///
+    /// # Errors
+    /// As for [`Self::restart`].
+    pub async fn restart_empty(&self) -> Verdict {
+        fresh(self.instance.clear().await?, &self.programs).await?;
+        self.restart().await
+    }
+
     /// Does some SQL as the administrator in the database `dlock`, each statement on its own, up to
     /// the first that fails.
     ///
@@ -177,7 +214,19 @@ impl MariadbServer {
     /// # Errors
     /// When no answer comes.
     pub async fn terminate_backends(&self) -> Result<usize, Stop> {
-        let count = self.query(TERMINATE).await?.concat();
+        self.count(TERMINATE).await
+    }
+
+    /// How many clients are connected, without whoever asks.
+    ///
+    /// # Errors
+    /// When no answer comes.
+    pub async fn connections(&self) -> Result<usize, Stop> {
+        self.count(OTHERS).await
+    }
+
+    async fn count(&self, sql: &str) -> Result<usize, Stop> {
+        let count = self.query(sql).await?.concat();
         Ok(count.first().ok_or_else(|| Stop::failed("no answer"))?.parse()?)
     }
 }

@@ -71,10 +71,11 @@ impl PgBouncer {
         self.instance.pid()
     }
 
-    /// Stops it where it stands: connections stay, nothing is answered.
+    /// Stops it where it stands: connections stay, nothing is answered. It is
+    /// stopped when this returns.
     ///
     /// # Errors
-    /// When it was killed.
+    /// When it was killed, or is not stopped in the end.
     pub fn pause(&self) -> Verdict {
         self.instance.pause()
     }

@@ -32,7 +32,7 @@ pub(super) fn launch(
 ) -> Result<Launch, Stop> {
     home.write("data/postgresql.conf", &(config(options, port).join("\n") + "\n"))?;
     let launch = home.launch(&programs.path("postgres")?, &["-D", DATA]);
-    Ok(launch.with_children(Children::Apart))
+    Ok(launch.with_children(Children::Apart).with_clock(options.clock.as_ref()))
 }
 
 /// The lines of the configuration. Paths are seen from the data directory.

@@ -1,6 +1,7 @@
 //! How a PostgreSQL server is to be set up.
 
 use super::PostgresServer;
+use crate::servers::{Proxy, SteppedClock};
 
 /// How a PostgreSQL server is to be set up.
 #[derive(Clone, Debug)]
@@ -11,12 +12,20 @@ pub struct Options {
     pub(super) fsync: bool,
     /// The URL of the server that it follows.
     pub(super) primary: Option<String>,
+    pub(super) clock: Option<SteppedClock>,
 }
 
 impl Options {
     /// A server that does not sync, without TLS, for at most 100 connections.
     pub fn new() -> Self {
-        Self { lines: Vec::new(), max_connections: 100, tls: false, fsync: false, primary: None }
+        Self {
+            lines: Vec::new(),
+            max_connections: 100,
+            tls: false,
+            fsync: false,
+            primary: None,
+            clock: None,
+        }
     }
 
     /// Adds a line of `postgresql.conf`, such as `default_transaction_isolation = 'serializable'`.
@@ -56,6 +65,21 @@ impl Options {
     #[must_use]
     pub fn standby_of(mut self, primary: &PostgresServer) -> Self {
         self.primary = Some(primary.admin_url());
+        self
+    }
+
+    /// The same, with the proxy between the two, which leads to the primary.
+    #[must_use]
+    pub fn standby_through(mut self, proxy: &Proxy, primary: &PostgresServer) -> Self {
+        let url = primary.admin_url().replace(&primary.address(), &proxy.address());
+        self.primary = Some(url);
+        self
+    }
+
+    /// Has it go by this wall clock, also when it starts again.
+    #[must_use]
+    pub fn with_clock(mut self, clock: &SteppedClock) -> Self {
+        self.clock = Some(clock.clone());
         self
     }
 }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Stop, Verdict,
-    servers::{client::ask, instance::Instance, tls},
+    servers::{Snapshot, client::ask, instance::Instance, tls, wait::until},
 };
 
 /// One PostgreSQL server, which dies with this value.
@@ -22,7 +22,7 @@ use crate::{
 pub struct PostgresServer {
     instance: Instance,
     programs: Programs,
-    tls: bool,
+    options: Options,
 }
 
 impl PostgresServer {
@@ -42,7 +42,7 @@ impl PostgresServer {
         }
         let with = |home: &_, port| launch(home, &programs, options, port);
         let instance = Instance::start(KIND, home, with).await?;
-        Ok(Self { instance, programs, tls: options.tls })
+        Ok(Self { instance, programs, options: options.clone() })
     }
 
     /// The port it listens on, which a restart does not change.
@@ -79,12 +79,12 @@ impl PostgresServer {
 
     /// The certificate of the authority that signed the server's and the client's, in PEM.
     pub fn ca(&self) -> Option<PathBuf> {
-        self.tls.then(|| tls::ca(self.directory()))
+        self.options.tls.then(|| tls::ca(self.directory()))
     }
 
     /// A certificate for a client and its key, in PEM.
     pub fn client_certificate(&self) -> Option<(PathBuf, PathBuf)> {
-        self.tls.then(|| tls::client(self.directory()))
+        self.options.tls.then(|| tls::client(self.directory()))
     }
 
     /// Where its data, configuration and log are.
@@ -97,10 +97,11 @@ impl PostgresServer {
         self.instance.pid()
     }
 
-    /// Stops all its processes where they stand: connections stay, nothing is answered.
+    /// Stops all its processes where they stand: connections stay, nothing is answered. They are
+    /// stopped when this returns.
     ///
     /// # Errors
-    /// When it was killed.
+    /// When it was killed, or is not stopped in the end.
     pub fn pause(&self) -> Verdict {
         self.instance.pause()
     }
@@ -133,6 +134,38 @@ impl PostgresServer {
     /// When it does not start, or somebody else keeps its port.
     pub async fn restart(&self) -> Verdict {
         self.instance.restart().await
+    }
+
+    /// Copies what it keeps at this moment, in which it stands still, as into a backup. Dropped
+    /// before it is done, this may leave the server [paused](Self::pause).
+    ///
+    /// # Errors
+    /// When it can't be copied.
+    pub async fn snapshot(&self) -> Result<Snapshot, Stop> {
+        self.instance.snapshot().await
+    }
+
+    /// Kills it if it runs, and starts it again on the same port with what it had at the time of the
+    /// snapshot, as from an old backup.
+    ///
+    /// # Errors
+    /// As for [`Self::restart`], and when the snapshot is that of another server.
+    pub async fn restart_from(&self, snapshot: &Snapshot) -> Verdict {
+        self.instance.put_back(snapshot).await?;
+        self.restart().await
+    }
+
+    /// Kills it if it runs, and starts it again on the same port as if it were new: all that it had
+    /// is lost, and it follows nobody.
+    ///
+    /// # Errors
+    /// As for [`Self::restart`].
+    pub async fn restart_empty(&self) -> Verdict {
+        let home = self.instance.clear().await?;
+        fresh(home, &self.programs).await?;
+        // The data directory has the configuration.
+        launch(home, &self.programs, &self.options, self.port())?;
+        self.restart().await
     }
 
     /// Does some SQL as the administrator in the database `dlock`, each statement on its own, up to
@@ -175,5 +208,47 @@ impl PostgresServer {
         let terminated = "select pg_terminate_backend(pid) from pg_stat_activity \
                           where backend_type = 'client backend' and pid <> pg_backend_pid()";
         Ok(self.query(terminated).await?.len())
+    }
+
+    /// How many clients are connected, without whoever asks.
+    ///
+    /// # Errors
+    /// When no answer comes.
+    pub async fn connections(&self) -> Result<usize, Stop> {
+        let others = "select count(*) from pg_stat_activity \
+                      where backend_type = 'client backend' and pid <> pg_backend_pid()";
+        Ok(self.value(others).await?.parse()?)
+    }
+
+    /// How much of the log it has, in bytes since the beginning: what it wrote, or as a standby what
+    /// it knows of. A standby lags behind by the difference.
+    ///
+    /// # Errors
+    /// When no answer comes.
+    pub async fn log_position(&self) -> Result<u64, Stop> {
+        let position = "select case when pg_is_in_recovery() then coalesce(greatest( \
+                        pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn()), '0/0') \
+                        else pg_current_wal_lsn() end - pg_lsn '0/0'";
+        Ok(self.value(position).await?.parse()?)
+    }
+
+    /// Makes a standby a server of its own, with what it knows of, and waits until it writes.
+    ///
+    /// # Errors
+    /// When it is no standby, or does not come about.
+    pub async fn promote(&self) -> Verdict {
+        self.run_sql("select pg_promote(false)").await?;
+        until("the standby is promoted", || async {
+            match self.value("select pg_is_in_recovery()").await?.as_str() {
+                "f" => Ok(()),
+                _ => Err(Stop::failed("it still follows")),
+            }
+        })
+        .await
+    }
+
+    async fn value(&self, query: &str) -> Result<String, Stop> {
+        let value = self.query(query).await?.into_iter().flatten().next();
+        value.ok_or_else(|| Stop::failed("no answer"))
     }
 }

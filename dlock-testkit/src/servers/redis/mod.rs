@@ -16,8 +16,10 @@
 
 mod cluster;
 mod config;
+mod data;
 mod masters;
 mod options;
+mod replication;
 mod resp;
 mod sentinel;
 mod server;

@@ -1,5 +1,7 @@
 //! How a Redis server is to be set up.
 
+use crate::servers::SteppedClock;
+
 /// How a Redis server is to be set up: a line of its configuration for each choice.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -8,6 +10,7 @@ pub struct Options {
     pub(super) persistence: Persistence,
     pub(super) socket: bool,
     pub(super) tls: bool,
+    pub(super) clock: Option<SteppedClock>,
 }
 
 /// What a Redis server keeps over a restart.
@@ -60,6 +63,20 @@ impl Options {
     #[must_use]
     pub fn with_tls(mut self) -> Self {
         self.tls = true;
+        self
+    }
+
+    /// Makes it a replica of the server at this address, which may be that of a
+    /// [`Proxy`](crate::servers::Proxy) before it.
+    #[must_use]
+    pub fn replica_of(self, address: &str) -> Self {
+        self.with_config(&format!("replicaof {}", address.replace(':', " ")))
+    }
+
+    /// Has it go by this wall clock, also when it starts again.
+    #[must_use]
+    pub fn with_clock(mut self, clock: &SteppedClock) -> Self {
+        self.clock = Some(clock.clone());
         self
     }
 

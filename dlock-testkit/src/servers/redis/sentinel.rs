@@ -30,8 +30,7 @@ impl RedisSentinel {
     /// [`Stop::missing`] when Redis is not installed.
     pub async fn start(options: &Options) -> Result<Self, Stop> {
         let master = RedisServer::start(options).await?;
-        let replica =
-            options.clone().with_config(&format!("replicaof 127.0.0.1 {}", master.port()));
+        let replica = options.clone().replica_of(&master.address());
         let replicas = try_join_all((0..REPLICAS).map(|_| RedisServer::start(&replica))).await?;
         let servers: Vec<_> = std::iter::once(master).chain(replicas).collect();
         // A sentinel learns of replicas from the master, at its first look or much later.
@@ -127,6 +126,37 @@ impl RedisSentinel {
         let master = self.master_server().await?;
         master.pause()?;
         Ok(master)
+    }
+
+    /// Cuts the links of both replicas to the master, which refuses them from now on and serves all
+    /// others. What it acknowledges after this is lost when one of them takes its place.
+    ///
+    /// The sentinels take a replica for its place only within some five seconds. The master takes
+    /// replicas again after a restart.
+    ///
+    /// # Errors
+    /// When the sentinels do not agree on a master, or it does not come about.
+    pub async fn cut_replicas(&self) -> Verdict {
+        let master = self.master_server().await?;
+        let refuse = ["ACL", "SETUSER", "default", "-psync", "-sync", "-replconf"];
+        master.command(&refuse).await?.ok()?;
+        until("the links of the replicas are cut", || async {
+            master.command(&["CLIENT", "KILL", "TYPE", "replica"]).await?.ok()?;
+            has(&master.info("replication").await?, "connected_slaves:0")
+        })
+        .await
+    }
+
+    /// By how many bytes of changes each replica that answers lags behind the master.
+    ///
+    /// # Errors
+    /// When the master does not answer, or the sentinels do not agree on one.
+    pub async fn lags(&self) -> Result<Vec<u64>, Stop> {
+        let master = self.master_server().await?;
+        let replicas = self.servers.iter().filter(|server| server.port() != master.port());
+        let offsets = join_all(replicas.map(|one| soon(one.replication_offset()))).await;
+        let all = master.replication_offset().await?;
+        Ok(offsets.into_iter().flatten().map(|has| all.saturating_sub(has)).collect())
     }
 
     /// Has the sentinels fail over from a master that is well. The address of the new one.

@@ -5,7 +5,6 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::time::sleep;
 
@@ -66,7 +65,8 @@ impl RedisServer {
             Part::Sentinel => &[CONFIG, "--sentinel"],
             Part::Alone | Part::Cluster => &[CONFIG],
         };
-        let daemon = Daemon::start(Launch::new(program, args, directory.path()))?;
+        let launch = Launch::new(program, args, directory.path());
+        let daemon = Daemon::start(launch.with_clock(options.clock.as_ref()))?;
         Ok(Self { daemon, directory, ports, options: options.clone() })
     }
 
@@ -142,12 +142,13 @@ impl RedisServer {
         self.daemon.pid()
     }
 
-    /// Stops it where it stands: connections stay, nothing is answered.
+    /// Stops it where it stands: connections stay, nothing is answered. It is
+    /// stopped when this returns.
     ///
     /// # Errors
-    /// When it was killed.
+    /// When it was killed, or is not stopped in the end.
     pub fn pause(&self) -> Verdict {
-        self.daemon.signal(Signal::STOP)
+        self.daemon.pause()
     }
 
     /// Lets it go on.
@@ -155,7 +156,7 @@ impl RedisServer {
     /// # Errors
     /// When it was killed.
     pub fn resume(&self) -> Verdict {
-        self.daemon.signal(Signal::CONT)
+        self.daemon.resume()
     }
 
     /// Kills it without a chance to clean up. It has ended when this returns.
@@ -230,6 +231,21 @@ impl RedisServer {
             killed += connection.command(&kill).await?.ok()?.int()?;
         }
         Ok(killed)
+    }
+
+    /// How many clients are connected, also those that subscribed, without whoever asks and without
+    /// replicas.
+    ///
+    /// # Errors
+    /// When no answer comes.
+    pub async fn connections(&self) -> Result<usize, Stop> {
+        let mut connection = self.connect().await?;
+        let mut count = 0;
+        for kind in ["normal", "pubsub"] {
+            let list = connection.command(&["CLIENT", "LIST", "TYPE", kind]).await?;
+            count += list.ok()?.text()?.lines().count();
+        }
+        Ok(count.saturating_sub(1))
     }
 
     /// A section of what it says about itself.

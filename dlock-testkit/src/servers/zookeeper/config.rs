@@ -70,7 +70,7 @@ pub(super) fn launch(
     let mut args = SMALL.to_vec();
     args.extend(properties.iter().map(String::as_str));
     args.extend(["-cp", &programs.class_path, class, CONFIG]);
-    Ok(home.launch(&programs.java, &args))
+    Ok(home.launch(&programs.java, &args).with_clock(options.clock.as_ref()))
 }
 
 /// The lines of the configuration. Paths are seen from the home.

@@ -18,7 +18,10 @@ use tokio::{
 };
 
 use super::programs::Programs;
-use crate::{Stop, Verdict, servers::watchdog::Watchdog};
+use crate::{
+    Stop, Verdict,
+    servers::{proc::until_stopped, watchdog::Watchdog},
+};
 
 /// The program waits for the word: without it, it ends instead of starting, so there is no moment
 /// in which it runs unwatched. The rest of its input is its own.
@@ -147,12 +150,17 @@ impl JavaProgram {
         self.id.map(|_| self.process.id())
     }
 
-    /// Stops it where it stands, as a long collection of garbage does.
+    /// Stops it where it stands, as a long collection of garbage does. It is stopped when this
+    /// returns.
     ///
     /// # Errors
-    /// When it was killed.
+    /// When it was killed, or is not stopped in the end.
     pub fn pause(&self) -> Verdict {
-        self.signal(Signal::STOP)
+        self.signal(Signal::STOP)?;
+        match until_stopped(self.process.id())? {
+            true => Ok(()),
+            false => Err(Stop::failed("the program has ended instead of being stopped")),
+        }
     }
 
     /// Lets it go on.

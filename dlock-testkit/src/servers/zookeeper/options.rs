@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::servers::SteppedClock;
+
 /// How a ZooKeeper server is to be set up, or each server of an ensemble.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -14,6 +16,7 @@ pub struct Options {
     pub(super) words: String,
     pub(super) tls: bool,
     pub(super) fsync: bool,
+    pub(super) clock: Option<SteppedClock>,
 }
 
 impl Options {
@@ -30,6 +33,7 @@ impl Options {
             words: "*".to_owned(),
             tls: false,
             fsync: false,
+            clock: None,
         }
     }
 
@@ -101,6 +105,14 @@ impl Options {
     #[must_use]
     pub fn with_fsync(mut self, fsync: bool) -> Self {
         self.fsync = fsync;
+        self
+    }
+
+    /// Has it go by this wall clock, also when it starts again. Sessions don't: they last by
+    /// a monotonic one.
+    #[must_use]
+    pub fn with_clock(mut self, clock: &SteppedClock) -> Self {
+        self.clock = Some(clock.clone());
         self
     }
 

@@ -134,10 +134,11 @@ impl ZooKeeperServer {
         self.daemon.pid()
     }
 
-    /// Stops it where it stands: connections stay, nothing is answered.
+    /// Stops it where it stands: connections stay, nothing is answered. It is
+    /// stopped when this returns.
     ///
     /// # Errors
-    /// When it was killed.
+    /// When it was killed, or is not stopped in the end.
     pub fn pause(&self) -> Verdict {
         self.daemon.pause()
     }
@@ -203,5 +204,14 @@ impl ZooKeeperServer {
     /// When no answer comes.
     pub async fn four_letter_word(&self, word: &str) -> Result<String, Stop> {
         ask(&self.address(), word).await
+    }
+
+    /// How many clients are connected and have a session.
+    ///
+    /// # Errors
+    /// When no answer comes.
+    pub async fn connections(&self) -> Result<usize, Stop> {
+        // Whoever asks has none.
+        Ok(self.four_letter_word("cons").await?.matches("sid=0x").count())
     }
 }

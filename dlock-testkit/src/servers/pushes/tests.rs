@@ -1,0 +1,122 @@
+//! Streams are cut at every place: that must not change what passes.
+
+use super::*;
+
+/// What passes of these, which come one by one, and how many messages don't.
+fn passed(protocol: Protocol, parts: &[&[u8]], lose: bool) -> (Vec<u8>, u64) {
+    let (mut filter, mut all, mut lost) = (Filter::new(protocol), Vec::new(), 0);
+    for part in parts {
+        let mut bytes = part.to_vec();
+        lost += filter.pass(&mut bytes, lose);
+        all.append(&mut bytes);
+    }
+    all.append(&mut filter.rest());
+    (all, lost)
+}
+
+/// Of these pieces, which are pushes or not, the others pass.
+fn assert_taken_out(protocol: Protocol, pieces: &[(bool, &[u8])]) {
+    let stream: Vec<u8> = pieces.iter().flat_map(|(_, bytes)| *bytes).copied().collect();
+    let answers = pieces.iter().filter(|(is_push, _)| !is_push);
+    let left: Vec<u8> = answers.flat_map(|(_, bytes)| *bytes).copied().collect();
+    let pushes = u64::try_from(pieces.iter().filter(|(is_push, _)| *is_push).count()).unwrap();
+    for cut in 0..stream.len() {
+        let parts = [&stream[..cut], &stream[cut..]];
+        let text = String::from_utf8_lossy(parts[0]);
+        assert_eq!(passed(protocol, &parts, true), (left.clone(), pushes), "{text}");
+        assert_eq!(passed(protocol, &parts, false), (stream.clone(), 0), "{text}");
+    }
+    let bytes: Vec<&[u8]> = stream.chunks(1).collect();
+    assert_eq!(passed(protocol, &bytes, true), (left, pushes));
+}
+
+#[test]
+fn redis_loses_messages_in_both_versions() {
+    assert_taken_out(
+        Protocol::Redis,
+        &[
+            (false, b"+OK\r\n"),
+            (false, b"%2\r\n+a\r\n:1\r\n+b\r\n*1\r\n$-1\r\n"),
+            (false, b">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n"),
+            (true, b">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$4\r\nb\r\n>\r\n"),
+            (false, b"$9\r\n>1\r\nmessa\r\n"),
+            (false, b"|1\r\n+ttl\r\n:5\r\n:7\r\n"),
+            (true, b">3\r\n$8\r\nsmessage\r\n$1\r\na\r\n$0\r\n\r\n"),
+            (true, b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n"),
+            (false, b"*0\r\n"),
+            // A list that some key holds.
+            (false, b"*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nb\r\n"),
+            (false, b"-ERR no\r\n"),
+        ],
+    );
+    assert_taken_out(
+        Protocol::Redis,
+        &[
+            (false, b"*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n"),
+            (true, b"*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nb\r\n"),
+            (false, b"*2\r\n$4\r\npong\r\n$0\r\n\r\n"),
+        ],
+    );
+}
+
+#[test]
+fn postgres_loses_notifications() {
+    assert_taken_out(
+        Protocol::Postgres,
+        &[
+            (false, b"N"),
+            (false, b"R\0\0\0\x08\0\0\0\0"),
+            (false, b"N\0\0\0\x05\0"),
+            (true, b"A\0\0\0\x0c\0\0\0\x01a\0b\0"),
+            (false, b"C\0\0\0\x0bLISTEN\0"),
+            (true, b"A\0\0\0\x0c\0\0\0\x01A\0A\0"),
+            (false, b"Z\0\0\0\x05I"),
+        ],
+    );
+}
+
+#[test]
+fn zookeeper_loses_events() {
+    assert_taken_out(
+        Protocol::ZooKeeper,
+        &[
+            // About the session, which may begin as if it were an event.
+            (false, b"\0\0\0\x05\xff\xff\xff\xff\0"),
+            (false, b"\0\0\0\x04\0\0\0\x01"),
+            (true, b"\0\0\0\x06\xff\xff\xff\xff\0\0"),
+            (false, b"\0\0\0\x04\xff\xff\xff\xfe"),
+            (true, b"\0\0\0\x04\xff\xff\xff\xff"),
+        ],
+    );
+}
+
+#[test]
+fn what_is_not_understood_passes_with_all_that_comes_behind_it() {
+    let push = b">2\r\n$7\r\nmessage\r\n$1\r\na\r\n".as_slice();
+    let notice = b"A\0\0\0\x0c\0\0\0\x01a\0b\0".as_slice();
+    for (protocol, foreign, behind) in [
+        (Protocol::Redis, b"$EOF:0123\r\n".as_slice(), push),
+        (Protocol::Redis, b"HTTP/1.1 400", push),
+        (Protocol::Postgres, b"S", notice),
+        (Protocol::Postgres, b"R\0\0\0\x03", notice),
+        (Protocol::ZooKeeper, b"imok", b"\0\0\0\x04\xff\xff\xff\xff"),
+    ] {
+        let all = [foreign, behind, behind].concat();
+        assert_eq!(passed(protocol, &[foreign, behind, behind], true), (all, 0), "{protocol:?}");
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn whatever_comes_passes_when_nothing_is_lost(
+        parts in proptest::collection::vec(proptest::collection::vec(
+            proptest::sample::select(b"*>$|%-1239\r\nNRAS\0\xff\x04".as_slice()), 0..20), 0..9),
+    ) {
+        let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+        for protocol in [Protocol::Redis, Protocol::Postgres, Protocol::ZooKeeper] {
+            assert_eq!(passed(protocol, &parts, false), (parts.concat(), 0), "{protocol:?}");
+            let (left, lost) = passed(protocol, &parts, true);
+            assert!(if lost == 0 { left == parts.concat() } else { left.len() < parts.concat().len() });
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The records that a ZooKeeper server sends.
+
+use super::{First, Reader};
+
+/// Servers take no longer ones unless told otherwise. A text, the answer to a four-letter word,
+/// would be longer if it were a record.
+const LONGEST: usize = 16 * 1024 * 1024;
+
+/// The number of what was not asked for.
+const EVENT: [u8; 4] = (-1_i32).to_be_bytes();
+
+/// Records: a length, the number of the request, and the rest.
+#[derive(Debug, Default)]
+pub(super) struct Records {
+    /// The first one, about the session, has no number.
+    greeted: bool,
+}
+
+impl Reader for Records {
+    fn first(&mut self, bytes: &[u8]) -> First {
+        let Some((length, rest)) = bytes.split_first_chunk::<4>() else {
+            return First::Part;
+        };
+        match usize::try_from(u32::from_be_bytes(*length)) {
+            Ok(length @ ..=LONGEST) if length > rest.len() => First::Part,
+            Ok(length @ ..=LONGEST) if self.greeted && rest.starts_with(&EVENT) => {
+                First::Push(length + 4)
+            }
+            Ok(length @ ..=LONGEST) => {
+                self.greeted = true;
+                First::Answer(length + 4)
+            }
+            Err(_) | Ok(_) => First::Foreign,
+        }
+    }
+}
