@@ -6,7 +6,8 @@ use async_trait::async_trait;
 use tokio::sync::broadcast;
 
 use crate::{
-    Answer, Claim, ClaimId, Clock, Error, FencingToken, Guarantees, Instant, LockName, Mode,
+    Answer, Claim, ClaimId, Clock, Error, ErrorKind, FencingToken, Guarantees, Instant, LockName,
+    Mode,
 };
 
 /// A store of locks. This is all that a backend author writes; guards, renewal, time-outs,
@@ -75,12 +76,13 @@ pub trait Backend: Send + Sync + Debug + 'static {
         Duration::MAX
     }
 
-    /// Claims of this client that the store has ended, told when the client learns of it.
+    /// What this client learns of the store unasked: see [`StoreEvent`].
     ///
-    /// Contract: a hint, so that a loss is told before the next renewal would tell it. Each call
-    /// gives a receiver of its own; one that falls behind misses some. `None`, the default: only
-    /// renewals tell.
-    fn losses(&self) -> Option<broadcast::Receiver<ClaimId>> {
+    /// Contract: hints, so that a loss is told before the next renewal would tell it, and nobody
+    /// believes in a lease that a clock has cut short. What an answer shows is told before the
+    /// answer. Each call gives a receiver of its own; one that falls behind misses some. `None`, the
+    /// default: only renewals tell.
+    fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
         None
     }
 
@@ -101,8 +103,8 @@ pub trait Backend: Send + Sync + Debug + 'static {
 
     /// Starts the leases of these claims anew, in as few round trips as the store allows.
     ///
-    /// Contract: one answer for each renewal, in order. A claim that is gone is [`Renewed::Lost`]
-    /// and is not taken again. A mode weaker than the held one is a downgrade: it takes effect
+    /// Contract: one answer for each renewal, in order. A claim that is gone is [`Renewed::Lost`],
+    /// or [`Renewed::Forgotten`] where the store can tell, and is not taken again. A mode weaker than the held one is a downgrade: it takes effect
     /// at once and lets in the waiters that now fit. A stronger one is ignored: it is of a renewal
     /// that was on its way when the lock was downgraded.
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error>;
@@ -114,6 +116,24 @@ pub trait Backend: Send + Sync + Debug + 'static {
 
     /// Who holds the name and who waits, as the store sees it now. Changes nothing.
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error>;
+
+    /// Makes the tokens of a name larger: for a resource that has seen a larger one than the store
+    /// remembers.
+    ///
+    /// Contract: once it is answered, every later grant of the name to any client has tokens above
+    /// `above`, for as long as the store remembers the last token of a name. Who holds the lock
+    /// keeps it, with its token. Sent again, it changes nothing that anybody could see.
+    ///
+    /// Errors: `Unsupported`, the default, where tokens can't be raised; `Config(Token)` where the
+    /// store can't count as far.
+    async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
+        let _ = (name, above);
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            "this store's fencing tokens can't be raised: use a store that can, such as dlock's \
+             tables on a database, or have the resource forget the larger tokens",
+        ))
+    }
 
     /// [`acquire`](Self::acquire) for several names at one point of the store's order, so that
     /// multi-locks can't deadlock and cost one round trip. The requests have distinct names.
@@ -199,6 +219,9 @@ pub struct Renewal {
     pub mode: Mode,
     /// The new length of the lease from now on.
     pub lease: Duration,
+    /// The first token of the grant, by which a store that has lost its data can tell that it has;
+    /// `None`: the client does not know.
+    pub token: Option<FencingToken>,
 }
 
 /// The answer to a renewal.
@@ -209,6 +232,29 @@ pub enum Renewed {
     Kept,
     /// The claim is not held.
     Lost,
+    /// The claim is not held, and the largest token that the store remembers of the name, if it
+    /// does, is below the renewal's: it has lost what it had acknowledged.
+    Forgotten,
+}
+
+/// What a store tells a client unasked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreEvent {
+    /// The store has ended this claim.
+    Ended(ClaimId),
+    /// The store's clock was stepped, as a [`StoreClock`](crate::StoreClock) has seen.
+    ClockStep {
+        /// The part of the store whose clock it is: see [`Backend::shard`].
+        shard: u32,
+        /// Whether it was set forward.
+        forward: bool,
+        /// By how much, at the most.
+        by: Duration,
+        /// When the request was sent whose answer showed it: what was granted or renewed by a later
+        /// one has not met it.
+        seen: Instant,
+    },
 }
 
 /// The answer to a release.

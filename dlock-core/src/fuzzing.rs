@@ -194,6 +194,9 @@ pub fn machine_log(data: &[u8]) {
         }
         grants.clear();
         outcome = Some(machine.apply(&op, now, &mut grants));
+        if let Op::Raise { above } = op {
+            used_up = used_up.max(above);
+        }
         for grant in &grants {
             assert!(grant.token > used_up || grant.token == FencingToken::MAX.get(), "{log}");
             used_up = used_up.max(grant.token);
@@ -236,6 +239,7 @@ fn operation<'a>(bytes: &mut impl Iterator<Item = &'a u8>) -> (Op, u64) {
     let passed = if passed == u8::MAX { u64::MAX / 2 } else { u64::from(passed % 64) };
     let queue = if what & 0x80 == 0 { Queue::Enqueue } else { Queue::FailIfBusy };
     let op = match kind % 4 {
+        _ if kind >= 248 => Op::Raise { above: floor(lease, passed) },
         0 | 1 => {
             let block = u32::from(kind / 4) + 1;
             Op::Acquire { claim, mode, lease, block, queue, home: u32::from(what) }
@@ -244,6 +248,11 @@ fn operation<'a>(bytes: &mut impl Iterator<Item = &'a u8>) -> (Op, u64) {
         _ => Op::Release { claim, used: u32::from(kind / 4) },
     };
     (op, passed)
+}
+
+/// A token to be above, near the others or far from them.
+fn floor(low: u64, high: u64) -> u64 {
+    low.saturating_add(high.saturating_mul(16)).min(FencingToken::MAX.get())
 }
 
 /// A URL whose password has pieces of the data around the secret part.

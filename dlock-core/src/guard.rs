@@ -68,6 +68,10 @@ pub enum Ended {
     Expired,
     /// The store says that the claim is not held any more.
     Revoked,
+    /// The store's clock was set forward past the end of the lease.
+    ClockStep,
+    /// The store has lost the claim with its data: it may have let somebody else in since it did.
+    StoreReset,
 }
 
 impl fmt::Display for Ended {
@@ -76,6 +80,8 @@ impl fmt::Display for Ended {
             Self::Released => "it was released",
             Self::Expired => "its lease ended before it could be renewed",
             Self::Revoked => "the store does not know the claim any more",
+            Self::ClockStep => "the store's clock was set forward past the end of its lease",
+            Self::StoreReset => "the store has lost its data, and the claim with it",
         })
     }
 }
@@ -236,6 +242,23 @@ impl Guard {
         }
     }
 
+    /// Leaves what was lost to its lock-delay, if it has one: who dropped the work can't say that
+    /// nothing is on its way. The rest is to be released.
+    pub(crate) fn leave_lost(self) -> Option<Self> {
+        match self.0 {
+            Kind::Single(mut held) if held.hold.was_lost_with_a_delay() => {
+                held.token = None;
+                None
+            }
+            Kind::Many(parts) => {
+                let (name, guards) = *parts;
+                let left: Vec<_> = guards.into_iter().filter_map(Self::leave_lost).collect();
+                (!left.is_empty()).then(|| Self::many(&name, left))
+            }
+            kind => Some(Self(kind)),
+        }
+    }
+
     /// Turns a held write into a read without letting a writer in between; readers that wait may
     /// join at once. The token stays.
     ///
@@ -264,17 +287,22 @@ impl Guard {
             claim: hold.claim().into_owned(),
             mode: Mode::Shared,
             lease: hold.next_lease(),
+            token: Some(hold.first_token()),
         };
         let sent = hold.engine.clock.now();
         let answers = hold.engine.backend.renew(std::slice::from_ref(&renewal)).await;
         match answers.map_err(|error| error.during("downgrade").with_lock(hold.name()))?.first() {
             Some(Renewed::Kept) => {
-                hold.renewed(sent, renewal.lease);
+                hold.engine.keeper.renewed(&hold, sent, renewal.lease);
                 Ok(())
             }
-            _ => {
-                hold.lose(Ended::Revoked);
-                Err(hold.lost_error(Ended::Revoked).during("downgrade"))
+            answer => {
+                let how = match answer {
+                    Some(Renewed::Forgotten) => Ended::StoreReset,
+                    _ => Ended::Revoked,
+                };
+                hold.lose(how);
+                Err(hold.lost_error(how).during("downgrade"))
             }
         }
     }

@@ -32,6 +32,7 @@ mod owner;
 mod registry;
 #[cfg(all(test, dlock_schedules))]
 mod schedules;
+mod store_clock;
 mod sync;
 mod token;
 mod url;
@@ -40,7 +41,7 @@ mod wrap;
 pub use answer::Answer;
 pub use backend::{
     AcquireRequest, Acquired, Backend, ClaimState, DynBackend, Grant, LockState, Queue, Released,
-    Renewal, Renewed,
+    Renewal, Renewed, StoreEvent,
 };
 pub use claim::{Claim, ClaimId};
 pub use clock::{Clock, Instant};
@@ -62,6 +63,7 @@ pub use name::LockName;
 pub use options::{LockOptions, Renew};
 pub use owner::Owner;
 pub use registry::{Connecting, Factory, Registry};
+pub use store_clock::{ClockStep, StoreClock};
 pub use token::FencingToken;
 pub use url::BackendUrl;
 pub use wrap::{Prefixed, Traced};

@@ -160,7 +160,8 @@ pub trait LockProvider: Send + Sync + Debug {
 pub trait LockExt: Lock {
     /// Takes the lock, runs `work` with the fencing token, and releases.
     ///
-    /// When the lock is lost, `work` is dropped where it stands and the error is `Lost`. Waits as
+    /// When the lock is lost, `work` is dropped where it stands and the error is `Lost`; a lock-delay
+    /// then runs to its end. Waits as
     /// [`Lock::lock`] does. If the release fails the result of `work` is returned all the same,
     /// and the lease frees the lock.
     ///
@@ -181,6 +182,8 @@ pub trait LockExt: Lock {
         async move {
             let guard = self.lock().await?;
             let result = guard.run(work(guard.token())).await;
+            let left = if result.is_err() { guard.leave_lost() } else { Some(guard) };
+            let Some(guard) = left else { return result };
             match guard.release().await {
                 Err(error) if result.is_ok() => {
                     tracing::warn!(%error, "release failed after the work was done");

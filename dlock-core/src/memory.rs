@@ -287,6 +287,11 @@ impl Backend for Memory {
         Ok(record.map_or_else(LockState::default, |record| record.machine.inspect(self.micros())))
     }
 
+    async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
+        self.apply(name, &Op::Raise { above: above.get() }, |_, _| ());
+        Ok(())
+    }
+
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
         // All shards in question are locked at once, in one order, so that it is one point in time.
         let places: Vec<_> = requests.iter().map(|request| self.place(&request.name)).collect();

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::{ConfigIssue, Error};
+use crate::{ConfigIssue, Error, FencingToken};
 
-/// How a lock is taken and kept: lease, renewal and wait.
+/// How a lock is taken and kept: lease, lock-delay, renewal and wait.
 ///
 /// ```
 /// use std::time::Duration;
@@ -18,8 +18,10 @@ use crate::{ConfigIssue, Error};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LockOptions {
     lease: Duration,
+    lock_delay: Duration,
     renew: Renew,
     wait: Duration,
+    token_floor: Option<FencingToken>,
 }
 
 /// How long a lease is renewed while its guard lives.
@@ -39,10 +41,18 @@ impl LockOptions {
     pub const MIN_LEASE: Duration = Duration::from_millis(100);
     /// The longest lease.
     pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
+    /// The largest floor for tokens: more than a million million are left above it.
+    pub const MAX_TOKEN_FLOOR: FencingToken = FencingToken::MAX.minus(1 << 40);
 
     /// A lease of 30 s, renewed while the guard lives, and no end to the wait.
     pub const fn new() -> Self {
-        Self { lease: Duration::from_secs(30), renew: Renew::Auto, wait: Duration::MAX }
+        Self {
+            lease: Duration::from_secs(30),
+            lock_delay: Duration::ZERO,
+            renew: Renew::Auto,
+            wait: Duration::MAX,
+            token_floor: None,
+        }
     }
 
     /// With leases of this length: how long the store keeps the lock for a holder that is dead or
@@ -50,6 +60,23 @@ impl LockOptions {
     #[must_use]
     pub const fn with_lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
+        self
+    }
+
+    /// With this lock-delay: for so long the store keeps others out of a lock whose lease has ended
+    /// because its holder died, hung or was cut off, so that what it has sent to the resource can
+    /// arrive before its successor writes there. Zero unless set, and no more than
+    /// [`MAX_LEASE`](Self::MAX_LEASE) together with the lease.
+    ///
+    /// It is for resources that can't check a [`FencingToken`](crate::FencingToken), and bounds how
+    /// late a write may come; it rules out none that comes later. Who releases or drops a guard says
+    /// that nothing is on its way any more: then the lock is free at once, also when it was lost
+    /// before. The same holds of a session that the store ends early ([`SessionEnd`]).
+    ///
+    /// [`SessionEnd`]: crate::OrphanRelease::SessionEnd
+    #[must_use]
+    pub const fn with_lock_delay(mut self, delay: Duration) -> Self {
+        self.lock_delay = delay;
         self
     }
 
@@ -67,9 +94,28 @@ impl LockOptions {
         self
     }
 
+    /// With tokens above this one: for a resource that has seen larger tokens than the store gives
+    /// out, because the store lost its data and its clock was set back. Before each acquire the
+    /// store is asked to raise the tokens of the name, for all clients; mutexes are not passed on
+    /// within the process. So it costs a round trip each time: use it where a
+    /// [`Fence`](crate::Fence) has refused a new holder, and until the store's clock is right.
+    ///
+    /// A store that can't raise its tokens refuses such locks with `Unsupported`: ZooKeeper, whose
+    /// tokens are numbers of transactions, and the plain and advisory modes.
+    #[must_use]
+    pub const fn with_token_floor(mut self, floor: FencingToken) -> Self {
+        self.token_floor = Some(floor);
+        self
+    }
+
     /// The lease.
     pub const fn lease(&self) -> Duration {
         self.lease
+    }
+
+    /// The lock-delay.
+    pub const fn lock_delay(&self) -> Duration {
+        self.lock_delay
     }
 
     /// The renewal.
@@ -82,10 +128,15 @@ impl LockOptions {
         self.wait
     }
 
+    /// The token that all have to be above, if there is one.
+    pub const fn token_floor(&self) -> Option<FencingToken> {
+        self.token_floor
+    }
+
     /// Checks the values.
     ///
     /// # Errors
-    /// `Config(Lease)` or `Config(Renewal)`, naming the range.
+    /// `Config(Lease)`, `Config(Renewal)` or `Config(Token)`, naming the range.
     pub fn check(&self) -> Result<(), Error> {
         if self.lease < Self::MIN_LEASE || self.lease > Self::MAX_LEASE {
             return Err(Error::config(
@@ -96,6 +147,30 @@ impl LockOptions {
                     self.lease,
                     Self::MIN_LEASE,
                     Self::MAX_LEASE
+                ),
+            ));
+        }
+        if self.lock_delay > Self::MAX_LEASE - self.lease {
+            return Err(Error::config(
+                ConfigIssue::Lease,
+                format!(
+                    "a lease of {:?} and a lock-delay of {:?} are too long together: use no more \
+                     than {:?}",
+                    self.lease,
+                    self.lock_delay,
+                    Self::MAX_LEASE
+                ),
+            ));
+        }
+        if let Some(floor) = self.token_floor
+            && floor > Self::MAX_TOKEN_FLOOR
+        {
+            return Err(Error::config(
+                ConfigIssue::Token,
+                format!(
+                    "a token floor of {floor} leaves no room for the tokens above it: use no more \
+                     than {}",
+                    Self::MAX_TOKEN_FLOOR
                 ),
             ));
         }
@@ -132,6 +207,27 @@ mod tests {
             let error = LockOptions::new().with_lease(lease).check().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Lease));
             assert!(error.to_string().contains("100ms"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_lock_delay_that_makes_a_lease_too_long_is_refused() {
+        let lease = Duration::from_secs(1);
+        let options = |delay| LockOptions::new().with_lease(lease).with_lock_delay(delay);
+        assert!(options(LockOptions::MAX_LEASE - lease).check().is_ok());
+        for delay in [LockOptions::MAX_LEASE, Duration::MAX] {
+            let error = options(delay).check().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Lease));
+        }
+    }
+
+    #[test]
+    fn a_floor_without_room_above_it_is_refused() {
+        let options = |floor| LockOptions::new().with_token_floor(floor);
+        assert!(options(LockOptions::MAX_TOKEN_FLOOR).check().is_ok());
+        for floor in [LockOptions::MAX_TOKEN_FLOOR.plus(1), FencingToken::MAX] {
+            let error = options(floor).check().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Token));
         }
     }
 

@@ -44,6 +44,14 @@ impl FencingToken {
         self.0.get().cast_signed()
     }
 
+    /// The token `n` before it, at least 1.
+    pub(crate) const fn minus(self, n: u64) -> Self {
+        match NonZeroU64::new(self.0.get().saturating_sub(n)) {
+            Some(value) => Self(value),
+            None => Self(NonZeroU64::MIN),
+        }
+    }
+
     /// The token `n` further on in a block, at most [`MAX`](Self::MAX).
     #[must_use]
     pub const fn plus(self, n: u64) -> Self {

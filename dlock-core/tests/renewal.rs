@@ -132,7 +132,7 @@ async fn a_loss_that_the_store_tells_of_is_told_at_once() {
     let (gone, stays) = (gone.lock().await.unwrap(), stays.lock().await.unwrap());
     let claim = holder(&locks, "gone").await.unwrap();
     store.release(&claim).await.unwrap();
-    assert!(store.losses.send(claim.id).is_ok());
+    assert!(store.events.send(StoreEvent::Ended(claim.id)).is_ok());
     assert_eq!(gone.lost().await, Ended::Revoked);
     assert_eq!(store.renew_calls.load(Ordering::SeqCst), 0, "a renewal has told it");
     assert!(gone.check().is_err() && stays.check().is_ok());
@@ -145,9 +145,9 @@ async fn losses_that_were_told_too_fast_are_found_by_renewal() {
     let guard = locks.mutex("gone").unwrap().lock().await.unwrap();
     let claim = holder(&locks, "gone").await.unwrap();
     store.release(&claim).await.unwrap();
-    assert!(store.losses.send(claim.id).is_ok());
+    assert!(store.events.send(StoreEvent::Ended(claim.id)).is_ok());
     for _ in 0..10 {
-        assert!(store.losses.send(ClaimId::random()).is_ok());
+        assert!(store.events.send(StoreEvent::Ended(ClaimId::random())).is_ok());
     }
     assert_eq!(guard.lost().await, Ended::Revoked);
 }

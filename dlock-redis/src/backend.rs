@@ -4,10 +4,11 @@ use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Answer, Backend, Claim, DynBackend, Error, Grant, Guarantees,
-    LockName, LockState, Mode, Released, Renewal, Renewed, current_runtime,
+    AcquireRequest, Acquired, Answer, Backend, Claim, DynBackend, Error, FencingToken, Grant,
+    Guarantees, LockName, LockState, Mode, Released, Renewal, Renewed, StoreEvent, current_runtime,
 };
 use futures_util::future::try_join_all;
+use tokio::sync::broadcast;
 
 use crate::{
     config::{RedisConfig, Topology},
@@ -79,6 +80,10 @@ impl Backend for Redis {
         self.store.shard(name)
     }
 
+    fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
+        Some(self.store.watch.events())
+    }
+
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
         let (store, request) = (Arc::clone(&self.store), request.clone());
         Answer::later(async move {
@@ -107,6 +112,11 @@ impl Backend for Redis {
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         Self::named(self.store.inspect(name).await, &self.store, "inspect", name)
+    }
+
+    async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
+        let raised = self.store.raise_tokens(name, above).await;
+        Self::named(raised, &self.store, "raise_tokens", name)
     }
 
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
@@ -149,10 +159,11 @@ impl Redis {
             Ok::<_, Error>((batch, self.store.keep(&claims, Known::ToHold).await?))
         });
         for (batch, standings) in try_join_all(kept).await? {
-            for ((at, _), standing) in batch.iter().zip(standings) {
-                if standing.is_held() {
-                    answers[*at] = Renewed::Kept;
-                }
+            for ((at, renewal), standing) in batch.iter().zip(standings) {
+                answers[*at] = match standing.is_held() {
+                    true => Renewed::Kept,
+                    false => self.store.fate(renewal).await,
+                };
             }
         }
         Ok(answers)

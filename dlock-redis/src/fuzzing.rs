@@ -143,7 +143,10 @@ pub fn reply(data: &[u8]) {
     if let Ok(answers) = reply::standings(&answer) {
         assert!(matches!(&answer, Value::Array(all) if all.len() == answers.len()));
     }
-    let _ = (reply::integers(&answer), reply::micros(&answer), won(&answer));
+    if let Some((_, gone)) = reply::renewal(&answer) {
+        assert!(matches!(&answer, Value::Array(all) if all.len() == gone.len() + 1));
+    }
+    let _ = (reply::time_of(&answer), reply::micros(&answer), won(&answer));
 }
 
 /// A message of a grant: what is read, reads as itself.

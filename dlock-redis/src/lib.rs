@@ -102,6 +102,7 @@ mod reply;
 mod scripts;
 mod session;
 mod store;
+mod watch;
 
 pub use self::{
     backend::Redis,

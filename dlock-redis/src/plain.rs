@@ -19,7 +19,7 @@ use crate::{
     config::RedisConfig,
     error::{explain, unreadable},
     poll::Pace,
-    reply::{self, integers, millis},
+    reply::{self, millis, renewal},
     scripts::Scripts,
     session::Session,
 };
@@ -94,7 +94,7 @@ impl Shared {
         Ok(self.renew(&claims).await?.is_empty())
     }
 
-    async fn renew(&self, claims: &[(ClaimId, &LockName, Duration)]) -> Result<Vec<i64>, Error> {
+    async fn renew(&self, claims: &[(ClaimId, &LockName, Duration)]) -> Result<Vec<usize>, Error> {
         let mut call = self.scripts.renew.on(claims.len());
         for (_, name, _) in claims {
             call = call.arg(name.as_str());
@@ -102,8 +102,9 @@ impl Shared {
         for (claim, _, lease) in claims {
             call = call.arg(claim.to_string()).arg(millis(*lease));
         }
-        let answer = self.session.run(&call).await?;
-        integers(&answer).ok_or_else(|| unreadable("a renewal", &answer))
+        let answer = self.session.run(&call.arg(0)).await?;
+        let (_, gone) = renewal(&answer).ok_or_else(|| unreadable("a renewal", &answer))?;
+        Ok(gone)
     }
 
     async fn release(&self, claim: &Claim) -> Result<Released, Error> {
@@ -199,7 +200,7 @@ impl Backend for Plain {
         let gone = gone.map_err(|e| e.during("renew").with_store(self.0.session.store()))?;
         let mut answers = vec![Renewed::Kept; renewals.len()];
         for at in gone {
-            if let Some(answer) = usize::try_from(at - 1).ok().and_then(|at| answers.get_mut(at)) {
+            if let Some(answer) = answers.get_mut(at) {
                 *answer = Renewed::Lost;
             }
         }

@@ -52,7 +52,7 @@ pub(crate) fn standing(value: &Value) -> Result<Standing, Error> {
     let numbers = integers(value).ok_or_else(bad)?;
     match numbers.as_slice() {
         [0] => Ok(Standing::Gone),
-        [1, value] => Ok(Standing::Held { token: token(*value)?, spare: false }),
+        [1, value] | [1, value, _] => Ok(Standing::Held { token: token(*value)?, spare: false }),
         [2, place, next_end, at] => Ok(Standing::Waits(Place {
             first: *place == 1,
             next_end: Duration::from_millis(u64::try_from(*next_end).unwrap_or(0)),
@@ -70,6 +70,25 @@ pub(crate) fn standings(value: &Value) -> Result<Vec<Standing>, Error> {
         Value::Array(values) => values.iter().map(standing).collect(),
         _ => Err(unreadable("a script", value)),
     }
+}
+
+/// The server's clock, in microseconds, as a list of answers shows it.
+pub(crate) fn time_of(value: &Value) -> Option<u64> {
+    let Value::Array(values) = value else { return None };
+    let at = values.iter().find_map(|value| match integers(value)?.as_slice() {
+        [1, _, at] | [2, _, _, at] => Some(*at),
+        _ => None,
+    });
+    u64::try_from(at?).ok()
+}
+
+/// Reads the answer to RENEW: the server's clock, in microseconds, and the places, from 0, of those
+/// that hold nothing.
+pub(crate) fn renewal(value: &Value) -> Option<(u64, Vec<usize>)> {
+    let numbers = integers(value)?;
+    let (at, gone) = numbers.split_first()?;
+    let place = |at: &i64| usize::try_from(at.checked_sub(1)?).ok();
+    Some((u64::try_from(*at).ok()?, gone.iter().map(place).collect::<Option<_>>()?))
 }
 
 /// Reads a list of integers.
@@ -144,6 +163,21 @@ pub(crate) const fn tries(queue: Queue) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_about_leases_shows_the_server_s_clock() {
+        let list =
+            |numbers: &[i64]| Value::Array(numbers.iter().copied().map(Value::Int).collect());
+        assert_eq!(renewal(&list(&[99, 1, 3])), Some((99, vec![0, 2])));
+        for bad in [&[][..], &[-1], &[99, 0], &[99, -1]] {
+            assert_eq!(renewal(&list(bad)), None, "{bad:?}");
+        }
+        let held = Value::Array(vec![list(&[0]), list(&[1, 7, 99])]);
+        assert_eq!(time_of(&held), Some(99));
+        assert!(standings(&held).is_ok_and(|all| all[1].is_held()));
+        assert_eq!(time_of(&Value::Array(vec![list(&[2, 1, 0, 98])])), Some(98));
+        assert_eq!(time_of(&Value::Array(vec![list(&[0]), list(&[1, 7])])), None);
+    }
 
     #[test]
     fn a_weight_that_no_claim_has_is_not_read() {

@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
-use dlock_core::{ClaimId, LockName, Mode};
+use dlock_core::{ClaimId, ConfigIssue, Error, FencingToken, LockName, Mode};
 use redis::{Cmd, ToRedisArgs};
 
 use crate::{keys::Keys, reply::millis};
+
+/// Numbers in a script are exact to 2^53, which microseconds reach in the year 2255; the tokens above
+/// a floor need some room.
+const LARGEST_FLOOR: u64 = (1 << 53) - (1 << 40);
 
 /// A Lua script and the digest by which the server caches it.
 #[derive(Debug)]
@@ -35,6 +39,7 @@ pub(crate) struct Scripts {
     keep: Script,
     pub(crate) inspect: Script,
     pub(crate) raise: Script,
+    floor: Script,
     pub(crate) probe: Script,
 }
 
@@ -55,6 +60,7 @@ impl Scripts {
             keep: whole(include_str!("scripts/keep.lua")),
             inspect: whole(include_str!("scripts/inspect.lua")),
             raise: whole(include_str!("scripts/raise.lua")),
+            floor: whole(include_str!("scripts/floor.lua")),
             probe: whole(include_str!("scripts/probe.lua")),
         }
     }
@@ -76,6 +82,29 @@ impl Scripts {
                 .arg(u8::from(known == Known::ToWait));
         }
         call
+    }
+
+    /// FLOOR for this name.
+    ///
+    /// # Errors
+    /// `Config(Token)` for a token beyond the numbers that scripts count with exactly.
+    pub(crate) fn floor(
+        &self,
+        name: &LockName,
+        above: FencingToken,
+        retention: u64,
+    ) -> Result<Call<'_>, Error> {
+        if above.get() > LARGEST_FLOOR {
+            return Err(Error::config(
+                ConfigIssue::Token,
+                format!(
+                    "a token floor of {above} is beyond what Redis counts exactly: use no more than \
+                     {LARGEST_FLOOR}"
+                ),
+            ));
+        }
+        let call = self.floor.on(Keys::COUNT).keys(&Keys::of(name));
+        Ok(call.arg(above.get()).arg(retention))
     }
 }
 

@@ -3,9 +3,9 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use dlock_core::{
-    AcquireRequest, Acquired, Certainty, Claim, ClaimId, Clock, Error, Fairness, Fencing, Grant,
-    Guarantees, LockName, LockState, Mode, OrphanRelease, Permits, Queue, Released, Scope, WakeUp,
-    machine::conflict,
+    AcquireRequest, Acquired, Certainty, Claim, ClaimId, Clock, Error, Fairness, Fencing,
+    FencingToken, Grant, Guarantees, LockName, LockState, Mode, OrphanRelease, Permits, Queue,
+    Released, Renewal, Renewed, Scope, WakeUp, machine::conflict,
 };
 use redis::{Cmd, Value};
 
@@ -19,6 +19,7 @@ use crate::{
     reply::{self, Standing, millis, standing, standings, tries},
     scripts::{Call, Kept, Known, Scripts},
     session::{Session, Trouble},
+    watch::Watch,
 };
 
 /// One store, as one client sees it.
@@ -28,6 +29,7 @@ pub(crate) struct Store {
     scripts: Scripts,
     pub(crate) inbox: Arc<Inbox>,
     quiet: Quiet,
+    pub(crate) watch: Watch,
     retention: u64,
 }
 
@@ -45,6 +47,7 @@ impl Store {
             scripts: Scripts::new(),
             inbox,
             quiet: Quiet::default(),
+            watch: Watch::new(),
             retention: u64::try_from(config.retention.as_millis()).unwrap_or(u64::MAX),
         };
         let checked = store.check_rights().await;
@@ -251,7 +254,12 @@ impl Store {
         claims: &[Kept<'_>],
         known: Known,
     ) -> Result<Vec<Standing>, Error> {
-        let stand = standings(&self.session.run(&self.keep_call(claims, known)).await?)?;
+        let sent = Clock::Boot.now();
+        let answer = self.session.run(&self.keep_call(claims, known)).await?;
+        if let (Some(at), Some((_, name, ..))) = (reply::time_of(&answer), claims.first()) {
+            self.watch.observe(self.shard(name), at, sent);
+        }
+        let stand = standings(&answer)?;
         if stand.iter().any(|standing| matches!(standing, Standing::Gone)) {
             self.check_master()?;
         }
@@ -281,16 +289,36 @@ impl Store {
         &self,
         claims: &[(ClaimId, &LockName, Duration)],
     ) -> Result<Vec<usize>, Error> {
-        let mut call = self.scripts.renew.on(claims.len());
-        for (_, name, _) in claims {
-            call = call.arg(Keys::of(name).holder());
+        let Some((_, first, _)) = claims.first() else { return Ok(Vec::new()) };
+        let mut call = self.scripts.renew.on(2 * claims.len());
+        let keys: Vec<_> = claims.iter().map(|(_, name, _)| Keys::of(name)).collect();
+        for keys in &keys {
+            call = call.arg(keys.holder());
+        }
+        for keys in &keys {
+            call = call.arg(keys.token());
         }
         for (claim, _, lease) in claims {
             call = call.arg(claim.to_string()).arg(millis(*lease));
         }
-        let answer = self.session.run(&call).await?;
-        let gone = reply::integers(&answer).ok_or_else(|| unreadable("a renewal", &answer))?;
-        Ok(gone.into_iter().filter_map(|at| usize::try_from(at - 1).ok()).collect())
+        let sent = Clock::Boot.now();
+        let answer = self.session.run(&call.arg(self.retention)).await?;
+        let (at, gone) = reply::renewal(&answer).ok_or_else(|| unreadable("a renewal", &answer))?;
+        self.watch.observe(self.shard(first), at, sent);
+        Ok(gone)
+    }
+
+    /// What has become of a claim that is not held: whether the server has lost what it knew of the
+    /// name.
+    pub(crate) async fn fate(&self, renewal: &Renewal) -> Renewed {
+        // A shorter retention says nothing about a lease.
+        let kept = u128::from(self.retention) > renewal.lease.as_millis();
+        let Some(token) = renewal.token.filter(|_| kept) else { return Renewed::Lost };
+        match self.inspect(&renewal.claim.name).await {
+            Ok(state) if state.last_token.is_none_or(|last| last < token) => Renewed::Forgotten,
+            // Who can't look can't tell, and it is lost in any case.
+            _ => Renewed::Lost,
+        }
     }
 
     pub(crate) async fn release(&self, claim: &Claim) -> Result<Released, Error> {
@@ -331,6 +359,18 @@ impl Store {
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         let call = self.scripts.inspect.on(Keys::COUNT).keys(&Keys::of(name));
         reply::state(&self.session.run(&call).await?)
+    }
+
+    pub(crate) async fn raise_tokens(
+        &self,
+        name: &LockName,
+        above: FencingToken,
+    ) -> Result<(), Error> {
+        let call = self.scripts.floor(name, above, self.retention)?;
+        match self.session.run(&call).await? {
+            Value::Int(1) => Ok(()),
+            other => Err(unreadable("a script", &other)),
+        }
     }
 
     /// Whether one script can take all these names.

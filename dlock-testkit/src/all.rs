@@ -61,6 +61,8 @@ pub const ALL: &[Case] = list! {
         belief_ends_before_the_next_is_let_in,
         belief_in_a_lock_handed_over_ends_before_the_next_is_let_in [Fifo],
         what_remains_is_at_most_the_lease,
+        a_lock_delay_keeps_others_out_after_the_lease,
+        a_release_ends_the_lock_delay,
     }
     fencing {
         token_grows_after_release [Tokens],
@@ -74,6 +76,14 @@ pub const ALL: &[Case] = list! {
         readers_have_a_token_each [Tokens, Fifo],
         permits_have_a_token_each [Tokens, Permits],
         a_fence_refuses_who_lost_the_lock [Tokens],
+    }
+    floor {
+        tokens_of_all_clients_rise_above_it [Tokens],
+        tokens_behind_a_holder_rise_above_it [Tokens],
+        a_block_that_is_given_back_does_not_lower_it [Tokens],
+        tokens_in_reserve_are_not_used_below_it [Tokens],
+        tokens_of_waiters_rise_above_it [Tokens, Fifo],
+        where_it_can_not_be_it_is_refused_and_leaves_nothing,
     }
     reentrant {
         entering_again_keeps_the_token_and_counts,

@@ -10,8 +10,9 @@ use std::{
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, ClaimId, Clock, DynBackend, Error,
-    ErrorKind, Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed,
+    AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, Clock, DynBackend, Error,
+    ErrorKind, FencingToken, Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed,
+    StoreEvent,
 };
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
@@ -113,8 +114,8 @@ impl Backend for Meddled {
         self.inner.longest_lease()
     }
 
-    fn losses(&self) -> Option<broadcast::Receiver<ClaimId>> {
-        self.inner.losses()
+    fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
+        self.inner.events()
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
@@ -161,6 +162,13 @@ impl Backend for Meddled {
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         self.inner.inspect(name).await
+    }
+
+    async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
+        if *self.unreachable.lock() {
+            return Err(cut());
+        }
+        self.inner.raise_tokens(name, above).await
     }
 
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {

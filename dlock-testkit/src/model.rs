@@ -89,6 +89,13 @@ impl Model {
         Some(if member.held { Standing::Held } else { Standing::Waits })
     }
 
+    /// Time has passed, and nothing was asked that claims notice.
+    pub fn look(&mut self, now: u64) -> bool {
+        self.end_leases(now);
+        self.grant(now);
+        true
+    }
+
     /// A claim is given up. Whether it was there.
     pub fn release(&mut self, id: ClaimId, now: u64) -> bool {
         self.end_leases(now);

@@ -116,7 +116,7 @@ pub(crate) async fn renew(
     request: &AcquireRequest,
     lease: Duration,
 ) -> Result<Renewed, Stop> {
-    let renewal = Renewal { claim: request.as_claim(), mode: request.mode, lease };
+    let renewal = Renewal { claim: request.as_claim(), mode: request.mode, lease, token: None };
     one(backend.renew(&[renewal]).await?)
 }
 
@@ -126,7 +126,9 @@ pub(crate) async fn downgrade(
     request: &AcquireRequest,
 ) -> Result<Renewed, Stop> {
     let claim = request.as_claim();
-    one(backend.renew(&[Renewal { claim, mode: Mode::Shared, lease: request.lease }]).await?)
+    one(backend
+        .renew(&[Renewal { claim, mode: Mode::Shared, lease: request.lease, token: None }])
+        .await?)
 }
 
 /// Releases whatever claim stands first, as an operator would: behind its holder's back.

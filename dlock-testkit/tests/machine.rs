@@ -35,6 +35,7 @@ fn op(semaphore: bool) -> impl Strategy<Value = Op> {
         1 => (claim(), mode(semaphore), lease())
             .prop_map(|(claim, mode, lease)| Op::Renew { claim, mode, lease }),
         3 => claim().prop_map(|claim| Op::Release { claim, used: 0 }),
+        1 => (900u64..1_400).prop_map(|above| Op::Raise { above }),
     ]
 }
 
@@ -178,6 +179,9 @@ proptest! {
             {
                 handed_out = handed_out.max(first[claim] + u64::from(used - 1));
             }
+            if let Op::Raise { above } = op {
+                handed_out = handed_out.max(*above);
+            }
             for grant in grants {
                 if grant.token <= handed_out || grant.token < now {
                     wrong.get_or_insert(*grant);
@@ -263,6 +267,7 @@ fn step(model: &mut Model, op: &Op, now: u64, outcome: Outcome) -> bool {
             None => outcome == Outcome::NotFound,
         },
         Op::Release { claim, .. } => model.release(claim, now) == (outcome == Outcome::Released),
+        Op::Raise { .. } => outcome == Outcome::Raised && model.look(now),
         _ => true,
     }
 }

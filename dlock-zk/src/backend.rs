@@ -4,14 +4,15 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, ClaimId, DynBackend, Error, Grant,
-    Guarantees, LockName, LockState, Released, Renewal, Renewed, current_runtime,
+    AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, DynBackend, Error, FencingToken,
+    Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed, StoreEvent,
+    current_runtime,
 };
 use tokio::sync::broadcast;
 
 use crate::{
     config::ZkConfig,
-    error::{explain, no_answer, too_many},
+    error::{explain, no_answer, no_floor, too_many},
     minder,
     store::Store,
     warn,
@@ -68,8 +69,8 @@ impl Backend for ZooKeeper {
         self.store.longest_lease()
     }
 
-    fn losses(&self) -> Option<broadcast::Receiver<ClaimId>> {
-        Some(self.store.losses())
+    fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
+        Some(self.store.events())
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
@@ -115,6 +116,10 @@ impl Backend for ZooKeeper {
             }
         };
         Self::named(state.await, &self.store, "inspect", name)
+    }
+
+    async fn raise_tokens(&self, name: &LockName, _: FencingToken) -> Result<(), Error> {
+        Self::named(Err(no_floor()), &self.store, "raise_tokens", name)
     }
 
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {

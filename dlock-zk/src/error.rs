@@ -116,6 +116,15 @@ pub(crate) fn too_many(names: usize) -> Error {
     )
 }
 
+/// Nobody can have the servers count on from another number.
+pub(crate) fn no_floor() -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        "fencing tokens of ZooKeeper are the numbers of its transactions and can't be raised: have \
+         the resource forget the larger tokens, or restore the ensemble's data",
+    )
+}
+
 /// The claim has no node, or its session is over.
 pub(crate) fn gone() -> Error {
     Error::new(ErrorKind::NotHeld, "the claim has left the queue: ask again")

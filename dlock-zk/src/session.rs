@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use dlock_core::{AcquireRequest, ClaimId, Clock, Error, Instant, LockName};
+use dlock_core::{AcquireRequest, ClaimId, Clock, Error, Instant, LockName, StoreEvent};
 use parking_lot::Mutex;
 use tokio::{
     runtime::Handle,
@@ -53,7 +53,7 @@ pub(crate) struct Session {
     over: AtomicBool,
     ending: Notify,
     rest: Arc<Rest>,
-    losses: broadcast::Sender<ClaimId>,
+    events: broadcast::Sender<StoreEvent>,
     /// Where what is under way is seen through to its end.
     runtime: Handle,
 }
@@ -62,7 +62,7 @@ impl Session {
     /// Opens one.
     pub(crate) async fn open(
         config: &ZkConfig,
-        losses: broadcast::Sender<ClaimId>,
+        events: broadcast::Sender<StoreEvent>,
         runtime: Handle,
     ) -> Result<Arc<Self>, Error> {
         let mut began = Clock::Boot.now();
@@ -85,7 +85,7 @@ impl Session {
             over: AtomicBool::new(false),
             ending: Notify::new(),
             rest: Arc::default(),
-            losses,
+            events,
             runtime,
         }))
     }
@@ -151,7 +151,7 @@ impl Session {
 
     /// Nobody need listen.
     fn tell(&self, place: &Place) {
-        let _ = self.losses.send(place.claim);
+        let _ = self.events.send(StoreEvent::Ended(place.claim));
     }
 
     /// It will be watched, if it is held for long enough.

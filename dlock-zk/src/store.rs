@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use dlock_core::{
-    ClaimId, ConfigIssue, Error, Exclusion, Fairness, Fencing, Guarantees, OrphanRelease, Permits,
-    Scope, WakeUp, current_runtime,
+    ConfigIssue, Error, Exclusion, Fairness, Fencing, Guarantees, OrphanRelease, Permits, Scope,
+    StoreEvent, WakeUp, current_runtime,
 };
 use parking_lot::Mutex;
 use tokio::{
@@ -19,14 +19,14 @@ use crate::{
 };
 
 /// How many losses a slow reader may miss the telling of; renewals tell of them too.
-const LOSSES: usize = 4096;
+const EVENTS: usize = 4096;
 
 /// A connected store.
 pub(crate) struct Store {
     config: ZkConfig,
     name: String,
     sessions: watch::Sender<Arc<Session>>,
-    losses: broadcast::Sender<ClaimId>,
+    events: broadcast::Sender<StoreEvent>,
     /// Why there is no next session yet.
     trouble: Mutex<Option<Error>>,
     guarantees: Guarantees,
@@ -36,9 +36,9 @@ pub(crate) struct Store {
 impl Store {
     /// Opens the first session, and checks that locks can be kept where the URL says.
     pub(crate) async fn open(config: ZkConfig) -> Result<Self, Error> {
-        let (losses, _) = broadcast::channel(LOSSES);
+        let (events, _) = broadcast::channel(EVENTS);
         let runtime = current_runtime()?;
-        let session = Session::open(&config, losses.clone(), runtime.clone()).await?;
+        let session = Session::open(&config, events.clone(), runtime.clone()).await?;
         // A server that stops to answer must not hold the application up.
         let tried = tokio::time::timeout(session.timeout, try_out(&session, &config));
         tried.await.unwrap_or_else(|_| Err(no_answer()))?;
@@ -52,7 +52,7 @@ impl Store {
             config,
             runtime,
             sessions: watch::Sender::new(session),
-            losses,
+            events,
             trouble: Mutex::default(),
             guarantees: Guarantees::WEAKEST
                 .with_exclusion(exclusion)
@@ -87,8 +87,8 @@ impl Store {
         self.sessions.borrow().longest_lease()
     }
 
-    pub(crate) fn losses(&self) -> broadcast::Receiver<ClaimId> {
-        self.losses.subscribe()
+    pub(crate) fn events(&self) -> broadcast::Receiver<StoreEvent> {
+        self.events.subscribe()
     }
 
     /// A session that lives, as far as is known; waits a little for the next one.
@@ -109,10 +109,10 @@ impl Store {
     pub(crate) fn open_next(
         &self,
     ) -> impl Future<Output = Result<Arc<Session>, Error>> + Send + use<> {
-        let (config, losses) = (self.config.clone(), self.losses.clone());
+        let (config, events) = (self.config.clone(), self.events.clone());
         let runtime = self.runtime.clone();
         async move {
-            let session = Session::open(&config, losses, runtime).await?;
+            let session = Session::open(&config, events, runtime).await?;
             // The first acquire need not wait for it.
             let beginning = Arc::clone(&session);
             session.background(async move { drop(beginning.epoch().await) });

@@ -5,7 +5,9 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     Engine,
-    hold::{Hold, valid_until},
+    belief::{believed, valid_until},
+    floor,
+    hold::Hold,
     patience::{Trouble, Wait, backoff, pause, timed_out, within},
     tasks::Ticket,
 };
@@ -30,17 +32,20 @@ pub(crate) async fn take(
     wait: Wait,
 ) -> Result<Option<Guard>, Error> {
     engine.check_open()?;
+    if options.token_floor().is_some() {
+        Box::pin(floor::raise(engine, name, options, wait)).await?;
+    }
     let request = AcquireRequest {
         name: name.clone(),
         claim: ClaimId::random(),
         mode,
-        lease: engine.lease(options),
+        lease: engine.lease(options)?,
         queue: wait.queue(),
         tokens,
     };
     let stage = match engine.backend.acquire(&request).try_ready() {
         // The quiet path of a store in this process: nothing to wait for, nothing to clean up.
-        Ok(Ok(Acquired::Granted(grant))) => {
+        Ok(Ok(Acquired::Granted(grant))) if floor::is_above(options, grant.token) => {
             let guard = hold(engine, request, grant, options, cohort.cloned());
             return Ok(Some(guard));
         }
@@ -112,10 +117,12 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// The store has granted the claim.
-    pub(crate) fn settle(mut self, grant: Grant) -> Guard {
+    /// The store has granted the claim. One with a token that must not be is withdrawn.
+    pub(crate) fn settle(mut self, grant: Grant) -> Result<Guard, Error> {
+        floor::check(self.engine, self.options, &grant)
+            .map_err(|error| error.with_lock(&self.request.name))?;
         self.stage = Stage::Clear;
-        hold(self.engine, self.request.clone(), grant, self.options, self.cohort.take())
+        Ok(hold(self.engine, self.request.clone(), grant, self.options, self.cohort.take()))
     }
 
     /// The store does not have the claim.
@@ -141,9 +148,9 @@ impl<'a> Attempt<'a> {
             match answer {
                 Ok(Acquired::Granted(grant)) => {
                     self.engine.check_open()?;
-                    let (now, lease) = (self.engine.clock.now(), self.request.lease);
+                    let (now, lease) = (self.engine.clock.now(), self.believed());
                     if !self.alone || now < valid_until(grant.since, lease) {
-                        return Ok(Some(self.settle(grant)));
+                        return self.settle(grant).map(Some);
                     }
                     // Its lease went by on the way here.
                     self.withdraw();
@@ -221,6 +228,11 @@ impl<'a> Attempt<'a> {
             }
         };
         answer
+    }
+
+    /// The lease that its holder is to believe in.
+    fn believed(&self) -> Duration {
+        believed(self.request.lease, self.options.lock_delay())
     }
 
     /// Waits a little before the next try, or gives up with the error.

@@ -1,15 +1,19 @@
 //! One held claim.
 
 mod release;
+mod renewal;
 
 pub(crate) use release::{LettingGo, Releasing};
 
 use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
-use super::Engine;
+use super::{
+    Engine,
+    belief::{believed, valid_until},
+};
 use crate::{
     AcquireRequest, Claim, Error, FencingToken, Grant, GuardState, Instant, LockName, LockOptions,
-    Mode, Renew, Renewal,
+    Mode, Renew,
     cohort::{Cohort, Lead},
     guard::Ended,
     sync::{
@@ -22,10 +26,12 @@ use crate::{
 ///
 /// | state | means | goes to |
 /// |---|---|---|
-/// | `HELD` | the last renewal was answered | `DOUBTFUL`, `RELEASED`, `EXPIRED`, `REVOKED` |
+/// | `HELD` | the last renewal was answered | `DOUBTFUL`, `RELEASED`, or lost |
 /// | `DOUBTFUL` | the last renewal failed, the lease still runs | `HELD` and as above |
 /// | `EXPIRED` | the lease ran out before a renewal came through | |
 /// | `REVOKED` | the store says that it is not held | |
+/// | `STEPPED` | the store's clock was set past the end of the lease | |
+/// | `RESET` | the store has lost it with its data | |
 /// | `RELEASED` | given back | `RESTING` |
 /// | `RESTING` | kept in the keeper's books for its cohort's next grant | `REVIVING`, `RETIRED` |
 /// | `REVIVING` | its cohort asks for the next grant | `HELD`, `RELEASED` |
@@ -45,14 +51,19 @@ pub(crate) struct Hold {
     tokens: u32,
     /// When the store granted it, or a little earlier.
     granted_at: AtomicU64,
+    /// When the lease began that is believed in.
+    began: AtomicU64,
+    /// By how much sooner it ends since the store's clock was set forward, in nanoseconds.
+    cut: AtomicU64,
     /// The last token that was handed out; with `FROZEN`, none follows, since the hold is about to
     /// be lost. So a guard is either lost or has passed the hold on, and all are told the same.
     used: AtomicU64,
     /// When the holder stops believing; moved by renewals.
     valid_until: AtomicU64,
     renew: Renew,
-    /// How long to believe in a lease of the usual length.
-    belief: Duration,
+    /// The whole lease, as the holder takes it: the store's is longer by the lock-delay.
+    pub(super) lease: Duration,
+    delay: Duration,
     state: AtomicU8,
     /// It is the write side of a read-write lock.
     writer: AtomicBool,
@@ -86,6 +97,8 @@ const REVOKED: u8 = 4;
 const RESTING: u8 = 5;
 const REVIVING: u8 = 6;
 const RETIRED: u8 = 7;
+const STEPPED: u8 = 8;
+const RESET: u8 = 9;
 /// Above all tokens.
 const FROZEN: u64 = 1 << 63;
 
@@ -98,15 +111,19 @@ impl Hold {
         options: LockOptions,
         cohort: Option<Arc<Cohort>>,
     ) -> Arc<Self> {
-        let belief = request.lease.saturating_sub(margin(request.lease));
+        let delay = options.lock_delay();
+        let lease = believed(request.lease, delay);
         let hold = Arc::new(Self {
             engine: Arc::clone(engine),
             first: AtomicU64::new(grant.token.get()),
             tokens: grant.tokens.max(1),
             granted_at: AtomicU64::new(grant.since.as_nanos()),
+            began: AtomicU64::new(grant.since.as_nanos()),
+            cut: AtomicU64::new(0),
             used: AtomicU64::new(grant.token.get()),
-            valid_until: AtomicU64::new(grant.since.saturating_add(belief).as_nanos()),
-            belief,
+            valid_until: AtomicU64::new(valid_until(grant.since, lease).as_nanos()),
+            lease,
+            delay,
             renew: options.renew(),
             state: AtomicU8::new(HELD),
             writer: AtomicBool::new(false),
@@ -123,8 +140,7 @@ impl Hold {
             claim: Claim { used: 1, ..request.as_claim() },
             request,
         });
-        let due = hold.renewal_due(grant.since);
-        engine.keeper.add(&hold, due);
+        engine.keeper.add(&hold);
         hold
     }
 
@@ -144,13 +160,9 @@ impl Hold {
         Instant::from_nanos(self.granted_at.load(Ordering::Acquire))
     }
 
-    /// Renewal stops here.
-    fn renew_until(&self) -> Instant {
-        match self.renew {
-            Renew::Auto => Instant::from_nanos(u64::MAX),
-            Renew::For(limit) => self.granted_at().saturating_add(limit),
-            Renew::Never => self.granted_at(),
-        }
+    /// When the lease began that is believed in.
+    pub(super) fn began(&self) -> Instant {
+        Instant::from_nanos(self.began.load(Ordering::Acquire))
     }
 
     /// Takes the next token of the block, if there is one.
@@ -215,6 +227,8 @@ impl Hold {
             RELEASED | RESTING | REVIVING | RETIRED => Some(Ended::Released),
             EXPIRED => Some(Ended::Expired),
             REVOKED => Some(Ended::Revoked),
+            STEPPED => Some(Ended::ClockStep),
+            RESET => Some(Ended::StoreReset),
             _ => None,
         }
     }
@@ -251,59 +265,21 @@ impl Hold {
         }
     }
 
-    // --- what the keeper does with it ---
-
-    /// The renewal to send now: `None` when it must run out.
-    pub(super) fn renewal(&self, now: Instant) -> Option<Renewal> {
-        let left = self.renew_until().since(now);
-        let lease = self.request.lease.min(left);
-        (lease >= LockOptions::MIN_LEASE).then(|| Renewal {
-            claim: self.claim().into_owned(),
-            mode: self.mode(),
-            lease,
-        })
-    }
-
-    /// When to renew a lease that began at `since`: after a third of it. When it is not renewed,
-    /// at its end.
-    pub(super) fn renewal_due(&self, since: Instant) -> Instant {
-        let end = self.valid_until();
-        if self.renew == Renew::Never {
-            return end;
-        }
-        let due = since.saturating_add(self.request.lease / 3);
-        if self.renew_until().since(due) < LockOptions::MIN_LEASE { end } else { due.min(end) }
-    }
-
-    /// Whether its renewal may join an earlier batch: retries and ends come at their own time.
-    pub(super) fn may_go_early(&self) -> bool {
-        self.state.load(Ordering::Acquire) == HELD && self.due() < self.valid_until().as_nanos()
-    }
-
-    /// When to try again after a renewal failed: some eight times before the end.
-    pub(super) fn retry_due(&self, now: Instant) -> Instant {
-        let jitter = rand::random_range(0.75..1.25);
-        now.saturating_add((self.request.lease / 12).mul_f64(jitter)).min(self.valid_until())
-    }
-
-    /// A renewal that was sent at `sent` has been answered.
-    pub(crate) fn renewed(&self, sent: Instant, lease: Duration) {
-        let until = valid_until(sent, lease).as_nanos();
-        self.valid_until.fetch_max(until, Ordering::AcqRel);
-        let _ = self.state.compare_exchange(DOUBTFUL, HELD, Ordering::AcqRel, Ordering::Acquire);
-    }
-
-    /// A renewal has failed.
-    pub(super) fn doubt(&self) {
-        let _ = self.state.compare_exchange(HELD, DOUBTFUL, Ordering::AcqRel, Ordering::Acquire);
-    }
-
     /// Ends it as lost, once: tells who watches and lets the next of this process try.
     pub(crate) fn lose(self: &Arc<Self>, how: Ended) {
-        let state = if how == Ended::Revoked { REVOKED } else { EXPIRED };
+        let state = match how {
+            Ended::Revoked => REVOKED,
+            Ended::ClockStep => STEPPED,
+            Ended::StoreReset => RESET,
+            _ => EXPIRED,
+        };
         self.used.fetch_or(FROZEN, Ordering::SeqCst);
         if !self.end(state) {
             return;
+        }
+        if how == Ended::StoreReset {
+            let store = self.engine.backend.store();
+            tracing::warn!(store, lock.name = %self.request.name, "store lost its data");
         }
         tracing::warn!(
             lock.name = %self.request.name,
@@ -316,6 +292,11 @@ impl Hold {
             // The next task need not wait until the guard is dropped.
             drop(Lead::of(cohort));
         }
+    }
+
+    /// Whether others stay out for longer than it was believed in, and it is so no more.
+    pub(crate) fn was_lost_with_a_delay(self: &Arc<Self>) -> bool {
+        !self.delay.is_zero() && self.state() == GuardState::Lost
     }
 
     /// Whether it still runs, as far as anybody has noticed.
@@ -342,15 +323,6 @@ impl Hold {
         ended
     }
 
-    /// The lease to ask for when the mode changes: another whole one, unless renewal has a limit.
-    pub(crate) fn next_lease(&self) -> Duration {
-        let now = self.engine.clock.now();
-        let whole = self.request.lease;
-        let allowed = whole.min(self.renew_until().since(now));
-        let left = self.valid_until().since(now) + margin(whole);
-        allowed.max(left).max(LockOptions::MIN_LEASE)
-    }
-
     // --- what the store and the next of this process are told ---
 
     /// The mode that the store should have it in.
@@ -371,16 +343,6 @@ impl Hold {
     pub(crate) fn mark_downgraded(&self) {
         self.downgraded.store(true, Ordering::Release);
     }
-}
-
-/// The end of belief in a lease that began at `since` or later: less 1 % for clocks that run at
-/// different rates and 10 ms for the store's tick and the holder's own delays.
-pub(crate) fn valid_until(since: Instant, lease: Duration) -> Instant {
-    since.saturating_add(lease).saturating_sub(margin(lease))
-}
-
-fn margin(lease: Duration) -> Duration {
-    lease / 100 + Duration::from_millis(10)
 }
 
 impl fmt::Debug for Hold {

@@ -6,18 +6,19 @@
 //! due time (*old*). So 100,000 held locks are one task, one timer and ordered memory, and a lock
 //! that is taken a million times a second does not churn the map.
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+mod told;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::sync::broadcast::Receiver;
 
-use super::hold::Hold;
+use super::{
+    events::{self, Steps},
+    hold::Hold,
+};
 use crate::{
-    ClaimId, Clock, DynBackend, Error, ErrorKind, Instant, Renewal, Renewed,
+    Clock, DynBackend, Error, ErrorKind, Instant, Renewal, Renewed, StoreEvent,
     guard::Ended,
     sync::{
         Mutex, Notify,
@@ -54,6 +55,7 @@ struct Books {
     vacant: Vec<usize>,
     old: BTreeMap<(u64, u64), Arc<Hold>>,
     ids: u64,
+    steps: Steps,
 }
 
 impl Keeper {
@@ -71,10 +73,13 @@ impl Keeper {
     }
 
     /// Books a new hold.
-    pub(super) fn add(&self, hold: &Arc<Hold>, due: Instant) {
+    pub(super) fn add(&self, hold: &Arc<Hold>) {
         let place = &hold.place;
-        place.due.store(due.as_nanos(), Ordering::Relaxed);
         let mut books = self.books.lock();
+        let cut = books.cut(hold, hold.began());
+        let over = !cut.is_zero() && hold.shorten(cut, self.clock.now());
+        let due = hold.renewal_due();
+        place.due.store(due.as_nanos(), Ordering::Relaxed);
         let index = match books.vacant.pop() {
             Some(index) => {
                 books.young[index] = Some(Arc::clone(hold));
@@ -91,6 +96,11 @@ impl Keeper {
             self.next_look.store(due.as_nanos(), Ordering::Relaxed);
             drop(books);
             self.wake.notify_one();
+        } else {
+            drop(books);
+        }
+        if over {
+            hold.lose(Ended::ClockStep);
         }
     }
 
@@ -156,12 +166,12 @@ impl Keeper {
             .range(..=(horizon, NEVER))
             .filter(|((at, _), hold)| {
                 let early = Instant::from_nanos(*at).since(now);
-                early.is_zero() || (hold.may_go_early() && early <= hold.request.lease / 16)
+                early.is_zero() || (hold.may_go_early() && early <= hold.lease / 16)
             })
             .map(|(_, hold)| Arc::clone(hold))
             .collect();
         for hold in ready {
-            let revived = hold.renewal_due(hold.granted_at());
+            let revived = hold.renewal_due();
             let in_hand = hold.place.renewing.load(Ordering::Relaxed);
             if !in_hand && revived > now && revived.as_nanos() > hold.due() {
                 // It was granted anew since it was booked.
@@ -176,7 +186,7 @@ impl Keeper {
                     due.retired.extend(books.take(&hold));
                 } else {
                     // Whoever released it is about to remove it, or to hold it again.
-                    let soon = LONGEST_SLEEP.min(hold.request.lease / 12);
+                    let soon = LONGEST_SLEEP.min(hold.lease / 12);
                     books.move_to(&hold, now.saturating_add(soon));
                 }
                 continue;
@@ -197,17 +207,6 @@ impl Keeper {
         due
     }
 
-    /// Ends the holds of claims that the store has ended.
-    fn lose(&self, claims: &HashSet<ClaimId>) {
-        let gone: Vec<_> = {
-            let books = self.books.lock();
-            books.all().filter(|hold| claims.contains(&hold.request.claim)).cloned().collect()
-        };
-        for hold in gone {
-            hold.lose(Ended::Revoked);
-        }
-    }
-
     /// Books the answer to a batch.
     fn settle(&self, batch: Batch, answers: Result<Vec<Renewed>, Error>) {
         let now = self.clock.now();
@@ -217,12 +216,13 @@ impl Keeper {
             for (i, (hold, renewal)) in batch.holds.iter().zip(&batch.renewals).enumerate() {
                 match answers.as_ref().map(|answers| answers.get(i)) {
                     Ok(Some(Renewed::Kept)) => {
-                        hold.renewed(batch.sent, renewal.lease);
-                        books.move_to(hold, hold.renewal_due(batch.sent));
+                        let cut = books.cut(hold, batch.sent);
+                        hold.renewed(batch.sent, renewal.lease, cut);
+                        books.move_to(hold, hold.renewal_due());
                     }
-                    Ok(Some(Renewed::Lost)) => {
+                    Ok(Some(gone)) => {
                         // It stays in hand until it is told.
-                        lost.push(Arc::clone(hold));
+                        lost.push((Arc::clone(hold), *gone));
                         continue;
                     }
                     Ok(None) | Err(_) => {
@@ -235,8 +235,8 @@ impl Keeper {
             let next = books.old.first_key_value().map_or(NEVER, |((at, _), _)| *at);
             self.next_look.fetch_min(next, Ordering::Relaxed);
         }
-        for hold in lost {
-            hold.lose(Ended::Revoked);
+        for (hold, gone) in lost {
+            hold.lose(if gone == Renewed::Forgotten { Ended::StoreReset } else { Ended::Revoked });
         }
         if let Err(error) = answers {
             tracing::warn!(%error, claims = batch.holds.len(), "renewal failed, will be retried");
@@ -311,7 +311,7 @@ struct Batch {
 impl Due {
     fn add(&mut self, hold: Arc<Hold>, renewal: Renewal, backend: &DynBackend) {
         // Leases of one length go together, so that a short one's limit is not another's.
-        let limit = hold.request.lease / 3;
+        let limit = hold.lease / 3;
         let shard = backend.shard(&hold.request.name);
         let fits = |batch: &&mut Batch| {
             batch.shard == shard && batch.limit == limit && batch.holds.len() < BATCH
@@ -342,17 +342,17 @@ pub(crate) fn run(keeper: Arc<Keeper>, backend: DynBackend) -> impl Future<Outpu
     }
     let stopped = Stopped(Arc::clone(&keeper));
     // From now on, and not from when the task first runs.
-    let losses = backend.losses();
+    let events = backend.events();
     async move {
         let _stopped = stopped;
-        renew_until_closed(&keeper, &backend, losses).await;
+        renew_until_closed(&keeper, &backend, events).await;
     }
 }
 
 async fn renew_until_closed(
     keeper: &Keeper,
     backend: &DynBackend,
-    mut losses: Option<broadcast::Receiver<ClaimId>>,
+    mut events: Option<Receiver<StoreEvent>>,
 ) {
     let clock = keeper.clock;
     let mut running = FuturesUnordered::new();
@@ -373,35 +373,18 @@ async fn renew_until_closed(
         let idle = look.as_nanos() == NEVER;
         let look = look.min(clock.now().saturating_add(LONGEST_SLEEP));
         tokio::select! {
-            () = keeper.wake.notified() => {}
-            () = clock.sleep_until(look), if !idle => {}
+            // What an answer shows is told before the answer, and says why a claim is gone.
+            biased;
+            Some(told) = events::next(&mut events), if events.is_some() => {
+                keeper.learn(&told, backend);
+            }
             Some((batch, answers)) = running.next(), if !running.is_empty() => {
                 keeper.settle(batch, answers);
             }
-            Some(lost) = next_losses(&mut losses), if losses.is_some() => keeper.lose(&lost),
+            () = keeper.wake.notified() => {}
+            () = clock.sleep_until(look), if !idle => {}
         }
     }
-}
-
-/// The claims that the store says it has ended, as many as are known by now.
-async fn next_losses(
-    losses: &mut Option<broadcast::Receiver<ClaimId>>,
-) -> Option<HashSet<ClaimId>> {
-    let told = losses.as_mut()?;
-    let mut lost = HashSet::new();
-    match told.recv().await {
-        Ok(claim) => lost.insert(claim),
-        // Renewals will tell of those that were missed.
-        Err(RecvError::Lagged(_)) => false,
-        Err(RecvError::Closed) => {
-            *losses = None;
-            return None;
-        }
-    };
-    while let Ok(claim) = told.try_recv() {
-        lost.insert(claim);
-    }
-    Some(lost)
 }
 
 async fn renew(backend: &DynBackend, batch: &Batch) -> Result<Vec<Renewed>, Error> {

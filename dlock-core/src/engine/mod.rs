@@ -3,12 +3,18 @@
 //! One [`Engine`] stands behind all clones and views of a [`Locks`](crate::Locks):
 //!
 //! - [`acquire`] sends claims and cleans up after futures that are dropped;
+//! - [`belief`] says how much of a lease its holder believes in;
+//! - [`events`] is what a store tells unasked;
+//! - [`floor`] has the store's tokens raised;
 //! - [`hold`] is one held claim: its deadline, its state, its end;
 //! - [`patience`] says how long to wait and to ask again;
 //! - [`keeper`] renews holds in batches and tells the lost ones;
 //! - [`tasks`] runs what nobody waits for to its end.
 
 pub(crate) mod acquire;
+pub(crate) mod belief;
+mod events;
+pub(crate) mod floor;
 pub(crate) mod hold;
 pub(crate) mod keeper;
 pub(crate) mod patience;
@@ -79,9 +85,9 @@ impl Engine {
         Ok(())
     }
 
-    /// The lease to ask for: what the options say, as far as the store can stand for it.
-    pub(crate) fn lease(&self, options: LockOptions) -> Duration {
-        options.lease().min(self.backend.longest_lease())
+    /// The lease to ask for: see [`belief::stored`].
+    pub(crate) fn lease(&self, options: LockOptions) -> Result<Duration, Error> {
+        belief::stored(options, self.backend.longest_lease())
     }
 
     /// Whether `shutdown` was called.

@@ -19,6 +19,7 @@ use crate::{
     engine::{
         Engine,
         acquire::Attempt,
+        floor,
         patience::{Trouble, Wait, backoff, pause, timed_out},
         tasks::Ticket,
     },
@@ -255,14 +256,22 @@ impl Group {
                 name: base.name.clone(),
                 claim: ClaimId::random(),
                 mode: Mode::Exclusive,
-                lease: engine.lease(base.options),
+                lease: engine.lease(base.options)?,
                 queue: wait.queue(),
                 tokens: 1,
             };
-            (request, base.options)
+            Ok((request, base.options))
         };
-        let claims: Vec<_> = self.0.iter().map(claim).collect();
+        let claims: Vec<_> = match self.0.iter().map(claim).collect() {
+            Ok(claims) => claims,
+            Err(error) => return Some(Err(error)),
+        };
         let requests: Vec<_> = claims.iter().map(|(request, _)| request.clone()).collect();
+        for base in self.0.iter().filter(|base| base.options.token_floor().is_some()) {
+            if let Err(error) = floor::raise(engine, &base.name, base.options, wait).await {
+                return Some(Err(error));
+            }
+        }
         let sending = engine.backend.acquire_all(&requests)?;
         let mut entering = Entering {
             engine: Arc::clone(engine),
@@ -325,7 +334,7 @@ impl Entering {
         let mut waiting = Vec::new();
         for (attempt, answer) in attempts.into_iter().zip(answers) {
             match answer {
-                Acquired::Granted(grant) => guards.push(attempt.settle(grant)),
+                Acquired::Granted(grant) => guards.push(attempt.settle(grant)?),
                 Acquired::Queued => waiting.push(attempt),
                 Acquired::Busy => attempt.forget(),
             }

@@ -18,6 +18,8 @@ pub struct Mutex {
 
 impl Mutex {
     pub(crate) fn new(base: Base, hand_off: bool) -> Self {
+        // Each hold has to ask the store for tokens above the floor.
+        let hand_off = hand_off && base.options.token_floor().is_none();
         let cohort = hand_off.then(|| {
             base.engine.cohorts.get(&base.name, base.options, || Cohort::new(base.options))
         });

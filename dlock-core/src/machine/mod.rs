@@ -87,6 +87,11 @@ pub enum Op {
         /// How many tokens were handed out; zero when it is not known.
         used: u32,
     },
+    /// Have tokens above this one from now on.
+    Raise {
+        /// The token.
+        above: u64,
+    },
 }
 
 /// What an operation meant for its own claim.
@@ -111,6 +116,8 @@ pub enum Outcome {
     Released,
     /// The claim was not there.
     NotFound,
+    /// Tokens are above what was asked for from now on.
+    Raised,
 }
 
 /// A claim that holds the lock.
@@ -129,12 +136,13 @@ pub struct Granted {
 }
 
 impl Op {
-    /// Whose operation it is.
-    pub const fn claim(&self) -> ClaimId {
+    /// Whose operation it is, if it is of a claim.
+    pub const fn claim(&self) -> Option<ClaimId> {
         match *self {
             Self::Acquire { claim, .. }
             | Self::Renew { claim, .. }
-            | Self::Release { claim, .. } => claim,
+            | Self::Release { claim, .. } => Some(claim),
+            Self::Raise { .. } => None,
         }
     }
 }
@@ -229,6 +237,11 @@ impl Machine {
                 self.grant(now, grants);
                 if found { Outcome::Released } else { Outcome::NotFound }
             }
+            Op::Raise { above } => {
+                self.raise(above);
+                self.grant(now, grants);
+                Outcome::Raised
+            }
         }
     }
 
@@ -315,6 +328,18 @@ impl Machine {
                 Outcome::Busy
             }
         }
+    }
+
+    /// Lifts the last token to `above`, and past the end of a block that reaches down below it and
+    /// may be given back.
+    fn raise(&mut self, above: u64) {
+        let last = self.last;
+        let returns = |e: &Entry| {
+            let end = e.token.saturating_add(u64::from(e.block - 1));
+            (1..above).contains(&e.token) && e.block > 1 && end == last
+        };
+        let past = if self.entries.iter().any(returns) { last.saturating_add(1) } else { last };
+        self.last = past.max(above).min(FencingToken::MAX.get());
     }
 
     fn entry_mut(&mut self, claim: ClaimId) -> Option<&mut Entry> {

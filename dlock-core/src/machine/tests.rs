@@ -102,6 +102,30 @@ fn unused_tokens_go_back_and_used_ones_do_not() {
 }
 
 #[test]
+fn a_floor_holds_when_a_block_below_it_is_given_back() {
+    let block = Op::Acquire {
+        claim: id(1),
+        mode: Mode::Exclusive,
+        lease: LEASE,
+        block: 100,
+        queue: Queue::Enqueue,
+        home: 0,
+    };
+    // The block is 5 to 104.
+    for (above, next) in [(4, 6), (50, 106), (104, 106), (105, 106), (1_000, 1_001)] {
+        let mut machine = Machine::default();
+        let raise = Op::Raise { above };
+        run(&mut machine, &[(5, block), (5, raise)]);
+        let once = machine.clone();
+        assert_eq!(run(&mut machine, &[(5, raise)]).0, Some(Outcome::Raised));
+        assert_eq!(machine, once, "asked again");
+        let back = Op::Release { claim: id(1), used: 1 };
+        run(&mut machine, &[(5, back), (5, acquire(2, Mode::Exclusive))]);
+        assert_eq!(machine.grant_of(id(2)).unwrap().token, next, "above {above}");
+    }
+}
+
+#[test]
 fn a_name_has_one_capacity_at_a_time() {
     let mut machine = Machine::default();
     let (three, four) = (Mode::permits(1, 3).unwrap(), Mode::permits(1, 4).unwrap());

@@ -5,6 +5,7 @@
 //! log       A CLAIM WEIGHT CAPACITY LEASE BLOCK HOME Q|T NOW;     acquire: queue, or try
 //!           K CLAIM WEIGHT LEASE NOW;                             renew (keep)
 //!           R CLAIM USED NOW;                                     release
+//!           F TOKEN NOW;                                          raise (floor)
 //! ```
 //! A weight that is the whole capacity is `=`. Other numbers are decimal, times in microseconds on
 //! the store's clock, claims 32 hexadecimal digits.
@@ -45,6 +46,7 @@ pub fn op_text(op: &Op) -> String {
         }
         Op::Renew { claim, mode, lease } => format!("K {claim} {} {lease}", mode.weight()),
         Op::Release { claim, used } => format!("R {claim} {used}"),
+        Op::Raise { above } => format!("F {above}"),
     }
 }
 
@@ -133,10 +135,9 @@ fn lines(text: &str) -> Result<std::str::SplitTerminator<'_, char>, Error> {
 
 fn parse_op(line: &str) -> Result<(Op, Micros), Error> {
     let mut fields = Fields::of(line);
-    let verb = fields.word()?;
-    let claim = fields.claim()?;
-    let op = match verb {
+    let op = match fields.word()? {
         "A" => {
+            let claim = fields.claim()?;
             let (weight, capacity) = (fields.word()?, fields.capacity()?);
             let weight = fields.weight_of(weight, capacity)?;
             Op::Acquire {
@@ -153,6 +154,7 @@ fn parse_op(line: &str) -> Result<(Op, Micros), Error> {
             }
         }
         "K" => {
+            let claim = fields.claim()?;
             let weight = fields.number()?;
             if weight == 0 {
                 return Err(malformed(line));
@@ -164,7 +166,8 @@ fn parse_op(line: &str) -> Result<(Op, Micros), Error> {
                 lease: fields.number()?,
             }
         }
-        "R" => Op::Release { claim, used: fields.number()? },
+        "R" => Op::Release { claim: fields.claim()?, used: fields.number()? },
+        "F" => Op::Raise { above: fields.token()? },
         _ => return Err(malformed(line)),
     };
     let now = fields.number()?;

@@ -14,8 +14,8 @@ use shuttle::{future::JoinHandle, rand::Rng};
 use tokio::sync::{Notify, broadcast};
 
 use crate::{
-    AcquireRequest, Acquired, Answer, Backend, Claim, ClaimId, Clock, Error, ErrorKind, Grant,
-    Guarantees, LockName, LockState, Locks, Memory, Released, Renewal, Renewed,
+    AcquireRequest, Acquired, Answer, Backend, Claim, Clock, Error, ErrorKind, Grant, Guarantees,
+    LockName, LockState, Locks, Memory, Released, Renewal, Renewed, StoreEvent,
     sync::{point, time},
 };
 
@@ -35,7 +35,7 @@ pub(super) struct Store {
     answers: Answers,
     /// So many renewals fail before the first that does not.
     failing: Arc<AtomicUsize>,
-    losses: broadcast::Sender<ClaimId>,
+    losses: broadcast::Sender<StoreEvent>,
     /// A renewal was answered.
     pub(super) renewed: Arc<Notify>,
     /// Releases of claims that it does not know.
@@ -133,7 +133,7 @@ impl Store {
             let claim = Claim { name: name.clone(), id: holder.claim, used: 0 };
             self.inner.release(&claim).await.unwrap();
             point();
-            let _ = self.losses.send(holder.claim);
+            let _ = self.losses.send(StoreEvent::Ended(holder.claim));
         }
     }
 
@@ -178,7 +178,7 @@ impl Backend for Store {
         self.inner.clock()
     }
 
-    fn losses(&self) -> Option<broadcast::Receiver<ClaimId>> {
+    fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
         Some(self.losses.subscribe())
     }
 

@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use tokio::sync::broadcast;
 
 use crate::{
-    AcquireRequest, Acquired, Answer, Backend, Claim, ClaimId, Clock, ConfigIssue, DynBackend,
-    Error, Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed,
+    AcquireRequest, Acquired, Answer, Backend, Claim, Clock, ConfigIssue, DynBackend, Error,
+    FencingToken, Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed, StoreEvent,
 };
 
 /// Puts a prefix before every name, so that applications can share a store.
@@ -76,8 +76,8 @@ impl Backend for Prefixed {
         self.inner.longest_lease()
     }
 
-    fn losses(&self) -> Option<broadcast::Receiver<ClaimId>> {
-        self.inner.losses()
+    fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
+        self.inner.events()
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
@@ -108,6 +108,10 @@ impl Backend for Prefixed {
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         self.inner.inspect(&self.name(name)?).await
+    }
+
+    async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
+        self.inner.raise_tokens(&self.name(name)?, above).await
     }
 
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {

@@ -7,8 +7,8 @@ use tokio::sync::broadcast;
 use tracing::{Instrument, Span, field::Empty, level_filters::LevelFilter};
 
 use crate::{
-    AcquireRequest, Acquired, Answer, Backend, Claim, ClaimId, Clock, DynBackend, Error, Grant,
-    Guarantees, LockName, LockState, Released, Renewal, Renewed,
+    AcquireRequest, Acquired, Answer, Backend, Claim, Clock, DynBackend, Error, FencingToken,
+    Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed, StoreEvent,
 };
 
 /// Puts a `tracing` span of level debug around every verb, with target `dlock`.
@@ -19,6 +19,7 @@ use crate::{
 /// | `dlock.release` | `backend`, `lock.name`, `claim`, `outcome` |
 /// | `dlock.renew` | `backend`, `claims`, `outcome` |
 /// | `dlock.inspect` | `backend`, `lock.name`, `outcome` |
+/// | `dlock.raise_tokens` | `backend`, `lock.name`, `above`, `outcome` |
 ///
 /// `outcome` is `granted`, `queued`, `busy`, `released`, `lost`, `ok` or `error`; errors are in
 /// field `error`. Claims are shown by their first eight digits, which do not suffice to release
@@ -116,7 +117,13 @@ impl Outcome for Vec<Acquired> {
 
 impl Outcome for Vec<Renewed> {
     fn outcome(&self) -> &'static str {
-        if self.contains(&Renewed::Lost) { "lost" } else { "ok" }
+        if self.iter().any(|answer| *answer != Renewed::Kept) { "lost" } else { "ok" }
+    }
+}
+
+impl Outcome for () {
+    fn outcome(&self) -> &'static str {
+        "ok"
     }
 }
 
@@ -186,8 +193,8 @@ impl Backend for Traced {
         self.inner.longest_lease()
     }
 
-    fn losses(&self) -> Option<broadcast::Receiver<ClaimId>> {
-        self.inner.losses()
+    fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
+        self.inner.events()
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
@@ -227,6 +234,13 @@ impl Backend for Traced {
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         let span = verb!("dlock.inspect", self, lock.name = %name);
         let result = self.inner.inspect(name).instrument(span.clone()).await;
+        record(&span, &result);
+        result
+    }
+
+    async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
+        let span = verb!("dlock.raise_tokens", self, lock.name = %name, above = above.get());
+        let result = self.inner.raise_tokens(name, above).instrument(span.clone()).await;
         record(&span, &result);
         result
     }

@@ -37,8 +37,14 @@ pub(crate) struct Faulty {
     pub(crate) answer_takes: AtomicU64,
     /// The longest lease that it stands for.
     pub(crate) longest_lease: Mutex<Option<Duration>>,
-    /// What it tells of losses.
-    pub(crate) losses: broadcast::Sender<ClaimId>,
+    /// How many of the next floors for tokens fail.
+    pub(crate) raise_fails: AtomicUsize,
+    /// It confirms floors for tokens, and forgets them.
+    pub(crate) forgets_floors: AtomicBool,
+    /// What it tells unasked.
+    pub(crate) events: broadcast::Sender<StoreEvent>,
+    /// It has lost all its data.
+    pub(crate) forgot: AtomicBool,
 }
 
 /// What becomes of an acquire.
@@ -71,7 +77,10 @@ impl Faulty {
             renew_takes: AtomicU64::new(0),
             answer_takes: AtomicU64::new(0),
             longest_lease: Mutex::default(),
-            losses: broadcast::Sender::new(4),
+            raise_fails: AtomicUsize::new(0),
+            forgets_floors: AtomicBool::new(false),
+            events: broadcast::Sender::new(4),
+            forgot: AtomicBool::new(false),
         })
     }
 
@@ -97,8 +106,8 @@ impl Backend for Faulty {
     fn longest_lease(&self) -> Duration {
         self.longest_lease.lock().unwrap_or(Duration::MAX)
     }
-    fn losses(&self) -> Option<broadcast::Receiver<ClaimId>> {
-        Some(self.losses.subscribe())
+    fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
+        Some(self.events.subscribe())
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
@@ -162,6 +171,9 @@ impl Backend for Faulty {
         if self.renew_fails.load(Ordering::SeqCst) {
             return Err(Self::unavailable());
         }
+        if self.forgot.load(Ordering::SeqCst) {
+            return Ok(vec![Renewed::Forgotten; renewals.len()]);
+        }
         self.inner.renew(renewals).await
     }
     fn release(&self, claim: &Claim) -> Answer<Released> {
@@ -176,6 +188,17 @@ impl Backend for Faulty {
     }
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         self.inner.inspect(name).await
+    }
+    async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
+        let fails = self.raise_fails.load(Ordering::SeqCst);
+        if fails > 0 {
+            self.raise_fails.store(fails - 1, Ordering::SeqCst);
+            return Err(Self::unavailable());
+        }
+        if self.forgets_floors.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        self.inner.raise_tokens(name, above).await
     }
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
         let takes = self.answer_takes.load(Ordering::SeqCst);

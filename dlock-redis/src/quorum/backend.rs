@@ -5,8 +5,8 @@ use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use dlock_core::{
     AcquireRequest, Acquired, Answer, Backend, Claim, ClaimId, ClaimState, Error, ErrorKind,
-    Exclusion, Fencing, Grant, Guarantees, LockName, LockOptions, LockState, Mode, Queue, Released,
-    Renewal, Renewed, Scope,
+    Exclusion, Fencing, FencingToken, Grant, Guarantees, LockName, LockOptions, LockState, Mode,
+    Queue, Released, Renewal, Renewed, Scope,
 };
 use futures_util::future::join_all;
 
@@ -22,6 +22,7 @@ pub(crate) struct Quorum {
     store: Arc<str>,
     voters: Arc<Voters>,
     guard: Duration,
+    retention: Duration,
 }
 
 impl Quorum {
@@ -48,7 +49,8 @@ impl Quorum {
             };
             return Err(error.during("connect").with_store(&store));
         }
-        Ok(Arc::new(Self { store, voters: Arc::new(Voters::new(members)), guard }))
+        let (voters, retention) = (Arc::new(Voters::new(members)), config.retention);
+        Ok(Arc::new(Self { store, voters, guard, retention }))
     }
 
     fn named(store: &str, error: Error, verb: &'static str, name: &LockName) -> Error {
@@ -124,7 +126,12 @@ impl Backend for Quorum {
         for batch in renewals.chunks(BATCH) {
             let renewed = self.voters.renew(batch).await;
             let renewed = renewed.map_err(|e| e.during("renew").with_store(&self.store))?;
-            answers.extend(renewed);
+            for (renewal, answer) in batch.iter().zip(renewed) {
+                answers.push(match answer {
+                    Renewed::Lost => self.fate(renewal).await,
+                    other => other,
+                });
+            }
         }
         Ok(answers)
     }
@@ -160,6 +167,28 @@ impl Backend for Quorum {
             return Err(Self::named(&self.store, error, "inspect", name));
         }
         Ok(merged(&states.into_iter().flatten().collect::<Vec<_>>(), needed))
+    }
+
+    async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
+        let raised = self.voters.raise_tokens(name, above).await;
+        raised.map_err(|error| Self::named(&self.store, error, "raise_tokens", name))
+    }
+}
+
+impl Quorum {
+    /// What has become of a claim that is not held: whether a majority has lost what it knew of the
+    /// name.
+    async fn fate(&self, renewal: &Renewal) -> Renewed {
+        let Some(token) = renewal.token.filter(|_| self.retention > renewal.lease) else {
+            return Renewed::Lost;
+        };
+        let name = &renewal.claim.name;
+        let said = join_all(self.voters.members.iter().map(|member| member.inspect(name))).await;
+        let forgot = |state: &&LockState| state.last_token.is_none_or(|last| last < token);
+        match said.iter().flatten().filter(forgot).count() >= majority(self.voters.count()) {
+            true => Renewed::Forgotten,
+            false => Renewed::Lost,
+        }
     }
 }
 

@@ -118,6 +118,15 @@ impl Member {
         self.yes_or_no(&call).await
     }
 
+    /// Has tokens above this one from now on.
+    pub(super) async fn raise_tokens(
+        &self,
+        name: &LockName,
+        above: FencingToken,
+    ) -> Result<bool, Error> {
+        self.yes_or_no(&self.scripts.floor(name, above, self.retention)?).await
+    }
+
     /// Starts leases anew; whether each claim holds the lock here.
     pub(super) async fn keep(&self, claims: &[Kept<'_>]) -> Result<Vec<bool>, Error> {
         let call = self.scripts.keep(claims, Known::ToHold, self.retention);

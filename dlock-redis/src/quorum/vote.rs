@@ -251,6 +251,41 @@ impl Voters {
         tallies.iter().map(renewed).collect()
     }
 
+    /// Raises the tokens of a name on a majority, which every later grant meets.
+    pub(super) async fn raise_tokens(
+        self: &Arc<Self>,
+        name: &LockName,
+        above: FencingToken,
+    ) -> Result<(), Error> {
+        let mut raising: FuturesUnordered<_> = self
+            .members
+            .iter()
+            .map(|member| {
+                let (member, name) = (Arc::clone(member), name.clone());
+                async move { member.raise_tokens(&name, above).await }
+            })
+            .collect();
+        let (mut tally, mut failed) = (Tally::default(), None);
+        while tally.verdict(self.count()) == Verdict::Open
+            && let Some(answer) = raising.next().await
+        {
+            tally.count(answer.as_ref().ok().copied());
+            failed = answer.err().or(failed);
+        }
+        if !raising.is_empty() {
+            self.background(async move { while raising.next().await.is_some() {} });
+        }
+        match (tally.verdict(self.count()), failed) {
+            (Verdict::Yes, _) => Ok(()),
+            // No number of masters can count so far.
+            (_, Some(error)) if !error.is_transient() => Err(error),
+            (_, failed) => {
+                let quiet = Error::new(ErrorKind::Unavailable, "masters do not answer");
+                Err(no_majority(&failed.unwrap_or(quiet), tally, self.count()))
+            }
+        }
+    }
+
     /// Releases a claim everywhere. Once a majority has, the others get a little time, so that a
     /// process that ends next leaves nothing; then they are seen to in the background.
     pub(super) async fn release(

@@ -5,7 +5,7 @@
 -- ARGV   1 retention of F, ms
 --        then for each claim: claim, lease (ms), weight, capacity, 1 if it waits as far as its
 --        client knows
--- RETURN for each claim {1, token} held; {2, place, ms to the next lease that ends, us} waiting, as
+-- RETURN for each claim {1, token, us} held; {2, place, ms to the next lease that ends, us} waiting, as
 --        in quick.lua;
 --        {0} gone, or a key of its name is not of dlock
 local ret=ARGV[1]+0
@@ -37,6 +37,11 @@ local function keep(k,id,lease,weight,cap,waits)
   local queued
   if token then
     s.kept=token
+    if not s.was then
+      -- Refused without memory, which is no loss of the lock.
+      local set=redis.pcall('SET',s.F,num(token),'NX','PX',ret+lease)
+      if type(set)=='table' and set.ok then s.t,s.was=token,num(token) end
+    end
     if lease>s.need then s.need=lease end
     weaken(s,id,weight,cap,lease)
     promote(s)
@@ -45,7 +50,7 @@ local function keep(k,id,lease,weight,cap,waits)
     token=promote(s,id)
   end
   close(s)
-  if token then return {1,token} end
+  if token then return {1,token,us} end
   if queued then return standing(s,id) end
   return {0}
 end

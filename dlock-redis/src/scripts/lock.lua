@@ -139,7 +139,11 @@ local function close(s)
   end
   if not (s.waiting or s.used>0) then
     local f=num(s.t)
-    if s.t>0 and f~=s.was then call('SET',s.F,f,'PX',ret) end
+    if s.t>0 and f~=s.was then
+      call('SET',s.F,f,'PX',ret+s.need)
+    elseif s.need>0 and call('PTTL',s.F)<ret+s.need then
+      call('PEXPIRE',s.F,ret+s.need)
+    end
     return
   end
   local f=num(s.t)..'q'

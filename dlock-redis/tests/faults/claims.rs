@@ -37,8 +37,12 @@ pub(crate) async fn who_waits_is_not_renewed_as_one_who_holds() -> Verdict {
     let [holder, waiter] = [ask(&name, lease), ask(&name, lease)];
     client.acquire(&holder).await?;
     client.acquire(&waiter).await?;
-    let renewal =
-        |request: &AcquireRequest| Renewal { claim: request.as_claim(), mode: request.mode, lease };
+    let renewal = |request: &AcquireRequest| Renewal {
+        claim: request.as_claim(),
+        mode: request.mode,
+        lease,
+        token: None,
+    };
     let answers = client.renew(&[renewal(&holder), renewal(&waiter)]).await?;
     match answers[..] {
         [Renewed::Kept, Renewed::Lost] => Ok(()),

@@ -87,7 +87,8 @@ fn a_downgrade_without_memory_lets_the_readers_in() {
         take(&one, &held).await?;
         queue(&two, &reader).await?;
         fill(&server).await?;
-        let weaker = Renewal { claim: held.as_claim(), mode: Mode::Shared, lease: held.lease };
+        let weaker =
+            Renewal { claim: held.as_claim(), mode: Mode::Shared, lease: held.lease, token: None };
         assert_eq!(one.renew(&[weaker]).await?, [Renewed::Kept]);
         granted(&two, &reader).await?;
         free(&one, &held).await?;

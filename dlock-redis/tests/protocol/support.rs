@@ -153,7 +153,7 @@ pub(crate) async fn renew(
 ) -> Result<Vec<Renewed>, Error> {
     let renewals: Vec<_> = requests
         .iter()
-        .map(|r| Renewal { claim: r.as_claim(), mode: r.mode, lease: r.lease })
+        .map(|r| Renewal { claim: r.as_claim(), mode: r.mode, lease: r.lease, token: None })
         .collect();
     client.renew(&renewals).await
 }

@@ -158,7 +158,7 @@ impl Walk {
                 let at = self.below(self.claims.len());
                 let (client, request, _) = &self.claims[at];
                 let (claim, lease) = (request.as_claim(), request.lease);
-                let renewal = Renewal { claim, mode: request.mode, lease };
+                let renewal = Renewal { claim, mode: request.mode, lease, token: None };
                 self.clients[*client].renew(&[renewal]).await?;
             }
             _ => {

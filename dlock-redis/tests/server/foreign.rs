@@ -186,7 +186,7 @@ fn a_key_in_the_way_of_one_lock_is_not_the_loss_of_others() {
             server.command(&["RPUSH", KEYS_OF_A[part], "theirs"]).await?.ok()?;
             let renewals: Vec<_> = held
                 .iter()
-                .map(|r| Renewal { claim: r.as_claim(), mode: r.mode, lease: r.lease })
+                .map(|r| Renewal { claim: r.as_claim(), mode: r.mode, lease: r.lease, token: None })
                 .collect();
             let renewed = client.renew(&renewals).await?;
             assert_eq!(renewed[1..], [Renewed::Kept, Renewed::Kept]);

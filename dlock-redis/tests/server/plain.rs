@@ -64,7 +64,8 @@ fn a_release_and_a_renewal_touch_their_own_value_only() {
         let held = exclusive("a");
         take(&client, &held).await?;
         server.command(&["SET", "a", "theirs", "PX", "30000"]).await?.ok()?;
-        let renewal = Renewal { claim: held.as_claim(), mode: held.mode, lease: 10 * LEASE };
+        let renewal =
+            Renewal { claim: held.as_claim(), mode: held.mode, lease: 10 * LEASE, token: None };
         assert_eq!(client.renew(&[renewal]).await?, [Renewed::Lost]);
         assert_eq!(client.release(&held.as_claim()).await?, Released::AlreadyLost);
         assert_eq!(server.command(&["GET", "a"]).await?.text()?, "theirs");
@@ -91,7 +92,7 @@ fn renewals_keep_all_that_are_held() {
         }
         let renewals: Vec<_> = held
             .iter()
-            .map(|r| Renewal { claim: r.as_claim(), mode: r.mode, lease: LEASE })
+            .map(|r| Renewal { claim: r.as_claim(), mode: r.mode, lease: LEASE, token: None })
             .collect();
         let renewed = client.renew(&renewals).await?;
         let kept = renewed.iter().filter(|answer| **answer == Renewed::Kept).count();

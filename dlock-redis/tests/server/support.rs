@@ -155,7 +155,12 @@ pub(crate) async fn free(client: &DynBackend, request: &AcquireRequest) -> Verdi
 
 /// Starts the lease of a held claim anew.
 pub(crate) async fn renew(client: &DynBackend, request: &AcquireRequest) -> Verdict {
-    let renewal = Renewal { claim: request.as_claim(), mode: request.mode, lease: request.lease };
+    let renewal = Renewal {
+        claim: request.as_claim(),
+        mode: request.mode,
+        lease: request.lease,
+        token: None,
+    };
     match client.renew(&[renewal]).await?.as_slice() {
         [Renewed::Kept] => Ok(()),
         other => Err(Stop::failed(format!("{} is {other:?}", request.name))),
@@ -192,7 +197,8 @@ pub(crate) async fn works_fully(client: &DynBackend, other: &DynBackend, lock: &
     // A downgrade, and a reader that was let in by it.
     let reader = ask(lock, Mode::Shared);
     queue(client, &reader).await?;
-    let weaker = Renewal { claim: waiting.as_claim(), mode: Mode::Shared, lease: LEASE };
+    let weaker =
+        Renewal { claim: waiting.as_claim(), mode: Mode::Shared, lease: LEASE, token: None };
     other.renew(&[weaker]).await?;
     granted(client, &reader).await?;
     free(client, &reader).await?;

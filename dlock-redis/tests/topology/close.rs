@@ -35,8 +35,7 @@ async fn open(servers: &[&RedisServer]) -> Result<usize, Stop> {
     Ok(open)
 }
 
-#[test]
-fn a_client_that_is_dropped_closes_all_connections() {
+pub(crate) fn a_client_that_is_dropped_closes_all_connections() {
     with_redis(async {
         let options = Options::new();
         let single = RedisServer::start(&options).await?;
@@ -60,8 +59,7 @@ fn a_client_that_is_dropped_closes_all_connections() {
 }
 
 /// Nor does one that was never connected, or one whose servers have gone.
-#[test]
-fn a_client_that_looks_for_its_server_stops_when_it_is_dropped() {
+pub(crate) fn a_client_that_looks_for_its_server_stops_when_it_is_dropped() {
     with_redis(async {
         let server = RedisServer::start(&Options::new()).await?;
         let backend = connect(&server.url()).await?;

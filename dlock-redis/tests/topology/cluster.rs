@@ -12,8 +12,7 @@ use crate::{
     nodes::Nodes,
 };
 
-#[test]
-fn every_kind_of_lock_works_in_many_buckets() {
+pub(crate) fn every_kind_of_lock_works_in_many_buckets() {
     with_redis(async {
         let nodes = Nodes::start().await?;
         let (locks, others) =
@@ -56,8 +55,7 @@ fn every_kind_of_lock_works_in_many_buckets() {
     });
 }
 
-#[test]
-fn a_hand_over_is_pushed_on_one_channel_for_each_bucket_in_use() {
+pub(crate) fn a_hand_over_is_pushed_on_one_channel_for_each_bucket_in_use() {
     with_redis(async {
         let nodes = Nodes::start().await?;
         let (first, second) = (connect(&nodes.url()).await?, connect(&nodes.url()).await?);
@@ -91,8 +89,7 @@ async fn scripts(server: &RedisServer) -> Result<u64, Stop> {
     Ok(line.unwrap_or_default().parse()?)
 }
 
-#[test]
-fn a_script_that_a_node_forgot_is_sent_to_that_node_only() {
+pub(crate) fn a_script_that_a_node_forgot_is_sent_to_that_node_only() {
     with_redis(async {
         let nodes = Nodes::start().await?;
         let locks = locks(&nodes.url(), secs(30)).await?;
@@ -116,8 +113,7 @@ fn a_script_that_a_node_forgot_is_sent_to_that_node_only() {
     });
 }
 
-#[test]
-fn a_cluster_is_found_by_any_node_that_runs() {
+pub(crate) fn a_cluster_is_found_by_any_node_that_runs() {
     with_redis(async {
         let cluster = RedisCluster::start(&Options::new().with_password("secret")).await?;
         let [first, second, .., last] = cluster.nodes() else { unreachable!() };
@@ -153,8 +149,7 @@ fn a_cluster_is_found_by_any_node_that_runs() {
     });
 }
 
-#[test]
-fn a_mode_of_its_own_does_not_meet_another() {
+pub(crate) fn a_mode_of_its_own_does_not_meet_another() {
     // Whoever shares waits for a writer in line, over all buckets.
     with_redis(async {
         let nodes = Nodes::start().await?;

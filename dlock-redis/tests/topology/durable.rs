@@ -23,8 +23,7 @@ async fn take_soon(backend: &DynBackend, request: &AcquireRequest) -> Verdict {
     .await
 }
 
-#[test]
-fn a_grant_that_no_replica_knows_of_is_refused_and_taken_back() {
+pub(crate) fn a_grant_that_no_replica_knows_of_is_refused_and_taken_back() {
     with_redis(async {
         let servers = RedisSentinel::start(&Options::new()).await?;
         let url = format!("{}?dlock.durability=1&dlock.response_timeout=800ms", servers.url());
@@ -60,8 +59,7 @@ fn a_grant_that_no_replica_knows_of_is_refused_and_taken_back() {
 }
 
 /// The guards know nothing of it: a caller that waits gets the lock once the replicas are back.
-#[test]
-fn who_waits_gets_the_lock_once_replicas_know_of_it_and_a_new_master_does() {
+pub(crate) fn who_waits_gets_the_lock_once_replicas_know_of_it_and_a_new_master_does() {
     with_redis(async {
         let servers = RedisSentinel::start(&Options::new()).await?;
         let url = format!("{}?dlock.durability=majority", servers.url());
@@ -99,8 +97,7 @@ fn who_waits_gets_the_lock_once_replicas_know_of_it_and_a_new_master_does() {
     });
 }
 
-#[test]
-fn replicas_of_a_cluster_are_waited_for_in_every_bucket() {
+pub(crate) fn replicas_of_a_cluster_are_waited_for_in_every_bucket() {
     with_redis(async {
         let nodes = Nodes::start().await?;
         let replica_first = format!(

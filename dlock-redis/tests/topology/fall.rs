@@ -65,8 +65,7 @@ impl Scene {
     }
 }
 
-#[test]
-fn a_failover_that_was_asked_for_is_followed() {
+pub(crate) fn a_failover_that_was_asked_for_is_followed() {
     with_redis(async {
         let scene = Scene::open(secs(5)).await?;
         let master = scene.nodes.master(NAME).await?;
@@ -75,8 +74,7 @@ fn a_failover_that_was_asked_for_is_followed() {
     });
 }
 
-#[test]
-fn a_failover_from_a_dead_master_is_followed() {
+pub(crate) fn a_failover_from_a_dead_master_is_followed() {
     with_redis(async {
         let scene = Scene::open(secs(9)).await?;
         let slot = scene.nodes.slot(NAME).await?;
@@ -88,8 +86,7 @@ fn a_failover_from_a_dead_master_is_followed() {
 }
 
 /// Connections to a master that hangs stay open, and nothing redirects the client.
-#[test]
-fn a_failover_from_a_master_that_hangs_is_followed() {
+pub(crate) fn a_failover_from_a_master_that_hangs_is_followed() {
     with_redis(async {
         let scene = Scene::open(secs(9)).await?;
         let slot = scene.nodes.slot(NAME).await?;
@@ -100,8 +97,7 @@ fn a_failover_from_a_master_that_hangs_is_followed() {
     });
 }
 
-#[test]
-fn slots_that_nobody_serves_are_unavailable_and_the_others_go_on() {
+pub(crate) fn slots_that_nobody_serves_are_unavailable_and_the_others_go_on() {
     with_redis(async {
         let (nodes, lease) = (Nodes::start().await?, secs(5));
         let (here, away) = (locks(&nodes.url(), lease).await?, locks(&nodes.url(), lease).await?);
@@ -134,8 +130,7 @@ fn slots_that_nobody_serves_are_unavailable_and_the_others_go_on() {
 }
 
 /// What one client holds at a master that is gone and at the others is renewed together.
-#[test]
-fn what_is_held_at_other_masters_outlives_a_dead_one() {
+pub(crate) fn what_is_held_at_other_masters_outlives_a_dead_one() {
     with_redis(async {
         let (nodes, lease) = (Nodes::start().await?, secs(6));
         let holder = locks(&nodes.url(), lease).await?;

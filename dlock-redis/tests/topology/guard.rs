@@ -24,8 +24,7 @@ async fn tried(backend: &DynBackend, name: &str) -> Result<Acquired, Error> {
 }
 
 /// A master that comes back without its data would vote twice.
-#[test]
-fn a_master_that_started_a_short_while_ago_does_not_vote() {
+pub(crate) fn a_master_that_started_a_short_while_ago_does_not_vote() {
     with_redis(async {
         let masters = RedisMasters::start(3, &Options::new()).await?;
         let guarded = format!("{}?dlock.restart_guard=2s", masters.url());
@@ -84,8 +83,7 @@ async fn asked_across_a_restart(
     Ok(within(secs(8), asking).await??)
 }
 
-#[test]
-fn a_server_that_restarts_while_it_is_asked_grants_nothing() {
+pub(crate) fn a_server_that_restarts_while_it_is_asked_grants_nothing() {
     with_redis(async {
         let server = RedisServer::start(&Options::new()).await?;
         let proxy = Proxy::start(&server.address()).await?;
@@ -101,8 +99,7 @@ fn a_server_that_restarts_while_it_is_asked_grants_nothing() {
     });
 }
 
-#[test]
-fn a_master_that_restarts_while_it_is_asked_does_not_vote() {
+pub(crate) fn a_master_that_restarts_while_it_is_asked_does_not_vote() {
     with_redis(async {
         let masters = RedisMasters::start(3, &Options::new()).await?;
         let [gone, well, restarts] = masters.servers() else { unreachable!() };

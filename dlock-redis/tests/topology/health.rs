@@ -11,8 +11,7 @@ use crate::help::{
     ask, assert_unavailable, beside, connect, locks, millis, secs, take, until, with_redis, within,
 };
 
-#[test]
-fn a_server_that_never_answers_is_an_error_in_bounded_time() {
+pub(crate) fn a_server_that_never_answers_is_an_error_in_bounded_time() {
     with_redis(async {
         let server = RedisServer::start(&Options::new()).await?;
         let proxy = Proxy::start(&server.address()).await?;
@@ -29,8 +28,7 @@ fn a_server_that_never_answers_is_an_error_in_bounded_time() {
     });
 }
 
-#[test]
-fn a_connection_that_went_silent_is_replaced() {
+pub(crate) fn a_connection_that_went_silent_is_replaced() {
     with_redis(async {
         let server = RedisServer::start(&Options::new()).await?;
         let proxy = Proxy::start(&server.address()).await?;
@@ -59,8 +57,7 @@ fn a_connection_that_went_silent_is_replaced() {
     });
 }
 
-#[test]
-fn what_can_not_be_renewed_is_lost_before_the_store_lets_another_in() {
+pub(crate) fn what_can_not_be_renewed_is_lost_before_the_store_lets_another_in() {
     with_redis(async {
         let server = RedisServer::start(&Options::new()).await?;
         let proxy = Proxy::start(&server.address()).await?;

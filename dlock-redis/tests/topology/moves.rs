@@ -18,8 +18,7 @@ use crate::{
 
 /// A master that gives a slot away tells the clients that listen there, unasked and in between the
 /// answers to their commands.
-#[test]
-fn answers_belong_to_their_commands_while_slots_move() {
+pub(crate) fn answers_belong_to_their_commands_while_slots_move() {
     with_redis(async {
         let nodes = Nodes::start().await?;
         let (busy, other) = (connect(&nodes.url()).await?, connect(&nodes.url()).await?);
@@ -69,8 +68,7 @@ fn answers_belong_to_their_commands_while_slots_move() {
     });
 }
 
-#[test]
-fn a_lock_that_is_held_and_waited_for_moves_with_its_slot() {
+pub(crate) fn a_lock_that_is_held_and_waited_for_moves_with_its_slot() {
     with_redis(async {
         let nodes = Nodes::start().await?;
         let holder = locks(&nodes.url(), secs(4)).await?;
@@ -107,8 +105,7 @@ fn a_lock_that_is_held_and_waited_for_moves_with_its_slot() {
 }
 
 /// Scripts name keys that need not exist, so a node refuses them until the slot has moved.
-#[test]
-fn while_a_slot_is_half_moved_verbs_wait_or_fail_in_bounded_time_and_nothing_is_lost() {
+pub(crate) fn while_a_slot_is_half_moved_verbs_wait_or_fail_in_bounded_time_and_nothing_is_lost() {
     with_redis(async {
         let nodes = Nodes::start().await?;
         let backend = connect(&nodes.url()).await?;
@@ -175,7 +172,7 @@ async fn renew(
 ) -> Result<Vec<Renewed>, Error> {
     let renewals: Vec<_> = requests
         .iter()
-        .map(|r| Renewal { claim: r.as_claim(), mode: r.mode, lease: r.lease })
+        .map(|r| Renewal { claim: r.as_claim(), mode: r.mode, lease: r.lease, token: None })
         .collect();
     backend.renew(&renewals).await
 }

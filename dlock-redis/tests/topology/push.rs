@@ -19,8 +19,7 @@ async fn calls(server: &RedisServer, command: &str) -> Result<u64, Stop> {
     Ok(count.unwrap_or("0").parse()?)
 }
 
-#[test]
-fn a_hand_over_costs_two_scripts_and_one_message_however_many_wait() {
+pub(crate) fn a_hand_over_costs_two_scripts_and_one_message_however_many_wait() {
     with_redis(async {
         let server = RedisServer::start(&Options::new()).await?;
         let mut clients = Vec::new();
@@ -65,8 +64,7 @@ async fn waiter_behind_proxy(
     Ok((proxy, holder, waiter))
 }
 
-#[test]
-fn a_grant_while_the_connection_was_cut_is_heard_of_right_after_it() {
+pub(crate) fn a_grant_while_the_connection_was_cut_is_heard_of_right_after_it() {
     with_redis(async {
         let server = RedisServer::start(&Options::new()).await?;
         let (proxy, holder, waiter) = waiter_behind_proxy(&server).await?;
@@ -101,8 +99,7 @@ fn a_grant_while_the_connection_was_cut_is_heard_of_right_after_it() {
     });
 }
 
-#[test]
-fn who_waits_is_granted_the_lock_by_a_server_that_was_restarted() {
+pub(crate) fn who_waits_is_granted_the_lock_by_a_server_that_was_restarted() {
     with_redis(async {
         for persistence in [Persistence::AofAlways, Persistence::None] {
             let server = RedisServer::start(&Options::new().with_persistence(persistence)).await?;

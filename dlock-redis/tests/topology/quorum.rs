@@ -17,8 +17,7 @@ async fn masters(count: usize) -> Result<(RedisMasters, String), Stop> {
     Ok((masters, url))
 }
 
-#[test]
-fn two_of_five_masters_may_die_and_three_may_not() {
+pub(crate) fn two_of_five_masters_may_die_and_three_may_not() {
     with_redis(async {
         let (masters, url) = masters(5).await?;
         let (one, two) = (locks(&url, secs(3)).await?, locks(&url, secs(3)).await?);
@@ -59,8 +58,7 @@ fn two_of_five_masters_may_die_and_three_may_not() {
     });
 }
 
-#[test]
-fn a_master_that_hangs_costs_neither_a_busy_nor_a_free_try_its_time() {
+pub(crate) fn a_master_that_hangs_costs_neither_a_busy_nor_a_free_try_its_time() {
     with_redis(async {
         let (masters, url) = masters(5).await?;
         let (one, two) = (locks(&url, secs(20)).await?, locks(&url, secs(20)).await?);
@@ -81,8 +79,7 @@ fn a_master_that_hangs_costs_neither_a_busy_nor_a_free_try_its_time() {
     });
 }
 
-#[test]
-fn who_waits_gets_the_lock_soon_after_its_release_and_its_end() {
+pub(crate) fn who_waits_gets_the_lock_soon_after_its_release_and_its_end() {
     with_redis(async {
         let (masters, url) = masters(3).await?;
         let (one, two) = (locks(&url, secs(20)).await?, locks(&url, secs(20)).await?);
@@ -104,8 +101,7 @@ fn who_waits_gets_the_lock_soon_after_its_release_and_its_end() {
     });
 }
 
-#[test]
-fn masters_that_forgot_the_scripts_are_sent_them() {
+pub(crate) fn masters_that_forgot_the_scripts_are_sent_them() {
     with_redis(async {
         let (masters, url) = masters(5).await?;
         let locks = locks(&url, secs(20)).await?;
@@ -122,8 +118,7 @@ fn masters_that_forgot_the_scripts_are_sent_them() {
     });
 }
 
-#[test]
-fn what_majorities_can_not_do_is_refused() {
+pub(crate) fn what_majorities_can_not_do_is_refused() {
     with_redis(async {
         let (_masters, url) = masters(3).await?;
         let locks = locks(&url, secs(20)).await?;

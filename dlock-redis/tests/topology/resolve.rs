@@ -14,8 +14,7 @@ use crate::help::{
     with_redis, within,
 };
 
-#[test]
-fn a_master_that_nobody_knows_and_sentinels_that_are_down_are_errors_with_a_remedy() {
+pub(crate) fn a_master_that_nobody_knows_and_sentinels_that_are_down_are_errors_with_a_remedy() {
     with_redis(async {
         let servers = RedisSentinel::start(&Options::new()).await?;
         let unknown = servers.url().replace(servers.master_name(), "nobody");
@@ -41,8 +40,7 @@ fn a_master_that_nobody_knows_and_sentinels_that_are_down_are_errors_with_a_reme
 }
 
 /// One sentinel sleeps through a failover, and names the old master when it wakes up.
-#[test]
-fn a_sentinel_that_is_behind_sends_nobody_to_the_old_master() {
+pub(crate) fn a_sentinel_that_is_behind_sends_nobody_to_the_old_master() {
     with_redis(async {
         let servers = RedisSentinel::start(&Options::new()).await?;
         let locks = locks(&servers.url(), secs(30)).await?;
@@ -70,8 +68,7 @@ fn a_sentinel_that_is_behind_sends_nobody_to_the_old_master() {
     });
 }
 
-#[test]
-fn a_master_that_became_a_replica_is_an_error_until_it_is_master_again() {
+pub(crate) fn a_master_that_became_a_replica_is_an_error_until_it_is_master_again() {
     with_redis(async {
         let server = RedisServer::start(&Options::new()).await?;
         let other = RedisServer::start(&Options::new()).await?;
@@ -94,8 +91,7 @@ fn a_master_that_became_a_replica_is_an_error_until_it_is_master_again() {
 
 /// Between the moment when the old master becomes a replica and the moment when the sentinels say
 /// so, commands are refused; they are asked again elsewhere.
-#[test]
-fn a_failover_under_load_is_not_noticed() {
+pub(crate) fn a_failover_under_load_is_not_noticed() {
     with_redis(async {
         let servers = RedisSentinel::start(&Options::new()).await?;
         let locks = locks(&servers.url(), secs(10)).await?;

@@ -95,8 +95,7 @@ impl Scene {
     }
 }
 
-#[test]
-fn locks_and_waiters_go_on_after_a_failover_that_was_asked_for() {
+pub(crate) fn locks_and_waiters_go_on_after_a_failover_that_was_asked_for() {
     with_redis(async {
         let mut scene = Scene::open(secs(15)).await?;
         scene.hold().await?;
@@ -109,8 +108,7 @@ fn locks_and_waiters_go_on_after_a_failover_that_was_asked_for() {
     });
 }
 
-#[test]
-fn locks_and_waiters_go_on_when_the_master_is_killed_and_comes_back() {
+pub(crate) fn locks_and_waiters_go_on_when_the_master_is_killed_and_comes_back() {
     with_redis(async {
         let mut scene = Scene::open(secs(15)).await?;
         scene.hold().await?;
@@ -125,8 +123,7 @@ fn locks_and_waiters_go_on_when_the_master_is_killed_and_comes_back() {
     });
 }
 
-#[test]
-fn locks_and_waiters_go_on_when_the_master_hangs_and_comes_back() {
+pub(crate) fn locks_and_waiters_go_on_when_the_master_hangs_and_comes_back() {
     with_redis(async {
         let mut scene = Scene::open(secs(15)).await?;
         scene.hold().await?;

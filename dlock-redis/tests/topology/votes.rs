@@ -43,8 +43,7 @@ impl Partial {
 
 /// Each client has a majority of its own, and the last tokens of the masters are far apart, as
 /// after clocks that were wrong: whatever a majority agrees on, the next one is above it.
-#[test]
-fn tokens_rise_from_one_majority_to_the_next() {
+pub(crate) fn tokens_rise_from_one_majority_to_the_next() {
     with_redis(async {
         let masters = RedisMasters::start(5, &Options::new()).await?;
         let mut clients = Vec::new();
@@ -74,8 +73,7 @@ async fn claims(masters: &RedisMasters) -> Result<Vec<String>, Stop> {
     Ok(keys.into_iter().filter(|key| !key.contains("}f:")).collect())
 }
 
-#[test]
-fn an_attempt_that_finds_no_majority_leaves_nothing() {
+pub(crate) fn an_attempt_that_finds_no_majority_leaves_nothing() {
     with_redis(async {
         let masters = RedisMasters::start(5, &Options::new()).await?;
         let holder = Partial::open(&masters, &[0, 1, 2]).await?;

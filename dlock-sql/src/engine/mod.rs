@@ -27,6 +27,7 @@ mod tasks;
 mod told;
 mod verbs;
 mod waiters;
+mod watch;
 mod worker;
 
 use std::time::Duration;

@@ -25,6 +25,7 @@ use super::{
     tasks::Napper,
     told::Sight,
     waiters::Waiters,
+    watch::Watch,
 };
 
 /// How many onlookers may queue.
@@ -61,6 +62,7 @@ pub(crate) struct Reader<C> {
     looks: mpsc::Receiver<Look>,
     notes: mpsc::Receiver<Note>,
     waiters: Arc<Waiters>,
+    watch: Arc<Watch>,
     settings: Settings,
     /// When it last looked, or began to have somebody to look for.
     looked: Instant,
@@ -79,6 +81,7 @@ impl<C: Conn> Reader<C> {
         looks: mpsc::Receiver<Look>,
         notes: mpsc::Receiver<Note>,
         waiters: Arc<Waiters>,
+        watch: Arc<Watch>,
         settings: Settings,
     ) -> Self {
         Self {
@@ -86,6 +89,7 @@ impl<C: Conn> Reader<C> {
             looks,
             notes,
             waiters,
+            watch,
             settings,
             looked: Clock::Boot.now(),
             names: Vec::new(),
@@ -188,6 +192,9 @@ impl<C: Conn> Reader<C> {
         // Only now: had the read failed, it must be done again.
         self.version = version;
         let sight = Sight { sent, now: seen.now };
+        if !self.names.is_empty() {
+            self.watch.observe(sight);
+        }
         for (name, row) in self.names.iter().zip(seen.rows) {
             let mark = row.as_ref().map_or(Mark::default(), |row| row.mark());
             if !self.waiters.is_news(name, mark) {

@@ -50,6 +50,8 @@ impl Sight {
 pub(crate) struct Told {
     pub(crate) outcome: Outcome,
     pub(crate) sight: Sight,
+    /// The last token that the row remembers; 0 for none.
+    pub(crate) last: u64,
     /// Whether an earlier try of the same operation may have taken effect.
     pub(crate) in_doubt: bool,
 }
@@ -69,10 +71,13 @@ impl Told {
         }
     }
 
-    /// As the answer to a renewal.
-    pub(crate) fn renewed(self) -> Result<Renewed, Error> {
+    /// As the answer to a renewal of a grant with this token. The row of a claim that is held is
+    /// never deleted, and its last token never falls below the grant's.
+    pub(crate) fn renewed(self, token: Option<FencingToken>) -> Result<Renewed, Error> {
+        let forgotten = token.is_some_and(|token| self.last < token.get());
         match self.outcome {
             Outcome::Granted(_) => Ok(Renewed::Kept),
+            Outcome::Queued { .. } | Outcome::NotFound if forgotten => Ok(Renewed::Forgotten),
             // A late sending of the acquire may have queued it anew after it was lost.
             Outcome::Queued { .. } | Outcome::NotFound => Ok(Renewed::Lost),
             other => Err(nonsense(other)),
@@ -105,6 +110,14 @@ impl Told {
             other => Err(nonsense(other)),
         }
     }
+
+    /// As the answer to a floor for tokens.
+    pub(crate) fn raised(self) -> Result<(), Error> {
+        match self.outcome {
+            Outcome::Raised => Ok(()),
+            other => Err(nonsense(other)),
+        }
+    }
 }
 
 fn nonsense(outcome: Outcome) -> Error {
@@ -123,7 +136,7 @@ mod tests {
 
     fn told(outcome: Outcome, in_doubt: bool) -> Told {
         let sight = Sight { sent: Instant::from_nanos(5_000_000), now: 1_000 };
-        Told { outcome, sight, in_doubt }
+        Told { outcome, sight, last: 7, in_doubt }
     }
 
     #[test]
@@ -151,7 +164,13 @@ mod tests {
     #[test]
     fn what_waits_is_not_held() {
         let waits = told(Outcome::Queued { ahead: 1 }, false);
-        assert_eq!(waits.renewed().unwrap(), Renewed::Lost);
+        assert_eq!(waits.renewed(None).unwrap(), Renewed::Lost);
+        for outcome in [Outcome::NotFound, Outcome::Queued { ahead: 1 }] {
+            for (token, expected) in [(7, Renewed::Lost), (8, Renewed::Forgotten)] {
+                let token = FencingToken::new(token).unwrap();
+                assert_eq!(told(outcome, false).renewed(Some(token)).unwrap(), expected);
+            }
+        }
         assert_eq!(waits.granted().unwrap(), None);
     }
 
@@ -173,7 +192,7 @@ mod tests {
     #[test]
     fn answers_to_something_else_are_errors() {
         assert!(told(Outcome::Released, false).acquired(Mode::Exclusive).is_err());
-        assert!(told(Outcome::Busy, false).renewed().is_err());
+        assert!(told(Outcome::Busy, false).renewed(None).is_err());
         assert!(told(Outcome::Busy, false).released().is_err());
     }
 }

@@ -4,14 +4,14 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, Clock, Error, Grant, Guarantees,
-    Instant, LockName, LockState, Released, Renewal, Renewed,
+    AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, Clock, Error, FencingToken, Grant,
+    Guarantees, Instant, LockName, LockState, Released, Renewal, Renewed, StoreEvent,
     machine::{Micros, Op},
 };
 use tokio::{
     runtime::Handle,
     select,
-    sync::{mpsc, oneshot},
+    sync::{broadcast, mpsc, oneshot},
 };
 
 use super::{
@@ -23,6 +23,7 @@ use super::{
     tasks::spawn,
     told::Told,
     waiters::{Standing, Waiters},
+    watch::Watch,
     worker::Worker,
 };
 
@@ -40,6 +41,7 @@ pub(crate) struct Engine {
     jobs: Jobs,
     looks: mpsc::Sender<Look>,
     waiters: Arc<Waiters>,
+    watch: Arc<Watch>,
     settings: Settings,
     /// Dropped, it ends the listener.
     _listener: oneshot::Sender<()>,
@@ -66,14 +68,15 @@ impl Engine {
         links: Links<C, E>,
         settings: Settings,
     ) -> Self {
-        let waiters = Arc::new(Waiters::default());
+        let (waiters, watch) = (Arc::new(Waiters::default()), Arc::new(Watch::new()));
         let (jobs, queues) = Jobs::channels(links.writers.len(), links.keeper.is_some());
         let (looks, asked) = Look::channel();
         let (notes, noted) = mpsc::channel(reader::NOTES);
         let (closed, reader_closed) = oneshot::channel::<()>();
         let mut closing = Some(reader_closed);
         for (conn, queue) in links.writers.into_iter().chain(links.keeper).zip(queues) {
-            let worker = Worker::new(conn, queue, waiters.clone(), notes.clone(), settings);
+            let worker =
+                Worker::new(conn, queue, waiters.clone(), watch.clone(), notes.clone(), settings);
             let closing = closing.take();
             spawn(runtime, async move {
                 let conn = worker.run(closing.is_some()).await;
@@ -84,7 +87,8 @@ impl Engine {
                 conn.close().await;
             });
         }
-        let reader = Reader::new(links.reader, asked, noted, waiters.clone(), settings);
+        let reader =
+            Reader::new(links.reader, asked, noted, waiters.clone(), watch.clone(), settings);
         spawn(runtime, async move {
             reader.run().await;
             drop(closed);
@@ -93,7 +97,7 @@ impl Engine {
         if let Some(ears) = links.ears {
             spawn(runtime, listen(ears, waiters.clone(), dropped));
         }
-        Self { store, guarantees, jobs, looks, waiters, settings, _listener: listener }
+        Self { store, guarantees, jobs, looks, waiters, watch, settings, _listener: listener }
     }
 }
 
@@ -105,6 +109,10 @@ impl Backend for Engine {
 
     fn guarantees(&self) -> Guarantees {
         self.guarantees
+    }
+
+    fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
+        Some(self.watch.events())
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
@@ -166,8 +174,11 @@ impl Backend for Engine {
             let asks = part.iter().map(|&at| self.renew_ask(&renewals[at])).collect();
             let told = self.jobs.keep(asks).await.map_err(place)?;
             for (at, told) in part.into_iter().zip(told) {
-                let name = &renewals[at].claim.name;
-                renewed[at] = told.renewed().map_err(|error| place(error.with_lock(name)))?;
+                let Renewal { claim, token, lease, .. } = &renewals[at];
+                // A row that is kept for so short may have been deleted after the claim had gone.
+                let token = token.filter(|_| self.settings.retention > *lease);
+                let answer = told.renewed(token);
+                renewed[at] = answer.map_err(|error| place(error.with_lock(&claim.name)))?;
             }
         }
         Ok(renewed)
@@ -189,6 +200,12 @@ impl Backend for Engine {
         let (look, answer) = Look::new(name.clone());
         self.looks.send(look).await.map_err(|_| place(gone()))?;
         answer_of(answer, &self.looks).await.unwrap_or_else(|| Err(gone())).map_err(place)
+    }
+
+    async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
+        let told = self.jobs.ask_one(name.clone(), Op::Raise { above: above.get() }).await;
+        told.and_then(Told::raised)
+            .map_err(|error| error.during("raise_tokens").with_lock(name).with_store(&self.store))
     }
 }
 
@@ -284,6 +301,7 @@ mod tests {
             },
             mode: Mode::Shared,
             lease: Duration::from_secs(1),
+            token: None,
         };
         names.into_iter().map(of).collect()
     }

@@ -22,6 +22,7 @@ use super::{
     sweep::Sweep,
     told::{Sight, Told},
     waiters::Waiters,
+    watch::Watch,
 };
 
 /// How many names are remembered.
@@ -37,6 +38,7 @@ pub(crate) struct Worker<C> {
     waiting: VecDeque<Job>,
     cache: Cache,
     waiters: Arc<Waiters>,
+    watch: Arc<Watch>,
     notes: mpsc::Sender<Note>,
     settings: Settings,
 }
@@ -53,11 +55,12 @@ impl<C: Conn> Worker<C> {
         conn: C,
         jobs: mpsc::Receiver<Job>,
         waiters: Arc<Waiters>,
+        watch: Arc<Watch>,
         notes: mpsc::Sender<Note>,
         settings: Settings,
     ) -> Self {
         let cache = Cache::new(NAMES);
-        Self { conn, jobs, waiting: VecDeque::new(), cache, waiters, notes, settings }
+        Self { conn, jobs, waiting: VecDeque::new(), cache, waiters, watch, notes, settings }
     }
 
     /// Works until the last caller's end of the queue is dropped and all jobs are done, and gives
@@ -134,8 +137,10 @@ impl<C: Conn> Worker<C> {
             Err(error) => {
                 for job in batch {
                     // Whoever gives a claim up waits for it no more, written or not.
-                    for ask in job.asks.iter().filter(|ask| matches!(ask.op, Op::Release { .. })) {
-                        self.waiters.withdraw(&ask.name, ask.op.claim());
+                    for ask in &job.asks {
+                        if let Op::Release { claim, .. } = ask.op {
+                            self.waiters.withdraw(&ask.name, claim);
+                        }
                     }
                     job.fail(error.clone());
                 }
@@ -169,11 +174,16 @@ impl<C: Conn> Worker<C> {
         })?;
         self.cache.learn(name, row, &replayed);
         let claim = op.claim();
-        match outcome {
-            Outcome::Queued { .. } => self.waiters.register(name, claim, sight),
-            _ => self.waiters.withdraw(name, claim),
+        if claim.is_some() && !applied.in_doubt {
+            // No other sending has written the very same text, so this is the time of this one.
+            self.watch.observe(sight);
         }
-        let others = |granted: &&Granted| granted.home != 0 && granted.claim != claim;
+        match (claim, outcome) {
+            (Some(claim), Outcome::Queued { .. }) => self.waiters.register(name, claim, sight),
+            (Some(claim), _) => self.waiters.withdraw(name, claim),
+            (None, _) => {}
+        }
+        let others = |granted: &&Granted| granted.home != 0 && Some(granted.claim) != claim;
         for &granted in replayed.grants.iter().filter(others) {
             let note = Note::new(name, granted, &replayed.machine);
             if granted.home == self.settings.home {
@@ -185,7 +195,8 @@ impl<C: Conn> Worker<C> {
             }
         }
         self.waiters.observe(name, row.mark(), &replayed.machine, sight);
-        Ok(Told { outcome, sight, in_doubt: applied.in_doubt })
+        let last = replayed.machine.last_token();
+        Ok(Told { outcome, sight, last, in_doubt: applied.in_doubt })
     }
 
     /// Refuses the tries for locks that were held when last seen and, by a read, still are, so
@@ -217,7 +228,8 @@ impl<C: Conn> Worker<C> {
             let outcome = machine.apply(&ask.op, seen.now, &mut Vec::new());
             if matches!(outcome, Outcome::Busy | Outcome::Conflict { .. }) {
                 let sight = Sight { sent, now: seen.now };
-                ask.told = Some(Ok(Told { outcome, sight, in_doubt: false }));
+                let last = machine.last_token();
+                ask.told = Some(Ok(Told { outcome, sight, last, in_doubt: false }));
                 job.finish();
             } else {
                 batch.push(job);

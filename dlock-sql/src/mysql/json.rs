@@ -87,6 +87,7 @@ mod tests {
             Op::Acquire { claim, mode, lease: 9, block: 1, queue, home: 0 },
             Op::Renew { claim, mode, lease: 9 },
             Op::Release { claim, used: 1 },
+            Op::Raise { above: 1 },
         ];
         let mut machine = Machine::default();
         machine.apply(&ops[0], 1, &mut Vec::new());

@@ -132,7 +132,12 @@ pub(crate) async fn free(client: &DynBackend, request: &AcquireRequest) -> Verdi
 
 /// Starts the lease of a held claim anew.
 pub(crate) async fn renew(client: &DynBackend, request: &AcquireRequest) -> Verdict {
-    let renewal = Renewal { claim: request.as_claim(), mode: request.mode, lease: request.lease };
+    let renewal = Renewal {
+        claim: request.as_claim(),
+        mode: request.mode,
+        lease: request.lease,
+        token: None,
+    };
     match client.renew(&[renewal]).await?.as_slice() {
         [Renewed::Kept] => Ok(()),
         other => Err(Stop::failed(format!("{} is {other:?}", request.name))),

@@ -10,7 +10,7 @@ use crate::support::{LEASE, SHORT, Store, ask, exclusive, free, granted, lock, q
 const RENEWED: Duration = Duration::from_millis(900);
 
 fn renewal(request: &dlock_core::AcquireRequest, mode: Mode) -> Renewal {
-    Renewal { claim: request.as_claim(), mode, lease: request.lease }
+    Renewal { claim: request.as_claim(), mode, lease: request.lease, token: None }
 }
 
 #[tokio::test]
@@ -143,7 +143,7 @@ async fn a_renewal_of_what_nobody_holds_is_lost() {
     let client = store.open().await;
     let stranger = exclusive("x");
     let claim = Claim { used: 0, ..stranger.as_claim() };
-    let renewal = Renewal { claim, mode: Mode::Exclusive, lease: LEASE };
+    let renewal = Renewal { claim, mode: Mode::Exclusive, lease: LEASE, token: None };
     assert_eq!(client.renew(&[renewal]).await.unwrap(), [Renewed::Lost]);
     assert!(client.renew(&[]).await.unwrap().is_empty());
 }

@@ -16,5 +16,6 @@ mod lease;
 mod names;
 mod open;
 mod queue;
+mod reset;
 mod rows;
 mod tokens;

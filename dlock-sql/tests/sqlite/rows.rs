@@ -74,7 +74,8 @@ async fn a_slow_client_does_not_undo_what_others_did() {
         }
         let other = ask("x", Mode::Shared, LEASE);
         take(&fast, &other).await;
-        let renewal = Renewal { claim: kept.as_claim(), mode: Mode::Shared, lease: LEASE };
+        let renewal =
+            Renewal { claim: kept.as_claim(), mode: Mode::Shared, lease: LEASE, token: None };
         assert_eq!(slow.renew(&[renewal]).await.unwrap(), [Renewed::Kept]);
         let state = fast.inspect(&kept.name).await.unwrap();
         assert!(state.holders.iter().any(|holder| holder.claim == other.claim));
@@ -112,6 +113,7 @@ async fn a_row_that_was_removed_is_not_made_again_from_memory() {
         claim: request.as_claim(),
         mode: Mode::Shared,
         lease: LEASE,
+        token: None,
     });
     // After some of these numbers of operations the client remembers the rows in short form.
     for (renewals, times) in

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{DynBackend, Instant, LockName, Renew, Renewal, Renewed};
+use dlock_core::{DynBackend, Ended, Instant, LockName, Renew, Renewal, Renewed};
 
 use crate::{
     Stop, Verdict,
@@ -135,6 +135,7 @@ pub(crate) async fn renewals_are_answered_one_by_one(cx: Cx) -> Verdict {
         claim: request.as_claim(),
         mode: request.mode,
         lease: request.lease,
+        token: None,
     });
     let answers = backend.renew(&renewals).await?;
     use Renewed::{Kept, Lost};
@@ -180,6 +181,42 @@ pub(crate) async fn belief_in_a_lock_handed_over_ends_before_the_next_is_let_in(
     let grant = cx.within("the waiter is granted", a.granted(&dead)).await?;
     let believed = grant?.since.saturating_add(dead.lease);
     none_before(&cx, &a, &b, &name, believed).await
+}
+
+pub(crate) async fn a_lock_delay_keeps_others_out_after_the_lease(cx: Cx) -> Verdict {
+    let (client, other, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
+    let delay = lock_delay(&cx, &client);
+    let options = cx.brief().with_renew(Renew::Never).with_lock_delay(delay);
+    let locks = cx.locks_over(client.clone(), options)?;
+    let kept = (cx.lease() + delay).min(client.longest_lease());
+    let sent = client.clock().now();
+    let guard = locks.mutex(&name)?.lock().await?;
+    ensure!(guard.remaining() <= kept - delay, "{:?} remain", guard.remaining());
+    let ended = cx.within("the guard is lost", guard.lost()).await?;
+    ensure_eq!(ended, Ended::Expired, "the end");
+    none_before(&cx, &client, &other, &name, sent.saturating_add(kept)).await
+}
+
+pub(crate) async fn a_release_ends_the_lock_delay(cx: Cx) -> Verdict {
+    let (client, other, name) = (cx.backend().await?, cx.locks().await?, cx.name("lock"));
+    let delayed = cx.renewing().with_lock_delay(lock_delay(&cx, &client));
+    for renew in [Renew::Auto, Renew::Never] {
+        let locks = cx.locks_over(client.clone(), delayed.with_renew(renew))?;
+        let guard = locks.mutex(&name)?.lock().await?;
+        if renew == Renew::Never {
+            // Its owner may say that it is done after it was lost as well.
+            cx.within("the guard is lost", guard.lost()).await?;
+        }
+        guard.release().await?;
+        let next = other.mutex(&name)?.try_lock().await?;
+        next.ok_or("a released lock is busy")?.release().await?;
+    }
+    Ok(())
+}
+
+/// A delay that the store can stand for and that a machine which stands still does not swallow.
+fn lock_delay(cx: &Cx, client: &DynBackend) -> Duration {
+    cx.renewed().min(client.longest_lease() / 2)
 }
 
 /// Looks until the store has ended the hold, which must not be before the holder stops to believe.

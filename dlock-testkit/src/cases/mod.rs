@@ -6,6 +6,7 @@ pub(crate) mod errors;
 pub(crate) mod exclusion;
 pub(crate) mod fair;
 pub(crate) mod fencing;
+pub(crate) mod floor;
 pub(crate) mod lease;
 pub(crate) mod loss;
 pub(crate) mod model;

@@ -213,7 +213,8 @@ impl Play {
             None => Renewed::Lost,
         };
         self.model.renew(request.claim, mode, 1, 0);
-        let renewal = Renewal { claim: request.as_claim(), mode, lease: request.lease };
+        let renewal =
+            Renewal { claim: request.as_claim(), mode, lease: request.lease, token: None };
         let answers = self.client(slot).renew(&[renewal]).await?;
         ensure_eq!(answers, [expected], "the renewal of {:?}", request.claim);
         Ok(())

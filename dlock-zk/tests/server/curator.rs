@@ -109,7 +109,8 @@ fn every_kind_of_holder_keeps_a_java_waiter_out_until_it_releases() {
             java.queues(&server, 1).await?;
             java.waits().await?;
             if let Some(weaker) = weaker {
-                let renewal = Renewal { claim: held.as_claim(), mode: weaker, lease: LEASE };
+                let renewal =
+                    Renewal { claim: held.as_claim(), mode: weaker, lease: LEASE, token: None };
                 client.renew(&[renewal]).await?;
                 java.waits().await?;
             }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use dlock_core::{
-    Acquired, Claim, ClaimId, DynBackend, Ended, ErrorKind, Locks, Mode, Released, Renewal, Renewed,
+    Acquired, Claim, ClaimId, DynBackend, Ended, ErrorKind, Locks, Mode, Released, Renewal,
+    Renewed, StoreEvent,
 };
 use dlock_testkit::{Stop, Verdict};
 use tokio::time::{sleep, timeout};
@@ -85,13 +86,14 @@ fn a_holder_that_is_evicted_at_once_is_told() {
     run(async {
         let (server, client) = start().await?;
         let other = connect(&url(&server)).await?;
-        let mut losses = client.losses().ok_or("it tells of no losses")?;
+        let mut losses = client.events().ok_or("it tells of no losses")?;
         for _ in 0..10 {
             let held = exclusive("a");
             take(&client, &held).await?;
             evict(&other, "a", held.claim).await?;
-            assert_eq!(timeout(SOON, losses.recv()).await??, held.claim);
-            let renewal = Renewal { claim: held.as_claim(), mode: held.mode, lease: held.lease };
+            assert_eq!(timeout(SOON, losses.recv()).await??, StoreEvent::Ended(held.claim));
+            let renewal =
+                Renewal { claim: held.as_claim(), mode: held.mode, lease: held.lease, token: None };
             assert_eq!(client.renew(&[renewal]).await?, [Renewed::Lost]);
         }
         Ok(())
@@ -103,7 +105,7 @@ fn only_the_one_that_is_evicted_is_told() {
     run(async {
         let (server, client) = start().await?;
         let other = connect(&url(&server)).await?;
-        let mut losses = client.losses().ok_or("it tells of no losses")?;
+        let mut losses = client.events().ok_or("it tells of no losses")?;
         let permits = Mode::permits(1, 5)?;
         let held: Vec<_> = (0..5).map(|_| ask("a", permits)).collect();
         let next = ask("a", permits);
@@ -114,7 +116,7 @@ fn only_the_one_that_is_evicted_is_told() {
         sleep(Duration::from_millis(600)).await;
         evict(&other, "a", held[2].claim).await?;
         granted(&other, &next).await?;
-        assert_eq!(timeout(SOON, losses.recv()).await??, held[2].claim);
+        assert_eq!(timeout(SOON, losses.recv()).await??, StoreEvent::Ended(held[2].claim));
         assert!(timeout(Duration::from_millis(300), losses.recv()).await.is_err());
         for (at, request) in held.iter().enumerate().filter(|(at, _)| *at != 2) {
             free(&client, request).await.map_err(|stop| Stop::failed(format!("{at} {stop:?}")))?;
@@ -129,7 +131,7 @@ fn who_gives_permits_back_is_not_evicted_and_can_be() {
     run(async {
         let (server, client) = start().await?;
         let other = connect(&url(&server)).await?;
-        let mut losses = client.losses().ok_or("it tells of no losses")?;
+        let mut losses = client.events().ok_or("it tells of no losses")?;
         for watched in [false, true] {
             let held = ask("a", Mode::permits(4, 5)?);
             take(&client, &held).await?;
@@ -138,7 +140,8 @@ fn who_gives_permits_back_is_not_evicted_and_can_be() {
             }
             for n in [3, 1] {
                 let mode = Mode::permits(n, 5)?;
-                let renewal = Renewal { claim: held.as_claim(), mode, lease: held.lease };
+                let renewal =
+                    Renewal { claim: held.as_claim(), mode, lease: held.lease, token: None };
                 assert_eq!(client.renew(&[renewal]).await?, [Renewed::Kept]);
                 assert!(timeout(Duration::from_millis(600), losses.recv()).await.is_err());
                 let state = other.inspect(&held.name).await?;
@@ -146,7 +149,7 @@ fn who_gives_permits_back_is_not_evicted_and_can_be() {
                 assert_eq!(seen.collect::<Vec<_>>(), [(held.claim, mode)]);
             }
             evict(&other, "a", held.claim).await?;
-            assert_eq!(timeout(SOON, losses.recv()).await??, held.claim);
+            assert_eq!(timeout(SOON, losses.recv()).await??, StoreEvent::Ended(held.claim));
             assert!(other.inspect(&held.name).await?.is_free());
         }
         Ok(())
@@ -184,8 +187,12 @@ fn a_waiter_that_is_evicted_never_gets_the_lock() {
             assert_eq!(told?.kind(), ErrorKind::NotHeld);
             free(&client, held).await?;
             granted(&other, next).await?;
-            let renewal =
-                Renewal { claim: evicted.as_claim(), mode: evicted.mode, lease: evicted.lease };
+            let renewal = Renewal {
+                claim: evicted.as_claim(),
+                mode: evicted.mode,
+                lease: evicted.lease,
+                token: None,
+            };
             assert_eq!(client.renew(&[renewal]).await?, [Renewed::Lost]);
             // Who asks again with the same claim stands at the end of the queue.
             queue(&client, evicted).await?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{ConfigIssue, ErrorKind};
+use dlock_core::{ConfigIssue, ErrorKind, StoreEvent};
 use dlock_testkit::servers::zookeeper::ZooKeeperServer;
 use dlock_zk::{ZkConfig, ZooKeeper};
 
@@ -112,14 +112,14 @@ fn a_lock_whose_chroot_goes_is_lost() {
         let server = server().await?;
         server.create("/shop", "").await?;
         let client = connect(&within(&server, "/shop")).await?;
-        let mut losses = client.losses().ok_or("it tells of no losses")?;
+        let mut losses = client.events().ok_or("it tells of no losses")?;
         let held = exclusive("a");
         take(&client, &held).await?;
         // A node is watched some time after it is held.
         tokio::time::sleep(Duration::from_millis(600)).await;
         server.delete_recursively("/shop").await?;
         let lost = tokio::time::timeout(crate::support::SOON, losses.recv()).await??;
-        assert_eq!(lost, held.claim);
+        assert_eq!(lost, StoreEvent::Ended(held.claim));
         Ok(())
     })
 }

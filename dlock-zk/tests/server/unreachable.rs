@@ -2,7 +2,7 @@
 
 use std::{net::Ipv4Addr, time::Duration};
 
-use dlock_core::ErrorKind;
+use dlock_core::{ErrorKind, StoreEvent};
 use dlock_testkit::{
     Stop,
     servers::{Flow, Proxy},
@@ -156,12 +156,12 @@ fn a_server_that_is_down_for_longer_than_the_session_is_used_again() {
         let server = server().await?;
         let url = format!("zk://{}?dlock.session_timeout=2s", server.address());
         let client = connect(&url).await?;
-        let mut losses = client.losses().ok_or("it tells of no losses")?;
+        let mut losses = client.events().ok_or("it tells of no losses")?;
         let held = exclusive("held");
         take(&client, &held).await?;
         server.kill();
         let lost = timeout(crate::support::SOON, losses.recv()).await??;
-        assert_eq!(lost, held.claim);
+        assert_eq!(lost, StoreEvent::Ended(held.claim));
         for _ in 0..3 {
             says(&fails(&client, &exclusive("a")).await?, UNAVAILABLE, "see that");
             sleep(Duration::from_millis(200)).await;

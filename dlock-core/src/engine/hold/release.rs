@@ -6,7 +6,7 @@ use super::{HELD, Hold, RELEASED, RESTING, RETIRED, REVIVING};
 use crate::{
     Acquired, Answer, Error, Released,
     cohort::{Lead, OwnedLead},
-    engine::acquire,
+    engine::{acquire, belief::valid_until},
     sync::atomic::Ordering,
 };
 
@@ -85,7 +85,9 @@ impl Hold {
                 self.first.store(grant.token.get(), Ordering::Release);
                 self.used.store(grant.token.get(), Ordering::Release);
                 self.granted_at.store(grant.since.as_nanos(), Ordering::Release);
-                let until = grant.since.saturating_add(self.belief);
+                self.began.store(grant.since.as_nanos(), Ordering::Release);
+                self.cut.store(0, Ordering::Release);
+                let until = valid_until(grant.since, self.lease);
                 self.valid_until.store(until.as_nanos(), Ordering::Release);
                 self.state.store(HELD, Ordering::Release);
                 return true;

@@ -1,0 +1,72 @@
+//! How long a holder believes in a lease: the store keeps each a little longer, and longer by the
+//! lock-delay.
+
+use std::time::Duration;
+
+use crate::{ConfigIssue, Error, Instant, LockOptions};
+
+/// The lease to ask the store for: what the options say and the lock-delay behind it, as far as the
+/// store can stand for it.
+///
+/// # Errors
+/// `Config(Lease)` when the delay leaves too little to believe in.
+pub(crate) fn stored(options: LockOptions, longest: Duration) -> Result<Duration, Error> {
+    let (delay, whole) = (options.lock_delay(), options.lease() + options.lock_delay());
+    let stored = whole.min(longest);
+    if !delay.is_zero() && believed(stored, delay) < LockOptions::MIN_LEASE {
+        return Err(Error::config(
+            ConfigIssue::Lease,
+            format!(
+                "this store keeps a lock for {longest:?} at the most, of which a lock-delay of \
+                 {delay:?} leaves less than {:?} to hold it: use a shorter delay, or configure the \
+                 store for longer leases",
+                LockOptions::MIN_LEASE
+            ),
+        ));
+    }
+    Ok(stored)
+}
+
+/// What the holder takes a lease for that the store keeps so long.
+pub(crate) fn believed(stored: Duration, delay: Duration) -> Duration {
+    stored.saturating_sub(delay)
+}
+
+/// The end of belief in a lease that began at `since` or later: less 1 % for clocks that run at
+/// different rates and 10 ms for the store's tick and the holder's own delays.
+pub(crate) fn valid_until(since: Instant, lease: Duration) -> Instant {
+    since.saturating_add(lease).saturating_sub(margin(lease))
+}
+
+/// By how much belief ends before the lease.
+pub(crate) fn margin(lease: Duration) -> Duration {
+    lease / 100 + Duration::from_millis(10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ErrorKind;
+
+    fn options(lease: u64, delay: u64) -> LockOptions {
+        LockOptions::new()
+            .with_lease(Duration::from_millis(lease))
+            .with_lock_delay(Duration::from_millis(delay))
+    }
+
+    #[test]
+    fn the_store_keeps_the_lease_and_the_delay() {
+        let all = stored(options(3000, 1000), Duration::MAX).unwrap();
+        assert_eq!(all, Duration::from_secs(4));
+        assert_eq!(believed(all, Duration::from_secs(1)), Duration::from_secs(3));
+    }
+
+    #[test]
+    fn a_short_store_takes_from_the_belief_and_not_from_the_delay() {
+        let longest = Duration::from_secs(2);
+        assert_eq!(stored(options(3000, 1000), longest).unwrap(), longest);
+        let error = stored(options(3000, 1950), longest).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Lease));
+        assert!(error.to_string().contains("shorter delay"), "{error}");
+    }
+}

@@ -1,0 +1,98 @@
+//! The lease of a hold: what the keeper does to keep it, and what it costs when the store's clock is
+//! set forward.
+
+use std::time::Duration;
+
+use super::{DOUBTFUL, HELD, Hold};
+use crate::{
+    Instant, LockOptions, Renew, Renewal,
+    engine::belief::{believed, margin, valid_until},
+    sync::atomic::Ordering,
+};
+
+impl Hold {
+    /// Renewal stops here.
+    fn renew_until(&self) -> Instant {
+        match self.renew {
+            Renew::Auto => Instant::from_nanos(u64::MAX),
+            Renew::For(limit) => self.granted_at().saturating_add(limit),
+            Renew::Never => self.granted_at(),
+        }
+    }
+
+    /// The renewal to send now: `None` when it must run out.
+    pub(in crate::engine) fn renewal(&self, now: Instant) -> Option<Renewal> {
+        let left = self.renew_until().since(now);
+        let lease = self.lease.min(left);
+        (lease >= LockOptions::MIN_LEASE).then(|| Renewal {
+            claim: self.claim().into_owned(),
+            mode: self.mode(),
+            lease: lease + self.delay,
+            token: Some(self.first_token()),
+        })
+    }
+
+    /// When to renew the lease: after a third of it. When it is not renewed, at its end.
+    pub(in crate::engine) fn renewal_due(&self) -> Instant {
+        let end = self.valid_until();
+        if self.renew == Renew::Never {
+            return end;
+        }
+        let cut = Duration::from_nanos(self.cut.load(Ordering::Acquire));
+        let due = self.began().saturating_add(self.lease / 3).saturating_sub(cut);
+        if self.renew_until().since(due) < LockOptions::MIN_LEASE { end } else { due.min(end) }
+    }
+
+    /// Whether its renewal may join an earlier batch: retries and ends come at their own time.
+    pub(in crate::engine) fn may_go_early(&self) -> bool {
+        self.state.load(Ordering::Acquire) == HELD && self.due() < self.valid_until().as_nanos()
+    }
+
+    /// When to try again after a renewal failed: some eight times before the end.
+    pub(in crate::engine) fn retry_due(&self, now: Instant) -> Instant {
+        let jitter = rand::random_range(0.75..1.25);
+        now.saturating_add((self.lease / 12).mul_f64(jitter)).min(self.valid_until())
+    }
+
+    /// A renewal that was sent at `sent` has been answered: the store keeps the claim for so long,
+    /// less what steps of its clock cut off since. Called under the keeper's lock.
+    pub(in crate::engine) fn renewed(&self, sent: Instant, stored: Duration, cut: Duration) {
+        let until = valid_until(sent, believed(stored, self.delay)).saturating_sub(cut).as_nanos();
+        if sent >= self.began() {
+            self.began.store(sent.as_nanos(), Ordering::Release);
+            self.cut.store(nanos(cut), Ordering::Release);
+        }
+        self.valid_until.fetch_max(until, Ordering::AcqRel);
+        let _ = self.state.compare_exchange(DOUBTFUL, HELD, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// The store's clock was set forward by so much since the lease began; whether it was past the
+    /// end, so that the hold is to be lost. Called under the keeper's lock.
+    pub(in crate::engine) fn shorten(&self, by: Duration, now: Instant) -> bool {
+        let until = self.valid_until().saturating_sub(by);
+        if until <= now {
+            return true;
+        }
+        self.cut.fetch_add(nanos(by), Ordering::AcqRel);
+        self.valid_until.store(until.as_nanos(), Ordering::Release);
+        false
+    }
+
+    /// A renewal has failed.
+    pub(in crate::engine) fn doubt(&self) {
+        let _ = self.state.compare_exchange(HELD, DOUBTFUL, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// The lease to ask for when the mode changes: another whole one, unless renewal has a limit.
+    pub(crate) fn next_lease(&self) -> Duration {
+        let now = self.engine.clock.now();
+        let whole = self.lease;
+        let allowed = whole.min(self.renew_until().since(now));
+        let left = self.valid_until().since(now) + margin(whole);
+        allowed.max(left).max(LockOptions::MIN_LEASE) + self.delay
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

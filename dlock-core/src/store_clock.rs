@@ -1,0 +1,174 @@
+//! Whether a store's clock was stepped: told from what it shows and from the holder's own clock.
+
+use std::time::Duration;
+
+use crate::Instant;
+
+/// Steps up to this size are not told, whatever the delays: no clock is read more exactly.
+const LEAST: i128 = 10_000_000;
+
+/// The clock of a store as a backend sees it in the answers.
+///
+/// Leases run by the store's clock, so that a step of it ends them early or late. A backend whose
+/// store tells its time shows each sight of it here, and tells of steps by
+/// [`StoreEvent::ClockStep`](crate::StoreEvent).
+///
+/// It keeps between which bounds the store's clock is ahead of the holder's: the request was sent
+/// before the store read its clock, and the answer came after. A step is a change of that by more
+/// than 1 % of the time that has passed, the uncertainty of both sights, and 10 ms. So clocks that
+/// drift apart by less than 1 % are never taken for a step, however long answers take.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StoreClock(Option<Bounds>);
+
+/// A step of a store's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockStep {
+    /// Whether it was set forward, which ends leases early.
+    pub forward: bool,
+    /// By how much, at the most.
+    pub by: Duration,
+}
+
+/// How far the store's clock was ahead, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    low: i128,
+    high: i128,
+    /// When the request was sent and the answer came.
+    sent: Instant,
+    answered: Instant,
+}
+
+impl StoreClock {
+    /// One that has not been looked at.
+    pub const fn new() -> Self {
+        Self(None)
+    }
+
+    /// The store's clock showed `micros` at some time between these two of the holder's clock: the
+    /// step since the last sight, if there was one.
+    pub fn observe(&mut self, micros: u64, sent: Instant, answered: Instant) -> Option<ClockStep> {
+        let shown = i128::from(micros) * 1000;
+        let (sent, answered) = (sent.min(answered), answered.max(sent));
+        let low = shown - i128::from(answered.as_nanos());
+        let high = shown - i128::from(sent.as_nanos());
+        let seen = Bounds { low, high, sent, answered };
+        let last = self.0.replace(seen)?;
+        // Answers may come in another order than the requests were sent in.
+        let passed = answered.max(last.answered).since(sent.min(last.sent));
+        let drift = i128::try_from(passed.as_nanos() / 100).unwrap_or(i128::MAX / 4);
+        let slack = drift + LEAST;
+        if low > last.high + slack {
+            return Some(step(true, high - last.low));
+        }
+        if high < last.low - slack {
+            return Some(step(false, last.high - low));
+        }
+        // Both are true, so what both allow is: a slow answer does not blur what is known.
+        let (low, high) = (low.max(last.low - drift), high.min(last.high + drift));
+        if low <= high {
+            self.0 = Some(Bounds { low, high, ..seen });
+        }
+        None
+    }
+}
+
+fn step(forward: bool, nanos: i128) -> ClockStep {
+    let by = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+    ClockStep { forward, by }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Far from the holder's clock, which starts with the machine.
+    const EPOCH: u64 = 1_700_000_000_000_000;
+    const SECOND: u64 = 1_000_000_000;
+
+    fn at(nanos: u64) -> Instant {
+        Instant::from_nanos(nanos)
+    }
+
+    /// A sight of a store whose clock is ahead by so much: when it was sent, how long it took to
+    /// the store and back, in nanoseconds.
+    fn look(
+        clock: &mut StoreClock,
+        sent: u64,
+        to: u64,
+        back: u64,
+        ahead: i64,
+    ) -> Option<ClockStep> {
+        let read = (sent + to).checked_add_signed(ahead).unwrap();
+        clock.observe(EPOCH + read / 1000, at(sent), at(sent + to + back))
+    }
+
+    #[test]
+    fn a_step_is_told_once_with_its_size() {
+        for (ahead, forward) in
+            [(5 * SECOND.cast_signed(), true), (-5 * SECOND.cast_signed(), false)]
+        {
+            let mut clock = StoreClock::new();
+            let base = 100 * SECOND;
+            assert_eq!(look(&mut clock, base, 1000, 1000, 0), None);
+            assert_eq!(look(&mut clock, base + SECOND, 1000, 1000, 0), None);
+            let told = look(&mut clock, base + 2 * SECOND, 1000, 1000, ahead).unwrap();
+            assert_eq!(told.forward, forward);
+            assert!(told.by >= Duration::from_secs(5) - Duration::from_micros(1), "{told:?}");
+            assert!(told.by < Duration::from_millis(5001), "{told:?}");
+            assert_eq!(look(&mut clock, base + 3 * SECOND, 1000, 1000, ahead), None);
+        }
+    }
+
+    #[test]
+    fn a_slow_answer_does_not_hide_a_step() {
+        let mut clock = StoreClock::new();
+        let base = 100 * SECOND;
+        assert_eq!(look(&mut clock, base, 1000, 1000, 0), None);
+        // It can't be told from this one, which took ten seconds, but it is not forgotten.
+        assert_eq!(look(&mut clock, base + SECOND, 1000, 10 * SECOND, SECOND.cast_signed()), None);
+        let told = look(&mut clock, base + 12 * SECOND, 1000, 1000, SECOND.cast_signed());
+        assert!(told.is_some_and(|step| step.forward));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn no_step_is_told_of_clocks_that_drift(
+            rate in -99i64..=99,
+            sights in prop::collection::vec(
+                (0u64..60 * SECOND, 0u64..20 * SECOND, 0u64..20 * SECOND), 1..40
+            ),
+        ) {
+            let (mut clock, mut sent) = (StoreClock::new(), 1000 * SECOND);
+            for (passed, to, back) in sights {
+                // The next may be sent before the last was answered.
+                sent += passed;
+                let drift = i64::try_from((sent + to) / 10_000).unwrap() * rate;
+                prop_assert_eq!(look(&mut clock, sent, to, back, drift), None);
+            }
+        }
+
+        #[test]
+        fn a_step_beyond_the_slack_is_told(
+            forward in any::<bool>(),
+            passed in 0u64..60 * SECOND,
+            delays in prop::array::uniform4(0u64..2 * SECOND),
+            beyond in 2_000u64..100 * SECOND,
+        ) {
+            let (mut clock, first) = (StoreClock::new(), 200 * SECOND);
+            let [to, back, then_to, then_back] = delays;
+            prop_assert_eq!(look(&mut clock, first, to, back, 0), None);
+            let next = first + to + back + passed;
+            let all = next + then_to + then_back - first;
+            let size = all / 100 + to + back + then_to + then_back + 10_000_000 + beyond;
+            let ahead = if forward { size.cast_signed() } else { -size.cast_signed() };
+            let told = look(&mut clock, next, then_to, then_back, ahead).unwrap();
+            prop_assert_eq!(told.forward, forward);
+            prop_assert!(told.by.as_nanos() + 2_000 >= u128::from(size), "{:?} of {}", told, size);
+        }
+    }
+}

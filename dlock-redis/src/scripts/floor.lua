@@ -1,0 +1,29 @@
+-- FLOOR: makes the tokens of a name larger than a given one, whoever holds it.
+--
+-- KEYS   H F Q W R of the name
+-- ARGV   1 token, 2 retention of F, ms
+-- RETURN 1
+local above,ret=ARGV[1]+0,ARGV[2]+0
+local T=redis.call('TIME')
+local us=T[1]*1000000+T[2]
+local clock=us
+--%lock
+local s=open(1)
+-- Afterwards F proves no claim of the quiet path any more, so it is looked at now.
+if s.owner then prove(s,s.owner) end
+-- Nor may a block be given back by its release, which would lower F.
+local mark=s.mark
+if s.last~='' then
+  mark=mark=='?' and ':' or mark=='&' and '!' or mark
+elseif mark=='+' then
+  mark='!'
+end
+if s.owner and (s.last~='' or mark~=s.mark) then
+  call('SET',s.H,s.owner..mark..num(s.token),'KEEPTTL')
+end
+-- Above what F showed, too: a client whose reserve ends there must find another number.
+local last=math.max(s.t+1,above,clock)
+s.t=last
+s.waiting=s.flag and call('EXISTS',s.Q)==1
+close(s)
+return 1

@@ -1,0 +1,141 @@
+//! The token floor, for a resource that has seen larger tokens than the store remembers.
+
+use dlock_core::{
+    AcquireRequest, Claim, DynBackend, ErrorKind, FencingToken, Lock, LockName, Released, Renewed,
+};
+
+use crate::{
+    Stop, Verdict,
+    context::Cx,
+    stop::{ensure, ensure_eq},
+    verbs::{alone, queue, release, renew, take},
+};
+
+/// So many microseconds that no store's clock gets there while a case runs.
+const FAR: u64 = 1_000_000_000;
+
+pub(crate) async fn tokens_of_all_clients_rise_above_it(cx: Cx) -> Verdict {
+    let (client, other, name) = (cx.backend().await?, cx.locks().await?, cx.name("lock"));
+    let mut floor = seen(&other, &name).await?.plus(FAR);
+    raise(&client, &name, floor).await?;
+    ensure!(seen(&other, &name).await? > floor, "another client's token is not above {floor}");
+    floor = floor.plus(FAR);
+    let locks = cx.locks_over(client, cx.steady().with_token_floor(floor))?;
+    let (mutex, rw, multi) = (locks.mutex(&name)?, locks.rw(&name)?, locks.multi([&name])?);
+    let kinds: [&dyn Lock; 4] = [&mutex, rw.write(), rw.read(), &multi];
+    for lock in kinds {
+        let guard = lock.lock().await?;
+        ensure!(guard.token() > floor, "{:?} is not above {floor}", guard.token());
+        guard.release().await?;
+        ensure!(seen(&other, &name).await? > floor, "the next token is not above {floor}");
+    }
+    let several = locks.multi([&name, &cx.name("second")])?.lock().await?;
+    ensure!(several.tokens().iter().all(|(_, token)| *token > floor), "{several:?} over {floor}");
+    several.release().await?;
+    Ok(())
+}
+
+pub(crate) async fn tokens_behind_a_holder_rise_above_it(cx: Cx) -> Verdict {
+    let (client, name) = (cx.backend().await?, cx.name("lock"));
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let mut floor = FencingToken::new(1)?;
+    // One that has had the lock before may take it again by a shorter way.
+    for _ in 0..3 {
+        let (held, next) = (alone(&name), alone(&name));
+        let token = take(&a, &held).await?.token;
+        ensure!(token > floor, "{token:?} is not above {floor}");
+        floor = token.plus(FAR);
+        raise(&client, &name, floor).await?;
+        ensure_eq!(renew(&a, &held, held.lease).await?, Renewed::Kept, "the holder's renewal");
+        let again = take(&a, &held).await?.token;
+        ensure_eq!(again, token, "the holder's token, asked for again");
+        release(&a, &held).await?;
+        let token = take(&b, &next).await?.token;
+        ensure!(token > floor, "{token:?} is not above {floor}");
+        release(&b, &next).await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_block_that_is_given_back_does_not_lower_it(cx: Cx) -> Verdict {
+    let (client, name) = (cx.backend().await?, cx.name("lock"));
+    for (used, part) in [(1, 500), (100, 999), (999, 999), (1, 1)] {
+        let held = AcquireRequest { tokens: 1000, ..alone(&name) };
+        let next = alone(&name);
+        let first = take(&client, &held).await?.token;
+        let floor = first.plus(part);
+        raise(&client, &name, floor).await?;
+        let released = client.release(&Claim { used, ..held.as_claim() }).await?;
+        ensure_eq!(released, Released::Released, "the release");
+        let token = take(&client, &next).await?.token;
+        ensure!(token > floor, "{token:?} is not above {floor}");
+        release(&client, &next).await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn tokens_in_reserve_are_not_used_below_it(cx: Cx) -> Verdict {
+    let (client, name) = (cx.backend().await?, cx.name("lock"));
+    let owner = cx.backend().await?;
+    for ahead in [1, 100, 1000] {
+        let (first, next) = (alone(&name), alone(&name));
+        let floor = take(&owner, &first).await?.token.plus(ahead);
+        release(&owner, &first).await?;
+        raise(&client, &name, floor).await?;
+        let token = take(&owner, &next).await?.token;
+        ensure!(token > floor, "{token:?} is not above {floor}");
+        release(&owner, &next).await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn tokens_of_waiters_rise_above_it(cx: Cx) -> Verdict {
+    let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
+    let [held, first, second] = [alone(&name), alone(&name), alone(&name)];
+    let floor = take(&a, &held).await?.token.plus(FAR);
+    queue(&a, &first).await?;
+    queue(&b, &second).await?;
+    raise(&b, &name, floor).await?;
+    release(&a, &held).await?;
+    for (client, waiting) in [(&a, &first), (&b, &second)] {
+        let grant = cx.within("the waiter is granted", client.granted(waiting)).await??;
+        ensure!(grant.token > floor, "{grant:?} is not above {floor}");
+        release(client, waiting).await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn where_it_can_not_be_it_is_refused_and_leaves_nothing(cx: Cx) -> Verdict {
+    let (client, name) = (cx.backend().await?, cx.name("lock"));
+    let floor = FencingToken::new(FAR)?;
+    let refused = match client.raise_tokens(&name, floor).await {
+        Ok(()) => return Err(Stop::ruled_out("this store can raise its tokens")),
+        Err(error) => error,
+    };
+    ensure_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+    let locks = cx.locks_over(client.clone(), cx.steady().with_token_floor(floor))?;
+    for taken in [locks.mutex(&name)?.lock().await, locks.rw(&name)?.write().lock().await] {
+        let error = taken.err().ok_or("a lock with a floor was granted")?;
+        ensure_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        ensure_eq!(error.lock(), Some(&name), "the lock that the error names");
+    }
+    cx.free(&client, &name).await
+}
+
+/// Takes the lock once; its token.
+async fn seen(locks: &dlock_core::Locks, name: &LockName) -> Result<FencingToken, Stop> {
+    let guard = locks.mutex(name)?.lock().await?;
+    let token = guard.token();
+    guard.release().await?;
+    Ok(token)
+}
+
+/// Raises the tokens, or rules the case out.
+async fn raise(client: &DynBackend, name: &LockName, above: FencingToken) -> Verdict {
+    match client.raise_tokens(name, above).await {
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            Err(Stop::ruled_out("this store can't raise its tokens"))
+        }
+        raised => Ok(raised?),
+    }
+}
