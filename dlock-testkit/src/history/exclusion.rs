@@ -2,22 +2,29 @@
 
 use dlock_core::Mode;
 
-use super::{History, Violation};
+use super::{History, Span, Violation, spans::Latest};
 
 /// Checks that no two clients held the lock alone at one time.
 ///
 /// # Errors
 /// The first two that did.
 pub fn check(history: &History) -> Result<(), Violation> {
+    match overlaps(history).next() {
+        Some((span, other)) => Err(Violation::new(format!("two at once: {span:?} and {other:?}"))),
+        None => Ok(()),
+    }
+}
+
+/// Who had the lock alone while another came to have it, and that other one; each of these once.
+pub fn overlaps(history: &History) -> impl Iterator<Item = (Span, Span)> + use<> {
     let mut spans = history.spans();
     spans.retain(|span| span.mode == Mode::Exclusive);
-    for (i, span) in spans.iter().enumerate() {
-        let later = spans[i + 1..].iter().take_while(|other| other.from < span.to);
-        if let Some(other) = later.into_iter().find(|other| span.meets(other)) {
-            return Err(Violation::new(format!("two at once: {span:?} and {other:?}")));
-        }
-    }
-    Ok(())
+    let mut seen = Latest::default();
+    spans.into_iter().filter_map(move |span| {
+        let before = seen.met_by(&span);
+        seen.see(span);
+        before.map(|before| (before, span))
+    })
 }
 
 #[cfg(test)]
@@ -37,6 +44,18 @@ mod tests {
     fn overlap_is_wrong() {
         let wrong = history([hold(1, X, 1, [0, 1, 6]), hold(2, X, 2, [0, 5, 9])]);
         assert!(check(&wrong).is_err());
+    }
+
+    #[test]
+    fn an_overlap_with_one_that_began_long_before_is_found() {
+        let wrong = history([
+            hold(1, X, 1, [0, 1, 90]),
+            hold(2, X, 2, [0, 91, 92]),
+            hold(3, X, 3, [0, 93, 99]),
+            hold(4, X, 4, [0, 94, 95]),
+            hold(5, X, 5, [0, 96, 97]),
+        ]);
+        assert_eq!(overlaps(&wrong).count(), 2);
     }
 
     #[test]

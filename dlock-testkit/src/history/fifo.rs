@@ -1,18 +1,26 @@
 //! **First come, first served**: who was seen in line before another asked is granted before.
 
-use super::{History, Violation};
+use dlock_core::Instant;
+
+use super::{History, Hold, Violation};
 
 /// Checks that nobody overtook.
 ///
 /// # Errors
 /// The first who did, and whom.
 pub fn check(history: &History) -> Result<(), Violation> {
-    let by_token = history.holds();
-    for (i, first) in by_token.iter().enumerate() {
-        for later in &by_token[i + 1..] {
-            if later.arrived.is_some_and(|arrived| arrived < first.asked) {
-                return Err(Violation::new(format!("{first:?} overtook {later:?}")));
-            }
+    // From the end: of those with larger tokens, who was seen in line first.
+    let mut seen: Option<(Instant, Hold)> = None;
+    for first in history.holds().into_iter().rev() {
+        if let Some((arrived, later)) = &seen
+            && *arrived < first.asked
+        {
+            return Err(Violation::new(format!("{first:?} overtook {later:?}")));
+        }
+        if let Some(arrived) = first.arrived
+            && seen.is_none_or(|(earliest, _)| arrived < earliest)
+        {
+            seen = Some((arrived, first));
         }
     }
     Ok(())

@@ -9,6 +9,8 @@
 mod event;
 pub mod exclusion;
 pub mod fifo;
+#[cfg(test)]
+mod large;
 pub mod permits;
 mod recorder;
 pub mod reentry;

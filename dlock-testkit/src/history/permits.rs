@@ -1,24 +1,41 @@
 //! **Permits**: those in use never come to more than there are.
 
-use dlock_core::Mode;
+use std::{cmp::Reverse, collections::BinaryHeap};
 
-use super::{History, Violation};
+use dlock_core::{Instant, Mode};
+
+use super::{History, Span, Violation};
 
 /// Checks that never more than `all` permits were in use.
 ///
 /// # Errors
 /// Where more were.
 pub fn check(history: &History, all: u32) -> Result<(), Violation> {
-    let spans = history.spans();
-    for span in &spans {
-        // The sum can only grow where a span begins.
-        let with = spans.iter().filter(|other| other.from <= span.from && span.from < other.to);
-        let used: u64 = with.map(|other| u64::from(weight(other.mode))).sum();
-        if used > u64::from(all) {
-            return Err(Violation::new(format!("{used} of {all} permits in use at {span:?}")));
+    match excesses(history, all).next() {
+        Some((used, span)) => {
+            Err(Violation::new(format!("{used} of {all} permits in use at {span:?}")))
         }
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// Where somebody came to have more than were left, and how many were in use then.
+pub fn excesses(history: &History, all: u32) -> impl Iterator<Item = (u64, Span)> + use<> {
+    let mut ends: BinaryHeap<Reverse<(Instant, u64)>> = BinaryHeap::new();
+    let mut used: u64 = 0;
+    // The sum can only grow where a span begins.
+    history.spans().into_iter().filter(|span| span.from < span.to).filter_map(move |span| {
+        while let Some(&Reverse((to, weight))) = ends.peek()
+            && to <= span.from
+        {
+            used -= weight;
+            ends.pop();
+        }
+        let weight = u64::from(weight(span.mode));
+        used += weight;
+        ends.push(Reverse((span.to, weight)));
+        (used > u64::from(all)).then_some((used, span))
+    })
 }
 
 fn weight(mode: Mode) -> u32 {

@@ -1,7 +1,11 @@
 //! **Reentry balance**: an owner enters its own hold under one token, leaves as often as it
 //! entered, and nobody else is in before it has left the last time.
 
-use super::{History, Hold, Violation};
+use std::collections::HashMap;
+
+use dlock_core::{FencingToken, Instant};
+
+use super::{History, Hold, Span, Violation, spans::Latest};
 
 /// Checks that the entries of each owner nest and that owners exclude each other.
 ///
@@ -9,21 +13,24 @@ use super::{History, Hold, Violation};
 /// The first entry that does not fit.
 pub fn check(history: &History) -> Result<(), Violation> {
     let mut holds = history.holds();
-    holds.sort_by_key(|hold| hold.granted);
-    for (i, hold) in holds.iter().enumerate() {
-        for later in holds[i + 1..].iter().take_while(|later| !ended_before(hold, later)) {
-            let what = match (hold.actor == later.actor, hold.token == later.token) {
-                (true, true) => continue,
-                (true, false) => "entered under another token",
-                (false, _) => "two owners at once",
-            };
-            return Err(Violation::new(format!("{what}: {hold:?} and {later:?}")));
-        }
-        let again =
-            holds.iter().any(|other| other.token == hold.token && other.actor != hold.actor);
-        if again {
+    let mut owners: HashMap<FencingToken, usize> = HashMap::new();
+    for hold in &holds {
+        if *owners.entry(hold.token).or_insert(hold.actor) != hold.actor {
             return Err(Violation::new(format!("two owners under one token: {hold:?}")));
         }
+    }
+    holds.sort_by_key(|hold| hold.granted);
+    let mut seen = Latest::default();
+    for hold in &holds {
+        let inside = span(hold);
+        if let Some(other) = seen.met_by(&inside) {
+            let what = match other.actor == hold.actor {
+                true => "entered under another token",
+                false => "two owners at once",
+            };
+            return Err(Violation::new(format!("{what}: {hold:?} and {other:?}")));
+        }
+        seen.see(inside);
     }
     match holds.iter().find(|hold| hold.freed.is_none()) {
         Some(hold) => Err(Violation::new(format!("entered and never left: {hold:?}"))),
@@ -31,8 +38,10 @@ pub fn check(history: &History) -> Result<(), Violation> {
     }
 }
 
-fn ended_before(hold: &Hold, later: &Hold) -> bool {
-    hold.ended.is_some_and(|ended| ended <= later.granted)
+fn span(hold: &Hold) -> Span {
+    let to = hold.ended.unwrap_or(Instant::from_nanos(u64::MAX));
+    let Hold { actor, mode, token, granted: from, .. } = *hold;
+    Span { actor, mode, token, from, to }
 }
 
 #[cfg(test)]

@@ -1,30 +1,50 @@
 //! **Shared xor exclusive**: readers share the lock with each other and never with a writer.
 
-use dlock_core::Mode;
+use std::{cmp::Reverse, collections::BinaryHeap};
 
-use super::{History, Violation};
+use dlock_core::{Instant, Mode};
+
+use super::{History, Span, Violation, spans::Latest};
 
 /// Checks that no reader held the lock together with a writer.
 ///
 /// # Errors
 /// The first reader and writer that did.
 pub fn check(history: &History) -> Result<(), Violation> {
-    let spans = history.spans();
-    let of = |mode| spans.iter().filter(move |span| span.mode == mode);
-    for writer in of(Mode::Exclusive) {
-        if let Some(reader) = of(Mode::Shared).find(|reader| reader.meets(writer)) {
-            return Err(Violation::new(format!("{reader:?} together with {writer:?}")));
-        }
+    match overlaps(history).next() {
+        Some((span, other)) => Err(Violation::new(format!("{other:?} together with {span:?}"))),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// Who had the lock while another came to have it in the other mode, and that other one; each of
+/// these once.
+pub fn overlaps(history: &History) -> impl Iterator<Item = (Span, Span)> + use<> {
+    let (mut readers, mut writers) = (Latest::default(), Latest::default());
+    history.spans().into_iter().filter_map(move |span| {
+        let (own, others) = match span.mode {
+            Mode::Shared => (&mut readers, &writers),
+            Mode::Exclusive => (&mut writers, &readers),
+            _ => return None,
+        };
+        own.see(span);
+        others.met_by(&span).map(|before| (before, span))
+    })
 }
 
 /// The largest number of readers that held the lock at one time.
 pub fn most_readers(history: &History) -> usize {
-    let mut spans = history.spans();
-    spans.retain(|span| span.mode == Mode::Shared);
-    let with = |at| spans.iter().filter(|span| span.from <= at && at < span.to).count();
-    spans.iter().map(|span| with(span.from)).max().unwrap_or(0)
+    let mut ends: BinaryHeap<Reverse<Instant>> = BinaryHeap::new();
+    let mut most = 0;
+    let readers = |span: &Span| span.mode == Mode::Shared && span.from < span.to;
+    for span in history.spans().into_iter().filter(readers) {
+        while ends.peek().is_some_and(|Reverse(to)| *to <= span.from) {
+            ends.pop();
+        }
+        ends.push(Reverse(span.to));
+        most = most.max(ends.len());
+    }
+    most
 }
 
 #[cfg(test)]

@@ -48,8 +48,37 @@ pub struct Span {
 impl Span {
     /// Whether both were at one time of different acquisitions.
     pub fn meets(&self, other: &Self) -> bool {
-        let one_hold_entered_twice = self.actor == other.actor && self.token == other.token;
-        !one_hold_entered_twice && self.from < other.to && other.from < self.to
+        !self.is_of(other) && self.from < other.to && other.from < self.to
+    }
+
+    /// Whether both are of one hold, which may have been entered twice.
+    pub(super) fn is_of(&self, other: &Self) -> bool {
+        self.actor == other.actor && self.token == other.token
+    }
+}
+
+/// Of the times seen so far, those that end last, of two different acquisitions: who meets any of
+/// them meets one of these. Times are to be seen in the order in which they begin.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Latest([Option<Span>; 2]);
+
+impl Latest {
+    pub(super) fn see(&mut self, span: Span) {
+        let Self([last, other]) = self;
+        match *last {
+            Some(of) if of.to >= span.to => {
+                if !of.is_of(&span) && other.is_none_or(|of| of.to < span.to) {
+                    *other = Some(span);
+                }
+            }
+            Some(of) if of.is_of(&span) => *last = Some(span),
+            of => (*last, *other) = (Some(span), of),
+        }
+    }
+
+    /// One that this one meets, if there is any.
+    pub(super) fn met_by(&self, span: &Span) -> Option<Span> {
+        self.0.into_iter().flatten().find(|of| of.meets(span))
     }
 }
 

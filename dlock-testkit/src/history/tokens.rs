@@ -10,18 +10,36 @@ use super::{History, Hold, Violation};
 pub fn check(history: &History) -> Result<(), Violation> {
     let wrong = |a: &Hold, b: &Hold, what| Violation::new(format!("{what}: {a:?} and {b:?}"));
     let by_token = history.holds();
-    for (i, hold) in by_token.iter().enumerate() {
-        for other in &by_token[i + 1..] {
-            let entered_again = hold.actor == other.actor && overlap(hold, other);
-            if hold.token == other.token && !entered_again {
-                return Err(wrong(hold, other, "one token twice"));
-            }
-            if hold.token < other.token && other.granted < hold.asked {
-                return Err(wrong(other, hold, "the later has the smaller token"));
-            }
+    // From the end: of those with larger tokens, whose grant was known first.
+    let mut first: Option<&Hold> = None;
+    for same in by_token.chunk_by(|a, b| a.token == b.token).rev() {
+        if let Some((a, b)) = twice(same) {
+            return Err(wrong(a, b, "one token twice"));
         }
+        if let Some(known) = first
+            && let Some(hold) = same.iter().find(|hold| known.granted < hold.asked)
+        {
+            return Err(wrong(known, hold, "the later has the smaller token"));
+        }
+        let earliest = same.iter().chain(first).min_by_key(|hold| hold.granted);
+        first = earliest;
     }
     Ok(())
+}
+
+/// Two acquisitions of one token that are not of one owner who entered again before it had left.
+fn twice(same: &[Hold]) -> Option<(&Hold, &Hold)> {
+    let mut inside = same.first()?;
+    for hold in &same[1..] {
+        let left = inside.freed.is_some_and(|end| end <= hold.granted);
+        if left || hold.actor != inside.actor {
+            return Some((inside, hold));
+        }
+        if inside.freed.is_some_and(|end| hold.freed.is_none_or(|other| end < other)) {
+            inside = hold;
+        }
+    }
+    None
 }
 
 /// Checks that holders that had the lock alone, one after the other, have growing tokens.
@@ -35,11 +53,6 @@ pub fn check_holders(history: &History) -> Result<(), Violation> {
         Some(pair) => Err(Violation::new(format!("not above the one before: {pair:?}"))),
         None => Ok(()),
     }
-}
-
-fn overlap(a: &Hold, b: &Hold) -> bool {
-    let over = |first: &Hold, second: &Hold| first.freed.is_some_and(|end| end <= second.granted);
-    !over(a, b) && !over(b, a)
 }
 
 #[cfg(test)]

@@ -13,15 +13,21 @@ use super::{History, Op, Violation};
 /// Who waited too long.
 pub fn check(history: &History, bound: Duration) -> Result<(), Violation> {
     let end = history.ended.unwrap_or(Instant::from_nanos(0));
-    let holds = history.holds();
+    let mut holds = history.holds();
+    holds.sort_by_key(|hold| hold.granted);
+    // When all of the first so many had let go; `None` as soon as one of them never did.
+    let mut freed = vec![Some(Instant::from_nanos(0))];
+    for hold in &holds {
+        let so_far = freed.last().copied().flatten();
+        freed.push(so_far.zip(hold.freed).map(|(a, b)| a.max(b)));
+    }
     for event in history.events.iter().filter(|event| matches!(event.op, Op::Acquire(_))) {
         let answered = event.answer.map_or(end, |(at, _)| at);
         // The lock was surely free since the last release before the answer, unless somebody else
         // had it later.
-        let before = holds.iter().filter(|hold| hold.granted < answered);
-        let ends: Option<Vec<Instant>> = before.map(|hold| hold.freed).collect();
-        let Some(ends) = ends else { continue };
-        let free_since = ends.into_iter().max().map_or(event.invoked, |f| f.max(event.invoked));
+        let before = holds.partition_point(|hold| hold.granted < answered);
+        let Some(free_since) = freed[before] else { continue };
+        let free_since = free_since.max(event.invoked);
         let waited = answered.since(free_since);
         if waited > bound {
             return Err(Violation::new(format!("the lock was free for {waited:?}: {event:?}")));

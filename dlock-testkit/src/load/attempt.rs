@@ -6,7 +6,7 @@ use dlock_core::{Certainty, Error, ErrorKind, FencingToken, Guard, Lock, Locks, 
 use tokio::time::sleep;
 
 use super::{
-    line::Phase,
+    line::{Phase, REFUSED},
     plan::{Kind, Target},
 };
 use crate::{Stop, context::now};
@@ -35,8 +35,10 @@ pub(super) enum Wait {
 
 impl Attempt {
     /// Takes it; in peace, also from a store that takes its time to be well again.
-    pub(super) async fn insist(&self) -> Result<Option<Guard>, Error> {
+    /// How often it was out of reach.
+    pub(super) async fn insist(&self) -> (usize, Result<Option<Guard>, Error>) {
         let end = now().saturating_add(PATIENCE);
+        let mut again = 0;
         loop {
             match self.take().await {
                 Err(error)
@@ -45,8 +47,9 @@ impl Attempt {
                         && now() < end =>
                 {
                     sleep(PAUSE).await;
+                    again += 1;
                 }
-                answer => return answer,
+                answer => return (again, answer),
             }
         }
     }
@@ -96,7 +99,7 @@ pub(super) fn tokens(guard: &Guard, attempt: &Attempt) -> Result<Vec<FencingToke
 /// What it failed of, as one word.
 pub(super) fn kind(error: &Error) -> String {
     match (error.kind(), error.certainty()) {
-        (ErrorKind::Unavailable, Certainty::NotApplied) => "refused".to_owned(),
+        (ErrorKind::Unavailable, Certainty::NotApplied) => REFUSED.to_owned(),
         // Without what stands in brackets, which may have spaces.
         (kind, _) => format!("{kind:?}").replace(' ', ""),
     }

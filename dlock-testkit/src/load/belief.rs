@@ -1,10 +1,14 @@
 //! From the lines of all processes to what was believed when, and so to histories.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use dlock_core::{FencingToken, Instant, Mode};
 
-use super::line::{GONE, Line, Phase, RELEASED, REVOKED, What};
+use super::{
+    line::{CLOCK_STEP, EXPIRED, GONE, Line, Phase, RELEASED, STORE_RESET, Wanted, What},
+    record::Excuse,
+    times::Times,
+};
 use crate::{
     Stop,
     history::{Event, History, Op, Reply},
@@ -17,6 +21,7 @@ pub(crate) struct Tale {
     pub(crate) actor: usize,
     pub(crate) hold: u64,
     pub(crate) name: String,
+    pub(super) kind: Wanted,
     pub(crate) mode: Mode,
     pub(crate) phase: Phase,
     pub(crate) asked: Instant,
@@ -24,7 +29,13 @@ pub(crate) struct Tale {
     pub(crate) got: Option<(Instant, FencingToken)>,
     /// The latest deadline that the guard named.
     pub(crate) until: Instant,
+    /// From when on its holder looked whether it is lost.
+    pub(crate) looked: Instant,
     pub(crate) shared: Option<Instant>,
+    /// Whether it was asked for anew, and so lost its place in line.
+    pub(super) again: bool,
+    /// When the grant may have come: a process that was stopped learns of it when it goes on.
+    pub(super) heard: Option<Instant>,
     /// When it began to be let go.
     pub(crate) let_go: Option<Instant>,
     /// When and how that was answered.
@@ -32,74 +43,136 @@ pub(crate) struct Tale {
     pub(crate) lost: Option<(Instant, String)>,
     /// When the attempt came to nothing, how, and what was said.
     pub(crate) not: Option<(Instant, String, String)>,
-    /// When its process was killed.
-    pub(crate) killed: Option<Instant>,
+    /// When its process was killed or its task aborted.
+    pub(crate) cut: Option<Instant>,
 }
 
-/// How many tasks and holds a process can have, so that the numbers of two do not meet.
-const TASKS: usize = 1000;
+/// How many processes, tasks and holds there can be, so that the numbers of two do not meet.
+const PROCESSES: usize = 100_000;
+const TASKS: usize = 1_000_000;
 const HOLDS: u64 = 1_000_000_000;
 
 /// Reads the log of one process. A line that its death cut off is not for anybody.
-pub(crate) fn read(text: &str, process: usize, killed: Option<Instant>) -> Result<Vec<Tale>, Stop> {
-    let mut tales: BTreeMap<u64, Tale> = BTreeMap::new();
+pub(crate) fn read(text: &str) -> Result<Vec<Line>, Stop> {
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    for line in whole.lines() {
-        let Line { hold, what } = line.parse()?;
-        if let What::Ask { task, phase, mode, at, name } = what {
-            if task >= TASKS || hold >= HOLDS {
-                return Err(Stop::failed(format!("a number is too large: {line}")));
+    whole.lines().map(str::parse).collect()
+}
+
+/// What the lines tell. Those of one acquisition are in order; `killed` is when processes were.
+pub(crate) fn tales<'a>(
+    lines: impl IntoIterator<Item = &'a Line> + Clone,
+    killed: &BTreeMap<usize, Instant>,
+) -> Result<Vec<Tale>, Stop> {
+    let idle = idle(lines.clone());
+    let mut tales: BTreeMap<(usize, u64), Tale> = BTreeMap::new();
+    let mut aborts: BTreeMap<usize, Vec<(usize, Instant)>> = BTreeMap::new();
+    for line in lines {
+        let Some(hold) = line.hold else {
+            if let What::Abort { below } = line.what {
+                aborts.entry(line.process).or_default().push((below, line.at));
             }
-            let (actor, own) = (process * TASKS + task, hold);
-            let hold = process as u64 * HOLDS + own;
-            tales.insert(
-                own,
-                Tale {
-                    actor,
-                    hold,
-                    name,
-                    mode,
-                    phase,
-                    asked: at,
-                    got: None,
-                    until: Instant::from_nanos(0),
-                    shared: None,
-                    let_go: None,
-                    left: None,
-                    lost: None,
-                    not: None,
-                    killed,
-                },
-            );
+            continue;
+        };
+        let id = (line.process, hold);
+        if matches!(line.what, What::Ask { .. }) {
+            tales.insert(id, Tale::begin(line, hold)?);
             continue;
         }
         let unasked = || Stop::failed(format!("nobody asked for this: {line}"));
-        tales.get_mut(&hold).ok_or_else(unasked)?.add(what);
+        tales.get_mut(&id).ok_or_else(unasked)?.add(line);
+    }
+    for ((process, _), tale) in &mut tales {
+        let aborts = aborts.get(process).into_iter().flatten();
+        let mut aborts = aborts.filter(|(below, _)| tale.actor % TASKS < *below);
+        let aborted = aborts.next().map(|(_, at)| *at);
+        tale.cut = killed.get(process).copied().into_iter().chain(aborted).min();
+        tale.heard = tale
+            .got
+            .map(|(at, _)| idle.get(process).and_then(|idle| idle.since(at, WAKING)).unwrap_or(at));
     }
     Ok(tales.into_values().collect())
 }
 
-impl Tale {
-    fn add(&mut self, what: What) {
-        match what {
-            What::Got { at, token, until } => {
-                self.got = Some((at, token));
-                self.until = until;
-            }
-            What::Keep { until } => self.until = self.until.max(until),
-            What::Share { at } => self.shared = Some(at),
-            What::Let { at } => self.let_go = Some(at),
-            What::Left { at, how } => self.left = Some((at, how)),
-            What::Lost { at, how } => self.lost = Some((at, how)),
-            What::Not { at, how, text } => self.not = Some((at, how, text)),
-            What::Ask { .. } => {}
+/// How long it may take until all tasks of a process that goes on have run.
+const WAKING: Duration = Duration::from_millis(50);
+
+/// When each process did not run.
+pub(super) fn idle<'a>(lines: impl IntoIterator<Item = &'a Line>) -> BTreeMap<usize, Times> {
+    let mut all: BTreeMap<usize, Vec<(Instant, Instant)>> = BTreeMap::new();
+    for line in lines {
+        if let What::Late { since } = line.what {
+            all.entry(line.process).or_default().push((since, line.at));
         }
+    }
+    all.into_iter().map(|(process, times)| (process, Times::of(times))).collect()
+}
+
+impl Tale {
+    fn begin(line: &Line, hold: u64) -> Result<Self, Stop> {
+        let What::Ask { task, kind, phase, mode, name } = &line.what else {
+            return Err(Stop::failed(format!("not asked for: {line}")));
+        };
+        if line.process >= PROCESSES || *task >= TASKS || hold >= HOLDS {
+            return Err(Stop::failed(format!("a number is too large: {line}")));
+        }
+        Ok(Self {
+            actor: line.process * TASKS + task,
+            hold: line.process as u64 * HOLDS + hold,
+            name: name.clone(),
+            kind: *kind,
+            mode: *mode,
+            phase: *phase,
+            asked: line.at,
+            got: None,
+            until: Instant::from_nanos(0),
+            looked: line.at,
+            again: false,
+            heard: None,
+            shared: None,
+            let_go: None,
+            left: None,
+            lost: None,
+            not: None,
+            cut: None,
+        })
+    }
+
+    fn add(&mut self, line: &Line) {
+        let at = line.at;
+        match &line.what {
+            What::Got { token, until } => {
+                self.got = Some((at, *token));
+                self.looked = at;
+                self.until = *until;
+            }
+            What::Keep { until } => self.until = self.until.max(*until),
+            What::Share {} => self.shared = Some(at),
+            What::Look {} => self.looked = at,
+            What::Let {} => self.let_go = Some(at),
+            What::Left { how } => self.left = Some((at, how.clone())),
+            What::Lost { how } => self.lost = Some((at, how.clone())),
+            What::Not { how, text } => self.not = Some((at, how.clone(), text.clone())),
+            What::Again {} => self.again = true,
+            What::Ask { .. } | What::Late { .. } | What::Abort { .. } | What::Uses { .. } => {}
+        }
+    }
+
+    /// The number of its process.
+    pub(super) fn process(&self) -> usize {
+        self.actor / TASKS
+    }
+
+    /// When the attempt was over, however it went; `None` if it was to the end of the run.
+    pub(super) fn answered(&self) -> Option<Instant> {
+        let got = self.got.map(|(at, _)| at);
+        let not = self.not.as_ref().map(|(at, ..)| *at);
+        [got, not, self.cut].into_iter().flatten().min()
     }
 
     /// When the belief ended.
     pub(crate) fn ended(&self) -> Instant {
         let lost = self.lost.as_ref().map(|(at, _)| *at);
-        let all = [self.let_go, lost, self.killed];
+        let all = [self.let_go, lost, self.cut];
         all.into_iter().flatten().fold(self.until, Instant::min)
     }
 
@@ -112,7 +185,14 @@ impl Tale {
     /// Whether the holder was told that the store does not know it any more, at a time when it was
     /// to be believed.
     pub(super) fn was_revoked(&self) -> bool {
-        self.lost.as_ref().is_some_and(|(at, how)| how == REVOKED && *at < self.until)
+        self.lost.as_ref().is_some_and(|(at, how)| how != EXPIRED && *at < self.until)
+    }
+
+    /// When its holder was told that the clock of the store had stepped, or that the store had lost
+    /// what it knew.
+    pub(super) fn told_of_trouble(&self) -> Option<Instant> {
+        let (at, how) = self.lost.as_ref()?;
+        [CLOCK_STEP, STORE_RESET].contains(&how.as_str()).then_some(*at)
     }
 
     /// Whether its release was told that it had been lost before, at a time when it was to be
@@ -123,7 +203,7 @@ impl Tale {
 
     /// Whether it is not known how the attempt ended although its process lived on.
     pub(super) fn is_open(&self) -> bool {
-        self.got.is_none() && self.not.is_none() && self.killed.is_none()
+        self.got.is_none() && self.not.is_none() && self.cut.is_none()
     }
 
     fn event(&self, op: Op, invoked: Instant, answer: Option<(Instant, Reply)>) -> Event {
@@ -156,6 +236,21 @@ impl Tale {
 /// What was granted and believed in: for the checkers of exclusion, readers and permits.
 pub(super) fn beliefs(tales: &[Tale]) -> History {
     history(tales.iter().filter(|tale| tale.was_believed()).flat_map(Tale::events))
+}
+
+/// The same, where what is excused counts as ended at the beginning of its excuse.
+pub(super) fn excused_beliefs(tales: &[Tale], excuses: &[Excuse]) -> History {
+    history(
+        tales
+            .iter()
+            .filter_map(|tale| {
+                let excused = excuses.iter().filter(|excuse| excuse.covers(tale));
+                let cut = excused.map(|excuse| excuse.at).chain(tale.cut).min();
+                let tale = Tale { cut, ..tale.clone() };
+                tale.was_believed().then(|| tale.events())
+            })
+            .flatten(),
+    )
 }
 
 /// Everything that was granted, believed in or not: for the checker of tokens.
@@ -199,89 +294,4 @@ fn history(events: impl Iterator<Item = Event>) -> History {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::history::{exclusion, tokens, wake_up};
-
-    fn tales(logs: &[(&str, Option<u64>)]) -> Vec<Tale> {
-        let read = |(process, (text, killed)): (usize, &(&str, Option<u64>))| {
-            read(text, process, killed.map(Instant::from_nanos)).unwrap()
-        };
-        logs.iter().enumerate().flat_map(read).collect()
-    }
-
-    const LATER: &str = "1 ask 0 storm x 2 a\n1 got 50 9 90\n1 let 60\n1 left 61 released\n";
-
-    #[test]
-    fn belief_ends_with_the_first_of_its_ends() {
-        for (end, at) in [
-            ("1 let 30\n", 30),
-            ("1 lost 20 revoked\n1 let 30\n", 20),
-            ("1 keep 70\n", 70),
-            ("1 keep 35\n", 40),
-        ] {
-            let text = format!("1 ask 0 storm x 1 a\n1 got 5 7 40\n{end}");
-            let tale = &tales(&[(&text, None)])[0];
-            assert_eq!(tale.ended().as_nanos(), at, "{end}");
-        }
-    }
-
-    #[test]
-    fn a_number_that_may_be_another_processs_is_refused() {
-        for line in ["1000000000 ask 0 storm x 1 a\n", "1 ask 1000 storm x 1 a\n"] {
-            assert!(read(line, 1, None).is_err(), "{line}");
-        }
-        let line = format!("{} ask {} storm x 1 a\n", u64::MAX, usize::MAX);
-        assert!(read(&line, 1, None).is_err());
-    }
-
-    #[test]
-    fn an_overlap_of_two_processes_is_found() {
-        let first = "1 ask 0 storm x 1 a\n1 got 5 7 80\n1 let 55\n";
-        assert!(exclusion::check(&beliefs(&tales(&[(first, None), (LATER, None)]))).is_err());
-        let first = first.replace("let 55", "let 45");
-        assert!(exclusion::check(&beliefs(&tales(&[(&first, None), (LATER, None)]))).is_ok());
-    }
-
-    #[test]
-    fn who_is_killed_believes_no_more_and_keeps_its_token() {
-        let first = "1 ask 0 storm x 1 a\n1 got 5 10 80\n1 ke";
-        let dead = tales(&[(first, Some(45)), (LATER, None)]);
-        assert!(exclusion::check(&beliefs(&dead)).is_ok());
-        assert!(tokens::check(&grants(&dead)).is_ok());
-        let asked_after = LATER.replace("storm x 2", "storm x 20");
-        let dead = tales(&[(first, Some(45)), (&asked_after, None)]);
-        assert!(tokens::check(&grants(&dead)).is_err(), "9 after 10");
-        let alive = tales(&[(first, Some(55)), (LATER, None)]);
-        assert!(exclusion::check(&beliefs(&alive)).is_err());
-    }
-
-    #[test]
-    fn a_grant_that_is_learned_of_past_its_deadline_is_not_believed() {
-        let late = "1 ask 0 storm x 1 a\n1 got 55 5 40\n1 let 58\n";
-        let both = tales(&[(late, None), (LATER, None)]);
-        assert!(exclusion::check(&beliefs(&both)).is_ok());
-        assert_eq!((beliefs(&both).holds().len(), grants(&both).holds().len()), (1, 2));
-    }
-
-    #[test]
-    fn who_has_waited_for_long_counts_from_the_begin_of_the_peace() {
-        let patient = "1 ask 0 storm x 1 a\n1 got 7005 7 7090\n1 let 7010\n1 left 7011 released\n";
-        let well = "1 ask 0 well x 7000 a\n1 got 7020 9 7090\n1 let 7030\n1 left 7031 released\n";
-        let all = peace(&tales(&[(patient, None), (well, None)]));
-        let within = |nanos| wake_up::check(&all, std::time::Duration::from_nanos(nanos));
-        assert!(within(10).is_ok() && within(4).is_err());
-    }
-
-    #[test]
-    fn a_store_that_forgets_whom_it_promised_is_noticed() {
-        let tale = |end: &str| {
-            let text = format!("1 ask 0 storm x 1 a\n1 got 5 7 40\n{end}");
-            tales(&[(&text, None)]).remove(0)
-        };
-        assert!(tale("1 lost 30 revoked\n").was_revoked());
-        assert!(!tale("1 lost 41 expired\n").was_revoked());
-        assert!(tale("1 let 30\n1 left 35 gone\n").was_gone());
-        assert!(!tale("1 let 30\n1 left 45 gone\n").was_gone(), "its lease may have ended");
-    }
-}
+mod tests;

@@ -1,28 +1,34 @@
 //! The child's side: this binary started again, with tasks that take locks until the parent says
 //! that it is enough.
 //!
-//! The parent writes, one line each: `store ADDRESS`, `log FILE`, `resource SOCKET`, `seed N`, what
-//! there is in [`Load`](super::Load), and `go`; the child answers `ready`. Then `calm`, `well` and
-//! `end`, and the child answers `done` to the last, once all its locks are let go.
+//! The parent writes, one line each: `process N`, `store ADDRESS`, `log FILE`, `resource SOCKET`,
+//! `seed N`, what there is in [`Load`](super::Load), and `go`; the child answers `ready`. Then:
+//!
+//! ```text
+//! stall MS             -> stalled NS     no thread of its runtime runs for so long
+//! abort                -> aborted N      its tasks end where they stand, and others begin
+//! cancels PERCENT MS   -> cancelled N    attempts are dropped half-way
+//! calm, well           ->                the phase of the run
+//! end                  -> done           once all locks are let go
+//! ```
 
-use std::{io::Write, path::Path, sync::Arc, time::Duration};
+use std::{io::Write, time::Duration};
 
-use dlock_core::{DynBackend, Error, Fairness, Locks, Permits};
-use tokio::{sync::watch, task::JoinSet, time::sleep};
+use dlock_core::{DynBackend, Error, Locks};
+use tokio::{sync::watch, time::sleep};
 
 use super::{
+    crew::{self, Crew},
     line::Phase,
-    log::Log,
-    plan::{Kind, Target},
-    worker::Worker,
+    orders::Orders,
 };
 use crate::{Stop, Verdict};
 
 /// Makes a process a child.
 pub(super) const CHILD: &str = "DLOCK_TEST_LOAD";
 
-/// How long the releases of what was dropped may take.
-const LETTING_GO: Duration = Duration::from_secs(10);
+/// The threads of its runtime.
+const THREADS: usize = 2;
 
 /// How often it tries to connect, since it may be born while the store is away.
 const ATTEMPTS: u32 = 40;
@@ -54,7 +60,7 @@ where
 {
     die_with_parent();
     let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()?;
     let mut lines = std::io::stdin().lines();
     let mut orders = Orders::default();
     loop {
@@ -66,53 +72,35 @@ where
     }
     let locks = runtime.block_on(connected(connect, &orders.store))?;
     let (phase, phases) = watch::channel(Phase::Storm);
-    let mut tasks = runtime.block_on(async { begin(&locks, &orders, &phases) })?;
+    let mut crew = runtime.block_on(async { Crew::begin(locks, orders, phases) })?;
     say("ready");
     for line in lines {
-        phase.send_replace(line?.parse()?);
-        if *phase.borrow() == Phase::End {
-            return runtime.block_on(async {
-                while let Some(task) = tasks.join_next().await {
-                    task??;
+        let line = line?;
+        let words: Vec<&str> = line.split(' ').collect();
+        match *words {
+            ["stall", ms] => {
+                let time = Duration::from_millis(ms.parse()?);
+                let stalled = crew::stall(runtime.handle(), THREADS, time)?;
+                say(&format!("stalled {}", stalled.as_nanos()));
+            }
+            ["abort"] => say(&format!("aborted {}", runtime.block_on(crew.abort())?)),
+            ["cancels", percent, ms] => {
+                let (percent, time) = (percent.parse()?, Duration::from_millis(ms.parse()?));
+                let cancelled = runtime.block_on(crew.cancel(percent, time));
+                say(&format!("cancelled {cancelled}"));
+            }
+            _ => {
+                let told = line.parse()?;
+                phase.send_replace(told);
+                if told == Phase::End {
+                    runtime.block_on(crew.end())?;
+                    say("done");
+                    return Ok(());
                 }
-                locks.shutdown(LETTING_GO).await?;
-                say("done");
-                Ok(())
-            });
+            }
         }
     }
     Err(Stop::failed("the parent has gone"))
-}
-
-/// What the parent wants.
-#[derive(Default)]
-struct Orders {
-    store: String,
-    log: String,
-    resource: String,
-    seed: u64,
-    tasks: usize,
-    lease: Duration,
-    cancels: u32,
-    targets: Vec<Target>,
-}
-
-impl Orders {
-    fn take(&mut self, line: &str) -> Verdict {
-        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
-        match word {
-            "store" => rest.clone_into(&mut self.store),
-            "log" => rest.clone_into(&mut self.log),
-            "resource" => rest.clone_into(&mut self.resource),
-            "seed" => self.seed = rest.parse()?,
-            "tasks" => self.tasks = rest.parse()?,
-            "lease" => self.lease = Duration::from_millis(rest.parse()?),
-            "cancels" => self.cancels = rest.parse()?,
-            "lock" => self.targets.push(rest.parse()?),
-            _ => return Err(Stop::failed(format!("no such order: {line}"))),
-        }
-        Ok(())
-    }
 }
 
 async fn connected<C, F>(connect: C, store: &str) -> Result<Locks, Stop>
@@ -129,34 +117,6 @@ where
         }
         tries += 1;
     }
-}
-
-fn begin(
-    locks: &Locks,
-    orders: &Orders,
-    phases: &watch::Receiver<Phase>,
-) -> Result<JoinSet<Verdict>, Stop> {
-    let given = locks.guarantees();
-    let can = |target: &&Target| match target.kind {
-        Kind::Fair => given.fairness >= Fairness::Fifo,
-        Kind::Semaphore(_) => given.permits >= Permits::Counted,
-        Kind::Mutex | Kind::ReadWrite | Kind::Multi => true,
-    };
-    let targets: Arc<[Target]> = orders.targets.iter().filter(can).cloned().collect();
-    let log = Arc::new(Log::open(Path::new(&orders.log), Path::new(&orders.resource))?);
-    let mut tasks = JoinSet::new();
-    for task in 0..orders.tasks {
-        let worker = Worker::new(
-            task,
-            orders.seed,
-            locks.clone(),
-            Arc::clone(&log),
-            Arc::clone(&targets),
-            phases.clone(),
-        );
-        tasks.spawn(worker.with_lease(orders.lease).with_cancels(orders.cancels).work());
-    }
-    Ok(tasks)
 }
 
 fn say(what: &str) {

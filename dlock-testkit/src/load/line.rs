@@ -1,15 +1,8 @@
-//! One line of what a process writes down.
+//! One line of what a process writes down: a JSON object.
 //!
 //! ```text
-//! HOLD ask TASK PHASE MODE NS NAME   an attempt begins
-//! HOLD got NS TOKEN UNTIL            it is believed to be held, until then unless it is renewed
-//! HOLD keep UNTIL                    it is, until then
-//! HOLD share NS                      a writer turns into a reader
-//! HOLD let NS                        it is about to be let go
-//! HOLD left NS WHAT                  and that was answered: released, gone, unknown
-//! HOLD lost NS WHAT                  it is known to be lost: expired, revoked
-//! HOLD not NS WHAT TEXT              the attempt came to nothing: busy, timeout, cancelled, or
-//!                                    the kind of the error
+//! {"process":3,"hold":17,"at":1,"did":"ask","task":0,"kind":"fair","phase":"storm","mode":"x","name":"a"}
+//! {"process":3,"hold":17,"at":5,"did":"got","token":7,"until":90}
 //! ```
 //!
 //! Times are nanoseconds of the clock that all processes share.
@@ -17,31 +10,99 @@
 use std::{fmt, str::FromStr};
 
 use dlock_core::{FencingToken, Instant, Mode};
+use serde::{Deserialize, Serialize};
 
+use super::wire;
 use crate::Stop;
 
-/// One line: what happened to one acquisition of a process.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One line: what happened to one acquisition of a process, or to the process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Line {
-    /// Its number within the process.
-    pub(super) hold: u64,
+    pub(super) process: usize,
+    /// The number of the acquisition within the process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) hold: Option<u64>,
+    #[serde(with = "wire::nanos")]
+    pub(super) at: Instant,
+    #[serde(flatten)]
     pub(super) what: What,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "did", rename_all = "lowercase")]
 pub(crate) enum What {
-    Ask { task: usize, phase: Phase, mode: Mode, at: Instant, name: String },
-    Got { at: Instant, token: FencingToken, until: Instant },
-    Keep { until: Instant },
-    Share { at: Instant },
-    Let { at: Instant },
-    Left { at: Instant, how: String },
-    Lost { at: Instant, how: String },
-    Not { at: Instant, how: String, text: String },
+    /// An attempt begins.
+    Ask {
+        task: usize,
+        kind: Wanted,
+        phase: Phase,
+        #[serde(with = "wire::mode")]
+        mode: Mode,
+        name: String,
+    },
+    /// The store was out of reach, and the attempt began anew.
+    Again {},
+    /// It is believed to be held, until then unless it is renewed.
+    Got {
+        #[serde(with = "wire::token")]
+        token: FencingToken,
+        #[serde(with = "wire::nanos")]
+        until: Instant,
+    },
+    /// It is believed to be held still, until then.
+    Keep {
+        #[serde(with = "wire::nanos")]
+        until: Instant,
+    },
+    /// A writer turns into a reader.
+    Share {},
+    /// Whoever was busy with it looks again whether it is held.
+    Look {},
+    /// It is about to be let go.
+    Let {},
+    /// And that was answered: released, gone, unknown.
+    Left { how: String },
+    /// It is known to be lost: expired, revoked.
+    Lost { how: String },
+    /// The attempt came to nothing: busy, timeout, cancelled, or the kind of the error.
+    Not { how: String, text: String },
+    /// The process did not run since then, or not when it wanted to.
+    Late {
+        #[serde(with = "wire::nanos")]
+        since: Instant,
+    },
+    /// Its tasks below this number end where they stand, by now at the latest.
+    Abort { below: usize },
+    /// What it has open of the system and of the runtime.
+    Uses { when: When, fds: usize, tasks: usize, threads: usize },
+}
+
+/// What an attempt asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Wanted {
+    Mutex,
+    Fair,
+    ReadWrite,
+    Semaphore,
+    Multi,
+}
+
+/// When a process says what it uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum When {
+    /// After the first second of its work.
+    Early,
+    /// When all is let go.
+    Idle,
+    /// When its locks are shut down.
+    End,
 }
 
 /// What is to be expected meanwhile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Phase {
     /// Harm is done; everything may fail.
     Storm,
@@ -57,34 +118,18 @@ pub(super) const RELEASED: &str = "released";
 pub(super) const GONE: &str = "gone";
 pub(super) const UNKNOWN: &str = "unknown";
 pub(super) const REVOKED: &str = "revoked";
+pub(super) const CLOCK_STEP: &str = "clock-step";
+pub(super) const STORE_RESET: &str = "store-reset";
 pub(super) const EXPIRED: &str = "expired";
 pub(super) const BUSY: &str = "busy";
 pub(super) const CANCELLED: &str = "cancelled";
+pub(super) const TIMEOUT: &str = "Timeout";
+pub(super) const UNAVAILABLE: &str = "Unavailable";
+pub(super) const REFUSED: &str = "refused";
 
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ", self.hold)?;
-        match &self.what {
-            What::Ask { task, phase, mode, at, name } => {
-                let mode = match mode {
-                    Mode::Exclusive => "x".to_owned(),
-                    Mode::Shared => "s".to_owned(),
-                    mode => format!("{}/{}", mode.weight(), mode.capacity()),
-                };
-                write!(f, "ask {task} {phase} {mode} {} {name}", at.as_nanos())
-            }
-            What::Got { at, token, until } => {
-                write!(f, "got {} {token} {}", at.as_nanos(), until.as_nanos())
-            }
-            What::Keep { until } => write!(f, "keep {}", until.as_nanos()),
-            What::Share { at } => write!(f, "share {}", at.as_nanos()),
-            What::Let { at } => write!(f, "let {}", at.as_nanos()),
-            What::Left { at, how } => write!(f, "left {} {how}", at.as_nanos()),
-            What::Lost { at, how } => write!(f, "lost {} {how}", at.as_nanos()),
-            What::Not { at, how, text } => {
-                write!(f, "not {} {how} {}", at.as_nanos(), text.replace('\n', " "))
-            }
-        }
+        f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
     }
 }
 
@@ -92,46 +137,9 @@ impl FromStr for Line {
     type Err = Stop;
 
     fn from_str(text: &str) -> Result<Self, Stop> {
-        let bad = || Stop::failed(format!("not a line of a log: {text:?}"));
-        let instant = |text: &str| -> Result<Instant, Stop> {
-            Ok(Instant::from_nanos(text.parse().map_err(|_| bad())?))
-        };
-        let words: Vec<&str> = text.splitn(7, ' ').collect();
-        let (hold, rest) = words.split_first().ok_or_else(bad)?;
-        let what = match *rest {
-            ["ask", task, phase, mode, at, name] => What::Ask {
-                task: task.parse()?,
-                phase: phase.parse()?,
-                mode: mode_of(mode)?,
-                at: instant(at)?,
-                name: name.to_owned(),
-            },
-            ["got", at, token, until] => What::Got {
-                at: instant(at)?,
-                token: FencingToken::new(token.parse()?)?,
-                until: instant(until)?,
-            },
-            ["keep", until] => What::Keep { until: instant(until)? },
-            ["share", at] => What::Share { at: instant(at)? },
-            ["let", at] => What::Let { at: instant(at)? },
-            ["left", at, how] => What::Left { at: instant(at)?, how: how.to_owned() },
-            ["lost", at, how] => What::Lost { at: instant(at)?, how: how.to_owned() },
-            ["not", at, how, ref text @ ..] => {
-                What::Not { at: instant(at)?, how: how.to_owned(), text: text.join(" ") }
-            }
-            _ => return Err(bad()),
-        };
-        Ok(Self { hold: hold.parse()?, what })
+        let bad = |error| Stop::failed(format!("not a line of a log: {text:?}: {error}"));
+        serde_json::from_str(text).map_err(bad)
     }
-}
-
-fn mode_of(text: &str) -> Result<Mode, Stop> {
-    Ok(match (text, text.split_once('/')) {
-        ("x", _) => Mode::Exclusive,
-        ("s", _) => Mode::Shared,
-        (_, Some((n, of))) => Mode::permits(n.parse()?, of.parse()?)?,
-        _ => return Err(Stop::failed(format!("no mode: {text}"))),
-    })
 }
 
 impl fmt::Display for Phase {
@@ -164,28 +172,50 @@ mod tests {
         let at = Instant::from_nanos(17);
         let token = FencingToken::new(5).unwrap();
         let mode = Mode::permits(2, 3).unwrap();
-        let (name, text) = ("a/b".to_owned(), "no answer in time (lock=a)".to_owned());
+        let (name, text) = ("a/b".to_owned(), "no answer\n in \"time\" (lock=a)".to_owned());
         let all = [
-            What::Ask { task: 3, phase: Phase::Well, mode, at, name },
-            What::Got { at, token, until: at },
+            What::Ask { task: 3, kind: Wanted::ReadWrite, phase: Phase::Well, mode, name },
+            What::Again {},
+            What::Got { token, until: at },
             What::Keep { until: at },
-            What::Share { at },
-            What::Let { at },
-            What::Left { at, how: GONE.to_owned() },
-            What::Lost { at, how: REVOKED.to_owned() },
-            What::Not { at, how: "Unavailable".to_owned(), text },
-            What::Not { at, how: BUSY.to_owned(), text: String::new() },
+            What::Share {},
+            What::Look {},
+            What::Let {},
+            What::Left { how: GONE.to_owned() },
+            What::Lost { how: REVOKED.to_owned() },
+            What::Not { how: UNAVAILABLE.to_owned(), text },
+            What::Not { how: BUSY.to_owned(), text: String::new() },
+            What::Late { since: at },
+            What::Abort { below: 4 },
+            What::Uses { when: When::Early, fds: 9, tasks: 4, threads: 3 },
         ];
         for what in all {
-            let line = Line { hold: 9, what };
-            let read: Line = line.to_string().trim_end().parse().unwrap();
-            assert_eq!(read, line);
+            for hold in [Some(9), None] {
+                let line = Line { process: 1, hold, at, what: what.clone() };
+                let text = line.to_string();
+                assert!(!text.contains('\n'), "{text}");
+                assert_eq!(text.parse::<Line>().unwrap(), line);
+            }
         }
     }
 
     #[test]
+    fn others_read_it_too() {
+        let text = r#"{"process":3,"hold":17,"at":123,"did":"got","token":5,"until":456}"#;
+        assert_eq!(text.parse::<Line>().unwrap().to_string(), text);
+    }
+
+    #[test]
     fn what_can_not_be_read_is_an_error() {
-        for text in ["", "1", "1 got 5", "x let 5", "1 let x", "1 ask 0 soon x 1 a"] {
+        for text in [
+            "",
+            "1 got 5",
+            r#"{"process":3,"hold":17,"at":123}"#,
+            r#"{"process":3,"hold":17,"did":"let"}"#,
+            r#"{"process":3,"hold":17,"at":123,"did":"gets"}"#,
+            r#"{"process":3,"hold":17,"at":123,"did":"got","token":0,"until":456}"#,
+            r#"{"process":3,"hold":17,"at":123,"did":"got","token":5}"#,
+        ] {
             assert!(text.parse::<Line>().is_err(), "{text}");
         }
     }

@@ -7,17 +7,18 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use dlock_core::{FencingToken, Guard, Instant, Mode};
+use dlock_core::{FencingToken, Guard, Instant};
 
 use super::{
-    line::{Line, Phase, What},
+    line::{Line, What},
     resource::Writer,
 };
-use crate::{Stop, context::now};
+use crate::{Stop, Verdict, context::now};
 
 /// The log of one process. A line that was written survives the death of the process.
 #[derive(Debug)]
 pub(super) struct Log {
+    process: usize,
     file: File,
     resource: Writer,
     next: AtomicU64,
@@ -25,35 +26,37 @@ pub(super) struct Log {
 
 impl Log {
     /// Opens a file to write at its end, and the way to the resource.
-    pub(super) fn open(path: &Path, resource: &Path) -> Result<Self, Stop> {
+    pub(super) fn open(process: usize, path: &Path, resource: &Path) -> Result<Self, Stop> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
-        Ok(Self { file, resource: Writer::open(resource)?, next: AtomicU64::new(1) })
+        let resource = Writer::open(process, resource)?;
+        Ok(Self { process, file, resource, next: AtomicU64::new(1) })
     }
 
     /// An attempt begins. The number by which it is spoken of from now on.
-    pub(super) fn ask(
-        &self,
-        task: usize,
-        phase: Phase,
-        mode: Mode,
-        name: &str,
-    ) -> Result<u64, Stop> {
+    pub(super) fn ask(&self, what: What) -> Result<u64, Stop> {
         let hold = self.next.fetch_add(1, Ordering::Relaxed);
-        let name = name.to_owned();
-        self.write(hold, What::Ask { task, phase, mode, at: now(), name })?;
+        self.write(hold, now(), what)?;
         Ok(hold)
     }
 
     /// Writes to what the lock guards, and not to the log.
-    pub(super) fn apply(&self, hold: u64, token: FencingToken, name: &str) -> Result<(), Stop> {
+    pub(super) fn apply(&self, hold: u64, token: FencingToken, name: &str) -> Verdict {
         self.resource.write(hold, token, name)
     }
 
-    /// Writes one line, in one piece.
-    pub(super) fn write(&self, hold: u64, what: What) -> Result<(), Stop> {
-        let line = format!("{}\n", Line { hold, what });
+    /// Writes one line about an acquisition, in one piece.
+    pub(super) fn write(&self, hold: u64, at: Instant, what: What) -> Verdict {
+        self.append(&Line { process: self.process, hold: Some(hold), at, what })
+    }
+
+    /// Writes one line about the process.
+    pub(super) fn write_own(&self, at: Instant, what: What) -> Verdict {
+        self.append(&Line { process: self.process, hold: None, at, what })
+    }
+
+    fn append(&self, line: &Line) -> Verdict {
         // Tasks write at the same time: the system appends whole writes one after the other.
-        Ok((&self.file).write_all(line.as_bytes())?)
+        Ok((&self.file).write_all(format!("{line}\n").as_bytes())?)
     }
 }
 

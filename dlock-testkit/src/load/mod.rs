@@ -41,27 +41,69 @@
 //! When the harm is done, [`Running::finish`] has the processes go on in peace: at first errors are
 //! excused, then nobody may fail or wait for long, and in the end all must be able to let go.
 //!
+//! # What is harm
+//!
+//! The processes are killed, stopped, stalled, and their tasks aborted by [`Running`], which proves
+//! that it was done, and notes it. What is done to the store is [noted](Running::note) by the test.
+//! A test that notes all of it [says so](Load::with_faults_noted): then what has to be so while all
+//! is well is demanded between the faults, too. After a fault by which the store forgets whom it
+//! promised what, beliefs that overlap are [excused](Running::excuse), and nothing else is.
+//!
+//! # What is judged
+//!
+//! Beliefs by the checkers of [`history`](crate::history), tokens, and further: how [late](Lateness)
+//! a holder learned that its lease had ended; whether anybody was passed over, or a lock stuck; what
+//! the processes left open, and whether one panicked or did not come to its end. Checkers excuse
+//! what they can't know: no delay on the way, and no process that did not run, makes a right history
+//! look wrong.
+//!
 //! # What is written
 //!
 //! Who has a lock for itself writes to a resource in the process of the test, which keeps the order
 //! in which the writes arrive. A holder that was stopped past its lease writes all the same, and a
 //! [`Fence`](dlock_core::Fence) has to refuse it once a newer holder has written.
+//!
+//! [`Report::write_history`] keeps all of it in one file, as a JSON object a line in order of time,
+//! and [`Report::read_history`] judges it again. A line has one of these fields: `did` (what a
+//! process did), `fault` and `excused_until` (what was done to it, and what is excused), `write`
+//! (what reached the resource), `broke`, and `run`. Times are nanoseconds of the clock that all
+//! processes of the machine share, since it was started.
 
 mod attempt;
 pub(crate) mod belief;
+mod bypass;
 mod child;
+mod crew;
+mod harm;
+mod lateness;
+mod leaks;
 pub(crate) mod line;
+mod liveness;
 mod log;
+mod orders;
 mod parent;
 mod plan;
+mod process;
+mod rates;
+mod record;
 mod report;
 mod resource;
 mod run;
+#[cfg(test)]
+mod short;
 mod storm;
+mod times;
+mod verdict;
+mod vigil;
+mod wire;
 mod worker;
 
+pub use lateness::Lateness;
 pub use parent::Running;
 pub use plan::{Kind, Load};
 pub use report::Report;
+#[cfg(feature = "soak")]
+pub(crate) use run::serve_if_child;
 pub use run::{Scenario, effort, run};
 pub use storm::Storm;
+pub use verdict::Check;

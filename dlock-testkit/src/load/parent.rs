@@ -1,19 +1,21 @@
-//! The parent's side: it starts the processes, does them harm, and gathers what they wrote.
+//! The parent's side: it starts the processes, and gathers what they wrote.
 
-use std::{path::PathBuf, process::Stdio, time::Duration};
+use std::time::Duration;
 
 use dlock_core::Instant;
-use futures_util::future::try_join_all;
-use rustix::process::{Pid, Signal, kill_process};
+use futures_util::future::{join_all, try_join_all};
+use parking_lot::Mutex;
 use tempfile::TempDir;
-use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
-    process::{Child, ChildStdin, ChildStdout, Command},
-    time::{sleep, timeout},
-};
+use tokio::time::sleep;
 
-use super::{Load, Report, belief, child::CHILD, line::Phase, resource::Resource};
-use crate::{Stop, Verdict, context::now};
+use super::{
+    Load, Report, belief,
+    line::Phase,
+    process::{Files, Process},
+    record::{Broke, Record, Run},
+    resource::Resource,
+};
+use crate::{Stop, context::now};
 
 /// How long it may take until all is well again: failovers are noticed, connections made.
 const RECOVERY: Duration = Duration::from_millis(1500);
@@ -21,8 +23,6 @@ const RECOVERY: Duration = Duration::from_millis(1500);
 const PEACE: Duration = Duration::from_millis(2000);
 /// Keeps what the processes wrote, and says where.
 const KEEP: &str = "DLOCK_TEST_KEEP";
-/// How long a process may take to begin or to end.
-const BOUND: Duration = Duration::from_secs(40);
 
 /// Processes that take and let go of locks. Dropped, they are killed.
 ///
@@ -33,21 +33,14 @@ pub struct Running {
     address: String,
     directory: TempDir,
     resource: Resource,
-    processes: Vec<Process>,
-    /// Where those wrote that were killed, and when that was.
-    dead: Vec<(PathBuf, Instant)>,
+    pub(super) processes: Vec<Process>,
+    /// Those that were killed.
+    pub(super) dead: Vec<(usize, Files)>,
+    /// What was done.
+    pub(super) story: Mutex<Vec<Record>>,
     began: Instant,
     seed: u64,
     started: usize,
-}
-
-#[derive(Debug)]
-struct Process {
-    log: PathBuf,
-    child: Child,
-    input: ChildStdin,
-    output: Lines<BufReader<ChildStdout>>,
-    is_ready: bool,
 }
 
 impl Running {
@@ -60,6 +53,7 @@ impl Running {
             directory,
             processes: Vec::new(),
             dead: Vec::new(),
+            story: Mutex::default(),
             began: now(),
             seed: rand::random(),
             started: 0,
@@ -78,89 +72,74 @@ impl Running {
         self.processes.len()
     }
 
-    /// Kills one of the processes without a chance to clean up; another begins in its place.
-    ///
-    /// # Errors
-    /// When there is no other to be had.
-    pub async fn kill_one(&mut self) -> Verdict {
-        let at = rand::random_range(0..self.processes.len());
-        let new = self.begin().await?;
-        let mut old = std::mem::replace(&mut self.processes[at], new);
-        // Whoever was killed did not believe for longer than this.
-        let killed = now();
-        old.child.kill().await?;
-        self.dead.push((old.log, killed));
-        Ok(())
-    }
-
-    /// Stops one of the processes where it stands, for so long.
-    ///
-    /// # Errors
-    /// When it has ended by itself.
-    pub async fn stop_one(&self, time: Duration) -> Verdict {
-        let process = &self.processes[rand::random_range(0..self.processes.len())];
-        process.signal(Signal::STOP)?;
-        sleep(time).await;
-        process.signal(Signal::CONT)
-    }
-
     /// Lets the processes go on in peace, has them end, and gathers what they wrote. Everything
-    /// has to be well by now.
+    /// has to be well by now. A process that has ended by itself or does not end is a violation
+    /// that the report has.
     ///
     /// # Errors
-    /// When a process has ended by itself, or does not end: then what it waited for is named.
+    /// When a process that took the place of another does not begin, or what one wrote can't be
+    /// read.
     pub async fn finish(mut self) -> Result<Report, Stop> {
         // On a busy machine, one that took the place of another may not have begun yet.
         try_join_all(self.processes.iter_mut().map(Process::ready)).await?;
-        let stormy = now().since(self.began);
-        self.tell(Phase::Calm).await?;
+        let calm = now();
+        self.tell(Phase::Calm).await;
         sleep(RECOVERY).await;
-        self.tell(Phase::Well).await?;
+        let well = now();
+        self.tell(Phase::Well).await;
         sleep(PEACE).await;
-        self.tell(Phase::End).await?;
-        let ends = try_join_all(self.processes.iter_mut().map(Process::done)).await;
-        let report = self.report(stormy)?;
-        match ends {
-            Ok(_) => Ok(report),
-            Err(stop) => Err(Stop::failed(format!("{}; {report}", stop.into_text()))),
+        self.tell(Phase::End).await;
+        let ends = join_all(self.processes.iter_mut().map(Process::done)).await;
+        for (process, end) in self.processes.iter().zip(ends) {
+            if let Err(stop) = end {
+                self.broke(process.number, stop.into_text());
+            }
         }
+        self.report(calm, well)
     }
 
-    fn report(&mut self, stormy: Duration) -> Result<Report, Stop> {
+    fn report(&mut self, calm: Instant, well: Instant) -> Result<Report, Stop> {
         if std::env::var_os(KEEP).is_some() {
             self.directory.disable_cleanup(true);
             println!("the logs are in {}", self.directory.path().display());
         }
-        let alive = self.processes.iter().map(|process| (&process.log, None));
-        let dead = self.dead.iter().map(|(log, at)| (log, Some(*at)));
-        let mut tales = Vec::new();
-        for (number, (log, killed)) in alive.chain(dead).enumerate() {
+        let alive = self.processes.iter().map(|process| (process.number, &process.files));
+        let dead = self.dead.iter().map(|(number, files)| (*number, files));
+        let mut records = Vec::new();
+        for (number, files) in alive.chain(dead) {
             // One that was killed early may have written nothing.
-            let text = std::fs::read_to_string(log).unwrap_or_default();
-            tales.extend(belief::read(&text, number, killed)?);
+            let text = std::fs::read_to_string(&files.log).unwrap_or_default();
+            records.extend(belief::read(&text)?.into_iter().map(Record::Did));
+            if let Some(panic) = files.panic() {
+                self.broke(number, panic);
+            }
         }
-        let writes = self.resource.close()?;
-        Ok(Report::of(tales, writes, self.load.names(), stormy, self.dead.len()))
+        records.extend(self.resource.close()?.into_iter().map(Record::Wrote));
+        records.append(&mut self.story.lock());
+        records.push(Record::Run(Run {
+            began: self.began,
+            names: self.load.names(),
+            longest_lease: self.load.longest_lease(),
+            faults_noted: self.load.faults_noted,
+            calm,
+            well,
+            ended: now(),
+        }));
+        Report::of(records)
     }
 
-    /// Starts this binary again as a child.
-    async fn begin(&mut self) -> Result<Process, Stop> {
+    fn broke(&self, process: usize, broke: String) {
+        self.story.lock().push(Record::Broke(Broke { at: now(), process, broke }));
+    }
+
+    /// Begins one more process.
+    pub(super) async fn begin(&mut self) -> Result<Process, Stop> {
         let number = self.started;
         self.started += 1;
-        let mut child = Command::new(std::env::current_exe()?)
-            .env(CHILD, "1")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
-        let piped = || Stop::failed("the child has no pipe");
-        let input = child.stdin.take().ok_or_else(piped)?;
-        let output = BufReader::new(child.stdout.take().ok_or_else(piped)?).lines();
-        let log = self.directory.path().join(format!("{number}.log"));
-        let mut process = Process { log, child, input, output, is_ready: false };
+        let mut process = Process::begin(number, self.directory.path(), &self.load.env)?;
         let mut lines = self.load.lines(number);
         lines.push(format!("store {}", self.address));
-        lines.push(format!("log {}", process.log.display()));
+        lines.push(format!("log {}", process.files.log.display()));
         lines.push(format!("resource {}", self.resource.path().display()));
         lines.push(format!("seed {}", self.seed.wrapping_add(number as u64)));
         lines.push("go".to_owned());
@@ -168,46 +147,10 @@ impl Running {
         Ok(process)
     }
 
-    async fn tell(&mut self, phase: Phase) -> Verdict {
+    async fn tell(&mut self, phase: Phase) {
         for process in &mut self.processes {
-            process.tell(&phase.to_string()).await?;
+            // One that has gone is noticed when it is to say that it is done.
+            let _ = process.tell(&phase.to_string()).await;
         }
-        Ok(())
-    }
-}
-
-impl Process {
-    async fn tell(&mut self, what: &str) -> Verdict {
-        self.input.write_all(format!("{what}\n").as_bytes()).await?;
-        Ok(self.input.flush().await?)
-    }
-
-    async fn ready(&mut self) -> Verdict {
-        if !self.is_ready {
-            self.hear("ready").await?;
-            self.is_ready = true;
-        }
-        Ok(())
-    }
-
-    async fn done(&mut self) -> Verdict {
-        self.hear("done").await
-    }
-
-    async fn hear(&mut self, what: &str) -> Verdict {
-        match timeout(BOUND, self.output.next_line()).await {
-            Ok(line) => match line? {
-                Some(line) if line == what => Ok(()),
-                Some(line) => Err(Stop::failed(format!("a process says: {line}"))),
-                None => Err(Stop::failed("a process has ended by itself")),
-            },
-            Err(_) => Err(Stop::failed(format!("a process is not {what} within {BOUND:?}"))),
-        }
-    }
-
-    fn signal(&self, signal: Signal) -> Verdict {
-        let gone = || Stop::failed("a process has ended by itself");
-        let id = i32::try_from(self.child.id().ok_or_else(gone)?)?;
-        Ok(kill_process(Pid::from_raw(id).ok_or_else(gone)?, signal)?)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{str::FromStr, time::Duration};
 
-use super::Running;
+use super::{Running, line::Wanted};
 use crate::Stop;
 
 /// What processes of holders do to a few locks until they are told to end.
@@ -14,6 +14,8 @@ pub struct Load {
     /// How many of a hundred attempts are dropped half-way.
     pub(super) cancels: u32,
     pub(super) targets: Vec<Target>,
+    pub(super) env: Vec<(String, String)>,
+    pub(super) faults_noted: bool,
 }
 
 /// A kind of lock.
@@ -51,6 +53,8 @@ impl Load {
             leases: [300, 400, 500].map(Duration::from_millis).into(),
             cancels: 15,
             targets: Vec::new(),
+            env: Vec::new(),
+            faults_noted: false,
         };
         bare.with_lock(Kind::Mutex, &[&name("a")])
             .with_lock(Kind::Fair, &[&name("a")])
@@ -100,6 +104,28 @@ impl Load {
         self
     }
 
+    /// This many mutexes on top, whose names begin with the prefix.
+    #[must_use]
+    pub fn with_mutexes(self, prefix: &str, count: usize) -> Self {
+        (0..count).fold(self, |load, n| load.with_lock(Kind::Mutex, &[&format!("{prefix}/{n}")]))
+    }
+
+    /// A variable in the environment of the processes.
+    #[must_use]
+    pub fn with_env(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Says that everything that is done to the store and to the network will be
+    /// [noted](Running::note): what has to be so when all is well is then demanded between the
+    /// faults, too, and not only after the last.
+    #[must_use]
+    pub fn with_faults_noted(mut self) -> Self {
+        self.faults_noted = true;
+        self
+    }
+
     /// No locks but those that are added from here on.
     #[must_use]
     pub fn without_locks(mut self) -> Self {
@@ -133,6 +159,7 @@ impl Load {
     pub(super) fn lines(&self, number: usize) -> Vec<String> {
         let lease = self.leases[number % self.leases.len()].as_millis();
         let mut lines = vec![
+            format!("process {number}"),
             format!("tasks {}", self.tasks),
             format!("lease {lease}"),
             format!("cancels {}", self.cancels),
@@ -148,6 +175,18 @@ impl Load {
             lines.push(format!("lock {kind} {}", target.names.join(" ")));
         }
         lines
+    }
+}
+
+impl Kind {
+    pub(super) fn wanted(self) -> Wanted {
+        match self {
+            Self::Mutex => Wanted::Mutex,
+            Self::Fair => Wanted::Fair,
+            Self::ReadWrite => Wanted::ReadWrite,
+            Self::Semaphore(_) => Wanted::Semaphore,
+            Self::Multi => Wanted::Multi,
+        }
     }
 }
 
@@ -178,6 +217,8 @@ mod tests {
     #[test]
     fn a_child_reads_what_it_is_to_take() {
         let load = Load::new("x");
+        let lines = load.clone().with_mutexes("y", 64).lines(1);
+        assert_eq!(lines.iter().filter(|line| line.starts_with("lock mutex y/")).count(), 64);
         let lines = load.lines(1);
         let told = lines.iter().filter_map(|line| line.strip_prefix("lock "));
         let read: Vec<Target> = told.map(|text| text.parse().unwrap()).collect();

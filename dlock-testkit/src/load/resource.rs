@@ -11,9 +11,11 @@ use std::{
     thread::JoinHandle,
 };
 
-use dlock_core::{Fence, FencingToken};
+use dlock_core::{Fence, FencingToken, Instant};
+use serde::{Deserialize, Serialize};
 
-use crate::{Stop, Verdict};
+use super::wire;
+use crate::{Stop, Verdict, context::now};
 
 /// The last message.
 const END: &str = "end";
@@ -26,11 +28,15 @@ pub(super) struct Resource {
 }
 
 /// A write that has arrived.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Write {
-    pub(super) name: String,
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Write {
+    #[serde(with = "wire::nanos")]
+    pub(super) at: Instant,
     /// Process and hold.
-    pub(super) grant: (u32, u64),
+    #[serde(rename = "write")]
+    pub(super) grant: (usize, u64),
+    pub(super) name: String,
+    #[serde(with = "wire::token")]
     pub(super) token: FencingToken,
     /// Whether the fence let it pass.
     pub(super) passed: bool,
@@ -84,19 +90,22 @@ fn serve(socket: &UnixDatagram) -> Result<Vec<Write>, Stop> {
 
 /// A holder's way to the resource.
 #[derive(Debug)]
-pub(super) struct Writer(UnixDatagram);
+pub(super) struct Writer {
+    process: usize,
+    socket: UnixDatagram,
+}
 
 impl Writer {
-    pub(super) fn open(path: &Path) -> Result<Self, Stop> {
+    pub(super) fn open(process: usize, path: &Path) -> Result<Self, Stop> {
         let socket = UnixDatagram::unbound()?;
         socket.connect(path)?;
-        Ok(Self(socket))
+        Ok(Self { process, socket })
     }
 
     /// Writes, whether the lock is still held or not.
     pub(super) fn write(&self, hold: u64, token: FencingToken, name: &str) -> Verdict {
-        let text = format!("{} {hold} {token} {name}", std::process::id());
-        self.0.send(text.as_bytes())?;
+        let text = format!("{} {hold} {token} {name}", self.process);
+        self.socket.send(text.as_bytes())?;
         Ok(())
     }
 }
@@ -108,7 +117,7 @@ impl Write {
         let mut word = || words.next().ok_or_else(bad);
         let grant = (word()?.parse()?, word()?.parse()?);
         let token = FencingToken::new(word()?.parse()?)?;
-        Ok(Self { name: word()?.to_owned(), grant, token, passed: false })
+        Ok(Self { at: now(), grant, name: word()?.to_owned(), token, passed: false })
     }
 }
 
@@ -151,14 +160,15 @@ mod tests {
 
     fn write(hold: u64, token: u64, passed: bool) -> Write {
         let token = FencingToken::new(token).unwrap();
-        Write { name: "a/b c".to_owned(), grant: (1, hold), token, passed }
+        let (at, name) = (Instant::from_nanos(hold), "a/b c".to_owned());
+        Write { at, grant: (1, hold), name, token, passed }
     }
 
     #[test]
     fn writes_arrive_in_order_and_late_ones_are_refused() {
         let directory = tempfile::tempdir().unwrap();
         let mut resource = Resource::open(directory.path()).unwrap();
-        let writer = Writer::open(resource.path()).unwrap();
+        let writer = Writer::open(1, resource.path()).unwrap();
         for (hold, token) in [(1, 5), (2, 7), (1, 5), (2, 7), (3, 8)] {
             writer.write(hold, FencingToken::new(token).unwrap(), "a/b c").unwrap();
         }

@@ -68,9 +68,7 @@ where
     C: Fn(String) -> F,
     F: Future<Output = Result<DynBackend, Error>>,
 {
-    if child::is_one() {
-        child::serve(connect);
-    }
+    serve_if_child(connect);
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(THREADS);
     let trials = scenarios.into_iter().map(|Scenario { name, store: over, case, ignored }| {
@@ -93,6 +91,17 @@ where
         trial.with_ignored_flag(ignored)
     });
     libtest_mimic::run(&arguments, trials.collect()).exit()
+}
+
+/// In a process of holders, serves the parent and ends with it.
+pub(crate) fn serve_if_child<C, F>(connect: C)
+where
+    C: Fn(String) -> F,
+    F: Future<Output = Result<DynBackend, Error>>,
+{
+    if child::is_one() {
+        child::serve(connect);
+    }
 }
 
 /// So many times longer than by default harm is to be done.

@@ -1,6 +1,13 @@
 //! One task of a child: it takes, holds and lets go at random, and writes it down.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use dlock_core::{Ended, FencingToken, Guard, Instant, LockOptions, Locks, Mode, Released, Renew};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
@@ -29,7 +36,14 @@ pub(super) struct Worker {
     targets: Arc<[Target]>,
     phases: watch::Receiver<Phase>,
     lease: Duration,
-    cancels: u32,
+    cancels: Arc<Cancels>,
+}
+
+/// How many attempts are dropped half-way: of a hundred, and so far.
+#[derive(Debug, Default)]
+pub(super) struct Cancels {
+    pub(super) percent: AtomicU32,
+    pub(super) dropped: AtomicUsize,
 }
 
 impl Worker {
@@ -43,14 +57,15 @@ impl Worker {
     ) -> Self {
         let rng = StdRng::seed_from_u64(seed.wrapping_mul(1000).wrapping_add(task as u64));
         let lease = LockOptions::MIN_LEASE;
-        Self { task, rng, locks, log, targets, phases, lease, cancels: 0 }
+        let cancels = Arc::default();
+        Self { task, rng, locks, log, targets, phases, lease, cancels }
     }
 
     pub(super) fn with_lease(self, lease: Duration) -> Self {
         Self { lease, ..self }
     }
 
-    pub(super) fn with_cancels(self, cancels: u32) -> Self {
+    pub(super) fn with_cancels(self, cancels: Arc<Cancels>) -> Self {
         Self { cancels, ..self }
     }
 
@@ -71,24 +86,33 @@ impl Worker {
         let attempt = self.attempt(phase)?;
         let mut holds = Vec::new();
         for name in &attempt.target.names {
-            holds.push(self.log.ask(self.task, phase, attempt.mode, name)?);
+            let (kind, mode, name) = (attempt.target.kind.wanted(), attempt.mode, name.clone());
+            holds.push(self.log.ask(What::Ask { task: self.task, kind, phase, mode, name })?);
         }
-        let cancel = phase == Phase::Storm && self.rng.random_range(0..100) < self.cancels;
+        let percent = self.cancels.percent.load(Ordering::Relaxed);
+        let cancel = phase == Phase::Storm && self.rng.random_range(0..100) < percent;
         let answer = if cancel {
             self.until_cancelled(attempt.take()).await
         } else {
-            Some(attempt.insist().await)
+            let (again, answer) = attempt.insist().await;
+            if again > 0 {
+                self.write_all(&holds, now(), &What::Again {})?;
+            }
+            Some(answer)
         };
         let (how, text) = match answer {
             Some(Ok(Some(guard))) => return self.hold(guard, &attempt, &holds).await,
             Some(Ok(None)) => (line::BUSY.to_owned(), String::new()),
             Some(Err(error)) => (kind(&error), error.to_string()),
-            None => (line::CANCELLED.to_owned(), String::new()),
+            None => {
+                self.cancels.dropped.fetch_add(1, Ordering::Relaxed);
+                (line::CANCELLED.to_owned(), String::new())
+            }
         };
         let at = now();
         for &hold in &holds {
             let (how, text) = (how.clone(), text.clone());
-            self.log.write(hold, What::Not { at, how, text })?;
+            self.log.write(hold, at, What::Not { how, text })?;
         }
         Ok(())
     }
@@ -136,7 +160,7 @@ impl Worker {
         for ((&hold, name), token) in
             holds.iter().zip(&attempt.target.names).zip(tokens(&guard, attempt)?)
         {
-            self.log.write(hold, What::Got { at, token, until: until.unwrap_or(at) })?;
+            self.log.write(hold, at, What::Got { token, until: until.unwrap_or(at) })?;
             if attempt.mode == Mode::Exclusive {
                 writes.push((hold, token, name.as_str()));
             }
@@ -145,7 +169,7 @@ impl Worker {
             self.stay(&mut guard, attempt, holds, &mut writes, at).await?;
         }
         let (at, _) = believed(&guard);
-        self.write_all(holds, &What::Let { at })?;
+        self.write_all(holds, at, &What::Let {})?;
         match self.rng.random_range(0..10) {
             0..3 => drop(guard),
             3 => {
@@ -159,7 +183,7 @@ impl Worker {
                     Ok(_) => line::GONE,
                     Err(_) => line::UNKNOWN,
                 };
-                self.write_all(holds, &What::Left { at: now(), how: how.to_owned() })?;
+                self.write_all(holds, now(), &What::Left { how: how.to_owned() })?;
             }
         }
         Ok(())
@@ -182,9 +206,10 @@ impl Worker {
         };
         let writer = attempt.target.kind == Kind::ReadWrite && attempt.mode == Mode::Exclusive;
         if writer && self.rng.random_bool(0.3) {
-            self.write_all(holds, &What::Share { at: now() })?;
+            self.write_all(holds, now(), &What::Share {})?;
             // Whatever comes of it, the guard is a reader's from now on, or lost.
             let _ = guard.downgrade().await;
+            self.write_all(holds, now(), &What::Look {})?;
             writes.clear();
         }
         let end = since.saturating_add(time);
@@ -203,23 +228,28 @@ impl Worker {
             let ended = timeout(left.min(LOOK), &mut lost).await;
             let (at, until) = believed(guard);
             match (until, ended) {
-                (Some(until), _) => self.write_all(holds, &What::Keep { until })?,
+                (Some(until), _) => self.write_all(holds, at, &What::Keep { until })?,
                 (None, ended) => {
                     let how = match ended {
-                        Ok(Ended::Revoked) => line::REVOKED,
-                        Ok(_) => line::EXPIRED,
-                        Err(_) => match lost.await {
-                            Ended::Revoked => line::REVOKED,
-                            _ => line::EXPIRED,
-                        },
+                        Ok(ended) => told_as(ended),
+                        Err(_) => told_as(lost.await),
                     };
-                    return self.write_all(holds, &What::Lost { at, how: how.to_owned() });
+                    return self.write_all(holds, at, &What::Lost { how: how.to_owned() });
                 }
             }
         }
     }
 
-    fn write_all(&self, holds: &[u64], what: &What) -> Verdict {
-        holds.iter().try_for_each(|&hold| self.log.write(hold, what.clone()))
+    fn write_all(&self, holds: &[u64], at: Instant, what: &What) -> Verdict {
+        holds.iter().try_for_each(|&hold| self.log.write(hold, at, what.clone()))
+    }
+}
+
+const fn told_as(ended: Ended) -> &'static str {
+    match ended {
+        Ended::Revoked => line::REVOKED,
+        Ended::ClockStep => line::CLOCK_STEP,
+        Ended::StoreReset => line::STORE_RESET,
+        _ => line::EXPIRED,
     }
 }

@@ -1,0 +1,87 @@
+//! Every checker on a history of two hundred thousand holds: one that compares all with all would
+//! not come to its end.
+
+use std::time::Duration;
+
+use dlock_core::Mode;
+
+use super::{
+    History, Violation, build::*, exclusion, fifo, permits, reentry, shared, tokens, wake_up,
+};
+
+const HOLDS: u64 = 200_000;
+const BOUND: Duration = Duration::from_millis(10);
+
+/// One hold after the other by four clients. Each asks when the one before has it, and says 2 ms
+/// after that that it has let go.
+fn long(mode: Mode) -> History {
+    let mut all = history((1..=HOLDS).map(|n| {
+        let actor = usize::try_from(n % 4).unwrap();
+        let mut events = hold(actor, mode, n, [n * 10 - 9, n * 10, n * 10 + 8]);
+        // Their numbers must not meet.
+        events.iter_mut().for_each(|event| event.hold = n);
+        events
+    }));
+    all.ended = Some(at(HOLDS * 10 + 10));
+    all
+}
+
+/// The last of them: its acquire, and its release.
+fn last(history: &mut History) -> [usize; 2] {
+    let mut of = (0..history.events.len()).filter(|&i| history.events[i].hold == HOLDS);
+    [of.next().unwrap(), of.next().unwrap()]
+}
+
+#[track_caller]
+fn find(check: impl Fn(&History) -> Result<(), Violation>, right: &History, wrong: &History) {
+    assert_eq!(check(right), Ok(()));
+    assert!(check(wrong).is_err());
+}
+
+#[test]
+fn what_is_wrong_at_its_end_is_found() {
+    let right = long(Mode::Exclusive);
+    let mut early = right.clone();
+    let [acquire, _] = last(&mut early);
+    if let Some((granted, _)) = &mut early.events[acquire].answer {
+        *granted = at(HOLDS * 10 - 5);
+    }
+    find(exclusion::check, &right, &early);
+    find(reentry::check, &right, &early);
+
+    let mut small = right.clone();
+    small.events[acquire].answer = small.events[0].answer;
+    find(tokens::check, &right, &small);
+    let mut late = right.clone();
+    if let Some((granted, _)) = &mut late.events[acquire].answer {
+        *granted = at(HOLDS * 10 + 50);
+    }
+    find(|history| wake_up::check(history, BOUND), &right, &late);
+
+    // The last two change places: the last was seen in line before the other asked.
+    let mut seen = right.clone();
+    let mut arrive = seen.events[acquire].clone();
+    (arrive.op, arrive.invoked) = (super::Op::Arrive, at(1));
+    seen.events.push(arrive);
+    find(fifo::check, &right, &seen);
+}
+
+#[test]
+fn so_it_is_with_readers_and_permits() {
+    let mut wrong = long(Mode::Shared);
+    let right = wrong.clone();
+    let [acquire, _] = last(&mut wrong);
+    wrong.events[acquire].op = super::Op::Acquire(Mode::Exclusive);
+    if let Some((granted, _)) = &mut wrong.events[acquire].answer {
+        *granted = at(HOLDS * 10 - 5);
+    }
+    find(shared::check, &right, &wrong);
+    assert_eq!(shared::most_readers(&right), 1);
+
+    let mut wrong = long(Mode::Permits { n: 2, of: 3 });
+    let right = wrong.clone();
+    if let Some((granted, _)) = &mut wrong.events[acquire].answer {
+        *granted = at(HOLDS * 10 - 5);
+    }
+    find(|history| permits::check(history, 3), &right, &wrong);
+}
