@@ -9,8 +9,16 @@ pub(crate) enum Fault {
     ForgetsTheOwner,
     /// A waiter that withdraws ends the hold of the holder.
     ReleasesAnothers,
+    /// A release by whoever has lost the lock ends the hold of whoever has it since.
+    ReleasesTheNext,
     /// Tokens start again when nobody holds or waits.
     ResetsTokens,
+    /// Tokens are counted and nothing else, and the store may lose the count.
+    CountsTokens,
+    /// Tokens are drawn by lot.
+    DrawsTokens,
+    /// A grant has the token of the one before it.
+    RepeatsTokens,
     /// Readers that are let in together have one token.
     OneTokenForAllReaders,
     /// A block of tokens counts as one.
@@ -21,10 +29,16 @@ pub(crate) enum Fault {
     LosesWakeUps,
     /// A waiter hears of releases, and not of leases that end.
     NoWakeUpAtLeaseEnd,
+    /// A waiter is told nothing, and looks once.
+    TellsNobody,
+    /// A waiter that is woken takes itself for the holder, whether or not it is in the queue.
+    BelievesTheWakeUp,
     /// A writer does not mind readers.
     WriterBesideReaders,
     /// Two holders fit where one should.
     TwoHolders,
+    /// Whoever comes by the same client as the holder enters with it.
+    EntersByClient,
     /// A reader does not mind writers that wait.
     ReadersPassWriters,
     /// An acquire that is sent again is a second one.
@@ -41,6 +55,8 @@ pub(crate) enum Fault {
     RenewalResurrects,
     /// Whoever renews is told that it holds the lock.
     RenewalAlwaysKept,
+    /// A renewal by whoever has lost the lock is one of the hold of whoever has it since.
+    RenewsTheNext,
     /// A renewal leaves the lease as it was.
     RenewalDoesNothing,
     /// Of several renewals the first is done and all are confirmed.
@@ -53,6 +69,12 @@ pub(crate) enum Fault {
     LeaseFromTheQueue,
     /// The lease is believed to begin when the reply has arrived.
     SinceTheReply,
+    /// The lease is believed to begin later, by as much as the core takes off at its end.
+    TakesTheMargin,
+    /// Who asks again for what it holds believes in a new lease.
+    AdoptsTheOld,
+    /// The lease begins some time before the grant, when a transaction began.
+    LeaseFromTheTransaction,
     /// A release frees the lock and lets nobody in.
     ReleaseLetsNobodyIn,
     /// A waiter that withdraws stays in the queue.
@@ -89,26 +111,37 @@ pub(crate) enum Fault {
     InspectLiesAboutModes,
     /// The last in line comes first.
     LastComeFirstServed,
+    /// A floor for tokens changes nothing.
+    IgnoresTheFloor,
+    /// A block that is given back takes the floor with it.
+    FloorEndsWithABlock,
     /// A record stays of each name.
     LeavesRecords,
 }
 
 impl Fault {
-    /// Each that is one, with the cases that are tried first.
+    /// Each that the cases see, with those that are tried first.
     #[rustfmt::skip]
     pub(crate) const ALL: &[(Self, &[&str])] = {
         use Fault::*;
         &[
-            (ForgetsTheOwner, &["resend::a_release_sent_again_finds_nothing"]),
+            (ForgetsTheOwner, &["resend::a_release_of_a_stranger_takes_nothing"]),
             (ReleasesAnothers, &["claims::a_release_withdraws_a_waiter"]),
+            (ReleasesTheNext, &["loss::a_lost_guard_does_no_harm_to_the_next"]),
             (ResetsTokens, &["fencing::token_grows_after_release"]),
+            (CountsTokens, &["fencing::token_grows_after_the_store_forgot_the_name"]),
+            (DrawsTokens, &["fencing::token_grows_across_clients_and_kinds"]),
+            (RepeatsTokens, &["fencing::a_fence_refuses_who_lost_the_lock"]),
             (OneTokenForAllReaders, &["fencing::readers_have_a_token_each"]),
             (BlocksOverlap, &["fencing::blocks_of_tokens_do_not_meet", "fencing::an_expired_block_is_passed_over"]),
             (NewTokenForAResend, &["resend::an_acquire_sent_again_is_one_hold"]),
             (LosesWakeUps, &["claims::granted_answers_for_who_holds_it_already"]),
             (NoWakeUpAtLeaseEnd, &["claims::a_waiter_learns_that_a_lease_ended"]),
+            (TellsNobody, &["claims::no_wake_up_is_lost"]),
+            (BelievesTheWakeUp, &["claims::a_waiter_whose_place_is_gone_is_told"]),
             (WriterBesideReaders, &["rwlock::a_writer_is_alone"]),
             (TwoHolders, &["exclusion::clients_never_hold_together"]),
+            (EntersByClient, &["exclusion::tasks_without_handoff_never_hold_together"]),
             (ReadersPassWriters, &["rwlock::a_reader_does_not_pass_a_waiting_writer"]),
             (CountsAResendTwice, &["resend::permits_asked_for_again_are_counted_once"]),
             (ResendLosesThePlace, &["resend::a_waiter_that_asks_again_keeps_its_place"]),
@@ -116,15 +149,17 @@ impl Fault {
             (RejoinsInSilence, &["claims::a_waiter_whose_place_is_gone_is_told"]),
             (ForgetsWaiters, &["claims::a_waiter_keeps_its_place_for_as_long_as_it_waits"]),
             (RenewalResurrects, &["lease::what_has_ended_is_not_renewed"]),
-            (RenewalAlwaysKept, &["claims::who_is_not_there_is_not_renewed"]),
+            (RenewalAlwaysKept, &["loss::it_is_told_when_the_lock_was_taken_away"]),
+            (RenewsTheNext, &["lease::what_has_ended_is_not_renewed"]),
             (RenewalDoesNothing, &["lease::a_renewal_starts_the_lease_anew"]),
             (RenewsTheFirstOnly, &["lease::renewals_are_answered_one_by_one"]),
             (IgnoresLeaseEnd, &["lease::a_lease_that_ends_lets_the_next_in"]),
             (KeepsDeadWaiters, &["lease::a_waiter_without_a_sign_of_life_leaves_the_queue"]),
             (LeaseFromTheQueue, &["lease::belief_in_a_lock_handed_over_ends_before_the_next_is_let_in"]),
             (SinceTheReply, &["lease::belief_ends_before_the_next_is_let_in"]),
+            (LeaseFromTheTransaction, &["lease::belief_ends_before_the_next_is_let_in"]),
             (ReleaseLetsNobodyIn, &["claims::a_release_lets_in_one"]),
-            (WithdrawnStays, &["claims::a_release_withdraws_a_waiter"]),
+            (WithdrawnStays, &["cancel::a_waiter_leaves_its_place"]),
             (WithdrawalLetsNobodyIn, &["claims::a_withdrawal_lets_in_who_now_fits"]),
             (TryStays, &["claims::busy_leaves_no_trace"]),
             (DowngradeLetsAWriterIn, &["rwlock::a_downgrade_lets_no_writer_in_between"]),
@@ -141,6 +176,8 @@ impl Fault {
             (InspectShowsTheDead, &["claims::inspect_changes_nothing"]),
             (InspectLiesAboutModes, &["claims::inspect_tells_what_is"]),
             (LastComeFirstServed, &["fair::grants_follow_the_order_of_arrival"]),
+            (IgnoresTheFloor, &["floor::tokens_of_all_clients_rise_above_it"]),
+            (FloorEndsWithABlock, &["floor::a_block_that_is_given_back_does_not_lower_it"]),
             (LeavesRecords, &["exclusion::a_released_lock_is_free_for_others"]),
         ]
     };

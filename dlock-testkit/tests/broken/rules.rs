@@ -23,6 +23,8 @@ pub(crate) struct Entry {
     pub(crate) until: Instant,
     pub(crate) block: u32,
     pub(crate) token: Option<u64>,
+    /// Whose connection it came by.
+    pub(crate) client: u64,
 }
 
 impl Lock {
@@ -39,6 +41,7 @@ impl Lock {
             until: now.saturating_add(request.lease),
             block: request.tokens,
             token: None,
+            client: 0,
         };
         let held = self.entries.iter().filter(|entry| entry.token.is_some()).count();
         let at = if fault == Fault::LastComeFirstServed { held } else { self.entries.len() };
@@ -79,13 +82,20 @@ impl Lock {
             let last = self.last;
             let entry = &mut self.entries[at];
             let token = match fault {
-                Fault::ResetsTokens => last + 1,
+                Fault::ResetsTokens | Fault::CountsTokens => last + 1,
+                Fault::DrawsTokens => drawn(last),
+                Fault::RepeatsTokens => last.max(1),
                 _ if one_for_all => last,
                 _ => (last + 1).max(now.as_nanos() / 1000),
             };
             entry.token = Some(token);
-            if fault != Fault::LeaseFromTheQueue {
-                entry.until = now.saturating_add(entry.lease);
+            match fault {
+                Fault::LeaseFromTheQueue => {}
+                Fault::LeaseFromTheTransaction => {
+                    let began = now.saturating_sub(Duration::from_millis(200));
+                    entry.until = began.saturating_add(entry.lease);
+                }
+                _ => entry.until = now.saturating_add(entry.lease),
             }
             entry.since = now;
             let block = if fault == Fault::BlocksOverlap { 1 } else { u64::from(entry.block) };
@@ -94,9 +104,10 @@ impl Lock {
     }
 
     fn fits(&self, at: usize, fault: Fault) -> bool {
-        let mine = self.entries[at].mode;
-        let mut others =
-            self.entries.iter().filter(|entry| entry.token.is_some()).map(|entry| entry.mode);
+        let Entry { mode: mine, client, .. } = self.entries[at];
+        let ours = |entry: &Entry| fault == Fault::EntersByClient && entry.client == client;
+        let held = self.entries.iter().filter(|entry| entry.token.is_some() && !ours(entry));
+        let mut others = held.map(|entry| entry.mode);
         let one = |n: u32| if fault == Fault::WeightsIgnored { 1 } else { n };
         match mine {
             Mode::Shared => others.all(|other| other == Mode::Shared),
@@ -124,7 +135,8 @@ impl Lock {
     pub(crate) fn take_back(&mut self, gone: &Entry, used: u32, fault: Fault) {
         let Some(token) = gone.token else { return };
         let end = token + u64::from(gone.block) - 1;
-        if fault == Fault::None && self.last == end && (1..gone.block).contains(&used) {
+        let gives = matches!(fault, Fault::None | Fault::FloorEndsWithABlock);
+        if gives && self.last == end && (1..gone.block).contains(&used) {
             self.last = token + u64::from(used) - 1;
         }
     }
@@ -135,6 +147,11 @@ impl Entry {
         let token = FencingToken::new(self.token?).ok()?;
         Some(Grant { token, tokens: self.block, since: self.since })
     }
+}
+
+/// A number that says nothing, the same after each number.
+fn drawn(last: u64) -> u64 {
+    (last.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407) >> 13) + 1
 }
 
 pub(crate) fn now() -> Instant {

@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Answer, Backend, Claim, ClaimId, ClaimState, ConfigIssue, Error,
-    ErrorKind, Exclusion, Fairness, Fencing, FencingToken, Grant, Guarantees, Instant, LockName,
-    LockState, Mode, Permits, Queue, Released, Renewal, Renewed, WakeUp,
+    AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, ClaimId, ClaimState, ConfigIssue,
+    Error, ErrorKind, Exclusion, Fairness, Fencing, FencingToken, Grant, Guarantees, Instant,
+    LockName, LockState, Mode, Permits, Queue, Released, Renewal, Renewed, WakeUp,
 };
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -23,6 +23,10 @@ pub(crate) struct Toy {
     store: String,
     fault: Fault,
     modest: bool,
+    /// Which client this is.
+    client: u64,
+    /// What the client is told of an acquire instead of its answer.
+    loses: Option<Certainty>,
     names: Arc<Mutex<BTreeMap<String, Lock>>>,
     /// Held while claims enter several queues, so that no two such entries mingle.
     entering: Arc<Mutex<()>>,
@@ -33,12 +37,28 @@ impl Toy {
     pub(crate) fn new(fault: Fault) -> Self {
         let store = format!("toy:{}", ClaimId::random());
         let (names, entering, changed) = Default::default();
-        Self { store, fault, modest: false, names, entering, changed }
+        let (modest, client, loses) = (false, rand::random(), None);
+        Self { store, fault, modest, client, loses, names, entering, changed }
     }
 
     /// One that is right and promises next to nothing.
     pub(crate) fn modest() -> Self {
         Self { modest: true, ..Self::new(Fault::None) }
+    }
+
+    /// Another client of the store.
+    pub(crate) fn another(&self) -> Self {
+        Self { client: rand::random(), ..self.clone() }
+    }
+
+    /// A client to which the answers to acquires get lost, of which it is told this.
+    pub(crate) fn losing(certainty: Certainty) -> Self {
+        Self { loses: Some(certainty), ..Self::new(Fault::None) }
+    }
+
+    /// Loses all that it knows of a name.
+    pub(crate) fn forget(&self, name: &LockName) {
+        self.names.lock().remove(&self.key(name));
     }
 
     /// What the store holds of a name.
@@ -90,10 +110,16 @@ impl Toy {
                 return Err(Error::config(ConfigIssue::Capacity, text).with_lock(&request.name));
             }
             if let Some(entry) = lock.find(request.claim) {
-                entry.until = entry.until.max(now.saturating_add(request.lease));
+                match fault {
+                    Fault::AdoptsTheOld => entry.since = now,
+                    _ => entry.until = entry.until.max(now.saturating_add(request.lease)),
+                }
             }
             if !known {
                 lock.join(request, fault, now);
+                if let Some(entry) = lock.find(request.claim) {
+                    entry.client = self.client;
+                }
             } else if fault == Fault::ResendLosesThePlace {
                 lock.requeue(request.claim);
             }
@@ -124,6 +150,7 @@ impl Toy {
             let goes = match fault {
                 Fault::ForgetsTheOwner => first,
                 Fault::ReleasesAnothers if at.is_some() && !held => first,
+                Fault::ReleasesTheNext if at.is_none() => first,
                 Fault::WithdrawnStays if !held => None,
                 _ => at,
             };
@@ -142,7 +169,7 @@ impl Toy {
                 None => Released::AlreadyLost,
             }
         });
-        self.changed.notify_waiters();
+        self.tell();
         released
     }
 
@@ -179,11 +206,22 @@ impl Toy {
                     Renewed::Kept
                 }
                 _ if fault == Fault::RenewalAlwaysKept => Renewed::Kept,
+                None if fault == Fault::RenewsTheNext && !empty => {
+                    let next = &mut lock.entries[0];
+                    next.until = now.saturating_add(renewal.lease);
+                    Renewed::Kept
+                }
                 _ => Renewed::Lost,
             }
         });
-        self.changed.notify_waiters();
+        self.tell();
         renewed
+    }
+
+    fn tell(&self) {
+        if self.fault != Fault::TellsNobody {
+            self.changed.notify_waiters();
+        }
     }
 
     /// How a claim in the queue stands; it is a sign of life.
@@ -194,7 +232,12 @@ impl Toy {
                 lock.join(request, fault, now);
             }
             lock.grant(fault, now);
+            let last = lock.last;
             let Some(entry) = lock.find(request.claim) else {
+                if fault == Fault::BelievesTheWakeUp {
+                    let token = FencingToken::new(last + 1)?;
+                    return Ok(Some(Grant { token, tokens: request.tokens, since: now }));
+                }
                 let text = "the place in the queue is gone: ask again";
                 return Err(Error::new(ErrorKind::NotHeld, text).with_lock(&request.name));
             };
@@ -226,16 +269,22 @@ impl Backend for Toy {
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
         let answer = self.acquire_now(request);
-        if self.fault != Fault::SinceTheReply {
-            return Answer::ready(answer);
+        if let Some(certainty) = self.loses {
+            let lost = Error::new(ErrorKind::Unavailable, "the answer got lost: ask again");
+            return Answer::ready(Err(lost.with_certainty(certainty)));
         }
-        Answer::later(async move {
-            tokio::time::sleep(Duration::from_millis(150)).await;
-            answer.map(|acquired| match acquired {
-                Acquired::Granted(grant) => Acquired::Granted(Grant { since: now(), ..grant }),
-                other => other,
-            })
-        })
+        match self.fault {
+            Fault::TakesTheMargin => {
+                let margin = request.lease / 100 + Duration::from_millis(10);
+                Answer::ready(answer.map(|acquired| later(acquired, margin)))
+            }
+            Fault::SinceTheReply => Answer::later(async move {
+                let pause = Duration::from_millis(150);
+                tokio::time::sleep(pause).await;
+                answer.map(|acquired| later(acquired, pause))
+            }),
+            _ => Answer::ready(answer),
+        }
     }
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
@@ -246,7 +295,7 @@ impl Backend for Toy {
             let changed = self.changed.notified();
             match self.fault {
                 Fault::LosesWakeUps => changed.await,
-                Fault::NoWakeUpAtLeaseEnd => {
+                Fault::NoWakeUpAtLeaseEnd | Fault::TellsNobody => {
                     if let Some(grant) = self.standing(request)? {
                         return Ok(grant);
                     }
@@ -296,6 +345,22 @@ impl Backend for Toy {
         Ok(LockState::new(of(true), of(false), FencingToken::new(lock.last).ok()))
     }
 
+    async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
+        if self.modest {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "tokens of the modest do not rise: wait",
+            ));
+        }
+        let fault = self.fault;
+        self.with(name, |lock, _| match fault {
+            Fault::IgnoresTheFloor => {}
+            Fault::FloorEndsWithABlock => lock.last = lock.last.max(above.get()),
+            _ => lock.last = (lock.last + 1).max(above.get()),
+        });
+        Ok(())
+    }
+
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
         if self.fault == Fault::SinceTheReply {
             return None;
@@ -317,5 +382,15 @@ impl Backend for Toy {
             answers.fill(Acquired::Busy);
         }
         Some(Answer::ready(Ok(answers)))
+    }
+}
+
+/// The same answer, of a lease that is believed to have begun so much later.
+fn later(acquired: Acquired, by: Duration) -> Acquired {
+    match acquired {
+        Acquired::Granted(grant) => {
+            Acquired::Granted(Grant { since: grant.since.saturating_add(by), ..grant })
+        }
+        other => other,
     }
 }

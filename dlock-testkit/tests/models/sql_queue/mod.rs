@@ -20,9 +20,9 @@ use dlock_core::{
         text::{Replayed, op_text, replay, snapshot},
     },
 };
-use stateright::{Model, Property};
+mod space;
 
-use crate::{EXCLUSION, ORDER, Tokens, WAKES, breaks, holds};
+use super::check::{EXCLUSION, Tokens, WAKES};
 
 const CLIENTS: usize = 2;
 /// How many claims each client makes.
@@ -192,7 +192,7 @@ impl SqlQueue {
         }
         row.log += &format!("{} {at};", op_text(op));
         let replayed = row.replay();
-        for granted in replayed.grants.iter().filter(|granted| granted.claim != op.claim()) {
+        for granted in replayed.grants.iter().filter(|granted| Some(granted.claim) != op.claim()) {
             let client = usize::try_from(granted.home - 1).unwrap_or_default();
             let (claim, token, since) = (granted.claim, granted.token, granted.since);
             state.notes.push(Note { claim, client, token, since });
@@ -327,141 +327,5 @@ impl State {
 
     fn believes(&self, at: usize) -> bool {
         matches!(self.clients[at].phase, Phase::Held { until } if self.now < until)
-    }
-}
-
-impl Model for SqlQueue {
-    type State = State;
-    type Action = Action;
-
-    fn init_states(&self) -> Vec<State> {
-        vec![State {
-            now: 1,
-            row: Row { base: 1, ..Row::default() },
-            clients: [Client::default(), Client::default()],
-            wire: Vec::new(),
-            notes: Vec::new(),
-            faults: FAULTS,
-            tokens: Tokens::default(),
-        }]
-    }
-
-    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        let faults = state.faults > 0;
-        if state.now < END {
-            actions.push(Action::Tick);
-        }
-        for (at, client) in state.clients.iter().enumerate() {
-            let sent = state.is_sent(at);
-            match client.phase {
-                Phase::Idle if client.claims < CLAIMS[at] => actions.push(Action::Ask(at)),
-                Phase::Idle | Phase::Dead => {}
-                Phase::Asking | Phase::Leaving if !sent => actions.push(Action::SendAgain(at)),
-                Phase::Asking | Phase::Leaving if faults => actions.push(Action::SendAgain(at)),
-                Phase::Asking | Phase::Leaving => {}
-                Phase::Waiting { at: renewed, .. } => {
-                    actions.push(Action::GiveUp(at));
-                    // Once in a while, and whenever there is something to be found.
-                    let granted = state.row.replay().machine.grant_of(state.claim(at)).is_some();
-                    if self.has(Rule::Poll) && (granted || renewed < state.now) {
-                        actions.push(Action::Poll(at));
-                    }
-                    if faults {
-                        actions.push(Action::Die(at));
-                    }
-                }
-                Phase::Held { .. } => actions.extend([Action::Leave(at), Action::Lose(at)]),
-            }
-        }
-        for letter in &state.wire {
-            actions.push(Action::Applies { letter: letter.clone(), late: false });
-            if letter.sent < state.now {
-                actions.push(Action::Applies { letter: letter.clone(), late: true });
-            }
-            if faults {
-                actions.push(Action::AppliesUnanswered(letter.clone()));
-            }
-        }
-        for at in 0..state.notes.len() {
-            actions.push(Action::NoteArrives(at));
-            if faults {
-                actions.push(Action::NoteLost(at));
-            }
-        }
-    }
-
-    fn next_state(&self, before: &State, action: Action) -> Option<State> {
-        let mut state = before.clone();
-        match action {
-            Action::Tick => state.now += 1,
-            Action::Ask(at) => {
-                state.clients[at].phase = Phase::Asking;
-                self.send(&mut state, at, false);
-            }
-            Action::Applies { letter, late } => self.apply(&mut state, &letter, late, true),
-            Action::AppliesUnanswered(letter) => {
-                state.faults -= 1;
-                self.apply(&mut state, &letter, false, false);
-            }
-            Action::SendAgain(at) => {
-                if state.is_sent(at) {
-                    state.faults -= 1;
-                }
-                state.clients[at].copies += 1;
-                let release = state.clients[at].phase == Phase::Leaving;
-                self.send(&mut state, at, release);
-            }
-            Action::NoteArrives(at) => self.note(&mut state, at),
-            Action::NoteLost(at) => {
-                state.faults -= 1;
-                state.notes.remove(at);
-            }
-            Action::Poll(at) => self.poll(&mut state, at),
-            Action::Leave(at) | Action::GiveUp(at) => {
-                state.clients[at].phase = Phase::Leaving;
-                self.send(&mut state, at, true);
-            }
-            Action::Lose(at) => state.start_over(at),
-            Action::Die(at) => {
-                state.faults -= 1;
-                state.clients[at].phase = Phase::Dead;
-            }
-        }
-        (state != *before).then_some(state)
-    }
-
-    fn properties(&self) -> Vec<Property<Self>> {
-        vec![
-            Property::always(EXCLUSION, |_, state: &State| {
-                (0..CLIENTS).filter(|at| state.believes(*at)).count() < 2
-            }),
-            Property::always(ORDER, |_, state: &State| !state.tokens.disorder),
-            Property::always(READABLE, |_, state: &State| {
-                replay(&state.row.snap, &state.row.log).is_ok()
-            }),
-            Property::always(ONCE, |_, state: &State| {
-                let seen = state.row.replay().machine.inspect(0);
-                let all: Vec<_> = seen.holders.iter().chain(&seen.waiters).collect();
-                let attempt = |claim: ClaimId| claim.to_bits() >> 8;
-                (1..all.len()).all(|at| {
-                    all[..at].iter().all(|one| attempt(one.claim) != attempt(all[at].claim))
-                })
-            }),
-            Property::always(WAKES, |model: &Self, state: &State| model.comes_to_rest(state)),
-            Property::sometimes("folded", |_, state: &State| !state.row.snap.is_empty()),
-            Property::sometimes("a note", |_, state: &State| !state.notes.is_empty()),
-        ]
-    }
-}
-
-#[test]
-fn no_state_breaks_a_promise() {
-    holds("sql_queue", SqlQueue::default(), 400_000);
-}
-
-#[test]
-fn every_rule_is_needed() {
-    for (rule, property) in RULES {
-        breaks("sql_queue", rule, SqlQueue { without: Some(rule) }, property);
     }
 }
