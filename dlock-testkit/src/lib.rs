@@ -82,6 +82,8 @@ mod require;
 mod run;
 #[cfg(all(unix, feature = "servers"))]
 pub mod servers;
+#[cfg(all(unix, feature = "soak"))]
+pub mod soak;
 mod stop;
 mod store;
 mod suite;
