@@ -104,9 +104,10 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// Starts the leases of these claims anew, in as few round trips as the store allows.
     ///
     /// Contract: one answer for each renewal, in order. A claim that is gone is [`Renewed::Lost`],
-    /// or [`Renewed::Forgotten`] where the store can tell, and is not taken again. A mode weaker than the held one is a downgrade: it takes effect
-    /// at once and lets in the waiters that now fit. A stronger one is ignored: it is of a renewal
-    /// that was on its way when the lock was downgraded.
+    /// or [`Renewed::Forgotten`] where the store can tell, and is not taken again. A mode weaker
+    /// than the held one is a downgrade: it takes effect at once and lets in the waiters that now
+    /// fit. A stronger one is ignored: it is of a renewal that was on its way when the lock was
+    /// downgraded.
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error>;
 
     /// Gives a claim up, held or waiting, and grants the next.

@@ -73,7 +73,8 @@
 //! - **Time** is the server's. Leases end by its clock, tokens start at it. A holder measures its
 //!   lease from before its request was sent, or for a message by the server's time of the grant.
 //!
-//! What stays of a lock that is free is its last token, one small key, for the retention.
+//! What stays of a lock that is free is its last token, one small key, for the retention; for two
+//! leases more if it was renewed.
 //!
 //! # The plain form
 //!

@@ -2,17 +2,21 @@
 
 use std::time::Duration;
 
-use dlock_core::{DynBackend, Mode};
+use dlock_core::{AcquireRequest, DynBackend, Mode};
 use dlock_testkit::{
     Verdict,
     servers::redis::{Options, RedisServer},
 };
 
 use crate::support::{
-    ask, attempt, connect, exclusive, free, queue, run, start, take, until, works, works_fully,
+    ask, attempt, connect, exclusive, free, queue, renew, run, start, take, until, works,
+    works_fully,
 };
 
 const NAMES: usize = 300;
+
+/// Long enough for a renewal.
+const SHORT: Duration = Duration::from_secs(2);
 
 async fn is_empty(server: &RedisServer) -> Verdict {
     let empty = until("no key is left", async || Ok(server.keys("*").await?.is_empty())).await;
@@ -28,7 +32,13 @@ async fn use_once(client: &DynBackend) -> Verdict {
     for number in 0..NAMES {
         let name = number.to_string();
         match number % 4 {
-            0 => works(client, &name).await?,
+            0 => {
+                // F is kept for two leases more once the lock was renewed.
+                let held = AcquireRequest { lease: SHORT, ..exclusive(&name) };
+                take(client, &held).await?;
+                renew(client, &held).await?;
+                free(client, &held).await?;
+            }
             1 => {
                 let (held, waiting) = (exclusive(&name), exclusive(&name));
                 take(client, &held).await?;
@@ -83,7 +93,7 @@ fn holders_and_waiters_that_died_leave_nothing_once_their_leases_and_the_retenti
             [("a", Mode::Exclusive), ("b", Mode::Shared), ("c", Mode::permits(2, 3)?)]
         {
             for _ in 0..3 {
-                let request = dlock_core::AcquireRequest { lease, ..ask(name, mode) };
+                let request = AcquireRequest { lease, ..ask(name, mode) };
                 client.acquire(&request).await?;
             }
         }
