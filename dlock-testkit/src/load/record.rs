@@ -52,10 +52,24 @@ pub(crate) struct Excuse {
     pub(super) excused_until: Instant,
 }
 
+/// What the store said before something happened to it may be heard so much later.
+const ON_ITS_WAY: Duration = Duration::from_millis(500);
+
 impl Excuse {
     /// Whether the store may have forgotten this hold.
     pub(super) fn covers(&self, tale: &Tale) -> bool {
-        tale.heard.is_some_and(|heard| heard <= self.excused_until) && tale.ended() > self.at
+        self.may_have_met(tale) && tale.ended() > self.at
+    }
+
+    /// Whether the store may have forgotten this hold before its release came, which it has
+    /// answered then.
+    pub(super) fn covers_release(&self, tale: &Tale, answered: Instant) -> bool {
+        self.may_have_met(tale) && answered > self.at
+    }
+
+    fn may_have_met(&self, tale: &Tale) -> bool {
+        let granted = self.excused_until.saturating_add(ON_ITS_WAY);
+        tale.heard.is_some_and(|heard| heard <= granted)
     }
 }
 

@@ -256,14 +256,18 @@ impl Report {
     /// Holds that the store did not know any more although they were to be believed.
     fn forgotten(&self) -> Vec<String> {
         // What is told of a step or of a reset may be told to those who took the lock just after
-        // it, too, until the next renewal has shown that it happened.
+        // it, too, until an answer has shown that it happened.
+        let shown = self.run.longest_lease + SETTLING;
         let soon = |excuse: &Excuse, at: Instant| {
-            at >= excuse.at && at <= excuse.excused_until.saturating_add(self.run.longest_lease)
+            at >= excuse.at && at <= excuse.excused_until.saturating_add(shown)
         };
         let excused = |tale: &&Tale| {
-            let told = tale.told_of_trouble();
-            let mut excuses = self.excuses.iter();
-            excuses.any(|excuse| excuse.covers(tale) || told.is_some_and(|at| soon(excuse, at)))
+            let (told, left) = (tale.told_of_trouble(), tale.left.as_ref().map(|(at, _)| *at));
+            self.excuses.iter().any(|excuse| {
+                excuse.covers(tale)
+                    || left.is_some_and(|at| excuse.covers_release(tale, at))
+                    || told.is_some_and(|at| soon(excuse, at))
+            })
         };
         let kept = || self.all().filter(|tale| !excused(tale));
         let revoked = kept().filter(|tale| tale.was_revoked()).take(3);

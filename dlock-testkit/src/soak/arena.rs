@@ -12,7 +12,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::fault::{Bite, Fault};
-use crate::{Stop, load::Load};
+use crate::{
+    Stop,
+    load::{Kind, Load},
+};
 
 pub(super) use network::Network;
 
@@ -58,7 +61,7 @@ pub(super) trait Arena: Send + Sync {
 
     /// What the holders do.
     fn load(&self) -> Load {
-        Load::new("soak")
+        many_locks(Load::new("soak"))
     }
 }
 
@@ -173,6 +176,14 @@ impl Place {
             }
         })
     }
+}
+
+/// With some locks beside those that all want.
+fn many_locks(load: Load) -> Load {
+    load.with_lock(Kind::Mutex, &["soak/e"])
+        .with_lock(Kind::Fair, &["soak/f"])
+        .with_lock(Kind::Mutex, &["soak/g"])
+        .with_lock(Kind::ReadWrite, &["soak/h"])
 }
 
 /// A random time in these bounds, in milliseconds.

@@ -36,7 +36,10 @@ use self::{
     tally::Tally,
     verdict::{Judgement, Outcome},
 };
-use crate::{Stop, load};
+use crate::{
+    Stop,
+    load::{self, Report},
+};
 
 /// Rounds are no longer than this, so that each begins with a new store and a history of its own.
 const LONGEST: Duration = Duration::from_secs(150);
@@ -49,6 +52,7 @@ pub fn main() -> ExitCode {
     load::serve_if_child(connect);
     let options = match Asked::read(lexopt::Parser::from_env()) {
         Ok(Asked::Run(options)) => options,
+        Ok(Asked::Judge(file)) => return judge(&file),
         Ok(Asked::Help) => {
             print!("{HELP}");
             return ExitCode::SUCCESS;
@@ -71,6 +75,20 @@ pub fn main() -> ExitCode {
         Ok(runtime) => runtime.block_on(soak(&options)),
         Err(error) => misused(&error.to_string()),
     }
+}
+
+/// Judges a history that was kept.
+fn judge(file: &Path) -> ExitCode {
+    let report = match Report::read_history(file) {
+        Ok(report) => report,
+        Err(stop) => return misused(&format!("--judge {}: {}", file.display(), stop.into_text())),
+    };
+    println!("{report}");
+    let violations = report.violations();
+    for (check, text) in &violations {
+        println!("{check}: {text}");
+    }
+    if violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn misused(what: &str) -> ExitCode {

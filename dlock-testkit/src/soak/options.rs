@@ -24,6 +24,8 @@ pub(super) struct Options {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Asked {
     Run(Options),
+    /// Judges a history that was kept.
+    Judge(PathBuf),
     Help,
     List,
 }
@@ -45,6 +47,7 @@ Options:
   --keep           writes the histories that were right, too
   --jobs N         harms so many stores at the same time, which takes so many times less; 1 unless
                    given
+  --judge FILE     judges a history that was kept (DIR/NAME.jsonl) once more, and harms nobody
   --list           lists the private stores
   --help           prints this
 
@@ -80,6 +83,9 @@ impl Asked {
                     jobs = parser.value().and_then(|n| n.parse::<usize>()).map_err(text)?;
                 }
                 Arg::Long("keep") => keep = true,
+                Arg::Long("judge") => {
+                    return Ok(Self::Judge(parser.value().map_err(text)?.into()));
+                }
                 Arg::Long("list") => return Ok(Self::List),
                 Arg::Long("help") | Arg::Short('h') => return Ok(Self::Help),
                 arg => return Err(format!("{}: see --help", arg.unexpected())),
@@ -122,6 +128,7 @@ mod tests {
         assert_eq!(options.places.len(), 2);
         assert_eq!(options.time, Duration::from_secs(180));
         assert_eq!(read(&["--list", "--url"]), Ok(Asked::List));
+        assert_eq!(read(&["--judge", "a.jsonl"]), Ok(Asked::Judge("a.jsonl".into())));
     }
 
     #[test]

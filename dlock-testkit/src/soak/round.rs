@@ -136,7 +136,7 @@ impl Round {
                 }
             }
             self.deeds.push(Deed { fault, at, until, bite });
-            sleep(Duration::from_millis(rand::random_range(50..300))).await;
+            sleep(Duration::from_millis(rand::random_range(30..200))).await;
         }
         Ok(())
     }
@@ -176,13 +176,13 @@ async fn harm_holders(fault: Fault, arena: &dyn Arena, running: &mut Running) ->
     let lease = arena.load().longest_lease();
     let done = match fault {
         Fault::HolderKilled => running.kill_one().await,
-        Fault::HolderStopped => running.stop_one(lease.mul_f64(rand::random_range(0.5..2.5))).await,
+        Fault::HolderStopped => running.stop_one(lease.mul_f64(rand::random_range(0.4..1.6))).await,
         Fault::HolderStalled => {
-            running.stall_one(lease.mul_f64(rand::random_range(0.2..1.5))).await
+            running.stall_one(lease.mul_f64(rand::random_range(0.2..1.0))).await
         }
         Fault::TasksAborted => running.abort_one().await.and_then(some_of("task")),
         _ => {
-            let storm = running.cancel_storm(85, Duration::from_millis(500)).await;
+            let storm = running.cancel_storm(85, Duration::from_millis(300)).await;
             storm.and_then(some_of("attempt"))
         }
     };

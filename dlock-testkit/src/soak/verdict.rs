@@ -12,7 +12,7 @@ use super::{arena::Place, tally::Tally};
 pub(super) enum Outcome {
     /// All was kept, and enough happened to say it.
     Pass,
-    /// Nothing was seen that was not kept, and too little happened.
+    /// Nothing was seen that was not kept, and too little happened, or too slowly.
     Unknown,
     /// Something was not kept.
     Fail,
@@ -44,19 +44,6 @@ impl Judgement {
         for (check, violations) in &tally.violations {
             wrong.push(format!("{check}: {} times", violations.count));
         }
-        let rates = tally.rates;
-        if rates.quiet > 0.0 && rates.harm < HARMED * rates.quiet {
-            wrong.push(format!(
-                "while harm was done it went at {:.0} % of the quiet rate",
-                100.0 * rates.harm / rates.quiet
-            ));
-        }
-        if rates.quiet > 0.0 && rates.after < RECOVERED * rates.quiet {
-            wrong.push(format!(
-                "after the last fault it went at {:.0} % of the quiet rate",
-                100.0 * rates.after / rates.quiet
-            ));
-        }
         if !wrong.is_empty() {
             return Self { outcome: Outcome::Fail, reasons: wrong };
         }
@@ -79,6 +66,20 @@ fn too_little(tally: &Tally, place: &Place, seconds: f64) -> Vec<String> {
     }
     if tally.kinds() < KINDS {
         little.push(format!("{} kinds of faults of at least {KINDS}", tally.kinds()));
+    }
+    let rates = tally.rates;
+    for (what, rate, part) in [
+        ("while harm was done", rates.harm, HARMED),
+        ("after the last fault", rates.after, RECOVERED),
+    ] {
+        // Other work on the machine slows it down as well, so this proves nothing wrong.
+        if rate < part * rates.quiet {
+            little.push(format!(
+                "{what} it went at {:.0} % of the quiet rate, and not at {:.0} %",
+                100.0 * rate / rates.quiet,
+                100.0 * part
+            ));
+        }
     }
     for (fault, count) in &tally.faults {
         if count.bit == 0 {
@@ -168,12 +169,12 @@ mod tests {
     }
 
     #[test]
-    fn who_stands_still_under_harm_or_after_it_fails() {
+    fn who_stands_still_under_harm_or_after_it_does_not_pass() {
         let mut tally = well();
         tally.rates.harm = 50.0;
-        assert_eq!(outcome(&tally), Outcome::Fail);
+        assert_eq!(outcome(&tally), Outcome::Unknown);
         let mut tally = well();
         tally.rates.after = 100.0;
-        assert_eq!(outcome(&tally), Outcome::Fail);
+        assert_eq!(outcome(&tally), Outcome::Unknown);
     }
 }

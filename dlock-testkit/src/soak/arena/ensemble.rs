@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::sleep;
 
-use super::{Arena, Bite, Fault, Network, some};
+use super::{Arena, Bite, Fault, Network, many_locks, some};
 use crate::{
     Stop,
     load::Load,
@@ -119,6 +119,6 @@ impl Arena for ThreeServers {
 
     fn load(&self) -> Load {
         // The core shortens leases to what sessions stand for.
-        Load::new("soak").with_leases(&[300, 600, 2500].map(Duration::from_millis))
+        many_locks(Load::new("soak")).with_leases(&[300, 600, 2500].map(Duration::from_millis))
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tempfile::TempDir;
 
-use super::{Arena, Bite, Fault};
+use super::{Arena, Bite, Fault, many_locks};
 use crate::{Stop, load::Load};
 
 /// Tasks of one process, and its memory.
@@ -27,7 +27,7 @@ impl Arena for Memory {
 
     fn load(&self) -> Load {
         // The memory of another process is another store.
-        Load::new("soak").with_processes(1).with_tasks(16)
+        many_locks(Load::new("soak")).with_processes(1).with_tasks(16)
     }
 }
 
