@@ -12,6 +12,9 @@ use super::{
 };
 use crate::{Stop, Verdict, context::now, stop::ensure};
 
+/// What the store said before something happened to it may be heard so much later.
+const ON_ITS_WAY: Duration = Duration::from_millis(500);
+
 impl Running {
     /// Kills one of the processes without a chance to clean up; another begins in its place.
     ///
@@ -103,7 +106,8 @@ impl Running {
     /// that were not: no belief that began before `until` counts as one past `at` when beliefs are
     /// compared. Tokens and the resource are checked all the same.
     pub fn excuse(&self, at: Instant, until: Instant) {
-        self.story.lock().push(Record::Excuse(Excuse { at, excused_until: until }));
+        let excused_until = until.saturating_add(ON_ITS_WAY);
+        self.story.lock().push(Record::Excuse(Excuse { at, excused_until }));
     }
 
     fn done(&self, fault: &str, at: Instant, process: Option<usize>) {

@@ -52,9 +52,6 @@ pub(crate) struct Excuse {
     pub(super) excused_until: Instant,
 }
 
-/// What the store said before something happened to it may be heard so much later.
-const ON_ITS_WAY: Duration = Duration::from_millis(500);
-
 impl Excuse {
     /// Whether the store may have forgotten this hold.
     pub(super) fn covers(&self, tale: &Tale) -> bool {
@@ -68,8 +65,7 @@ impl Excuse {
     }
 
     fn may_have_met(&self, tale: &Tale) -> bool {
-        let granted = self.excused_until.saturating_add(ON_ITS_WAY);
-        tale.heard.is_some_and(|heard| heard <= granted)
+        tale.heard.is_some_and(|heard| heard <= self.excused_until)
     }
 }
 

@@ -23,6 +23,9 @@ const KEPT: &str = "10m";
 /// And where all that is left has to go.
 const FORGOTTEN: &str = "1s";
 
+/// How often a server is asked again that did not answer.
+const TRIES: u32 = 20;
+
 /// One server behind a proxy, whose clock can be stepped.
 pub(super) struct Single {
     server: Server,
@@ -276,11 +279,20 @@ impl Server {
         Ok(seconds.ok_or_else(|| Stop::failed("the server has no clock"))?.parse()?)
     }
 
+    /// What the server says, which may be too busy to say it at once.
     async fn query(&self, sql: &str) -> Result<Vec<Vec<String>>, Stop> {
-        match self {
-            Self::Redis(_) => Err(Stop::failed("Redis has no SQL")),
-            Self::Postgres(server) => server.query(sql).await,
-            Self::Mysql(server) => server.query(sql).await,
+        let mut tries = 0;
+        loop {
+            let rows = match self {
+                Self::Redis(_) => return Err(Stop::failed("Redis has no SQL")),
+                Self::Postgres(server) => server.query(sql).await,
+                Self::Mysql(server) => server.query(sql).await,
+            };
+            if rows.is_ok() || tries == TRIES {
+                return rows;
+            }
+            tries += 1;
+            sleep(Duration::from_millis(250)).await;
         }
     }
 
