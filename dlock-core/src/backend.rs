@@ -118,6 +118,33 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// Who holds the name and who waits, as the store sees it now. Changes nothing.
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error>;
 
+    /// The names that begin with `prefix` (all with an empty one) and are held or waited for, at
+    /// most `limit` of them.
+    ///
+    /// Contract: a name that is held or waited for during the whole call is among them, unless there
+    /// are more than `limit`; which of them are left out then is not said. A name that is free may
+    /// be among them. Each is there once; the order does not matter. It changes nothing, and holds
+    /// up nobody: a store that has to look through all that it has does so in steps.
+    ///
+    /// Errors: `Unsupported`, the default, where names can't be listed.
+    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
+        let _ = (prefix, limit);
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            "this store can't list its locks: inspect them by their names",
+        ))
+    }
+
+    /// Looks at how the store is set up, for somebody who runs it: its version, its clock, whether
+    /// it forgets, what this client may do there, and each time what to do about it.
+    ///
+    /// Contract: changes nothing that stays. What the store refuses to tell is a finding as well.
+    ///
+    /// Errors: `Unavailable` when the store does not answer at all.
+    async fn examine(&self) -> Result<Vec<Finding>, Error> {
+        Ok(Vec::new())
+    }
+
     /// Makes the tokens of a name larger: for a resource that has seen a larger one than the store
     /// remembers.
     ///
@@ -308,4 +335,54 @@ pub struct ClaimState {
     pub token: Option<FencingToken>,
     /// How long it stays without renewal, by the store's clock.
     pub remaining: Duration,
+    /// How long ago it was granted, or began to wait, by the store's clock; `None` where the store
+    /// does not know. It may be less than that for a while after tokens were raised by hand.
+    pub age: Option<Duration>,
+}
+
+/// Something about how a store is set up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// How much it matters.
+    pub level: Level,
+    /// What was looked at, in one or two words: `version`, `clock`, `eviction`.
+    pub about: &'static str,
+    /// What was found.
+    pub found: String,
+    /// What to do about it; `None` when nothing has to be done.
+    pub remedy: Option<String>,
+}
+
+/// How much a [`Finding`] matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Level {
+    /// As it should be.
+    Fine,
+    /// Locks work, but not as well or not as safely as they could, or nobody can tell.
+    Warning,
+    /// Locks do not work, or do not keep what dlock promises.
+    Wrong,
+}
+
+impl Finding {
+    /// All is well with this.
+    pub fn fine(about: &'static str, found: impl Into<String>) -> Self {
+        Self { level: Level::Fine, about, found: found.into(), remedy: None }
+    }
+
+    /// Something could be better, and how.
+    pub fn warning(
+        about: &'static str,
+        found: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self { level: Level::Warning, about, found: found.into(), remedy: Some(remedy.into()) }
+    }
+
+    /// Something has to be changed, and how.
+    pub fn wrong(about: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { level: Level::Wrong, about, found: found.into(), remedy: Some(remedy.into()) }
+    }
 }

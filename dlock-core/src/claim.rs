@@ -10,28 +10,28 @@ use crate::{Error, ErrorKind, LockName};
 /// Every verb is idempotent by it, so a lost reply is resolved by asking again, and only who
 /// knows it can release the lock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ClaimId(u128);
+pub struct ClaimId([u8; 16]);
 
 impl ClaimId {
     /// A new random id.
     pub fn random() -> Self {
-        Self(rand::random())
+        Self::from_bits(rand::random())
     }
 
     /// The id with these bits.
     pub const fn from_bits(bits: u128) -> Self {
-        Self(bits)
+        Self(bits.to_be_bytes())
     }
 
     /// The bits.
     pub const fn to_bits(self) -> u128 {
-        self.0
+        u128::from_be_bytes(self.0)
     }
 }
 
 impl fmt::Display for ClaimId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
+        write!(f, "{:032x}", self.to_bits())
     }
 }
 
@@ -47,9 +47,10 @@ impl FromStr for ClaimId {
     fn from_str(text: &str) -> Result<Self, Error> {
         let canonical =
             text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-        canonical.then(|| u128::from_str_radix(text, 16).ok()).flatten().map(Self).ok_or_else(
-            || Error::new(ErrorKind::Protocol, "a claim id is not 32 hexadecimal digits"),
-        )
+        let bits = canonical.then(|| u128::from_str_radix(text, 16).ok()).flatten();
+        bits.map(Self::from_bits).ok_or_else(|| {
+            Error::new(ErrorKind::Protocol, "a claim id is not 32 hexadecimal digits")
+        })
     }
 }
 

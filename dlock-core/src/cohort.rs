@@ -17,11 +17,12 @@ use std::{
 };
 
 use crate::{
-    Error, FencingToken, Guard, LockName, LockOptions, Mode,
+    Error, FencingToken, Guard, GuardState, LockName, LockOptions, Mode,
     engine::{
-        Engine,
+        Engine, OfHandles,
         acquire::take,
         hold::Hold,
+        meter::Line,
         patience::{Wait, within},
     },
     sync::{
@@ -32,7 +33,7 @@ use crate::{
 };
 
 /// The most hand-offs in a row; as many tokens are reserved with each claim of a contended lock.
-pub(crate) const MOST: u32 = 1024;
+pub(crate) const MOST: u32 = 8192;
 /// The longest that one claim is passed on.
 pub(crate) const LONGEST: Duration = Duration::from_millis(10);
 
@@ -44,16 +45,24 @@ pub(crate) const LONGEST: Duration = Duration::from_millis(10);
 /// | `BUSY` | somebody is, and nobody else waits |
 /// | `BUSY + QUEUED` | somebody is, and the queue may have others |
 ///
-/// A quiet lock goes from 0 to `BUSY` and back without the queue's mutex. `QUEUED` is set and
-/// cleared under that mutex only.
+/// A quiet lock goes from 0 to `BUSY` and back without a look at the queue. `QUEUED` is set and
+/// cleared under the mutex only.
 pub(crate) struct Cohort {
-    options: LockOptions,
+    name: LockName,
+    options: Arc<LockOptions>,
     flags: AtomicU8,
-    queue: Mutex<Waiting>,
     /// Somebody has queued since the last claim was made.
     hot: AtomicBool,
+    members: Mutex<Members>,
+}
+
+/// Who has had the lock, and who wants it.
+#[derive(Default)]
+struct Members {
     /// The last hold, which may rest in the keeper's books until the next grant.
-    last: Mutex<Weak<Hold>>,
+    last: Weak<Hold>,
+    /// Made when the first has to wait.
+    queue: Option<Box<Waiting>>,
 }
 
 /// The waiting tasks of this process, some of which may have left.
@@ -98,13 +107,13 @@ pub(crate) struct Lead<'a>(Option<&'a Arc<Cohort>>);
 pub(crate) struct OwnedLead(Option<Arc<Cohort>>);
 
 impl Cohort {
-    pub(crate) fn new(options: LockOptions) -> Self {
+    pub(crate) fn new(name: &LockName, options: &Arc<LockOptions>) -> Self {
         Self {
-            options,
+            name: name.clone(),
+            options: Arc::clone(options),
             flags: AtomicU8::new(0),
-            queue: Mutex::default(),
             hot: AtomicBool::new(false),
-            last: Mutex::default(),
+            members: Mutex::default(),
         }
     }
 
@@ -119,15 +128,21 @@ impl Cohort {
             let lead = match self.enter(wait) {
                 Entered::Lead(lead) => lead,
                 Entered::Busy => return Ok(None),
-                Entered::Queued(turn) => match await_turn(turn, wait, name).await? {
-                    Some(Turn::Lead(lead)) => lead.with(self),
-                    // A hold that was lost on the way here is dropped, and the wait goes on.
-                    Some(Turn::Handed(handed)) => match handed.into_guard() {
-                        Some(guard) => return Ok(Some(guard)),
+                Entered::Queued(turn) => {
+                    let waiting = engine.meter.wait();
+                    engine.meter.queued(Line::Process);
+                    let turn = await_turn(turn, wait, name).await?;
+                    drop(waiting);
+                    match turn {
+                        Some(Turn::Lead(lead)) => lead.with(self),
+                        // A hold that was lost on the way here is dropped, and the wait goes on.
+                        Some(Turn::Handed(handed)) => match handed.into_guard() {
+                            Some(guard) => return Ok(Some(guard)),
+                            None => continue,
+                        },
                         None => continue,
-                    },
-                    None => continue,
-                },
+                    }
+                }
             };
             let tokens = self.block();
             let guard = match self.revive(engine, wait, tokens) {
@@ -136,7 +151,7 @@ impl Cohort {
                     let cohort = Some(self);
                     let mode = Mode::Exclusive;
                     let taken =
-                        take(engine, name, mode, self.options, tokens, cohort, wait).await?;
+                        take(engine, name, mode, *self.options, tokens, cohort, wait).await?;
                     let Some(guard) = taken else { return Ok(None) };
                     guard
                 }
@@ -155,22 +170,19 @@ impl Cohort {
         if matches!(wait, Wait::Try) {
             return Entered::Busy;
         }
-        let mut queue = self.queue.lock();
-        loop {
+        let mut members = self.members.lock();
+        // Only a busy lock may have a queue: whoever ends being busy looks at it.
+        while !self.has_queue() {
             if self.try_begin() {
                 return Entered::Lead(Lead::of(self));
             }
-            // Only a busy lock may have a queue: whoever ends being busy looks at it.
-            let queued = self.flags.fetch_update(Ordering::AcqRel, Ordering::Acquire, |flags| {
-                (flags & BUSY != 0).then_some(BUSY | QUEUED)
-            });
-            if queued.is_ok() {
-                let (sender, turn) = oneshot::channel();
-                queue.push(sender);
-                self.hot.store(true, Ordering::Relaxed);
-                return Entered::Queued(turn);
-            }
+            let order = Ordering::AcqRel;
+            let _ = self.flags.compare_exchange(BUSY, BUSY | QUEUED, order, Ordering::Relaxed);
         }
+        let (sender, turn) = oneshot::channel();
+        members.queue.get_or_insert_default().push(sender);
+        self.hot.store(true, Ordering::Relaxed);
+        Entered::Queued(turn)
     }
 
     /// Holds the lock again with the hold that rests here, if it is free.
@@ -178,7 +190,7 @@ impl Cohort {
         if matches!(wait, Wait::Try) || engine.check_open().is_err() {
             return None;
         }
-        let hold = self.last.lock().upgrade()?;
+        let hold = self.members.lock().last.upgrade()?;
         (hold.block() >= tokens && hold.revive()).then_some(hold)
     }
 
@@ -194,7 +206,7 @@ impl Cohort {
 
     /// Looks for this hold when the next one is wanted.
     pub(crate) fn remember(&self, hold: &Arc<Hold>) {
-        let before = std::mem::replace(&mut *self.last.lock(), Arc::downgrade(hold));
+        let before = std::mem::replace(&mut self.members.lock().last, Arc::downgrade(hold));
         if let Some(before) = before.upgrade() {
             before.make_way();
         }
@@ -209,14 +221,15 @@ impl Cohort {
         if !self.has_queue() {
             return None;
         }
-        let mut queue = self.queue.lock();
+        let mut members = self.members.lock();
+        let line = &mut members.queue.get_or_insert_default().line;
         let next = loop {
-            match queue.line.pop_front() {
+            match line.pop_front() {
                 Some(gone) if gone.is_closed() => {}
                 next => break next,
             }
         };
-        if queue.line.is_empty() {
+        if line.is_empty() {
             self.flags.fetch_and(!QUEUED, Ordering::AcqRel);
         }
         next
@@ -269,6 +282,12 @@ impl Cohort {
 
     fn has_queue(&self) -> bool {
         self.flags.load(Ordering::Acquire) & QUEUED != 0
+    }
+}
+
+impl OfHandles for Cohort {
+    fn key(&self) -> (&LockName, &LockOptions) {
+        (&self.name, &self.options)
     }
 }
 
@@ -350,8 +369,9 @@ impl Handed {
     /// The guard, unless the hold was lost on the way.
     fn into_guard(mut self) -> Option<Guard> {
         self.taken = true;
+        let held = self.hold.state() != GuardState::Lost;
         let guard = Guard::single(Arc::clone(&self.hold), self.token);
-        guard.check().is_ok().then_some(guard)
+        held.then_some(guard)
     }
 }
 
@@ -365,9 +385,11 @@ impl Drop for Handed {
 
 impl fmt::Debug for Cohort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waiting = self.members.lock().queue.as_ref().map_or(0, |queue| queue.line.len());
         f.debug_struct("Cohort")
+            .field("name", &self.name)
             .field("busy", &(self.flags.load(Ordering::Relaxed) & BUSY != 0))
-            .field("waiting", &self.queue.lock().line.len())
+            .field("waiting", &waiting)
             .finish_non_exhaustive()
     }
 }

@@ -179,11 +179,19 @@ pub fn machine_text(data: &[u8]) {
 pub fn machine_log(data: &[u8]) {
     let mut bytes = data.iter();
     let (mut machine, mut log, mut now) = (Machine::default(), String::new(), 0u64);
-    let (mut outcome, mut grants) = (None, Vec::new());
+    let (mut outcomes, mut grants) = (Vec::new(), Vec::new());
     // The largest token that anybody may have handed out.
     let mut used_up = 0;
     while bytes.len() > 0 {
         let (op, passed) = operation(&mut bytes);
+        if passed == 0 && !log.is_empty() {
+            // Both in one statement.
+            log.truncate(log.len() - format!(" {now};").len());
+            log.push(';');
+        } else {
+            outcomes.clear();
+            grants.clear();
+        }
         now = now.saturating_add(passed);
         if let (Op::Release { claim, used }, true) = (op, machine.next_expiry() > Some(now))
             && let Some(grant) = machine.grant_of(claim)
@@ -192,12 +200,12 @@ pub fn machine_log(data: &[u8]) {
             let used = if known { used } else { grant.block };
             used_up = used_up.max(grant.token.saturating_add(u64::from(used - 1)));
         }
-        grants.clear();
-        outcome = Some(machine.apply(&op, now, &mut grants));
+        let before = grants.len();
+        outcomes.push(machine.apply(&op, now, &mut grants));
         if let Op::Raise { above } = op {
             used_up = used_up.max(above);
         }
-        for grant in &grants {
+        for grant in &grants[before..] {
             assert!(grant.token > used_up || grant.token == FencingToken::MAX.get(), "{log}");
             used_up = used_up.max(grant.token);
         }
@@ -207,7 +215,8 @@ pub fn machine_log(data: &[u8]) {
         sound(&machine, now);
     }
     let replayed = text::replay("", &log).unwrap_or_else(|error| panic!("{error}: {log}"));
-    assert_eq!((replayed.machine, replayed.outcome), (machine, outcome), "{log}");
+    grants.retain(|grant| machine.grant_of(grant.claim).is_some());
+    assert_eq!((replayed.machine, replayed.outcomes), (machine, outcomes), "{log}");
     assert_eq!((replayed.grants, replayed.now), (grants, now), "{log}");
 }
 
@@ -236,7 +245,11 @@ fn operation<'a>(bytes: &mut impl Iterator<Item = &'a u8>) -> (Op, u64) {
     // Now and then a number from the end of all numbers.
     let lease = if lease == u8::MAX { u64::MAX } else { u64::from(lease) + 1 };
     let passed = next(bytes);
-    let passed = if passed == u8::MAX { u64::MAX / 2 } else { u64::from(passed % 64) };
+    let passed = match passed {
+        _ if who >= 0x80 => 0,
+        u8::MAX => u64::MAX / 2,
+        _ => u64::from(passed % 64),
+    };
     let queue = if what & 0x80 == 0 { Queue::Enqueue } else { Queue::FailIfBusy };
     let op = match kind % 4 {
         _ if kind >= 248 => Op::Raise { above: floor(lease, passed) },

@@ -1,5 +1,8 @@
 //! What a holder holds.
 
+mod background;
+mod parting;
+
 use std::{
     fmt,
     pin::Pin,
@@ -10,9 +13,10 @@ use std::{
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 
+use self::background::Background;
 use crate::{
     Error, ErrorKind, FencingToken, LockName, Mode, Released, Renewal, Renewed,
-    engine::hold::{Hold, LettingGo, Releasing},
+    engine::hold::{Hold, LettingGo},
     kinds::reentrant::Entry,
 };
 
@@ -366,34 +370,5 @@ impl Future for Lost {
 impl fmt::Debug for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Lost")
-    }
-}
-
-/// A release that goes on in the background when its caller goes away.
-struct Background {
-    hold: Arc<Hold>,
-    release: Option<Releasing>,
-}
-
-impl Future for Background {
-    type Output = Result<Released, Error>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(release) = &mut self.release else { return Poll::Pending };
-        let result = std::task::ready!(release.as_mut().poll(cx));
-        self.release = None;
-        Poll::Ready(result)
-    }
-}
-
-impl Drop for Background {
-    fn drop(&mut self) {
-        if let Some(release) = self.release.take() {
-            self.hold.engine.tasks.run(async move {
-                if let Err(error) = release.await {
-                    tracing::warn!(%error, "a release that nobody waited for has failed");
-                }
-            });
-        }
     }
 }

@@ -186,7 +186,7 @@ pub trait LockExt: Lock {
             let Some(guard) = left else { return result };
             match guard.release().await {
                 Err(error) if result.is_ok() => {
-                    tracing::warn!(%error, "release failed after the work was done");
+                    tracing::warn!(target: "dlock", %error, "release failed after the work was done");
                 }
                 _ => {}
             }

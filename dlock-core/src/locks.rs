@@ -3,9 +3,10 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
-    Counting, DynBackend, Error, ErrorKind, Fair, FairLock, Fairness, Guarantees, Lock, LockName,
-    LockOptions, LockProvider, LockState, Multi, MultiLock, Mutex, Permits, ReadWrite,
-    ReadWriteLock, Reentrant, ReentrantLock, Semaphore, engine::Engine, kinds::Base,
+    Claim, ClaimState, Counting, DynBackend, Election, Error, ErrorKind, Fair, FairLock, Fairness,
+    FencingToken, Finding, Guarantees, Health, Job, Lock, LockName, LockOptions, LockProvider,
+    LockState, Multi, MultiLock, Mutex, Permits, ReadWrite, ReadWriteLock, Reentrant,
+    ReentrantLock, Released, Semaphore, engine::Engine, kinds::Base,
 };
 
 /// Makes locks by name over one backend. Clones and views share one connection to the store, one
@@ -23,7 +24,8 @@ use crate::{
 #[derive(Clone)]
 pub struct Locks {
     engine: Arc<Engine>,
-    options: LockOptions,
+    /// Shared with all that is made of it.
+    options: Arc<LockOptions>,
     hand_off: bool,
 }
 
@@ -42,7 +44,7 @@ impl Locks {
     /// `Config(Runtime)` outside a tokio runtime.
     pub fn over(backend: DynBackend) -> Result<Self, Error> {
         let engine = Engine::start(backend)?;
-        Ok(Self { engine, options: LockOptions::new(), hand_off: true })
+        Ok(Self { engine, options: Arc::default(), hand_off: true })
     }
 
     /// A view whose locks have these options.
@@ -51,7 +53,7 @@ impl Locks {
     /// `Config(Lease)` and `Config(Renewal)` for values out of range.
     pub fn with_options(&self, options: LockOptions) -> Result<Self, Error> {
         options.check()?;
-        Ok(Self { options, ..self.clone() })
+        Ok(Self { options: Arc::new(options), ..self.clone() })
     }
 
     /// A view whose mutexes go to the store for each hold, also within the process.
@@ -62,7 +64,7 @@ impl Locks {
 
     /// The options of the locks that this view makes.
     pub fn options(&self) -> LockOptions {
-        self.options
+        *self.options
     }
 
     /// A lock for one holder at a time.
@@ -179,6 +181,115 @@ impl Locks {
             .map_err(|error| error.during("inspect").with_lock(&name).with_store(backend.store()))
     }
 
+    /// The names that begin with `prefix` (all with an empty one) and are held or waited for, in all
+    /// processes, in order; at most `limit`, and which ones is not said when there are more. A name
+    /// that has just become free may be among them.
+    ///
+    /// # Errors
+    /// `Unsupported` where the store can't list its locks, `Unavailable`.
+    pub async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
+        let backend = &self.engine.backend;
+        let during = |error: Error| error.during("list").with_store(backend.store());
+        let mut names = backend.list(prefix, limit).await.map_err(during)?;
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Takes the lock away from whoever holds it, without asking; the next in line gets it, or
+    /// nobody. Who was it taken from, with the tokens.
+    ///
+    /// For somebody who knows that the holder is gone for good and can't wait for its lease to end.
+    /// A holder that lives learns of it with its next renewal, a third of its lease later at the
+    /// latest, and works on until then, while others may hold the lock: the resource has to check
+    /// [fencing tokens](FencingToken), or the holder has to be dead. It is an event in tracing, a
+    /// warning.
+    ///
+    /// # Errors
+    /// `Config(Name)`, `Unavailable`.
+    ///
+    /// # Cancel safety
+    /// It may have been taken from some of the holders.
+    pub async fn force_release<N>(&self, name: N) -> Result<Vec<ClaimState>, Error>
+    where
+        N: TryInto<LockName>,
+        Error: From<N::Error>,
+    {
+        let name = name.try_into()?;
+        let backend = &self.engine.backend;
+        let during = |error: Error| {
+            error.during("force_release").with_lock(&name).with_store(backend.store())
+        };
+        let mut taken = Vec::new();
+        for holder in backend.inspect(&name).await.map_err(during)?.holders {
+            let claim = Claim { name: name.clone(), id: holder.claim, used: 0 };
+            let released = backend.release(&claim).await.map_err(during)?;
+            if released == Released::Released {
+                tracing::warn!(
+                    target: "dlock",
+                    { lock.name = %name, backend = backend.store(),
+                      token = holder.token.map(FencingToken::get) },
+                    "lock taken away by force"
+                );
+                taken.push(holder);
+            }
+        }
+        Ok(taken)
+    }
+
+    /// A candidate for this name, of which one leads at a time.
+    ///
+    /// # Errors
+    /// As for every kind.
+    pub fn election<N>(&self, name: N) -> Result<Election, Error>
+    where
+        N: TryInto<LockName>,
+        Error: From<N::Error>,
+    {
+        Ok(Election::new(self.base(name)?))
+    }
+
+    /// A job that runs once, however many machines want to run it.
+    ///
+    /// # Errors
+    /// As for every kind.
+    pub fn job<N>(&self, name: N) -> Result<Job, Error>
+    where
+        N: TryInto<LockName>,
+        Error: From<N::Error>,
+    {
+        Ok(Job::new(self.base(name)?))
+    }
+
+    /// Whether locks work just now: one question to the store, which has to answer within this
+    /// time, and the counts of this process. For a readiness endpoint; it is never an error.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use dlock_core::{Locks, Memory};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock_core::Error> {
+    /// let locks = Locks::new(Memory::new())?;
+    /// let health = locks.health(Duration::from_secs(2)).await;
+    /// let status = if health.is_ready() { 200 } else { 503 };
+    /// assert_eq!((status, health.held, health.waiting), (200, 0, 0));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn health(&self, within: Duration) -> Health {
+        Health::of(&self.engine, within).await
+    }
+
+    /// How the store is set up: its version, its clock, what this client may do there, each with
+    /// what to do about it. Changes nothing that stays.
+    ///
+    /// # Errors
+    /// `Unavailable`.
+    pub async fn examine(&self) -> Result<Vec<Finding>, Error> {
+        let backend = &self.engine.backend;
+        backend.examine().await.map_err(|error| error.during("examine").with_store(backend.store()))
+    }
+
     /// Ends in order: refuses new locks, then waits until every guard of these locks, their
     /// clones and views is gone and its release has reached the store. Call it before `main`
     /// returns, since releases of guards that were dropped just before would die with the runtime.
@@ -203,7 +314,7 @@ impl Locks {
         Error: From<N::Error>,
     {
         let name = name.try_into()?;
-        Ok(Base { engine: Arc::clone(&self.engine), name, options: self.options })
+        Ok(Base { engine: Arc::clone(&self.engine), name, options: Arc::clone(&self.options) })
     }
 
     fn unsupported(&self, name: &LockName, why: &'static str) -> Error {

@@ -1,21 +1,21 @@
 //! The memory backend: the [lock machine](crate::machine) in place.
 //!
 //! It is the reference that the other stores are compared with, the store of unit tests, and a
-//! real store for programs of one process. Names are spread over shards; a name's record is its
-//! machine and the tasks that wait for it. Records of free names are removed when a shard has
-//! grown to twice what was in use, and leave behind only the largest of their tokens, so that
-//! tokens grow across removal.
+//! real store for programs of one process. Names are spread over shards, each with the machines of
+//! its names and the tasks that wait. Records of free names are removed when a shard has grown to
+//! twice what was in use, and leave behind only the largest of their tokens, so that tokens grow
+//! across removal.
 
 use std::{fmt, hash::BuildHasher, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use hashbrown::{DefaultHashBuilder, HashTable, hash_table::Entry};
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable, hash_table::Entry};
 
 use crate::{
     AcquireRequest, Acquired, Answer, Backend, BackendUrl, Certainty, Claim, ClaimId, Clock,
     ConfigIssue, Connecting, DynBackend, Error, ErrorKind, Exclusion, Factory, Fairness, Fencing,
-    FencingToken, Grant, Guarantees, Instant, LockName, LockState, Mode, OrphanRelease, Permits,
-    Released, Renewal, Renewed, Scope, WakeUp,
+    FencingToken, Finding, Grant, Guarantees, Instant, LockName, LockState, Mode, OrphanRelease,
+    Permits, Released, Renewal, Renewed, Scope, WakeUp,
     machine::{Granted, Machine, Micros, Op, Outcome, conflict},
     sync::{Mutex, oneshot},
 };
@@ -36,19 +36,29 @@ pub struct Memory {
 
 #[derive(Default)]
 struct Shard {
+    names: Names,
+    waiting: Waiting,
+    /// Kept, so that the quiet path does not allocate.
+    grants: Vec<Granted>,
+}
+
+#[derive(Default)]
+struct Names {
     records: HashTable<Record>,
     /// No token up to this one may be given out again for a name without a record.
     floor: u64,
     sweep_at: usize,
-    grants: Vec<Granted>,
 }
 
 struct Record {
     name: LockName,
     hash: u64,
     machine: Machine,
-    waiting: Vec<(ClaimId, oneshot::Sender<()>)>,
 }
+
+/// The tasks that wait for a grant. Apart from the names, most of which nobody waits for.
+#[derive(Default)]
+struct Waiting(HashMap<ClaimId, oneshot::Sender<()>>);
 
 impl Memory {
     /// `memory:`, without options. Each connection is a store of its own.
@@ -87,7 +97,7 @@ impl Memory {
         &self,
         name: &LockName,
         op: &Op,
-        then: impl FnOnce(&mut Record, Outcome) -> T,
+        then: impl FnOnce(&Machine, &mut Waiting, Outcome) -> T,
     ) -> T {
         let (hash, shard) = self.place(name);
         let mut shard = shard.lock();
@@ -96,7 +106,7 @@ impl Memory {
     }
 
     fn acquire_now(&self, request: &AcquireRequest) -> Result<Acquired, Error> {
-        self.apply(&request.name, &acquire_op(request), |_, outcome| {
+        self.apply(&request.name, &acquire_op(request), |_, _, outcome| {
             acquired(&request.name, request.mode, &self.store, outcome)
         })
     }
@@ -108,34 +118,31 @@ fn apply_in<T>(
     hash: u64,
     op: &Op,
     now: Micros,
-    then: impl FnOnce(&mut Record, Outcome) -> T,
+    then: impl FnOnce(&Machine, &mut Waiting, Outcome) -> T,
 ) -> T {
-    // Lent out of the shard, so that the quiet path does not allocate.
-    let mut grants = std::mem::take(&mut shard.grants);
-    let record = shard.record(name, hash, now);
-    let outcome = record.machine.apply(op, now, &mut grants);
+    let Shard { names, waiting, grants } = shard;
+    let machine = names.machine(name, hash, now);
+    let outcome = machine.apply(op, now, grants);
     for granted in grants.drain(..) {
-        record.wake(granted.claim);
+        waiting.wake(granted.claim);
     }
-    let result = then(record, outcome);
-    shard.grants = grants;
-    result
+    then(machine, waiting, outcome)
 }
 
-impl Shard {
-    fn record(&mut self, name: &LockName, hash: u64, now: Micros) -> &mut Record {
+impl Names {
+    fn machine(&mut self, name: &LockName, hash: u64, now: Micros) -> &mut Machine {
         if self.records.len() >= self.sweep_at {
             self.sweep(now);
         }
         let entry = self.records.entry(hash, |record| record.name == *name, |record| record.hash);
-        match entry {
+        let record = match entry {
             Entry::Occupied(found) => found.into_mut(),
             Entry::Vacant(vacant) => {
                 let machine = Machine::after_token(self.floor);
-                let record = Record { name: name.clone(), hash, machine, waiting: Vec::new() };
-                vacant.insert(record).into_mut()
+                vacant.insert(Record { name: name.clone(), hash, machine }).into_mut()
             }
-        }
+        };
+        &mut record.machine
     }
 
     /// Removes the records of free names.
@@ -152,9 +159,11 @@ impl Shard {
     }
 }
 
-impl Record {
+impl Waiting {
     fn wake(&mut self, claim: ClaimId) {
-        self.waiting.retain_mut(|(waiter, _)| *waiter != claim);
+        if !self.0.is_empty() {
+            self.0.remove(&claim);
+        }
     }
 }
 
@@ -218,19 +227,18 @@ impl Backend for Memory {
     }
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
-        let keep =
+        let op =
             Op::Renew { claim: request.claim, mode: request.mode, lease: micros(request.lease) };
         loop {
-            let waiting = self.apply(&request.name, &keep, |record, outcome| match outcome {
+            let waiting = self.apply(&request.name, &op, |lock, tasks, outcome| match outcome {
                 Outcome::Granted(granted) => Ok(Err(granted)),
                 Outcome::Queued { .. } => {
-                    record.wake(request.claim);
                     let (sender, turn) = oneshot::channel();
-                    record.waiting.push((request.claim, sender));
-                    Ok(Ok((turn, record.machine.next_expiry())))
+                    tasks.0.insert(request.claim, sender);
+                    Ok(Ok((turn, lock.next_expiry())))
                 }
                 _ => {
-                    record.wake(request.claim);
+                    tasks.wake(request.claim);
                     Err(Error::new(
                         ErrorKind::NotHeld,
                         "the place in the queue ended with its lease: ask for the lock again",
@@ -261,7 +269,7 @@ impl Backend for Memory {
                 mode: renewal.mode,
                 lease: micros(renewal.lease),
             };
-            self.apply(&renewal.claim.name, &op, |_, outcome| match outcome {
+            self.apply(&renewal.claim.name, &op, |_, _, outcome| match outcome {
                 Outcome::NotFound => Renewed::Lost,
                 _ => Renewed::Kept,
             })
@@ -271,8 +279,8 @@ impl Backend for Memory {
 
     fn release(&self, claim: &Claim) -> Answer<Released> {
         let op = Op::Release { claim: claim.id, used: claim.used };
-        Answer::ready(Ok(self.apply(&claim.name, &op, |record, outcome| {
-            record.wake(claim.id);
+        Answer::ready(Ok(self.apply(&claim.name, &op, |_, waiting, outcome| {
+            waiting.wake(claim.id);
             match outcome {
                 Outcome::Released => Released::Released,
                 _ => Released::AlreadyLost,
@@ -283,12 +291,32 @@ impl Backend for Memory {
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         let (hash, shard) = self.place(name);
         let shard = shard.lock();
-        let record = shard.records.find(hash, |record| record.name == *name);
+        let record = shard.names.records.find(hash, |record| record.name == *name);
         Ok(record.map_or_else(LockState::default, |record| record.machine.inspect(self.micros())))
     }
 
+    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
+        let now = self.micros();
+        let mut names = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            let held = shard.names.records.iter().filter(|record| {
+                record.name.as_str().starts_with(prefix) && !record.machine.is_free(now)
+            });
+            names.extend(held.take(limit - names.len()).map(|record| record.name.clone()));
+        }
+        Ok(names)
+    }
+
+    async fn examine(&self) -> Result<Vec<Finding>, Error> {
+        Ok(vec![Finding::fine(
+            "reach",
+            "the locks are in the memory of this process, and no other process sees them",
+        )])
+    }
+
     async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
-        self.apply(name, &Op::Raise { above: above.get() }, |_, _| ());
+        self.apply(name, &Op::Raise { above: above.get() }, |_, _, _| ());
         Ok(())
     }
 
@@ -308,7 +336,7 @@ impl Backend for Memory {
             let at = self.shards.iter().position(|shard| std::ptr::eq(shard, wanted));
             let Some(shard) = at.and_then(|at| shards[at].as_mut()) else { continue };
             let op = acquire_op(request);
-            answers.push(apply_in(shard, &request.name, hash, &op, now, |_, outcome| {
+            answers.push(apply_in(shard, &request.name, hash, &op, now, |_, _, outcome| {
                 acquired(&request.name, request.mode, &self.store, outcome)
             }));
         }

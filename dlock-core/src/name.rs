@@ -58,6 +58,11 @@ impl LockName {
         Ok(Self(name.into()))
     }
 
+    /// Whether a name can begin with this: nothing, or what is a name itself.
+    pub fn can_begin_with(prefix: &str) -> bool {
+        prefix.is_empty() || Self::new(prefix).is_ok()
+    }
+
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0

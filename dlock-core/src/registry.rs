@@ -84,13 +84,19 @@ impl Registry {
                 ),
             ));
         }
-        let known: Vec<String> = self.schemes().iter().map(|s| format!("{s}:")).collect();
+        let list = |schemes: Vec<&str>| schemes.join(":, ") + ":";
+        let mut missing: Vec<_> = self.missing.iter().map(|(scheme, _)| *scheme).collect();
+        missing.sort_unstable();
+        let missing = match missing.is_empty() {
+            true => String::new(),
+            false => format!(", and with their features {}", list(missing)),
+        };
         Err(Error::config(
             ConfigIssue::UnknownScheme,
             format!(
-                "no backend is known for \"{scheme:.40}:\"; known are {}: check the \
+                "no backend is known for \"{scheme:.40}:\"; known are {}{missing}; check the \
                  spelling, or add its factory to the registry",
-                known.join(", ")
+                list(self.schemes())
             ),
         ))
     }
@@ -129,7 +135,8 @@ mod tests {
     async fn unknown_missing_and_bad_option_are_three_errors() {
         let unknown = refused("etcd://x").await;
         assert_eq!(unknown.kind(), ErrorKind::Config(ConfigIssue::UnknownScheme));
-        assert!(unknown.to_string().contains("memory:"), "{unknown}");
+        let known = "known are memory:, and with their features redis:; check";
+        assert!(unknown.to_string().contains(known), "{unknown}");
 
         let missing = refused("redis://user:hunter2@x").await;
         assert_eq!(missing.kind(), ErrorKind::Config(ConfigIssue::MissingFeature));

@@ -8,6 +8,7 @@
 mod end;
 mod hand_off;
 mod leave;
+mod part;
 mod plants;
 mod renewal;
 mod world;

@@ -1,8 +1,10 @@
 //! Whether a store's clock was stepped: told from what it shows and from the holder's own clock.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
-use crate::Instant;
+use tokio::sync::broadcast;
+
+use crate::{Clock, Instant, StoreEvent, sync::Mutex};
 
 /// Steps up to this size are not told, whatever the delays: no clock is read more exactly.
 const LEAST: i128 = 10_000_000;
@@ -78,6 +80,49 @@ fn step(forward: bool, nanos: i128) -> ClockStep {
     ClockStep { forward, by }
 }
 
+/// The clocks of a store's parts, and whoever believes in leases that run by them.
+///
+/// It tells of steps what [`Backend::events`](crate::Backend::events) promises to tell.
+#[derive(Debug)]
+pub struct StoreClocks {
+    /// Of each [shard](crate::Backend::shard). After a failover it is another server's, which the
+    /// leases go by from then on.
+    clocks: Mutex<HashMap<u32, StoreClock>>,
+    events: broadcast::Sender<StoreEvent>,
+}
+
+/// More steps than one failover makes of a store in many parts.
+const EVENTS: usize = 256;
+
+impl StoreClocks {
+    /// Some that have not been looked at.
+    pub fn new() -> Self {
+        Self { clocks: Mutex::default(), events: broadcast::channel(EVENTS).0 }
+    }
+
+    /// An answer that has just come, to what was sent then by [`Clock::Boot`], shows the clock of
+    /// this shard, in microseconds.
+    pub fn observe(&self, shard: u32, micros: u64, sent: Instant) {
+        let mut clocks = self.clocks.lock();
+        let step = clocks.entry(shard).or_default().observe(micros, sent, Clock::Boot.now());
+        if let Some(ClockStep { forward, by }) = step {
+            // Without locks over it, nobody listens.
+            let _ = self.events.send(StoreEvent::ClockStep { shard, forward, by, seen: sent });
+        }
+    }
+
+    /// The steps from now on.
+    pub fn events(&self) -> broadcast::Receiver<StoreEvent> {
+        self.events.subscribe()
+    }
+}
+
+impl Default for StoreClocks {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -131,6 +176,48 @@ mod tests {
         assert_eq!(look(&mut clock, base + SECOND, 1000, 10 * SECOND, SECOND.cast_signed()), None);
         let told = look(&mut clock, base + 12 * SECOND, 1000, 1000, SECOND.cast_signed());
         assert!(told.is_some_and(|step| step.forward));
+    }
+
+    const HOUR: u64 = 3_600_000_000;
+
+    #[test]
+    fn each_shard_has_a_clock_of_its_own() {
+        let (watch, epoch) = (StoreClocks::new(), EPOCH);
+        let mut events = watch.events();
+        for (shard, shows) in [(1, epoch), (2, epoch + HOUR), (1, epoch), (2, epoch + HOUR)] {
+            watch.observe(shard, shows, Clock::Boot.now());
+        }
+        assert!(events.try_recv().is_err());
+        let sent = Clock::Boot.now();
+        watch.observe(1, epoch + HOUR, sent);
+        let told = events.try_recv();
+        assert!(
+            matches!(told, Ok(StoreEvent::ClockStep { shard: 1, forward: true, seen, .. }) if seen == sent),
+            "{told:?}"
+        );
+        assert!(events.try_recv().is_err());
+    }
+
+    #[test]
+    fn a_step_of_a_clock_is_told_to_all_who_listen() {
+        let watch = StoreClocks::new();
+        let (mut one, mut two) = (watch.events(), watch.events());
+        watch.observe(0, EPOCH, Clock::Boot.now());
+        watch.observe(0, EPOCH, Clock::Boot.now());
+        assert!(one.try_recv().is_err());
+        let sent = Clock::Boot.now();
+        watch.observe(0, EPOCH + HOUR, sent);
+        for events in [&mut one, &mut two] {
+            match events.try_recv() {
+                Ok(StoreEvent::ClockStep { shard: 0, forward: true, by, seen }) => {
+                    assert!(by >= Duration::from_secs(3599) && seen == sent, "{by:?}, {seen:?}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        watch.observe(0, EPOCH, Clock::Boot.now());
+        let back = one.try_recv();
+        assert!(matches!(back, Ok(StoreEvent::ClockStep { forward: false, .. })), "{back:?}");
     }
 
     proptest! {

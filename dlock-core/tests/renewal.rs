@@ -253,3 +253,30 @@ fn guards_and_locks_survive_their_runtime_without_a_panic() {
         assert!(locks.mutex("n").unwrap().try_lock().await.unwrap().is_some());
     });
 }
+
+#[tokio::test(start_paused = true)]
+async fn locks_that_are_due_together_are_let_go_in_any_order() {
+    let locks = Locks::new(Faulty::new()).unwrap();
+    let mut guards = Vec::new();
+    for i in 0..300 {
+        let options = LockOptions::new().with_lease(millis(1000 + i % 7));
+        let lock = locks.with_options(options).unwrap().fair(format!("n{i}")).unwrap();
+        guards.push(lock.lock().await.unwrap());
+    }
+    // Every seventh, so that the first, the last and those between go in turns.
+    for begin in 0..7 {
+        tokio::time::sleep(secs(5)).await;
+        let leaves = |at: usize| (at * 37) % 7 == begin;
+        for (at, guard) in std::mem::take(&mut guards).into_iter().enumerate() {
+            assert_eq!(guard.state(), GuardState::Held);
+            if leaves(at) {
+                assert_eq!(guard.release().await.unwrap(), Released::Released);
+            } else {
+                guards.push(guard);
+            }
+        }
+        assert_eq!(locks.health(secs(1)).await.held, guards.len());
+    }
+    drop(guards);
+    locks.shutdown(secs(1)).await.unwrap();
+}

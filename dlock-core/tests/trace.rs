@@ -107,3 +107,29 @@ async fn a_lost_lock_is_an_event() {
     assert!(text.contains("WARN") && text.contains("lock lost"), "{text}");
     assert!(text.contains("renewal failed"), "{text}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_was_waited_for_is_an_event_with_the_wait() {
+    let collected = Collected::default();
+    let _guard = tracing::subscriber::set_default(collected.clone());
+    let store = Faulty::new();
+    let locks = [(); 2].map(|()| Locks::new(Arc::clone(&store)).unwrap());
+    let guard = locks[0].mutex("n").unwrap().lock().await.unwrap();
+    assert!(!collected.text().contains("granted after a wait"), "{}", collected.text());
+    let late = async {
+        tokio::time::sleep(secs(7)).await;
+        guard.release().await.unwrap();
+    };
+    let mutex = locks[1].mutex("n").unwrap();
+    let (next, ()) = tokio::join!(mutex.lock(), late);
+    let text = collected.text();
+    for expected in [
+        "message=lock granted after a wait",
+        "lock.name=n",
+        "backend=\"memory:",
+        &format!("token={}", next.unwrap().token()),
+        "wait=7s",
+    ] {
+        assert!(text.contains(expected), "no {expected} in\n{text}");
+    }
+}

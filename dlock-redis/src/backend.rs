@@ -4,10 +4,11 @@ use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Answer, Backend, Claim, DynBackend, Error, FencingToken, Grant,
-    Guarantees, LockName, LockState, Mode, Released, Renewal, Renewed, StoreEvent, current_runtime,
+    AcquireRequest, Acquired, Answer, Backend, Claim, DynBackend, Error, FencingToken, Finding,
+    Grant, Guarantees, LockName, LockState, Mode, Released, Renewal, Renewed, StoreEvent,
+    current_runtime,
 };
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 use tokio::sync::broadcast;
 
 use crate::{
@@ -81,7 +82,7 @@ impl Backend for Redis {
     }
 
     fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
-        Some(self.store.watch.events())
+        Some(self.store.clocks.events())
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
@@ -112,6 +113,16 @@ impl Backend for Redis {
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         Self::named(self.store.inspect(name).await, &self.store, "inspect", name)
+    }
+
+    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
+        let names = self.store.list(prefix, limit).await;
+        names.map_err(|error| error.during("list").with_store(self.store()))
+    }
+
+    async fn examine(&self) -> Result<Vec<Finding>, Error> {
+        let findings = self.store.examine().await;
+        findings.map_err(|error| error.during("examine").with_store(self.store()))
     }
 
     async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
@@ -158,13 +169,18 @@ impl Redis {
                 batch.iter().map(|(_, r)| (r.claim.id, &r.claim.name, r.mode, r.lease)).collect();
             Ok::<_, Error>((batch, self.store.keep(&claims, Known::ToHold).await?))
         });
+        let mut gone = Vec::new();
         for (batch, standings) in try_join_all(kept).await? {
             for ((at, renewal), standing) in batch.iter().zip(standings) {
-                answers[*at] = match standing.is_held() {
-                    true => Renewed::Kept,
-                    false => self.store.fate(renewal).await,
-                };
+                match standing.is_held() {
+                    true => answers[*at] = Renewed::Kept,
+                    false => gone.push((*at, *renewal)),
+                }
             }
+        }
+        let fates = gone.iter().map(async |(at, renewal)| (*at, self.store.fate(renewal).await));
+        for (at, fate) in join_all(fates).await {
+            answers[at] = fate;
         }
         Ok(answers)
     }

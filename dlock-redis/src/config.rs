@@ -4,6 +4,9 @@ use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use dlock_core::{BackendUrl, ConfigIssue, Error, LockOptions};
 use percent_encoding::percent_decode_str;
+use redis::ConnectionAddr;
+
+mod client;
 
 /// A Redis or Valkey store: which servers, how to get in, and what it is to promise.
 ///
@@ -24,6 +27,8 @@ pub struct RedisConfig {
     pub(crate) sentinel_login: Login,
     pub(crate) database: i64,
     pub(crate) tls: Option<Tls>,
+    /// The address as an application's client has it, with what TLS needs.
+    pub(crate) given: Option<ConnectionAddr>,
     pub(crate) durability: Durability,
     pub(crate) retention: Duration,
     pub(crate) restart_guard: Option<Duration>,
@@ -207,6 +212,7 @@ impl RedisConfig {
             },
             database: 0,
             tls: tls.then(Tls::default),
+            given: None,
             durability: Durability::Master,
             retention: Duration::from_secs(600),
             restart_guard: url.take_duration("restart_guard")?,

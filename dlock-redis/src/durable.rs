@@ -46,6 +46,11 @@ impl Durable {
         Ok(Self { link, replicas, patience: config.response_timeout / 4 })
     }
 
+    /// How many have to know of a grant.
+    pub(crate) const fn replicas(&self) -> u32 {
+        self.replicas
+    }
+
     /// Runs an acquire, and waits for the replicas.
     ///
     /// # Errors

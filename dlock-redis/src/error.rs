@@ -215,10 +215,14 @@ fn own(error: &RedisError, kind: std::io::ErrorKind) -> Option<Error> {
 type Wrapped = std::sync::Arc<dyn std::error::Error + Send + Sync>;
 
 fn password(text: &str) -> Error {
-    Error::config(
-        ConfigIssue::Access,
-        format!("the server does not accept the user or password in the URL ({text})"),
-    )
+    let what = match text.contains("NOAUTH") {
+        true => {
+            "the server wants a password in the URL: write :password@ or user:password@ before the \
+             host, or dlock.sentinel_password for sentinels"
+        }
+        false => "the server does not accept the user or password in the URL",
+    };
+    Error::config(ConfigIssue::Access, format!("{what} ({text})"))
 }
 
 /// Some commands may not be run.

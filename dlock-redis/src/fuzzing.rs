@@ -14,7 +14,7 @@ use crate::{
     durable::won,
     error::{cure, explain},
     inbox,
-    keys::{BUCKETS, Bucket, Keys},
+    keys::{BUCKETS, Bucket, Keys, literal, name_of},
     link::{
         cluster::{
             map::{Map, address},
@@ -102,12 +102,25 @@ pub fn keys(data: &[u8]) {
     for (key, kind) in keys.all().zip(["", "f", "q", "w", "r"]) {
         let rest = key.strip_prefix(&format!("dlock:{{{bucket}}}"));
         assert_eq!(rest.and_then(|rest| rest.split_once(':')), Some((kind, text)));
+        assert_eq!(name_of(key.as_bytes()).as_ref(), Some(&name));
         let mut command = redis::cmd("GET");
         command.arg(key);
         assert_eq!(bucket_of(&command), Some(usize::from(bucket)));
     }
+    assert_eq!(unescaped(&literal(text)), text);
     let [holder, token] = [keys.holder(), keys.token()];
     assert!(keys.all().take(2).eq([holder, token]));
+}
+
+/// What a pattern without a wildcard matches.
+fn unescaped(pattern: &str) -> String {
+    let mut chars = pattern.chars();
+    let mut text = String::new();
+    while let Some(c) = chars.next() {
+        assert!(!"*?[".contains(c), "{pattern} matches more than one text");
+        text.extend(if c == '\\' { chars.next() } else { Some(c) });
+    }
+    text
 }
 
 /// A script's answer, or `TIME`'s: what is accepted obeys the bounds, all else is an error that is
@@ -147,6 +160,7 @@ pub fn reply(data: &[u8]) {
         assert!(matches!(&answer, Value::Array(all) if all.len() == gone.len() + 1));
     }
     let _ = (reply::time_of(&answer), reply::micros(&answer), won(&answer));
+    let _ = reply::scanned(&answer);
 }
 
 /// A message of a grant: what is read, reads as itself.

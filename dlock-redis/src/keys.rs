@@ -40,6 +40,11 @@ impl Bucket {
         Self(u8::try_from((hash ^ (hash >> 32)) % BUCKETS).unwrap_or_default())
     }
 
+    /// All of them.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        (0..BUCKETS).filter_map(|number| u8::try_from(number).ok()).map(Self)
+    }
+
     /// Any bucket, for what belongs to none.
     pub(crate) const ANY: Self = Self(0);
 
@@ -100,6 +105,32 @@ impl Keys {
     }
 }
 
+/// The name that a key belongs to, if it is one of dlock's.
+pub(crate) fn name_of(key: &[u8]) -> Option<LockName> {
+    let key = std::str::from_utf8(key).ok()?.strip_prefix("dlock:{")?;
+    let (number, rest) = key.split_once('}')?;
+    let name =
+        LockName::new(rest.strip_prefix(['f', 'q', 'w', 'r']).unwrap_or(rest).strip_prefix(':')?);
+    name.ok().filter(|name| Bucket::of(name).number().to_string() == number)
+}
+
+/// What the keys of all names match that begin so, as `SCAN` takes it.
+pub(crate) fn pattern(prefix: &str) -> String {
+    format!("dlock:{{*:{}*", literal(prefix))
+}
+
+/// A text as a pattern that matches nothing else.
+pub(crate) fn literal(text: &str) -> String {
+    let mut pattern = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^' | '-') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -134,6 +165,24 @@ mod tests {
         assert_eq!(keys(name), expected);
         let of = Keys::of(&LockName::new(name).unwrap());
         assert_eq!((of.holder(), of.token()), (expected[0].as_str(), expected[1].as_str()));
+    }
+
+    #[test]
+    fn what_is_no_key_of_a_name_belongs_to_none() {
+        let keys = keys("a");
+        assert!(keys.iter().all(|key| name_of(key.as_bytes()).unwrap().as_str() == "a"));
+        for key in [
+            "dlock:{1}:a",
+            "dlock:{00}:a",
+            "dlock:{0}x:a",
+            "dlock:{0}a",
+            "dlock:{0}:",
+            "dlock:i:a",
+            "a",
+        ] {
+            assert_eq!(name_of(key.as_bytes()), None, "{key}");
+        }
+        assert_eq!(name_of(b"dlock:{0}:\xff"), None);
     }
 
     /// Other versions have to find the same keys.

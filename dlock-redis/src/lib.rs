@@ -37,6 +37,11 @@
 //! | `dlock.tls_ca`, `dlock.tls_cert`, `dlock.tls_key` | files in PEM: authorities to trust instead of the system's; the client's own certificate and key | |
 //! | `dlock.sentinel_user`, `dlock.sentinel_password` | for the sentinels | none |
 //!
+//! [`RedisConfig::from_client`] takes the address, the login and TLS from a `redis::Client` of the
+//! application. That is the only type of a driver in this API: it is one of `redis` 1, which is
+//! there as `dlock_redis::redis` too, and a later major version of it comes with a version of
+//! this crate that says so by its number.
+//!
 //! # What the server needs
 //!
 //! Redis 6.2 or later, or Valkey; RESP3, so no proxy that speaks RESP2 only; 7.0 or later for
@@ -50,7 +55,9 @@
 //! ```
 //!
 //! Whoever lacks a part of it is told at the start. `info` and `config|get` are optional: without
-//! them the server is not checked. Without the right to the channels waiters ask now and then.
+//! them the server is not checked. So is `scan`, without which locks can't be listed. Without the
+//! right to the channels waiters ask now and then. Whoever runs the server may add `config|get` and
+//! `cluster|info`, so that `examine` is told more.
 //!
 //! # The protocol
 //!
@@ -76,17 +83,25 @@
 //! What stays of a lock that is free is its last token, one small key, for the retention; for two
 //! leases more if it was renewed.
 //!
+//! # Listing
+//!
+//! `list` walks through all keys of the database with `SCAN`, a few hundred at a time, so it takes
+//! longer the more keys other programs have there, and holds nobody up. It walks twice, since keys
+//! may move meanwhile. A quorum's names are those that may be
+//! held on a majority, as far as one answers.
+//!
 //! # The plain form
 //!
 //! With `dlock.plain=true` a mutex is one key of its very name, taken by `SET name claim NX PX` and
 //! deleted if it still holds the claim, as in the documentation of `SET`. Other programs can read
 //! it and take part. There are no readers and permits, nobody queues, and fencing tokens mean
-//! nothing; the guarantees say so.
+//! nothing; the guarantees say so. To list them is to list all strings of the database.
 
 mod backend;
 mod config;
 mod durable;
 mod error;
+mod examine;
 mod factory;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
@@ -94,6 +109,7 @@ pub mod fuzzing;
 mod inbox;
 mod keys;
 mod link;
+mod list;
 mod minder;
 mod plain;
 mod poll;
@@ -103,7 +119,10 @@ mod reply;
 mod scripts;
 mod session;
 mod store;
-mod watch;
+
+/// The driver, for [`RedisConfig::from_client`].
+#[doc(no_inline)]
+pub use redis;
 
 pub use self::{
     backend::Redis,

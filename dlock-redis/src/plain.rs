@@ -10,14 +10,16 @@ use std::{fmt, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use dlock_core::{
     AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, ClaimId, ClaimState, Clock, Error,
-    ErrorKind, FencingToken, Grant, Guarantees, LockName, LockState, Mode, Queue, Released,
-    Renewal, Renewed, Scope,
+    ErrorKind, FencingToken, Finding, Grant, Guarantees, LockName, LockState, Mode, Queue,
+    Released, Renewal, Renewed, Scope,
 };
 use redis::Value;
 
 use crate::{
     config::RedisConfig,
     error::{explain, unreadable},
+    examine::examine,
+    list::list_plain,
     poll::Pace,
     reply::{self, millis, renewal},
     scripts::Scripts,
@@ -130,6 +132,7 @@ impl Shared {
                     Err(_) => Duration::MAX,
                 };
                 let holder = ClaimState {
+                    age: None,
                     claim: claim.unwrap_or(ClaimId::from_bits(0)),
                     mode: Mode::Exclusive,
                     token: None,
@@ -218,6 +221,17 @@ impl Backend for Plain {
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         let state = self.0.inspect(name).await;
         state.map_err(|error| self.0.named(error, "inspect", name))
+    }
+
+    async fn examine(&self) -> Result<Vec<Finding>, Error> {
+        let findings = examine(&self.0.session, 0).await;
+        findings.map_err(|error| error.during("examine").with_store(self.store()))
+    }
+
+    /// Every string that begins so, since there is nothing by which to tell a lock.
+    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
+        let names = list_plain(&self.0.session, prefix, limit).await;
+        names.map_err(|error| error.during("list").with_store(self.store()))
     }
 }
 

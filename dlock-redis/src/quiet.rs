@@ -39,29 +39,22 @@ pub(crate) struct Last {
     /// The end of the block.
     end: u64,
     epoch: u64,
-    /// What H holds then, and F.
-    holds: String,
-    shows: String,
+    /// Without a script.
+    quietly: bool,
 }
 
 impl Last {
     /// A grant of one token in this connection, with more reserved.
     pub(crate) fn new(keys: Arc<Keys>, claim: ClaimId, token: FencingToken, epoch: u64) -> Self {
         let end = token.get() + u64::from(SPARE);
-        let holds = format!("{claim}:{token}");
-        Self { keys, claim, token, end, epoch, holds, shows: end.to_string() }
+        Self { keys, claim, token, end, epoch, quietly: false }
     }
 
     /// The next grant, if it is this claim's and a token is left.
     pub(crate) fn next(&self, claim: ClaimId) -> Option<Self> {
         let token = FencingToken::new(self.token.get() + 1).ok()?;
         let left = token.get() <= self.end;
-        left.then(|| Self {
-            claim,
-            token,
-            holds: format!("{claim}?{token}/{}", self.end),
-            ..self.clone()
-        })
+        left.then(|| Self { claim, token, quietly: true, ..self.clone() })
     }
 
     pub(crate) const fn token(&self) -> FencingToken {
@@ -69,13 +62,17 @@ impl Last {
     }
 
     /// What H holds while this is the last grant.
-    pub(crate) fn holds(&self) -> &str {
-        &self.holds
+    pub(crate) fn holds(&self) -> String {
+        let (claim, token) = (self.claim, self.token);
+        match self.quietly {
+            true => format!("{claim}?{token}/{}", self.end),
+            false => format!("{claim}:{token}"),
+        }
     }
 
     /// What F shows while this is the last grant.
-    pub(crate) fn shows(&self) -> &str {
-        &self.shows
+    pub(crate) fn shows(&self) -> String {
+        self.end.to_string()
     }
 }
 
@@ -95,11 +92,9 @@ impl Quiet {
         names.insert(name.clone(), last);
     }
 
-    /// The key and value of a claim, if it was the last that was granted.
-    pub(crate) fn held(&self, name: &LockName, claim: ClaimId) -> Option<(Arc<Keys>, String)> {
-        let names = self.0.lock();
-        let last = names.get(name).filter(|last| last.claim == claim)?;
-        Some((Arc::clone(&last.keys), last.holds.clone()))
+    /// The grant of a claim, if it was the last.
+    pub(crate) fn held(&self, name: &LockName, claim: ClaimId) -> Option<Last> {
+        self.0.lock().get(name).filter(|last| last.claim == claim).cloned()
     }
 }
 
@@ -145,8 +140,8 @@ mod tests {
     fn only_the_last_claim_is_released_quietly() {
         let (quiet, claim) = (Quiet::default(), ClaimId::random());
         quiet.put(&name("a"), last(claim));
-        let (_, value) = quiet.held(&name("a"), claim).unwrap();
-        assert_eq!(value, format!("{claim}:100"));
+        let held = quiet.held(&name("a"), claim).unwrap();
+        assert_eq!(held.holds(), format!("{claim}:100"));
         assert!(quiet.held(&name("a"), ClaimId::random()).is_none());
         assert!(quiet.held(&name("b"), claim).is_none());
     }

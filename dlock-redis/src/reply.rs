@@ -107,6 +107,39 @@ pub(crate) fn micros(time: &Value) -> Option<u64> {
     part(0)?.checked_mul(1_000_000)?.checked_add(part(1)?)
 }
 
+/// Reads a text.
+pub(crate) fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        Value::VerbatimString { text, .. } | Value::SimpleString(text) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+/// Reads the answer to `CONFIG GET` of one setting.
+pub(crate) fn setting(value: &Value) -> Option<String> {
+    match value {
+        Value::Map(pairs) => pairs.first().and_then(|(_, value)| text(value)),
+        Value::Array(parts) => parts.get(1).and_then(text),
+        _ => None,
+    }
+}
+
+/// Reads the answer to `SCAN`: where to go on, and keys.
+pub(crate) fn scanned(value: &Value) -> Option<(String, Vec<&[u8]>)> {
+    let Value::Array(parts) = value else { return None };
+    let [Value::BulkString(cursor), Value::Array(keys)] = parts.as_slice() else { return None };
+    let keys = keys.iter().map(bytes).collect::<Option<_>>()?;
+    Some((String::from_utf8(cursor.clone()).ok()?, keys))
+}
+
+fn bytes(value: &Value) -> Option<&[u8]> {
+    match value {
+        Value::BulkString(bytes) => Some(bytes),
+        _ => None,
+    }
+}
+
 /// Reads the answer to INSPECT.
 pub(crate) fn state(value: &Value) -> Result<LockState, Error> {
     read_state(value).ok_or_else(|| unreadable("inspect", value))
@@ -116,8 +149,10 @@ fn read_state(value: &Value) -> Option<LockState> {
     let Value::Array(parts) = value else { return None };
     let [Value::Int(last), Value::Array(claims)] = parts.as_slice() else { return None };
     let (mut holders, mut waiters) = (Vec::new(), Vec::new());
-    for claim in claims.chunks(5) {
-        let [Value::BulkString(id), weight, capacity, token, left] = claim else { return None };
+    for claim in claims.chunks(6) {
+        let [Value::BulkString(id), weight, capacity, token, left, age] = claim else {
+            return None;
+        };
         let claim: ClaimId = std::str::from_utf8(id).ok()?.parse().ok()?;
         let token = FencingToken::new(number(token)?).ok();
         let weight = u32::try_from(number(weight)?).ok()?;
@@ -128,7 +163,8 @@ fn read_state(value: &Value) -> Option<LockState> {
         let mode = Mode::from_weight(weight, capacity);
         // Without the millisecond that was put on top: see `millis`.
         let remaining = Duration::from_micros(number(left)?).saturating_sub(TICK);
-        let state = ClaimState { claim, mode, token, remaining };
+        let age = number(age).map(Duration::from_micros);
+        let state = ClaimState { age, claim, mode, token, remaining };
         if token.is_some() { holders.push(state) } else { waiters.push(state) }
     }
     holders.sort_by_key(|holder| holder.token);
@@ -183,7 +219,7 @@ mod tests {
     fn a_weight_that_no_claim_has_is_not_read() {
         let answer = |weight, capacity| {
             let id = Value::BulkString(ClaimId::from_bits(1).to_string().into());
-            let claim = [weight, capacity, 7, 1000].map(Value::Int);
+            let claim = [weight, capacity, 7, 1000, -1].map(Value::Int);
             let claim = std::iter::once(id).chain(claim).collect();
             Value::Array(vec![Value::Int(9), Value::Array(claim)])
         };

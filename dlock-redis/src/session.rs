@@ -45,6 +45,11 @@ impl Session {
         &self.store
     }
 
+    /// For how long nothing is granted after a start.
+    pub(crate) const fn guard(&self) -> Duration {
+        self.guard
+    }
+
     /// Runs a script. Faults that asking again cures are asked about again, for about as long as
     /// an answer may take: all scripts have their effect once however often they are sent.
     pub(crate) async fn run(&self, call: &Call<'_>) -> Result<Value, Error> {

@@ -1,11 +1,14 @@
 //! The verbs over one link: scripts, what to do when they fail, and the quiet path.
 
-use std::{fmt, sync::Arc, time::Duration};
+mod keep;
+mod together;
+
+use std::{fmt, sync::Arc};
 
 use dlock_core::{
-    AcquireRequest, Acquired, Certainty, Claim, ClaimId, Clock, Error, Fairness, Fencing,
-    FencingToken, Grant, Guarantees, LockName, LockState, Mode, OrphanRelease, Permits, Queue,
-    Released, Renewal, Renewed, Scope, WakeUp, machine::conflict,
+    AcquireRequest, Acquired, Certainty, Claim, Clock, Error, Fairness, Fencing, FencingToken,
+    Finding, Grant, Guarantees, LockName, LockState, Mode, OrphanRelease, Permits, Queue, Released,
+    Scope, StoreClocks, WakeUp, machine::conflict,
 };
 use redis::{Cmd, Value};
 
@@ -13,13 +16,14 @@ use crate::{
     config::{Durability, RedisConfig, Topology},
     durable::Durable,
     error::unreadable,
+    examine::examine,
     inbox::{Inbox, Turn},
     keys::{Bucket, Keys},
+    list,
     quiet::{Last, Quiet, SPARE},
-    reply::{self, Standing, millis, standing, standings, tries},
-    scripts::{Call, Kept, Known, Scripts},
+    reply::{self, Standing, millis, standing, tries},
+    scripts::Scripts,
     session::{Session, Trouble},
-    watch::Watch,
 };
 
 /// One store, as one client sees it.
@@ -29,7 +33,7 @@ pub(crate) struct Store {
     scripts: Scripts,
     pub(crate) inbox: Arc<Inbox>,
     quiet: Quiet,
-    pub(crate) watch: Watch,
+    pub(crate) clocks: StoreClocks,
     retention: u64,
 }
 
@@ -47,7 +51,7 @@ impl Store {
             scripts: Scripts::new(),
             inbox,
             quiet: Quiet::default(),
-            watch: Watch::new(),
+            clocks: StoreClocks::new(),
             retention: u64::try_from(config.retention.as_millis()).unwrap_or(u64::MAX),
         };
         let checked = store.check_rights().await;
@@ -248,84 +252,11 @@ impl Store {
         Ok(turn.grant(request))
     }
 
-    /// Starts leases anew, and tells how each claim stands. The names are of one batch.
-    pub(crate) async fn keep(
-        &self,
-        claims: &[Kept<'_>],
-        known: Known,
-    ) -> Result<Vec<Standing>, Error> {
-        let sent = Clock::Boot.now();
-        let answer = self.session.run(&self.keep_call(claims, known)).await?;
-        if let (Some(at), Some((_, name, ..))) = (reply::time_of(&answer), claims.first()) {
-            self.watch.observe(self.shard(name), at, sent);
-        }
-        let stand = standings(&answer)?;
-        if stand.iter().any(|standing| matches!(standing, Standing::Gone)) {
-            self.check_master()?;
-        }
-        Ok(stand)
-    }
-
-    /// Who does not know of a claim has to be the server that grants come from.
-    fn check_master(&self) -> Result<(), Error> {
-        match &self.durable {
-            Some(durable) => durable.check_same(&self.session.link),
-            None => Ok(()),
-        }
-    }
-
-    pub(crate) fn keep_call(&self, claims: &[Kept<'_>], known: Known) -> Call<'_> {
-        let call = self.scripts.keep(claims, known, self.retention);
-        match known {
-            // After a restart, what is held is kept; nothing new is granted.
-            Known::ToHold => call,
-            Known::ToWait => call.granting(),
-        }
-    }
-
-    /// Starts the leases of exclusive holders anew; the places in the list of those that hold
-    /// nothing so. The names are of one batch.
-    pub(crate) async fn renew(
-        &self,
-        claims: &[(ClaimId, &LockName, Duration)],
-    ) -> Result<Vec<usize>, Error> {
-        let Some((_, first, _)) = claims.first() else { return Ok(Vec::new()) };
-        let mut call = self.scripts.renew.on(2 * claims.len());
-        let keys: Vec<_> = claims.iter().map(|(_, name, _)| Keys::of(name)).collect();
-        for keys in &keys {
-            call = call.arg(keys.holder());
-        }
-        for keys in &keys {
-            call = call.arg(keys.token());
-        }
-        for (claim, _, lease) in claims {
-            call = call.arg(claim.to_string()).arg(millis(*lease));
-        }
-        let sent = Clock::Boot.now();
-        let answer = self.session.run(&call.arg(self.retention)).await?;
-        let (at, gone) = reply::renewal(&answer).ok_or_else(|| unreadable("a renewal", &answer))?;
-        self.watch.observe(self.shard(first), at, sent);
-        Ok(gone)
-    }
-
-    /// What has become of a claim that is not held: whether the server has lost what it knew of the
-    /// name.
-    pub(crate) async fn fate(&self, renewal: &Renewal) -> Renewed {
-        // A shorter retention says nothing about a lease.
-        let kept = u128::from(self.retention) > renewal.lease.as_millis();
-        let Some(token) = renewal.token.filter(|_| kept) else { return Renewed::Lost };
-        match self.inspect(&renewal.claim.name).await {
-            Ok(state) if state.last_token.is_none_or(|last| last < token) => Renewed::Forgotten,
-            // Who can't look can't tell, and it is lost in any case.
-            _ => Renewed::Lost,
-        }
-    }
-
     pub(crate) async fn release(&self, claim: &Claim) -> Result<Released, Error> {
         self.inbox.forget(claim.id);
         let mut trouble = self.session.trouble();
-        if let Some((keys, value)) = self.quiet.held(&claim.name, claim.id) {
-            let call = self.scripts.delete.on(1).arg(keys.holder()).arg(value);
+        if let Some(last) = self.quiet.held(&claim.name, claim.id) {
+            let call = self.scripts.delete.on(1).arg(last.keys.holder()).arg(last.holds());
             if self.session.found(&call, &mut trouble).await? {
                 return Ok(Released::Released);
             }
@@ -361,6 +292,14 @@ impl Store {
         reply::state(&self.session.run(&call).await?)
     }
 
+    pub(crate) async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
+        list::list(&self.session, &self.scripts, prefix, limit).await
+    }
+
+    pub(crate) async fn examine(&self) -> Result<Vec<Finding>, Error> {
+        examine(&self.session, self.durable.as_ref().map_or(0, Durable::replicas)).await
+    }
+
     pub(crate) async fn raise_tokens(
         &self,
         name: &LockName,
@@ -371,67 +310,6 @@ impl Store {
             Value::Int(1) => Ok(()),
             other => Err(unreadable("a script", &other)),
         }
-    }
-
-    /// Whether one script can take all these names.
-    pub(crate) fn can_take_together(&self, requests: &[AcquireRequest]) -> bool {
-        let mut buckets = requests.iter().map(|request| Bucket::of(&request.name));
-        let first = buckets.next();
-        self.durable.is_none()
-            && (self.session.topology != Topology::Cluster
-                || buckets.all(|bucket| Some(bucket) == first))
-    }
-
-    pub(crate) async fn acquire_all(
-        &self,
-        requests: &[AcquireRequest],
-    ) -> Result<Vec<Acquired>, Error> {
-        for request in requests {
-            self.session.check_lease(request.lease)?;
-        }
-        let mut call = self.scripts.acquire_all.on(Keys::COUNT * requests.len());
-        for request in requests {
-            call = call.keys(&Keys::of(&request.name));
-        }
-        call = call.arg(self.retention);
-        for request in requests {
-            let waits = request.queue == Queue::Enqueue;
-            let channel = match waits {
-                true => self.session.link.channel(Bucket::of(&request.name)).await,
-                false => None,
-            };
-            if waits {
-                self.inbox.expect(request);
-            }
-            call = call
-                .arg(request.claim.to_string())
-                .arg(millis(request.lease))
-                .arg(request.mode.weight())
-                .arg(request.mode.capacity())
-                .arg(request.tokens)
-                .arg(tries(request.queue))
-                .arg(channel.as_deref().unwrap_or_default());
-        }
-        let call = call.granting();
-        let sent = Clock::Boot.now();
-        let answers = match self.session.run(&call).await.and_then(|value| standings(&value)) {
-            Ok(answers) if answers.len() == requests.len() => answers,
-            Ok(_) => return Err(unreadable("a script", &Value::Nil)),
-            Err(error) => {
-                for request in requests {
-                    self.inbox.forget(request.claim);
-                }
-                // A script that fails half-way has done the first half.
-                return Err(error.with_certainty(Certainty::Unknown));
-            }
-        };
-        let settled: Result<Vec<_>, Error> = requests
-            .iter()
-            .zip(answers)
-            .map(|(request, answer)| self.settle(request, sent, answer))
-            .collect();
-        // After a conflict on one name the others are in their queues: the core gives them back.
-        settled.map_err(|error| error.with_certainty(Certainty::Unknown))
     }
 
     /// The part of the store that a name is in: a slot of a cluster goes where it likes.

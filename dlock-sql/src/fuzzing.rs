@@ -115,9 +115,9 @@ mod mysql {
     /// Names as a JSON array of hexadecimal digits: they can be read from it as they were.
     pub fn mysql_names(data: &[u8]) {
         let Some((_, name)) = text_and_name(data) else { return };
-        let json = json::names([&name, &name]);
-        let (first, second) = json.split_once(',').unwrap_or_else(|| panic!("{json}"));
-        for (text, begin, end) in [(first, "[\"", "\""), (second, "\"", "\"]")] {
+        let json = json::wanted([(&name, 0), (&name, 7)]);
+        let (first, second) = json.split_once("],").unwrap_or_else(|| panic!("{json}"));
+        for (text, begin, end) in [(first, "[[\"", "\",0"), (second, "[\"", "\",7]]")] {
             let digits = text.strip_prefix(begin).and_then(|text| text.strip_suffix(end));
             let digits = digits.unwrap_or_else(|| panic!("{json}"));
             let bytes = digits.as_bytes().chunks(2).map(|pair| {

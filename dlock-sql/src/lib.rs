@@ -31,7 +31,13 @@
 //! | `dlock.returning` | MySQL and MariaDB: whether the server has `INSERT .. RETURNING` | found out |
 //!
 //! SQLite has the first only; give its locks a file of their own, on a local disk, and neither
-//! delete nor replace it while a program uses it.
+//! delete nor replace it while a program uses it. Each client has a socket beside the file, where it
+//! is told of its grants.
+//!
+//! `PostgresConfig::from_pool` and `MysqlConfig::from_pool` use a pool of the application. Pools are
+//! the only types of a driver in this API: those of `sqlx` 0.9, which is there as
+//! `dlock_sql::sqlx` too. A later version of it that is not compatible comes with a version of
+//! this crate that says so by its number. SQLite's file has connections of dlock alone.
 //!
 //! # From what everybody does to what dlock does
 //!
@@ -72,7 +78,7 @@
 //! # For backend authors: the data layout
 //!
 //! One row per name, `(name, base, seen, cut, snap, log)`, and one statement per verb. The
-//! statement inserts the row or appends an operation to `log`, stamped with the database's clock,
+//! statement inserts the row or appends operations to `log`, stamped with the database's clock,
 //! and returns the row. Every client replays the log over the snapshot `snap` through the one
 //! state machine of `dlock-core`, so all see the same holders, queue and tokens, and each finds
 //! its own grant in what its statement returned. No lock logic stands in SQL, no transaction is
@@ -82,7 +88,12 @@
 //! replayed along with its next operation: `seen` is the base and `cut` the length of the log that
 //! it stands for. The row takes it only while its base is still `seen`, and keeps the log behind
 //! `cut`, so a slow client can't undo what others have appended or folded. `seen` and `cut` are
-//! columns only because that is how an upsert gets at its arguments.
+//! columns only because that is how an upsert gets at its arguments. Bases are times of the clock, so
+//! no two snapshots of a row have the same: whoever has read the snapshot of a base says so, and it
+//! is not sent again. With a long queue that is most of the row.
+//!
+//! Operations of one process on one name that have come together are written together. They happen
+//! one after the other, at one time, which stands behind the last of them.
 //!
 //! Operations are stamped with the time at which their statement began, and may stand in the log
 //! behind a later one, which held the row's lock first. That only makes a lease shorter than it
@@ -91,12 +102,19 @@
 //! Who is granted a lock while it waits is found in the log by whoever wrote the operation that let
 //! it in. On PostgreSQL that one sends a note with all that there is to know of the grant to the
 //! channel that the waiter named in its own operation, in a statement of its own after the first has
-//! committed: a `NOTIFY` inside it would take a lock on the whole database until its end. Elsewhere,
-//! and behind the notes, waiters look at the row, the more often the sooner they expect to be next.
+//! committed: a `NOTIFY` inside it would take a lock on the whole database until its end. On SQLite
+//! the note is a datagram to the socket of that waiter, whose name is that of the file and its home.
+//! Elsewhere, and behind the notes, waiters look at the row, the more often the sooner they expect to
+//! be next.
 //!
-//! Anybody who may connect to the database may send a note, and a waiter believes one that names its
-//! claim; claims are 128 random bits that stand in the table only. So whoever may read the table is
-//! trusted.
+//! Anybody who may connect to the database, or write to the file, may send a note, and a waiter
+//! believes one that names its claim; claims are 128 random bits that stand in the table only. So
+//! whoever may read the table is trusted.
+//!
+//! The names in use are listed by a range of the table's key, page by page, on the reader's
+//! connection; what begins with a text is a range, since names are compared byte for byte. Each row
+//! is replayed, so a name is listed as long as a look at it shows somebody. Advisory locks can't be
+//! listed: the server knows hashes of their names.
 //!
 //! A row whose lock has been unused for a day is deleted by whoever finds it. Tokens grow all the
 //! same, since a new row's begin at the database's clock.
@@ -127,3 +145,6 @@ pub use postgres::{POSTGRES, Postgres, PostgresConfig};
 pub use server::{Durability, ServerConfig};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SQLITE, Sqlite, SqliteConfig};
+/// The driver, for the pools of an application.
+#[doc(no_inline)]
+pub use sqlx;

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use dlock_core::{
     AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, DynBackend, Error, FencingToken,
-    Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed, StoreEvent,
+    Finding, Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed, StoreEvent,
     current_runtime,
 };
 use tokio::sync::broadcast;
@@ -13,6 +13,7 @@ use tokio::sync::broadcast;
 use crate::{
     config::ZkConfig,
     error::{explain, no_answer, no_floor, too_many},
+    examine::examine,
     minder,
     store::Store,
     warn,
@@ -116,6 +117,16 @@ impl Backend for ZooKeeper {
             }
         };
         Self::named(state.await, &self.store, "inspect", name)
+    }
+
+    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
+        let names = async { self.store.living().await?.names(prefix, limit).await };
+        names.await.map_err(|error| error.during("list").with_store(self.store.name()))
+    }
+
+    async fn examine(&self) -> Result<Vec<Finding>, Error> {
+        let findings = async { examine(&*self.store.living().await?, self.store.config()).await };
+        findings.await.map_err(|error| error.during("examine").with_store(self.store.name()))
     }
 
     async fn raise_tokens(&self, name: &LockName, _: FencingToken) -> Result<(), Error> {

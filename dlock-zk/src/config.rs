@@ -18,6 +18,12 @@ use crate::acl::Acl;
 ///     .with_session_timeout(Duration::from_secs(20));
 /// # Ok(()) }
 /// ```
+///
+/// A client of the application can't be used. Its session would hold the locks: they would be gone
+/// when the application closes it or changes its login, and dlock replaces a session that has
+/// expired, which on an application's would take its ephemeral nodes and watches along. dlock also
+/// counts on its own time-out for how long a lease lasts. So it has a session, and with it a
+/// connection, of its own; no type of the driver stands in this API.
 #[derive(Clone)]
 pub struct ZkConfig {
     /// Each `host:port`.
@@ -152,6 +158,10 @@ impl ZkConfig {
                 ConfigIssue::UnknownScheme,
                 format!("{scheme:.40}: is not of ZooKeeper: use {}", Self::SCHEMES.join(", ")),
             ));
+        }
+        if url.has_doubtful_options() {
+            // It may end a password, too, and the root is shown.
+            return Err(malformed("an @ stands behind the ?, where it has to be written %40"));
         }
         let mut config = Self::read_address(url.address())?;
         config.tls = (scheme == "zks").then(Tls::default);

@@ -13,7 +13,7 @@ use crate::{
     ZkConfig,
     acl::Acl,
     data::Data,
-    node::{Node, child_since, segment},
+    node::{Node, child_since, name_of, segment},
     queue::{Queue, Standing, Watch},
 };
 
@@ -104,6 +104,7 @@ pub fn segments(data: &[u8]) {
     assert!(!matches!(&*segment, "." | ".." | "zookeeper"));
     assert!(!segment.starts_with("%session-"), "it is the node of a session");
     assert_eq!(percent_decode_str(&segment).decode_utf8().as_deref(), Ok(text));
+    assert_eq!(name_of(&segment), Some(name));
 }
 
 /// A node's name: what dlock writes, it reads back; what it reads was written so, but for the

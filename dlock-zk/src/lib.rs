@@ -91,12 +91,14 @@ mod data;
 mod enter;
 mod epoch;
 mod error;
+mod examine;
 mod factory;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
 mod keep;
 mod leave;
+mod list;
 mod look;
 mod many;
 mod minder;

@@ -54,7 +54,13 @@ impl Session {
                 Some(place) => place.remaining(now),
                 None => lease.unwrap_or(self.timeout),
             };
-            ClaimState { claim, mode, token: (at < held).then(|| token(czxid)), remaining }
+            ClaimState {
+                age: None,
+                claim,
+                mode,
+                token: (at < held).then(|| token(czxid)),
+                remaining,
+            }
         };
         let holders: Vec<_> = (0..held).map(state).collect();
         let waiters = (held..seen.len()).map(state).collect();

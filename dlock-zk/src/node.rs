@@ -15,6 +15,7 @@
 use std::fmt::Write as _;
 
 use dlock_core::{ClaimId, LockName, Mode};
+use percent_encoding::percent_decode_str;
 
 /// One claim's node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,6 +98,13 @@ pub(crate) fn segment(name: &LockName) -> String {
         }
     }
     text
+}
+
+/// The name whose directory this is, if it is one.
+pub(crate) fn name_of(dir: &str) -> Option<LockName> {
+    // What is written in another way belongs to somebody else.
+    let name = LockName::new(&percent_decode_str(dir).decode_utf8().ok()?).ok();
+    name.filter(|name| segment(name) == dir)
 }
 
 fn permits_of(text: &str) -> Option<(Mode, Option<i64>)> {
@@ -193,7 +201,31 @@ mod tests {
             ("100%", "100%25"),
             ("é 🔒", "%C3%A9%20%F0%9F%94%92"),
         ] {
-            assert_eq!(segment(&LockName::new(name).unwrap()), expected);
+            let name = LockName::new(name).unwrap();
+            assert_eq!(segment(&name), expected);
+            assert_eq!(name_of(expected), Some(name));
+        }
+    }
+
+    #[test]
+    fn a_directory_of_another_program_has_no_name() {
+        for dir in [
+            "",
+            "zookeeper",
+            ".",
+            "%",
+            "%2",
+            "%2f",
+            "%41",
+            "%+1",
+            "%GG",
+            "a b",
+            "é",
+            "%FF",
+            "%0A",
+            "%session-0000000001",
+        ] {
+            assert_eq!(name_of(dir), None, "{dir}");
         }
     }
 }

@@ -18,18 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// A follower that is cut off from its leader goes on serving its clients for so long, and a client
 /// behind it would learn of the end of its session from its own clock only.
 pub(crate) async fn of_timeout(config: ZkConfig, timeout: Duration) {
-    if config.tls.is_some() {
-        return;
-    }
-    let mut settings = None;
-    for host in &config.hosts {
-        // All servers of an ensemble have the same times, so one that answers will do.
-        if let Ok(Ok(text)) = tokio::time::timeout(PATIENCE, ask(host, "conf")).await {
-            settings = Some(text);
-            break;
-        }
-    }
-    let Some(settings) = settings else { return };
+    let Some(settings) = ask_any(&config, "conf").await else { return };
     match longest_deafness(&settings) {
         Some(deaf) if timeout <= deaf => tracing::warn!(
             store = config.store(),
@@ -44,6 +33,20 @@ pub(crate) async fn of_timeout(config: ZkConfig, timeout: Duration) {
     }
 }
 
+/// What one of the servers answers to a four-letter command: all of an ensemble are set up alike.
+/// `None` where none answers, and with TLS.
+pub(crate) async fn ask_any(config: &ZkConfig, word: &str) -> Option<String> {
+    if config.tls.is_some() {
+        return None;
+    }
+    for host in &config.hosts {
+        if let Ok(Ok(text)) = tokio::time::timeout(PATIENCE, ask(host, word)).await {
+            return Some(text);
+        }
+    }
+    None
+}
+
 async fn ask(host: &str, word: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(host).await?;
     stream.write_all(word.as_bytes()).await?;
@@ -53,7 +56,7 @@ async fn ask(host: &str, word: &str) -> std::io::Result<String> {
 }
 
 /// For how long a server goes on without its leader; `None` for one that has none, or does not say.
-fn longest_deafness(settings: &str) -> Option<Duration> {
+pub(crate) fn longest_deafness(settings: &str) -> Option<Duration> {
     let value = |name: &str| -> Option<u64> {
         let line = settings.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))?;
         line.trim().parse().ok()

@@ -8,6 +8,7 @@ use super::{
     belief::{believed, valid_until},
     floor,
     hold::Hold,
+    meter::{Line, Waiting},
     patience::{Trouble, Wait, backoff, pause, timed_out, within},
     tasks::Ticket,
 };
@@ -85,6 +86,7 @@ pub(crate) struct Attempt<'a> {
     /// An earlier sending of this claim may have reached the store.
     unsure: bool,
     stage: Stage,
+    _waiting: Waiting<'a>,
     /// Shutdown waits for it.
     _ticket: Ticket,
 }
@@ -113,6 +115,7 @@ impl<'a> Attempt<'a> {
             alone: false,
             unsure: false,
             stage: Stage::Known,
+            _waiting: engine.meter.wait(),
             _ticket: engine.tasks.ticket(),
         }
     }
@@ -136,7 +139,12 @@ impl<'a> Attempt<'a> {
         let (mut trouble, mut too_slow) = (Trouble::default(), Trouble::default());
         let mut restarts = 0;
         let mut queued = !self.alone;
+        let mut waits_since = None;
         loop {
+            if queued && waits_since.is_none() {
+                waits_since = Some(self.engine.clock.now());
+                self.engine.meter.queued(Line::Store);
+            }
             let began = self.engine.clock.now();
             let answer = if queued {
                 let granted = self.engine.backend.granted(&self.request);
@@ -150,6 +158,9 @@ impl<'a> Attempt<'a> {
                     self.engine.check_open()?;
                     let (now, lease) = (self.engine.clock.now(), self.believed());
                     if !self.alone || now < valid_until(grant.since, lease) {
+                        if let Some(since) = waits_since {
+                            self.tell(&grant, now.since(since));
+                        }
                         return self.settle(grant).map(Some);
                     }
                     // Its lease went by on the way here.
@@ -230,6 +241,16 @@ impl<'a> Attempt<'a> {
         answer
     }
 
+    /// Says how long it waited, for somebody who looks for what made it wait.
+    fn tell(&self, grant: &Grant, wait: Duration) {
+        tracing::debug!(
+            target: "dlock",
+            { lock.name = %self.request.name, backend = self.engine.backend.store(),
+              token = grant.token.get(), ?wait },
+            "lock granted after a wait"
+        );
+    }
+
     /// The lease that its holder is to believe in.
     fn believed(&self) -> Duration {
         believed(self.request.lease, self.options.lock_delay())
@@ -251,7 +272,7 @@ impl<'a> Attempt<'a> {
         let next = trouble.pause(self.engine.clock.now(), self.options.lease());
         match next {
             Some(next) if transient && !matches!(wait, Wait::Try) => {
-                tracing::debug!(%error, pause = ?next, "lock will be asked for again");
+                tracing::debug!(target: "dlock", %error, pause = ?next, "lock will be asked for again");
                 self.engine.while_open(pause(next, deadline, &self.request.name)).await
             }
             _ => Err(error),
@@ -303,7 +324,7 @@ pub(super) fn withdraw(
             None => engine.backend.release(&claim).await,
         };
         if let Err(error) = insist(&engine, claim, lease, first).await {
-            tracing::warn!(%error, "a withdrawn claim could not be released");
+            tracing::warn!(target: "dlock", %error, "a withdrawn claim could not be released");
         }
     });
 }

@@ -1,23 +1,26 @@
 //! One held claim.
 
+mod parting;
+mod rare;
 mod release;
 mod renewal;
 
 pub(crate) use release::{LettingGo, Releasing};
 
-use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
+use self::rare::Rare;
 use super::{
     Engine,
     belief::{believed, valid_until},
 };
 use crate::{
-    AcquireRequest, Claim, Error, FencingToken, Grant, GuardState, Instant, LockName, LockOptions,
-    Mode, Renew,
+    AcquireRequest, ClaimId, Error, FencingToken, Grant, GuardState, Instant, LockName,
+    LockOptions, Mode, Renew,
     cohort::{Cohort, Lead},
     guard::Ended,
     sync::{
-        Notify,
+        OnceLock,
         atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
     },
 };
@@ -41,14 +44,22 @@ use crate::{
 /// the keeper has not in hand. Nothing of it can be on its way then, so its claim can be used
 /// again. A quiet lock in memory is as fast
 /// as it is because it makes no new hold for each grant.
+///
+/// There may be 100,000 of them, so each byte counts: what few need is in [`Rare`].
 pub(crate) struct Hold {
     pub(crate) engine: Arc<Engine>,
-    pub(crate) request: AcquireRequest,
-    /// The claim while one token was handed out.
-    claim: Claim,
+    name: LockName,
+    pub(super) id: ClaimId,
+    mode: Mode,
+    tokens: u32,
+    /// The whole lease, as the holder takes it, in nanoseconds.
+    lease: u64,
+    /// By how much longer the store keeps it: the lock-delay.
+    delay: u64,
+    /// For how long after the grant it is renewed, in nanoseconds; 0 is not at all.
+    renewed_for: u64,
     /// The first token of the grant.
     first: AtomicU64,
-    tokens: u32,
     /// When the store granted it, or a little earlier.
     granted_at: AtomicU64,
     /// When the lease began that is believed in.
@@ -60,18 +71,14 @@ pub(crate) struct Hold {
     used: AtomicU64,
     /// When the holder stops believing; moved by renewals.
     valid_until: AtomicU64,
-    renew: Renew,
-    /// The whole lease, as the holder takes it: the store's is longer by the lock-delay.
-    pub(super) lease: Duration,
-    delay: Duration,
     state: AtomicU8,
     /// It is the write side of a read-write lock.
     writer: AtomicBool,
     /// The claim counts as a reader from now on.
     downgraded: AtomicBool,
-    ended: Notify,
     /// Somebody waits for the end.
     watched: AtomicBool,
+    rare: OnceLock<Box<Rare>>,
     /// The end of a hold, whoever brings it about, passes on the lead of its cohort.
     cohort: Option<Arc<Cohort>>,
     /// Where the keeper has it; touched under the keeper's lock only.
@@ -80,13 +87,44 @@ pub(crate) struct Hold {
 
 /// A hold's place in the keeper's books.
 pub(super) struct Place {
-    /// Index among the young, or `usize::MAX`.
-    pub(super) young: AtomicUsize,
-    /// Key among the old.
+    /// Index in its list; `usize::MAX` while it is in none.
+    at: AtomicUsize,
+    /// Its list is one of the old.
+    pub(super) old: AtomicBool,
+    /// When the keeper is to look at it.
     pub(super) due: AtomicU64,
-    pub(super) id: AtomicU64,
     /// The keeper has it in hand: a renewal is on its way, or its loss is being told.
     pub(super) renewing: AtomicBool,
+    /// The renewal on its way is the last one: see [`Hold::part`].
+    pub(super) last: AtomicBool,
+}
+
+impl Place {
+    const fn new() -> Self {
+        Self {
+            at: AtomicUsize::new(usize::MAX),
+            old: AtomicBool::new(false),
+            due: AtomicU64::new(0),
+            renewing: AtomicBool::new(false),
+            last: AtomicBool::new(false),
+        }
+    }
+
+    /// Where it is: the index, and whether among the old.
+    pub(super) fn get(&self) -> Option<(usize, bool)> {
+        let at = self.at.load(Ordering::Relaxed);
+        (at != usize::MAX).then(|| (at, self.old.load(Ordering::Relaxed)))
+    }
+
+    pub(super) fn set(&self, at: usize, old: bool) {
+        self.at.store(at, Ordering::Relaxed);
+        self.old.store(old, Ordering::Relaxed);
+    }
+
+    /// It is in no list any more.
+    pub(super) fn clear(&self) {
+        self.at.store(usize::MAX, Ordering::Relaxed);
+    }
 }
 
 const HELD: u8 = 0;
@@ -111,10 +149,19 @@ impl Hold {
         options: LockOptions,
         cohort: Option<Arc<Cohort>>,
     ) -> Arc<Self> {
-        let delay = options.lock_delay();
-        let lease = believed(request.lease, delay);
+        let lease = believed(request.lease, options.lock_delay());
         let hold = Arc::new(Self {
             engine: Arc::clone(engine),
+            name: request.name,
+            id: request.claim,
+            mode: request.mode,
+            lease: nanos(lease),
+            delay: nanos(request.lease.saturating_sub(lease)),
+            renewed_for: match options.renew() {
+                Renew::Auto => u64::MAX,
+                Renew::For(limit) => nanos(limit),
+                Renew::Never => 0,
+            },
             first: AtomicU64::new(grant.token.get()),
             tokens: grant.tokens.max(1),
             granted_at: AtomicU64::new(grant.since.as_nanos()),
@@ -122,30 +169,22 @@ impl Hold {
             cut: AtomicU64::new(0),
             used: AtomicU64::new(grant.token.get()),
             valid_until: AtomicU64::new(valid_until(grant.since, lease).as_nanos()),
-            lease,
-            delay,
-            renew: options.renew(),
             state: AtomicU8::new(HELD),
             writer: AtomicBool::new(false),
             downgraded: AtomicBool::new(false),
-            ended: Notify::new(),
             watched: AtomicBool::new(false),
+            rare: OnceLock::new(),
             cohort,
-            place: Place {
-                young: AtomicUsize::new(usize::MAX),
-                due: AtomicU64::new(0),
-                id: AtomicU64::new(0),
-                renewing: AtomicBool::new(false),
-            },
-            claim: Claim { used: 1, ..request.as_claim() },
-            request,
+            place: Place::new(),
         });
+        #[cfg(feature = "metrics")]
+        engine.meter.held();
         engine.keeper.add(&hold);
         hold
     }
 
     pub(crate) fn name(&self) -> &LockName {
-        &self.request.name
+        &self.name
     }
 
     pub(crate) fn cohort(&self) -> Option<&Arc<Cohort>> {
@@ -174,9 +213,7 @@ impl Hold {
         }
         // One guard at a time has the hold, so nobody else moves this; but it may freeze.
         self.used.compare_exchange(used, next.get(), Ordering::SeqCst, Ordering::Relaxed).ok()?;
-        if self.watched.load(Ordering::SeqCst) {
-            self.ended.notify_waiters();
-        }
+        self.tell_watchers();
         Some(next)
     }
 
@@ -187,17 +224,6 @@ impl Hold {
     /// How many tokens it has.
     pub(crate) const fn block(&self) -> u32 {
         self.tokens
-    }
-
-    /// The claim, with how many of its tokens were handed out.
-    pub(crate) fn claim(&self) -> Cow<'_, Claim> {
-        let used = 1 + self.used() - self.first.load(Ordering::Relaxed);
-        if used == 1 {
-            // Made once for all grants, since it is asked for with each release.
-            return Cow::Borrowed(&self.claim);
-        }
-        let used = u32::try_from(used).unwrap_or(self.tokens);
-        Cow::Owned(Claim { used, ..self.claim.clone() })
     }
 
     pub(crate) fn valid_until(&self) -> Instant {
@@ -233,38 +259,6 @@ impl Hold {
         }
     }
 
-    /// Waits for the end of the guard with this token, by the holder's own clock if need be.
-    pub(crate) fn until_ended(
-        self: Arc<Self>,
-        token: FencingToken,
-    ) -> impl Future<Output = Ended> + Send + 'static {
-        self.watched.store(true, Ordering::SeqCst);
-        self.watch(token)
-    }
-
-    async fn watch(self: Arc<Self>, token: FencingToken) -> Ended {
-        loop {
-            let mut told = std::pin::pin!(self.ended.notified());
-            told.as_mut().enable();
-            if self.used() > token.get() {
-                // The guard has passed it on.
-                return Ended::Released;
-            }
-            if let Some(ended) = self.ended() {
-                return ended;
-            }
-            let (clock, until) = (self.engine.clock, self.valid_until());
-            if clock.now() >= until {
-                self.lose(Ended::Expired);
-                continue;
-            }
-            tokio::select! {
-                () = &mut told => {}
-                () = clock.sleep_until(until) => {}
-            }
-        }
-    }
-
     /// Ends it as lost, once: tells who watches and lets the next of this process try.
     pub(crate) fn lose(self: &Arc<Self>, how: Ended) {
         let state = match how {
@@ -277,14 +271,19 @@ impl Hold {
         if !self.end(state) {
             return;
         }
+        #[cfg(feature = "metrics")]
+        self.engine.meter.lost(how);
         if how == Ended::StoreReset {
-            let store = self.engine.backend.store();
-            tracing::warn!(store, lock.name = %self.request.name, "store lost its data");
+            tracing::warn!(
+                target: "dlock",
+                { backend = self.engine.backend.store(), lock.name = %self.name },
+                "store lost its data"
+            );
         }
         tracing::warn!(
-            lock.name = %self.request.name,
-            token = self.used(),
-            reason = %how,
+            target: "dlock",
+            { lock.name = %self.name, backend = self.engine.backend.store(),
+              token = self.used(), reason = %how },
             "lock lost"
         );
         self.engine.keeper.remove(self);
@@ -296,12 +295,32 @@ impl Hold {
 
     /// Whether others stay out for longer than it was believed in, and it is so no more.
     pub(crate) fn was_lost_with_a_delay(self: &Arc<Self>) -> bool {
-        !self.delay.is_zero() && self.state() == GuardState::Lost
+        !self.delay().is_zero() && self.state() == GuardState::Lost
     }
 
     /// Whether it still runs, as far as anybody has noticed.
     pub(crate) fn is_running(&self) -> bool {
         self.state.load(Ordering::SeqCst) <= DOUBTFUL
+    }
+
+    /// The whole lease, as the holder takes it: the store's is longer by the delay.
+    pub(super) const fn lease(&self) -> Duration {
+        Duration::from_nanos(self.lease)
+    }
+
+    /// For how much longer than its holder believes the store keeps it.
+    pub(super) const fn delay(&self) -> Duration {
+        Duration::from_nanos(self.delay)
+    }
+
+    /// The whole lease that the store is asked for.
+    pub(super) const fn stored_lease(&self) -> Duration {
+        Duration::from_nanos(self.lease.saturating_add(self.delay))
+    }
+
+    /// Whether its last renewal failed.
+    pub(super) fn is_doubtful(&self) -> bool {
+        self.state.load(Ordering::SeqCst) == DOUBTFUL
     }
 
     /// When the keeper is to look at it.
@@ -317,8 +336,13 @@ impl Hold {
                 (now <= DOUBTFUL).then_some(state)
             })
             .is_ok();
-        if ended && self.watched.load(Ordering::SeqCst) {
-            self.ended.notify_waiters();
+        #[cfg(feature = "metrics")]
+        if ended {
+            let after = self.engine.clock.now().since(self.granted_at());
+            self.engine.meter.ended(self.mode(), after);
+        }
+        if ended {
+            self.tell_watchers();
         }
         ended
     }
@@ -327,7 +351,7 @@ impl Hold {
 
     /// The mode that the store should have it in.
     pub(crate) fn mode(&self) -> Mode {
-        if self.downgraded.load(Ordering::Acquire) { Mode::Shared } else { self.request.mode }
+        if self.downgraded.load(Ordering::Acquire) { Mode::Shared } else { self.mode }
     }
 
     /// It may be downgraded.
@@ -348,10 +372,14 @@ impl Hold {
 impl fmt::Debug for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hold")
-            .field("name", &self.request.name)
+            .field("name", &self.name)
             .field("mode", &self.mode())
             .field("token", &self.used())
             .field("ended", &self.ended())
             .finish_non_exhaustive()
     }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -2,23 +2,30 @@
 //!
 //! Most locks are held for less than a third of their lease and never need a renewal, so a new
 //! hold is only put on a list (*young*), where adding and removing costs a few nanoseconds. What
-//! is still on the list when the task next looks, about once a second, moves to a map ordered by
+//! is still on the list when the task next looks, about once a second, moves to lists ordered by
 //! due time (*old*). So 100,000 held locks are one task, one timer and ordered memory, and a lock
-//! that is taken a million times a second does not churn the map.
+//! that is taken a million times a second does not churn the order.
 
+mod due;
+mod order;
+mod parting;
 mod told;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::sync::broadcast::Receiver;
 
+use self::{
+    due::{Batch, Due},
+    order::Order,
+};
 use super::{
     events::{self, Steps},
     hold::Hold,
 };
 use crate::{
-    Clock, DynBackend, Error, ErrorKind, Instant, Renewal, Renewed, StoreEvent,
+    Clock, DynBackend, Error, ErrorKind, Instant, Renewed, StoreEvent,
     guard::Ended,
     sync::{
         Mutex, Notify,
@@ -53,8 +60,7 @@ pub(crate) struct Keeper {
 struct Books {
     young: Vec<Option<Arc<Hold>>>,
     vacant: Vec<usize>,
-    old: BTreeMap<(u64, u64), Arc<Hold>>,
-    ids: u64,
+    old: Order,
     steps: Steps,
 }
 
@@ -90,7 +96,7 @@ impl Keeper {
                 books.young.len() - 1
             }
         };
-        place.young.store(index, Ordering::Relaxed);
+        place.set(index, false);
         // Under the lock, so that the task can't set a later look after it missed this one.
         if due.as_nanos() < self.next_look.load(Ordering::Relaxed) {
             self.next_look.store(due.as_nanos(), Ordering::Relaxed);
@@ -163,12 +169,12 @@ impl Keeper {
         let horizon = now.saturating_add(LOOK_AHEAD).as_nanos();
         let ready: Vec<Arc<Hold>> = books
             .old
-            .range(..=(horizon, NEVER))
-            .filter(|((at, _), hold)| {
-                let early = Instant::from_nanos(*at).since(now);
-                early.is_zero() || (hold.may_go_early() && early <= hold.lease / 16)
+            .until(horizon)
+            .filter(|hold| {
+                let early = Instant::from_nanos(hold.due()).since(now);
+                early.is_zero() || (hold.may_go_early() && early <= hold.lease() / 16)
             })
-            .map(|(_, hold)| Arc::clone(hold))
+            .cloned()
             .collect();
         for hold in ready {
             let revived = hold.renewal_due();
@@ -186,7 +192,7 @@ impl Keeper {
                     due.retired.extend(books.take(&hold));
                 } else {
                     // Whoever released it is about to remove it, or to hold it again.
-                    let soon = LONGEST_SLEEP.min(hold.lease / 12);
+                    let soon = LONGEST_SLEEP.min(hold.lease() / 12);
                     books.move_to(&hold, now.saturating_add(soon));
                 }
                 continue;
@@ -202,26 +208,29 @@ impl Keeper {
                 None => hold.place.renewing.store(in_hand, Ordering::Relaxed),
             }
         }
-        let next = books.old.first_key_value().map_or(NEVER, |((at, _), _)| *at);
-        self.next_look.store(next, Ordering::Relaxed);
+        self.next_look.store(books.old.first().unwrap_or(NEVER), Ordering::Relaxed);
         due
     }
 
     /// Books the answer to a batch.
     fn settle(&self, batch: Batch, answers: Result<Vec<Renewed>, Error>) {
         let now = self.clock.now();
-        let mut lost = Vec::new();
+        let (mut lost, mut parted) = (Vec::new(), Vec::new());
         {
             let mut books = self.books.lock();
             for (i, (hold, renewal)) in batch.holds.iter().zip(&batch.renewals).enumerate() {
                 match answers.as_ref().map(|answers| answers.get(i)) {
+                    // Both stay in hand until they are over.
+                    Ok(Some(Renewed::Kept)) if hold.place.last.load(Ordering::Relaxed) => {
+                        parted.push(Arc::clone(hold));
+                        continue;
+                    }
                     Ok(Some(Renewed::Kept)) => {
                         let cut = books.cut(hold, batch.sent);
                         hold.renewed(batch.sent, renewal.lease, cut);
                         books.move_to(hold, hold.renewal_due());
                     }
                     Ok(Some(gone)) => {
-                        // It stays in hand until it is told.
                         lost.push((Arc::clone(hold), *gone));
                         continue;
                     }
@@ -232,14 +241,23 @@ impl Keeper {
                 }
                 hold.place.renewing.store(false, Ordering::SeqCst);
             }
-            let next = books.old.first_key_value().map_or(NEVER, |((at, _), _)| *at);
-            self.next_look.fetch_min(next, Ordering::Relaxed);
+            self.next_look.fetch_min(books.old.first().unwrap_or(NEVER), Ordering::Relaxed);
+        }
+        #[cfg(feature = "metrics")]
+        if let Some(hold) = batch.holds.first() {
+            let failed = if answers.is_ok() { 0 } else { batch.holds.len() };
+            let kept = batch.holds.len() - failed - lost.len();
+            hold.engine.meter.renewed(kept, lost.len(), failed);
+        }
+        for hold in parted {
+            hold.parted();
         }
         for (hold, gone) in lost {
             hold.lose(if gone == Renewed::Forgotten { Ended::StoreReset } else { Ended::Revoked });
         }
         if let Err(error) = answers {
-            tracing::warn!(%error, claims = batch.holds.len(), "renewal failed, will be retried");
+            let claims = batch.holds.len();
+            tracing::warn!(target: "dlock", %error, claims, "renewal failed, will be retried");
         }
     }
 }
@@ -249,84 +267,38 @@ impl Books {
     fn promote(&mut self) -> Vec<Arc<Hold>> {
         let mut retired = Vec::new();
         for hold in std::mem::take(&mut self.young).into_iter().flatten() {
-            hold.place.young.store(usize::MAX, Ordering::Relaxed);
             if hold.retire() {
+                hold.place.clear();
                 retired.push(hold);
-                continue;
+            } else {
+                self.old.insert(hold);
             }
-            self.ids += 1;
-            hold.place.id.store(self.ids, Ordering::Relaxed);
-            self.old.insert(key(&hold), hold);
         }
         self.vacant.clear();
         retired
     }
 
     fn all(&self) -> impl Iterator<Item = &Arc<Hold>> {
-        self.young.iter().flatten().chain(self.old.values())
+        self.young.iter().flatten().chain(self.old.iter())
     }
 
     /// Takes a hold out.
     fn take(&mut self, hold: &Hold) -> Option<Arc<Hold>> {
-        let index = hold.place.young.load(Ordering::Relaxed);
-        if index == usize::MAX {
-            return self.old.remove(&key(hold));
+        let (at, old) = hold.place.get()?;
+        if old {
+            return self.old.remove(hold);
         }
-        hold.place.young.store(usize::MAX, Ordering::Relaxed);
-        self.vacant.push(index);
-        self.young[index].take()
+        hold.place.clear();
+        self.vacant.push(at);
+        self.young[at].take()
     }
 
     /// Changes when a hold is due, if it still is in the books.
     fn move_to(&mut self, hold: &Hold, due: Instant) {
-        if let Some(hold) = self.old.remove(&key(hold)) {
+        if let Some(hold) = self.old.remove(hold) {
             hold.place.due.store(due.as_nanos(), Ordering::Relaxed);
-            self.old.insert(key(&hold), hold);
+            self.old.insert(hold);
         }
-    }
-}
-
-fn key(hold: &Hold) -> (u64, u64) {
-    (hold.due(), hold.place.id.load(Ordering::Relaxed))
-}
-
-/// What one look finds to do.
-#[derive(Default)]
-struct Due {
-    batches: Vec<Batch>,
-    late: Vec<Arc<Hold>>,
-    /// To be dropped outside the lock.
-    retired: Vec<Arc<Hold>>,
-}
-
-struct Batch {
-    holds: Vec<Arc<Hold>>,
-    renewals: Vec<Renewal>,
-    shard: u32,
-    sent: Instant,
-    /// When to give an answer up: there is time for another try then.
-    limit: Duration,
-}
-
-impl Due {
-    fn add(&mut self, hold: Arc<Hold>, renewal: Renewal, backend: &DynBackend) {
-        // Leases of one length go together, so that a short one's limit is not another's.
-        let limit = hold.lease / 3;
-        let shard = backend.shard(&hold.request.name);
-        let fits = |batch: &&mut Batch| {
-            batch.shard == shard && batch.limit == limit && batch.holds.len() < BATCH
-        };
-        let batch = match self.batches.iter_mut().rev().find(fits) {
-            Some(batch) => batch,
-            None => {
-                let sent = Instant::from_nanos(0);
-                self.batches.push(Batch { holds: vec![], renewals: vec![], shard, sent, limit });
-                let last = self.batches.len() - 1;
-                &mut self.batches[last]
-            }
-        };
-        batch.holds.push(hold);
-        batch.renewals.push(renewal);
     }
 }
 
@@ -338,6 +310,7 @@ pub(crate) fn run(keeper: Arc<Keeper>, backend: DynBackend) -> impl Future<Outpu
         fn drop(&mut self) {
             self.0.stopped.store(true, Ordering::SeqCst);
             drop(self.0.retire_all());
+            self.0.forget_parting();
         }
     }
     let stopped = Stopped(Arc::clone(&keeper));

@@ -7,6 +7,7 @@
 //! - [`events`] is what a store tells unasked;
 //! - [`floor`] has the store's tokens raised;
 //! - [`hold`] is one held claim: its deadline, its state, its end;
+//! - [`meter`] counts;
 //! - [`patience`] says how long to wait and to ask again;
 //! - [`keeper`] renews holds in batches and tells the lost ones;
 //! - [`tasks`] runs what nobody waits for to its end.
@@ -17,17 +18,19 @@ mod events;
 pub(crate) mod floor;
 pub(crate) mod hold;
 pub(crate) mod keeper;
+pub(crate) mod meter;
 pub(crate) mod patience;
 pub(crate) mod tasks;
 
 use std::{
-    collections::HashMap,
-    hash::Hash,
+    hash::BuildHasher,
     sync::{Arc, Weak},
     time::Duration,
 };
 
-use self::{keeper::Keeper, tasks::Tasks};
+use hashbrown::{DefaultHashBuilder, HashTable};
+
+use self::{keeper::Keeper, meter::Meter, tasks::Tasks};
 use crate::{
     Clock, ConfigIssue, DynBackend, Error, ErrorKind, LockName, LockOptions,
     cohort::Cohort,
@@ -45,6 +48,7 @@ pub(crate) struct Engine {
     pub(crate) clock: Clock,
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) tasks: Tasks,
+    pub(crate) meter: Meter,
     pub(crate) cohorts: Shared<Cohort>,
     pub(crate) reentrants: Shared<Entries>,
     closed: AtomicBool,
@@ -58,11 +62,13 @@ impl Engine {
         let keeper = Arc::new(Keeper::new(clock));
         let tasks = Tasks::start()?;
         tasks.spawn(keeper::run(Arc::clone(&keeper), Arc::clone(&backend)));
+        let meter = Meter::new(backend.store(), clock);
         Ok(Arc::new(Self {
             backend,
             clock,
             keeper,
             tasks,
+            meter,
             cohorts: Shared::default(),
             reentrants: Shared::default(),
             closed: AtomicBool::new(false),
@@ -166,41 +172,55 @@ impl std::fmt::Debug for Engine {
 
 /// What the handles and guards of one name and one set of options share within the process. An
 /// entry lives as long as one of them.
-pub(crate) struct Shared<T>(Mutex<Table<(LockName, LockOptions), Weak<T>>>);
+pub(crate) struct Shared<T> {
+    hasher: DefaultHashBuilder,
+    table: Mutex<Table<T>>,
+}
 
-struct Table<K, V> {
-    map: HashMap<K, V>,
+/// Something that handles share, which knows whose it is.
+pub(crate) trait OfHandles {
+    fn key(&self) -> (&LockName, &LockOptions);
+}
+
+struct Table<T> {
+    entries: HashTable<Weak<T>>,
     /// At this size dead entries are looked for.
     sweep_at: usize,
 }
 
 impl<T> Default for Shared<T> {
     fn default() -> Self {
-        Self(Mutex::new(Table { map: HashMap::new(), sweep_at: 64 }))
+        let table = Table { entries: HashTable::new(), sweep_at: 64 };
+        Self { hasher: DefaultHashBuilder::default(), table: Mutex::new(table) }
     }
 }
 
-impl<T> Shared<T>
-where
-    (LockName, LockOptions): Hash + Eq,
-{
+impl<T: OfHandles> Shared<T> {
     pub(crate) fn get(
         &self,
         name: &LockName,
-        options: LockOptions,
+        options: &LockOptions,
         make: impl FnOnce() -> T,
     ) -> Arc<T> {
-        let mut table = self.0.lock();
-        let key = (name.clone(), options);
-        if let Some(found) = table.map.get(&key).and_then(Weak::upgrade) {
+        let hash = self.hasher.hash_one((name, options));
+        let mut table = self.table.lock();
+        let mut found = None;
+        table.entries.find(hash, |weak| {
+            found = weak.upgrade().filter(|entry| entry.key() == (name, options));
+            found.is_some()
+        });
+        if let Some(found) = found {
             return found;
         }
-        if table.map.len() >= table.sweep_at {
-            table.map.retain(|_, weak| weak.strong_count() > 0);
-            table.sweep_at = 64.max(2 * table.map.len());
+        if table.entries.len() >= table.sweep_at {
+            table.entries.retain(|weak| weak.strong_count() > 0);
+            table.sweep_at = 64.max(2 * table.entries.len());
         }
         let made = Arc::new(make());
-        table.map.insert(key, Arc::downgrade(&made));
+        table.entries.insert_unique(hash, Arc::downgrade(&made), |weak| {
+            // Where one is that is gone does not matter.
+            weak.upgrade().map_or(0, |entry| self.hasher.hash_one(entry.key()))
+        });
         made
     }
 }

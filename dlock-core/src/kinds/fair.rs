@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use super::{Base, Takes};
-use crate::{Error, FairLock, Guard, LockName, Mode, engine::patience::Wait};
+use crate::{
+    Error, FairLock, Guard, LockName, Mode,
+    engine::{meter::Kind, patience::Wait},
+};
 
 /// A lock that is granted in the order in which claims reached the store: what
 /// [`Locks::fair`](crate::Locks::fair) makes.
@@ -21,7 +24,7 @@ impl Fair {
 
     /// See [`Lock::try_lock`](crate::Lock::try_lock).
     pub async fn try_lock(&self) -> Result<Option<Guard>, Error> {
-        self.take(Wait::Try).await
+        self.acquire(Wait::Try).await
     }
 
     /// See [`Lock::lock`](crate::Lock::lock).
@@ -38,6 +41,10 @@ impl Fair {
 impl Takes for Fair {
     fn base(&self) -> &Base {
         &self.0
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Fair
     }
 
     async fn take(&self, wait: Wait) -> Result<Option<Guard>, Error> {

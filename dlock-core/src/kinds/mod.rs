@@ -23,6 +23,7 @@ use crate::{
     engine::{
         Engine,
         acquire::take,
+        meter::Kind,
         patience::{Wait, timed_out},
     },
 };
@@ -32,7 +33,7 @@ use crate::{
 pub(crate) struct Base {
     pub(crate) engine: Arc<Engine>,
     pub(crate) name: LockName,
-    pub(crate) options: LockOptions,
+    pub(crate) options: Arc<LockOptions>,
 }
 
 impl Base {
@@ -45,7 +46,7 @@ impl Base {
 
     /// Takes the lock from the store.
     pub(crate) async fn take(&self, mode: Mode, wait: Wait) -> Result<Option<Guard>, Error> {
-        let taken = take(&self.engine, &self.name, mode, self.options, 1, None, wait).await?;
+        let taken = take(&self.engine, &self.name, mode, *self.options, 1, None, wait).await?;
         // Asked again, now that shutdown would see the hold.
         self.engine.check_open()?;
         Ok(taken)
@@ -56,13 +57,20 @@ impl Base {
 pub(crate) trait Takes: Send + Sync + Debug {
     fn base(&self) -> &Base;
 
+    fn kind(&self) -> Kind;
+
+    /// Asks for the lock; [`acquire`](Self::acquire) measures it.
     fn take(&self, wait: Wait) -> impl Future<Output = Result<Option<Guard>, Error>> + Send;
+
+    fn acquire(&self, wait: Wait) -> impl Future<Output = Result<Option<Guard>, Error>> + Send {
+        self.base().engine.meter.acquiring(self.kind(), self.take(wait))
+    }
 }
 
 /// See [`Lock::lock_timeout`].
 pub(crate) async fn lock_timeout(lock: &impl Takes, wait: Duration) -> Result<Guard, Error> {
     let base = lock.base();
-    let taken = lock.take(Wait::for_at_most(wait)).await;
+    let taken = lock.acquire(Wait::for_at_most(wait)).await;
     base.granted(taken)
 }
 
@@ -78,7 +86,7 @@ impl<T: Takes> Lock for T {
     }
 
     async fn try_lock(&self) -> Result<Option<Guard>, Error> {
-        self.take(Wait::Try).await
+        self.acquire(Wait::Try).await
     }
 
     async fn lock(&self) -> Result<Guard, Error> {

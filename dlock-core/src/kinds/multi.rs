@@ -20,6 +20,7 @@ use crate::{
         Engine,
         acquire::Attempt,
         floor,
+        meter::Kind,
         patience::{Trouble, Wait, backoff, pause, timed_out},
         tasks::Ticket,
     },
@@ -90,7 +91,7 @@ impl Multi {
 
     /// See [`Lock::try_lock`](crate::Lock::try_lock).
     pub async fn try_lock(&self) -> Result<Option<Guard>, Error> {
-        self.take(Wait::Try).await
+        self.acquire(Wait::Try).await
     }
 
     /// See [`Lock::lock`](crate::Lock::lock).
@@ -139,6 +140,10 @@ type Round = Result<Guard, usize>;
 impl Takes for Multi {
     fn base(&self) -> &Base {
         &self.groups[0].0[0]
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Multi
     }
 
     async fn take(&self, wait: Wait) -> Result<Option<Guard>, Error> {
@@ -256,11 +261,11 @@ impl Group {
                 name: base.name.clone(),
                 claim: ClaimId::random(),
                 mode: Mode::Exclusive,
-                lease: engine.lease(base.options)?,
+                lease: engine.lease(*base.options)?,
                 queue: wait.queue(),
                 tokens: 1,
             };
-            Ok((request, base.options))
+            Ok((request, *base.options))
         };
         let claims: Vec<_> = match self.0.iter().map(claim).collect() {
             Ok(claims) => claims,
@@ -268,7 +273,7 @@ impl Group {
         };
         let requests: Vec<_> = claims.iter().map(|(request, _)| request.clone()).collect();
         for base in self.0.iter().filter(|base| base.options.token_floor().is_some()) {
-            if let Err(error) = floor::raise(engine, &base.name, base.options, wait).await {
+            if let Err(error) = floor::raise(engine, &base.name, *base.options, wait).await {
                 return Some(Err(error));
             }
         }

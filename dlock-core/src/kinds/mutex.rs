@@ -3,12 +3,16 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{Base, Takes};
-use crate::{Error, Guard, LockName, Mode, cohort::Cohort, engine::patience::Wait};
+use crate::{
+    Error, Guard, LockName, Mode,
+    cohort::Cohort,
+    engine::{meter::Kind, patience::Wait},
+};
 
 /// A lock for one holder at a time: what [`Locks::mutex`](crate::Locks::mutex) makes.
 ///
 /// Tasks of one process that share a [`Locks`](crate::Locks) pass it on without asking the store,
-/// at most 1024 times or for 10 ms, each with a token of its own; then every process that waits in
+/// at most 8192 times or for 10 ms, each with a token of its own; then every process that waits in
 /// the store's queue has its turn first. Use [`Fair`](super::Fair) where the order counts.
 #[derive(Clone, Debug)]
 pub struct Mutex {
@@ -21,7 +25,8 @@ impl Mutex {
         // Each hold has to ask the store for tokens above the floor.
         let hand_off = hand_off && base.options.token_floor().is_none();
         let cohort = hand_off.then(|| {
-            base.engine.cohorts.get(&base.name, base.options, || Cohort::new(base.options))
+            let make = || Cohort::new(&base.name, &base.options);
+            base.engine.cohorts.get(&base.name, &base.options, make)
         });
         Self { base, cohort }
     }
@@ -33,7 +38,7 @@ impl Mutex {
 
     /// See [`Lock::try_lock`](crate::Lock::try_lock).
     pub async fn try_lock(&self) -> Result<Option<Guard>, Error> {
-        self.take(Wait::Try).await
+        self.acquire(Wait::Try).await
     }
 
     /// See [`Lock::lock`](crate::Lock::lock).
@@ -50,6 +55,10 @@ impl Mutex {
 impl Takes for Mutex {
     fn base(&self) -> &Base {
         &self.base
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Mutex
     }
 
     async fn take(&self, wait: Wait) -> Result<Option<Guard>, Error> {

@@ -11,8 +11,11 @@ use async_trait::async_trait;
 
 use super::{Mutex, Takes};
 use crate::{
-    Error, Guard, GuardState, LockName, Owner, ReentrantLock, Released,
-    engine::patience::{Wait, within},
+    Error, Guard, GuardState, LockName, LockOptions, Owner, ReentrantLock, Released,
+    engine::{
+        OfHandles,
+        patience::{Wait, within},
+    },
     sync,
 };
 
@@ -28,8 +31,11 @@ pub struct Reentrant {
 }
 
 /// The owners of this process, each with what it holds.
-#[derive(Default)]
-pub(crate) struct Entries(sync::Mutex<Owners>);
+pub(crate) struct Entries {
+    name: LockName,
+    options: Arc<LockOptions>,
+    owners: sync::Mutex<Owners>,
+}
 
 #[derive(Default)]
 struct Owners {
@@ -68,9 +74,19 @@ impl Entry {
     }
 }
 
+impl OfHandles for Entries {
+    fn key(&self) -> (&LockName, &LockOptions) {
+        (&self.name, &self.options)
+    }
+}
+
 impl Entries {
+    fn new(name: &LockName, options: &Arc<LockOptions>) -> Self {
+        Self { name: name.clone(), options: Arc::clone(options), owners: sync::Mutex::default() }
+    }
+
     fn cell(&self, owner: &Owner) -> Arc<Cell> {
-        let mut owners = self.0.lock();
+        let mut owners = self.owners.lock();
         if let Some(cell) = owners.cells.get(owner) {
             return Arc::clone(cell);
         }
@@ -93,7 +109,8 @@ impl Cell {
 impl Reentrant {
     pub(crate) fn new(lock: Mutex) -> Self {
         let base = &lock.base;
-        let entries = base.engine.reentrants.get(&base.name, base.options, Entries::default);
+        let make = || Entries::new(&base.name, &base.options);
+        let entries = base.engine.reentrants.get(&base.name, &base.options, make);
         Self { lock, entries }
     }
 
@@ -120,7 +137,7 @@ impl Reentrant {
 
     /// See [`ReentrantLock::hold_count`].
     pub fn hold_count(&self, owner: &Owner) -> usize {
-        self.entries.0.lock().cells.get(owner).map_or(0, |cell| cell.count())
+        self.entries.owners.lock().cells.get(owner).map_or(0, |cell| cell.count())
     }
 
     async fn take(&self, owner: &Owner, wait: Wait) -> Result<Option<Guard>, Error> {
@@ -141,7 +158,7 @@ impl Reentrant {
         if let Some(guard) = self.enter_again(&cell)? {
             return Ok(Some(guard));
         }
-        let Some(guard) = self.lock.take(wait).await? else { return Ok(None) };
+        let Some(guard) = self.lock.acquire(wait).await? else { return Ok(None) };
         let guard = Arc::new(guard);
         *cell.held.lock() = Arc::downgrade(&guard);
         Ok(Some(self.entry(guard)))

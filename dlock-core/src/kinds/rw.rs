@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use super::{Base, Takes};
-use crate::{Error, Guard, Lock, LockName, Mode, ReadWriteLock, engine::patience::Wait};
+use crate::{
+    Error, Guard, Lock, LockName, Mode, ReadWriteLock,
+    engine::{meter::Kind, patience::Wait},
+};
 
 /// A lock for many readers or one writer, first come, first served: what
 /// [`Locks::rw`](crate::Locks::rw) makes.
@@ -66,7 +69,7 @@ impl Side {
 
     /// See [`Lock::try_lock`].
     pub async fn try_lock(&self) -> Result<Option<Guard>, Error> {
-        self.take(Wait::Try).await
+        self.acquire(Wait::Try).await
     }
 
     /// See [`Lock::lock`].
@@ -83,6 +86,10 @@ impl Side {
 impl Takes for Side {
     fn base(&self) -> &Base {
         &self.base
+    }
+
+    fn kind(&self) -> Kind {
+        if self.mode == Mode::Exclusive { Kind::Write } else { Kind::Read }
     }
 
     async fn take(&self, wait: Wait) -> Result<Option<Guard>, Error> {

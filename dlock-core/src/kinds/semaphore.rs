@@ -5,7 +5,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::Base;
-use crate::{Error, Guard, LockName, Mode, Semaphore, engine::patience::Wait};
+use crate::{
+    Error, Guard, LockName, Mode, Semaphore,
+    engine::{meter::Kind, patience::Wait},
+};
 
 /// A number of permits, first come, first served: what
 /// [`Locks::semaphore`](crate::Locks::semaphore) makes.
@@ -55,7 +58,8 @@ impl Counting {
     async fn take(&self, n: u32, wait: Wait) -> Result<Option<Guard>, Error> {
         let mode =
             Mode::permits(n, self.permits).map_err(|error| error.with_lock(&self.base.name))?;
-        self.base.take(mode, wait).await
+        let taken = self.base.take(mode, wait);
+        self.base.engine.meter.acquiring(Kind::Semaphore, taken).await
     }
 }
 

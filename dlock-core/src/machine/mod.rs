@@ -199,6 +199,10 @@ impl Machine {
                     return Outcome::Conflict { capacity: self.capacity };
                 } else {
                     self.capacity = mode.capacity();
+                    if self.entries.is_empty() {
+                        // Most locks have one holder and nobody who waits.
+                        self.entries.reserve_exact(1);
+                    }
                     self.entries.push(Entry {
                         claim,
                         weight: mode.weight(),
@@ -285,6 +289,8 @@ impl Machine {
                 mode: Mode::from_weight(entry.weight, self.capacity),
                 token,
                 remaining: Duration::from_micros(entry.expires - now),
+                // Tokens begin at the clock. One that had to be larger makes its claim look younger.
+                age: token.and(now.checked_sub(entry.token)).map(Duration::from_micros),
             };
             if token.is_some() { holders.push(state) } else { waiters.push(state) }
         }

@@ -152,6 +152,7 @@ fn text_of_another_version_or_hand_is_refused() {
         ("", "A short 1 5 10 1 0 Q 1;".to_owned()),
         ("", format!("R {claim} 0 1 1;")),
         ("", format!("R {claim} 0 17")),
+        ("", format!("R {claim} 0 1;R {claim} 0;")),
         ("v1 0 5", String::new()),
         ("v1 0 1073741825;", String::new()),
         ("", format!("A {claim} = 1073741825 10 1 0 Q 1;")),

@@ -36,7 +36,20 @@ pub fn snapshot(machine: &Machine) -> String {
     text
 }
 
-/// The text of an operation, to which the store appends ` NOW;`.
+/// The text of operations that happen one after the other at one time, to which the store appends
+/// ` NOW;`.
+pub fn ops_text<'a>(ops: impl IntoIterator<Item = &'a Op>) -> String {
+    let mut text = String::new();
+    for op in ops {
+        if !text.is_empty() {
+            text.push(';');
+        }
+        text += &op_text(op);
+    }
+    text
+}
+
+/// The text of one operation, to which the store appends ` NOW;`.
 pub fn op_text(op: &Op) -> String {
     match *op {
         Op::Acquire { claim, mode, lease, block, queue, home } => {
@@ -64,31 +77,51 @@ impl fmt::Display for Weight {
 pub struct Replayed {
     /// The state after the last operation.
     pub machine: Machine,
-    /// What the last operation of the log meant for its own claim; `None` for an empty log.
-    pub outcome: Option<Outcome>,
-    /// What the last operation granted, to its own claim and to others.
+    /// What the last operations of the log, those of its last time, meant for their own claims;
+    /// none for an empty log.
+    pub outcomes: Vec<Outcome>,
+    /// Which claims, their own and others, they have granted the lock that hold it now.
     pub grants: Vec<Granted>,
-    /// The store's time of the last operation.
+    /// The store's time of the last operations.
     pub now: Micros,
 }
 
-/// Rebuilds the state from a snapshot (empty: a lock that never was) and the log behind it.
+/// Rebuilds the state from a snapshot and the log behind it.
 ///
 /// # Errors
 /// `Protocol` when the text is not of this version's format.
 pub fn replay(snapshot: &str, log: &str) -> Result<Replayed, Error> {
-    let mut machine = parse_snapshot(snapshot)?;
-    let (mut outcome, mut grants, mut now) = (None, Vec::new(), 0);
-    for line in lines(log)? {
-        grants.clear();
-        let (op, at) = parse_op(line)?;
-        now = at;
-        outcome = Some(machine.apply(&op, now, &mut grants));
-    }
-    Ok(Replayed { machine, outcome, grants, now })
+    resume(snapshot_of(snapshot)?, log)
 }
 
-fn parse_snapshot(text: &str) -> Result<Machine, Error> {
+/// Applies a log to the state that it begins with.
+///
+/// # Errors
+/// `Protocol` when the text is not of this version's format.
+pub fn resume(mut machine: Machine, log: &str) -> Result<Replayed, Error> {
+    let (mut outcomes, mut grants, mut now) = (Vec::new(), Vec::new(), 0);
+    let mut together = Vec::new();
+    for line in lines(log)? {
+        let (op, at) = parse_op(line)?;
+        together.push(op);
+        let Some(at) = at else { continue };
+        now = at;
+        outcomes.clear();
+        grants.clear();
+        outcomes.extend(together.drain(..).map(|op| machine.apply(&op, now, &mut grants)));
+    }
+    if !together.is_empty() {
+        return Err(malformed(log));
+    }
+    grants.retain(|granted| machine.grant_of(granted.claim).is_some());
+    Ok(Replayed { machine, outcomes, grants, now })
+}
+
+/// The machine of a snapshot; of an empty text a lock that never was.
+///
+/// # Errors
+/// `Protocol` when the text is not of this version's format.
+pub fn snapshot_of(text: &str) -> Result<Machine, Error> {
     if text.is_empty() {
         return Ok(Machine::default());
     }
@@ -133,7 +166,8 @@ fn lines(text: &str) -> Result<std::str::SplitTerminator<'_, char>, Error> {
     Ok(text.split_terminator(';'))
 }
 
-fn parse_op(line: &str) -> Result<(Op, Micros), Error> {
+/// An operation, and its time unless that is the next one's.
+fn parse_op(line: &str) -> Result<(Op, Option<Micros>), Error> {
     let mut fields = Fields::of(line);
     let op = match fields.word()? {
         "A" => {
@@ -170,7 +204,7 @@ fn parse_op(line: &str) -> Result<(Op, Micros), Error> {
         "F" => Op::Raise { above: fields.token()? },
         _ => return Err(malformed(line)),
     };
-    let now = fields.number()?;
+    let now = fields.rest.next().map(|word| fields.parsed(word)).transpose()?;
     fields.end()?;
     Ok((op, now))
 }

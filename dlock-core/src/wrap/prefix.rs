@@ -7,7 +7,8 @@ use tokio::sync::broadcast;
 
 use crate::{
     AcquireRequest, Acquired, Answer, Backend, Claim, Clock, ConfigIssue, DynBackend, Error,
-    FencingToken, Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed, StoreEvent,
+    FencingToken, Finding, Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed,
+    StoreEvent,
 };
 
 /// Puts a prefix before every name, so that applications can share a store.
@@ -108,6 +109,18 @@ impl Backend for Prefixed {
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         self.inner.inspect(&self.name(name)?).await
+    }
+
+    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
+        // The prefix itself is a name in the store, but none here.
+        let more = limit.saturating_add(1);
+        let names = self.inner.list(&format!("{}{prefix}", self.prefix), more).await?;
+        let inner = names.iter().filter_map(|name| name.as_str().strip_prefix(&self.prefix));
+        Ok(inner.filter_map(|name| LockName::new(name).ok()).take(limit).collect())
+    }
+
+    async fn examine(&self) -> Result<Vec<Finding>, Error> {
+        self.inner.examine().await
     }
 
     async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {

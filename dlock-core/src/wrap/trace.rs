@@ -8,7 +8,7 @@ use tracing::{Instrument, Span, field::Empty, level_filters::LevelFilter};
 
 use crate::{
     AcquireRequest, Acquired, Answer, Backend, Claim, Clock, DynBackend, Error, FencingToken,
-    Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed, StoreEvent,
+    Finding, Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed, StoreEvent,
 };
 
 /// Puts a `tracing` span of level debug around every verb, with target `dlock`.
@@ -19,6 +19,9 @@ use crate::{
 /// | `dlock.release` | `backend`, `lock.name`, `claim`, `outcome` |
 /// | `dlock.renew` | `backend`, `claims`, `outcome` |
 /// | `dlock.inspect` | `backend`, `lock.name`, `outcome` |
+/// | `dlock.list` | `backend`, `prefix`, `outcome` |
+/// | `dlock.examine` | `backend`, `outcome` |
+/// | `dlock.acquire_all` | `backend`, `claims`, `outcome` |
 /// | `dlock.raise_tokens` | `backend`, `lock.name`, `above`, `outcome` |
 ///
 /// `outcome` is `granted`, `queued`, `busy`, `released`, `lost`, `ok` or `error`; errors are in
@@ -118,6 +121,18 @@ impl Outcome for Vec<Acquired> {
 impl Outcome for Vec<Renewed> {
     fn outcome(&self) -> &'static str {
         if self.iter().any(|answer| *answer != Renewed::Kept) { "lost" } else { "ok" }
+    }
+}
+
+impl Outcome for Vec<LockName> {
+    fn outcome(&self) -> &'static str {
+        "ok"
+    }
+}
+
+impl Outcome for Vec<Finding> {
+    fn outcome(&self) -> &'static str {
+        "ok"
     }
 }
 
@@ -234,6 +249,20 @@ impl Backend for Traced {
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         let span = verb!("dlock.inspect", self, lock.name = %name);
         let result = self.inner.inspect(name).instrument(span.clone()).await;
+        record(&span, &result);
+        result
+    }
+
+    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
+        let span = verb!("dlock.list", self, prefix);
+        let result = self.inner.list(prefix, limit).instrument(span.clone()).await;
+        record(&span, &result);
+        result
+    }
+
+    async fn examine(&self) -> Result<Vec<Finding>, Error> {
+        let span = verb!("dlock.examine", self,);
+        let result = self.inner.examine().instrument(span.clone()).await;
         record(&span, &result);
         result
     }

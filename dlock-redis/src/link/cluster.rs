@@ -137,6 +137,24 @@ impl ClusterLink {
         Err(lost())
     }
 
+    pub(super) fn config(&self) -> &RedisConfig {
+        &self.shared.config
+    }
+
+    /// The masters, by the buckets that they have.
+    pub(super) fn places(&self) -> Vec<Arc<str>> {
+        Bucket::all().filter_map(|at| self.shared.ears.master(at.number().into())).collect()
+    }
+
+    /// Sends a command to this node, wherever its keys are.
+    pub(super) async fn send_to(
+        &self,
+        at: &Arc<str>,
+        command: &Cmd,
+    ) -> RedisResult<(Value, Option<u64>)> {
+        self.shared.node(at).await.send_known(command).await
+    }
+
     /// The channel of this bucket, if messages can be had there just now.
     pub(super) async fn channel(&self, bucket: Bucket) -> Option<String> {
         self.shared.ears.channel(bucket).await
@@ -207,7 +225,7 @@ fn unsettled(error: RedisError) -> RedisError {
     RedisError::from((kind, "the slot is being moved", error.to_string()))
 }
 
-fn lost() -> RedisError {
+pub(super) fn lost() -> RedisError {
     let kind = redis::ErrorKind::Server(ServerErrorKind::ClusterDown);
     RedisError::from((kind, "no master has the slot"))
 }

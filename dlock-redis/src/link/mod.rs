@@ -14,7 +14,7 @@ mod open;
 pub(crate) mod sentinel;
 mod tls;
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use dlock_core::{Error, Instant};
 use redis::{Cmd, Pipeline, PushInfo, PushKind, RedisResult, Value};
@@ -31,6 +31,16 @@ use crate::{
 pub(crate) enum Link {
     Node(NodeLink),
     Cluster(Box<ClusterLink>),
+}
+
+/// One of a link's servers: its address in a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Server(Option<Arc<str>>);
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.as_deref().unwrap_or("the server"))
+    }
 }
 
 impl Link {
@@ -67,6 +77,36 @@ impl Link {
         match self {
             Self::Node(link) => link.send_all(commands, grants).await,
             Self::Cluster(link) => Box::pin(link.send_all(commands)).await,
+        }
+    }
+
+    /// The servers that have the keys, as far as is known just now.
+    pub(crate) fn servers(&self) -> Vec<Server> {
+        match self {
+            Self::Node(_) => vec![Server(None)],
+            Self::Cluster(link) => link.places().into_iter().map(|at| Server(Some(at))).collect(),
+        }
+    }
+
+    /// How it was opened.
+    pub(crate) fn config(&self) -> &RedisConfig {
+        match self {
+            Self::Node(link) => link.config(),
+            Self::Cluster(link) => link.config(),
+        }
+    }
+
+    /// Sends a command that has no key to one of the servers. Beside the answer, which of the
+    /// connections to that server brought it; `None` when it was lost meanwhile.
+    pub(crate) async fn send_to(
+        &self,
+        server: &Server,
+        command: &Cmd,
+    ) -> RedisResult<(Value, Option<u64>)> {
+        match (self, &server.0) {
+            (Self::Node(link), _) => link.send_known(command).await,
+            (Self::Cluster(link), Some(at)) => Box::pin(link.send_to(at, command)).await,
+            (Self::Cluster(_), None) => Err(cluster::lost()),
         }
     }
 

@@ -111,6 +111,14 @@ impl NodeLink {
         answer
     }
 
+    /// As [`send`](Self::send); beside the answer the number of the connection that brought it,
+    /// unless it was lost meanwhile.
+    pub(super) async fn send_known(&self, command: &Cmd) -> RedisResult<(Value, Option<u64>)> {
+        let before = self.epoch();
+        let answer = self.send(command, false).await?;
+        Ok((answer, before.filter(|_| before == self.epoch())))
+    }
+
     pub(super) async fn send_all(
         &self,
         commands: &Pipeline,
@@ -129,6 +137,10 @@ impl NodeLink {
 
     pub(super) fn epoch(&self) -> Option<u64> {
         self.shared.door.borrow().open().map(|connection| connection.epoch)
+    }
+
+    pub(super) fn config(&self) -> &RedisConfig {
+        &self.shared.config
     }
 
     /// The server that it leads to just now.

@@ -27,7 +27,7 @@ pub(super) async fn connection(
     push: impl Fn(PushInfo) + Send + Sync + 'static,
 ) -> Result<MultiplexedConnection, RedisError> {
     let info = info(config, address, login)?;
-    let client = tls::client(info, config.tls.as_ref())?;
+    let client = tls::client(info, config)?;
     let push = move |info: PushInfo| -> Result<(), std::convert::Infallible> {
         push(info);
         Ok(())
@@ -47,6 +47,7 @@ pub(super) fn info(
     login: &Login,
 ) -> Result<ConnectionInfo, RedisError> {
     let info = match (&config.topology, &config.tls) {
+        _ if let Some(given) = &config.given => given.clone().into_connection_info()?,
         (Topology::Socket, _) => ConnectionAddr::Unix(address.into()).into_connection_info()?,
         (_, None) => format!("redis://{address}").into_connection_info()?,
         (_, Some(_)) => format!("rediss://{address}").into_connection_info()?,
@@ -103,12 +104,8 @@ pub(super) async fn facts(connection: &mut MultiplexedConnection) -> Result<Fact
     let sent = Clock::Boot.now();
     let answers = connection.send_packed_commands(&ask, 0, ask.len()).await?;
     let received = Clock::Boot.now();
-    let info = answers.first().and_then(text).unwrap_or_default();
-    let fsync = answers.get(1).and_then(|value| match value {
-        Value::Map(pairs) => pairs.first().and_then(|(_, value)| text(value)),
-        Value::Array(parts) => parts.get(1).and_then(text),
-        _ => None,
-    });
+    let info = answers.first().and_then(reply::text).unwrap_or_default();
+    let fsync = answers.get(1).and_then(reply::setting);
     if let Some(Value::ServerError(error)) = answers.first() {
         let error = RedisError::from(error.clone());
         if error.kind() != redis::ErrorKind::Server(redis::ServerErrorKind::NoPerm) {
@@ -118,14 +115,6 @@ pub(super) async fn facts(connection: &mut MultiplexedConnection) -> Result<Fact
     }
     let time = answers.get(2).and_then(reply::micros);
     Ok(Facts::read(&info, fsync.as_deref(), received).with_time(time, sent))
-}
-
-fn text(value: &Value) -> Option<String> {
-    match value {
-        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
-        Value::VerbatimString { text, .. } | Value::SimpleString(text) => Some(text.clone()),
-        _ => None,
-    }
 }
 
 /// Refuses a server that can't grant locks just now.

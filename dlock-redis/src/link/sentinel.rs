@@ -138,6 +138,18 @@ async fn ask(
     }
 }
 
+/// What a sentinel says of a master and of itself, by a connection of its own.
+pub(crate) async fn master(
+    config: &RedisConfig,
+    address: &str,
+    name: &str,
+) -> Result<Value, RedisError> {
+    let config = RedisConfig { database: 0, ..config.clone() };
+    let mut sentinel = open::connection(&config, address, &config.sentinel_login, |_| {}).await?;
+    let mut question = redis::cmd("SENTINEL");
+    sentinel.send_packed_command(question.arg("MASTER").arg(name)).await?.extract_error()
+}
+
 /// A master, and the number of the failover that made it one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Named {

@@ -2,12 +2,19 @@
 
 use redis::{Client, ConnectionInfo, RedisResult};
 
+use crate::config::RedisConfig;
+#[cfg(feature = "tls")]
 use crate::config::Tls;
 
 /// A client whose connections are encrypted if TLS is asked for.
 #[cfg(feature = "tls")]
-pub(super) fn client(info: ConnectionInfo, tls: Option<&Tls>) -> RedisResult<Client> {
-    match tls {
+pub(super) fn client(info: ConnectionInfo, config: &RedisConfig) -> RedisResult<Client> {
+    match &config.tls {
+        // An application's client has told it already.
+        Some(_) if config.given.is_some() => {
+            provide_cryptography();
+            Client::open(info)
+        }
         Some(tls) => Client::build_with_tls(info, certificates(tls)?),
         None => Client::open(info),
     }
@@ -36,9 +43,9 @@ fn provide_cryptography() {
     }
 }
 
-// Without the feature, the configuration refuses TLS.
+// Without the feature, the configuration refuses TLS, and an application's client has its own.
 
 #[cfg(not(feature = "tls"))]
-pub(super) fn client(info: ConnectionInfo, _: Option<&Tls>) -> RedisResult<Client> {
+pub(super) fn client(info: ConnectionInfo, _: &RedisConfig) -> RedisResult<Client> {
     Client::open(info)
 }

@@ -1,12 +1,17 @@
 //! The backend over a quorum.
 
-use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use dlock_core::{
     AcquireRequest, Acquired, Answer, Backend, Claim, ClaimId, ClaimState, Error, ErrorKind,
-    Exclusion, Fencing, FencingToken, Grant, Guarantees, LockName, LockOptions, LockState, Mode,
-    Queue, Released, Renewal, Renewed, Scope,
+    Exclusion, Fencing, FencingToken, Finding, Grant, Guarantees, LockName, LockOptions, LockState,
+    Mode, Queue, Released, Renewal, Renewed, Scope,
 };
 use futures_util::future::join_all;
 
@@ -169,6 +174,53 @@ impl Backend for Quorum {
         Ok(merged(&states.into_iter().flatten().collect::<Vec<_>>(), needed))
     }
 
+    /// What is held is held on a majority, of which some may not have answered.
+    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
+        let said = join_all(self.voters.members.iter().map(|member| member.list(prefix))).await;
+        let (lists, failed): (Vec<_>, Vec<_>) = said.into_iter().partition(Result::is_ok);
+        let needed = majority(self.voters.count());
+        if lists.len() < needed
+            && let Some(Err(error)) = failed.first()
+        {
+            let tally = Tally { yes: lists.len(), no: 0, unknown: failed.len() };
+            let error = no_majority(error, tally, self.voters.count());
+            return Err(error.during("list").with_store(&self.store));
+        }
+        let mut votes = BTreeMap::<LockName, usize>::new();
+        for name in lists.into_iter().flatten().flatten() {
+            *votes.entry(name).or_default() += 1;
+        }
+        let held = votes.into_iter().filter(|(_, votes)| votes + failed.len() >= needed);
+        Ok(held.take(limit).map(|(name, _)| name).collect())
+    }
+
+    async fn examine(&self) -> Result<Vec<Finding>, Error> {
+        let said = join_all(self.voters.members.iter().map(|member| member.examine())).await;
+        let all = self.voters.count();
+        let (mut findings, mut failed) = (Vec::new(), Vec::new());
+        for (address, said) in said {
+            match said {
+                Ok(found) => findings.push((address, found)),
+                Err(error) => failed.push((address, error)),
+            }
+        }
+        if let (true, Some((_, error))) = (findings.is_empty(), failed.first()) {
+            let tally = Tally { yes: 0, no: 0, unknown: all };
+            let error = no_majority(error, tally, all);
+            return Err(error.during("examine").with_store(&self.store));
+        }
+        let mut merged = vec![masters(findings.len(), all)];
+        for (address, error) in failed {
+            merged.push(Finding::warning(
+                "server",
+                format!("{address}: it does not answer ({error})"),
+                "see that it runs, and that it can be reached from here",
+            ));
+        }
+        merged.extend(crate::examine::merged(findings));
+        Ok(merged)
+    }
+
     async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
         let raised = self.voters.raise_tokens(name, above).await;
         raised.map_err(|error| Self::named(&self.store, error, "raise_tokens", name))
@@ -192,6 +244,17 @@ impl Quorum {
     }
 }
 
+/// Whether so many of all masters are enough.
+fn masters(up: usize, all: usize) -> Finding {
+    let found = format!("{up} of {all} masters answer");
+    let remedy = "see that the others run, and that they can be reached from here";
+    match up {
+        _ if up == all => Finding::fine("quorum", found),
+        _ if up >= majority(all) => Finding::warning("quorum", found, remedy),
+        _ => Finding::wrong("quorum", format!("{found}, which is no majority"), remedy),
+    }
+}
+
 /// What a majority of the states agrees on.
 fn merged(states: &[LockState], needed: usize) -> LockState {
     let mut seen: HashMap<ClaimId, Vec<ClaimState>> = HashMap::new();
@@ -208,7 +271,8 @@ fn merged(states: &[LockState], needed: usize) -> LockState {
             // It holds the lock until so many have let it go that no majority is left.
             let mut remaining: Vec<Duration> = votes.iter().map(|vote| vote.remaining).collect();
             remaining.sort_unstable_by(|a, b| b.cmp(a));
-            Some(ClaimState { remaining: *remaining.get(needed - 1)?, ..vote })
+            // The token comes from another master's clock.
+            Some(ClaimState { remaining: *remaining.get(needed - 1)?, age: None, ..vote })
         })
         .collect();
     holders.sort_by_key(|holder| holder.token);

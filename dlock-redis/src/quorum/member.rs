@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use dlock_core::{
-    AcquireRequest, ClaimId, Clock, Error, ErrorKind, FencingToken, LockName, LockState,
+    AcquireRequest, ClaimId, Clock, Error, ErrorKind, FencingToken, Finding, LockName, LockState,
 };
 use parking_lot::Mutex;
 use redis::Value;
@@ -12,8 +12,10 @@ use tokio::sync::Notify;
 use crate::{
     config::{RedisConfig, Topology},
     error::unreadable,
+    examine::examine,
     keys::Keys,
     link::{Link, node::NodeLink},
+    list::list,
     reply::{self, Standing, millis, standing, standings},
     scripts::{Call, Kept, Known, Scripts},
     session::Session,
@@ -162,6 +164,21 @@ impl Member {
     pub(super) async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         let call = self.scripts.inspect.on(Keys::COUNT).keys(&Keys::of(name));
         reply::state(&self.run(&call).await?)
+    }
+
+    pub(super) async fn list(&self, prefix: &str) -> Result<Vec<LockName>, Error> {
+        self.check_up()?;
+        list(&self.session, &self.scripts, prefix, usize::MAX).await
+    }
+
+    /// By the server's address.
+    pub(super) async fn examine(&self) -> (String, Result<Vec<Finding>, Error>) {
+        let address = self.session.link.config().addresses.first().cloned().unwrap_or_default();
+        let findings = match self.check_up() {
+            Ok(()) => examine(&self.session, 0).await,
+            Err(error) => Err(error),
+        };
+        (address, findings)
     }
 
     async fn until_none_is_under_way(&self, claim: ClaimId) {

@@ -1,22 +1,24 @@
 -- INSPECT: who holds a name and who waits. Writes nothing.
 --
 -- KEYS   H F Q W R of the name
--- RETURN {last token, {claim, weight, capacity, token (0: it waits), us left, ...}}, the waiters
---        last and in order
+-- RETURN {last token, {claim, weight, capacity, token (0: it waits), us left, us since it was
+--        granted (-1: not known), ...}}, the waiters last and in order
 local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]
 local H,F,Q,W,R=KEYS[1],KEYS[2],KEYS[3],KEYS[4],KEYS[5]
 local out,last={},0
-local function add(id,weight,cap,token,left)
+-- Tokens start at the clock, but for those that were in reserve.
+local function add(id,weight,cap,token,left,timed)
   local n=#out
   out[n+1],out[n+2],out[n+3],out[n+4],out[n+5]=id,weight+0,cap+0,token+0,left
+  out[n+6]=timed and us>=token+0 and us-token or -1
   if token+0>last then last=token+0 end
 end
 local o=redis.call('GET',H)
 if o then
-  local id,token=string.match(o,'^(%x+)[:!+?&](%d+)/?%d*$')
+  local id,mark,token=string.match(o,'^(%x+)([:!+?&])(%d+)/?%d*$')
   if not id then return redis.error_reply('DLOCK the key '..H..' is not of dlock') end
-  add(id,1073741824,1073741824,token,redis.call('PTTL',H)*1000)
+  add(id,1073741824,1073741824,token,redis.call('PTTL',H)*1000,mark~='?' and mark~='&')
 end
 local f=redis.call('GET',F)
 if f then
@@ -28,7 +30,7 @@ if f then
       local list=redis.call('ZRANGE',key,0,-1,'WITHSCORES')
       for i=1,#list,2 do
         local w,c,_,_,n=string.match(redis.call('HGET',W,list[i]) or '','^(%d+):(%d+):(%d+):(%d+):(%d+):')
-        if w and key==R and list[i+1]-us>0 then add(list[i],w,c,n,list[i+1]-us) end
+        if w and key==R and list[i+1]-us>0 then add(list[i],w,c,n,list[i+1]-us,true) end
         if w and key==Q and n-us>0 then add(list[i],w,c,0,n-us) end
       end
     end

@@ -26,7 +26,8 @@ local function open(k,o)
     if not owner then error('DLOCK the key '..s.H..' is not of dlock',0) end
     s.owner,s.mark,s.token,s.last=owner,mark,token+0,last
   end
-  local shared=s.flag and call('HGET',s.W,'#')
+  -- Whom a script gave H to, nobody shares it with.
+  local shared=s.flag and (not s.owner or s.last~='') and call('HGET',s.W,'#')
   if shared then
     local cap,used=string.match(shared,'^(%d+):(%d+)$')
     s.cap,s.used=cap+0,used+0
@@ -97,7 +98,8 @@ local function promote(s,me)
       s.blocked=s.tail~=nil
       break
     end
-    local e=call('ZRANGE',s.Q,at,at,'WITHSCORES')
+    -- With the one behind it, if there is one.
+    local e=call('ZRANGE',s.Q,at,at+1,'WITHSCORES')
     local wid=e[1]
     if not wid then break end
     local weight,cap,block,lease,deadline,inbox=string.match(call('HGET',s.W,wid) or '',WAITS)
@@ -124,6 +126,10 @@ local function promote(s,me)
           call('HDEL',s.W,wid)
           local token=grant(s,wid,weight,cap,block,lease,false)
           if wid==me then mine=token end
+          if s.owner then
+            s.blocked=e[3]~=nil
+            break
+          end
         end
       end
     end

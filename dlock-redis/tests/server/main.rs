@@ -7,10 +7,13 @@ mod support;
 
 mod access;
 mod busy;
+mod client;
 mod durable;
+mod examine;
 mod fit;
 mod foreign;
 mod left;
+mod list;
 mod memory;
 mod names;
 mod plain;

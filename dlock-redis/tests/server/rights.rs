@@ -19,7 +19,7 @@ const ACCESS: ErrorKind = ErrorKind::Config(ConfigIssue::Access);
 /// What is for clusters only, and for durability.
 const SPECIAL: [&str; 5] = ["+cluster|slots", "+asking", "+ssubscribe", "+spublish", "+wait"];
 /// What is not for the locks themselves.
-const OPTIONAL: [&str; 3] = ["&dlock:*", "+subscribe", "+info"];
+const OPTIONAL: [&str; 4] = ["&dlock:*", "+subscribe", "+info", "+scan"];
 
 fn words() -> impl Iterator<Item = &'static str> {
     LINE.split_whitespace()

@@ -1,6 +1,6 @@
 //! How masters of a quorum vote: tokens, and what a failed attempt leaves.
 
-use dlock_core::{AcquireRequest, Acquired, DynBackend, Queue};
+use dlock_core::{AcquireRequest, Acquired, DynBackend, Queue, Renewal, Renewed};
 use dlock_testkit::{
     Stop,
     servers::{
@@ -101,6 +101,33 @@ pub(crate) fn an_attempt_that_finds_no_majority_leaves_nothing() {
         assert_unavailable(&error, &["3 of 5 masters do not answer"]);
         sleep(millis(200)).await;
         assert_eq!(claims(&masters).await?.len(), 3);
+        Ok(())
+    });
+}
+
+/// Fewer than a majority that have lost their data take no lock away; when a majority has, that is
+/// told, and not taken for the end of a lease.
+pub(crate) fn a_claim_is_forgotten_when_a_majority_has_lost_its_data() {
+    with_redis(async {
+        let masters = RedisMasters::start(5, &Options::new()).await?;
+        let client = Partial::open(&masters, &[0, 1, 2, 3, 4]).await?;
+        let all = &client.backend;
+        let held = ask("a", secs(60));
+        let token = Some(take(all, &held).await?.token);
+        let renewal = Renewal { claim: held.as_claim(), mode: held.mode, lease: held.lease, token };
+        for (flushed, expected) in
+            [Renewed::Kept, Renewed::Kept, Renewed::Forgotten].iter().enumerate()
+        {
+            masters.servers()[flushed].command(&["FLUSHALL"]).await?.ok()?;
+            assert_eq!(all.renew(std::slice::from_ref(&renewal)).await?[0], *expected, "{flushed}");
+        }
+
+        // Where the last tokens are still known, it was not the data that was lost.
+        let held = ask("b", secs(60));
+        let token = Some(take(all, &held).await?.token);
+        let renewal = Renewal { claim: held.as_claim(), mode: held.mode, lease: held.lease, token };
+        all.release(&held.as_claim()).await?;
+        assert_eq!(all.renew(&[renewal]).await?[0], Renewed::Lost);
         Ok(())
     });
 }

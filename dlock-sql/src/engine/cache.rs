@@ -17,6 +17,10 @@ use super::row::{Fold, Row};
 /// SQLite's page takes a second page.)
 const FOLD_ABOVE: usize = 128;
 
+/// However long the snapshot is. (PostgreSQL writes values of a row of more than 2 KiB elsewhere:
+/// the snapshot may stand there, the log should not.)
+const FOLD_ANYWAY: usize = 1024;
+
 /// Memory of a bounded number of names: when the young half is full, the old half is forgotten.
 #[derive(Debug)]
 pub(crate) struct Cache {
@@ -48,8 +52,17 @@ impl Cache {
     }
 
     /// Learns from a row that a statement returned.
-    pub(crate) fn learn(&mut self, name: &LockName, row: &Row, replayed: &Replayed) {
-        let fold = (row.log.len() > FOLD_ABOVE.max(row.snap.len() / 2))
+    ///
+    /// `snap` is how long its snapshot is, and `written` how much the statement appended.
+    pub(crate) fn learn(
+        &mut self,
+        name: &LockName,
+        row: &Row,
+        replayed: &Replayed,
+        snap: usize,
+        written: usize,
+    ) {
+        let fold = folds(row.log.len(), snap, written)
             .then(|| Fold { mark: row.mark(), snap: snapshot(&replayed.machine).into() });
         let held = !replayed.machine.is_free(replayed.now);
         if fold.is_none() && !held {
@@ -71,6 +84,16 @@ impl Cache {
     fn known(&self, name: &LockName) -> Option<&Known> {
         self.young.get(name).or_else(|| self.old.get(name))
     }
+}
+
+/// Whether a log is due to be folded, by whoever appended so much to it last.
+///
+/// A long snapshot goes to the database with the next operation of each who folds, and only the
+/// first of them is taken. So it is on him who made the log too long; should he have gone, on all.
+fn folds(log: usize, snap: usize, written: usize) -> bool {
+    let due = FOLD_ABOVE.max(snap / 2).min(FOLD_ANYWAY);
+    let made_it_so = log.saturating_sub(written) <= due;
+    log > due && (made_it_so || snap < FOLD_ANYWAY || log > 4 * due)
 }
 
 #[cfg(test)]
@@ -101,7 +124,7 @@ mod tests {
     fn a_quiet_lock_is_not_remembered() {
         let mut cache = Cache::new(8);
         let (row, replayed) = row(1, false);
-        cache.learn(&name(1), &row, &replayed);
+        cache.learn(&name(1), &row, &replayed, 0, 50);
         assert!(cache.fold(&name(1)).is_none() && !cache.is_held(&name(1)));
         assert!(cache.young.is_empty());
     }
@@ -110,7 +133,7 @@ mod tests {
     fn a_long_log_is_folded_to_the_same_state() {
         let mut cache = Cache::new(8);
         let (row, replayed) = row(10, true);
-        cache.learn(&name(1), &row, &replayed);
+        cache.learn(&name(1), &row, &replayed, 0, 50);
         let fold = cache.fold(&name(1)).unwrap();
         assert_eq!(fold.mark, row.mark());
         assert_eq!(replay(&fold.snap, "").unwrap().machine, replayed.machine);
@@ -122,9 +145,19 @@ mod tests {
         let mut cache = Cache::new(8);
         let (row, replayed) = row(0, true);
         for n in 0..1000 {
-            cache.learn(&name(n), &row, &replayed);
+            cache.learn(&name(n), &row, &replayed, 0, 50);
         }
         assert!(cache.young.len() + cache.old.len() <= 8);
         assert!(cache.is_held(&name(999)) && !cache.is_held(&name(0)));
+    }
+
+    #[test]
+    fn a_long_snapshot_is_replaced_by_one_client() {
+        let snap = 40_000;
+        assert!(!folds(FOLD_ANYWAY, snap, 90));
+        assert!(folds(FOLD_ANYWAY + 1, snap, 90));
+        assert!(!folds(FOLD_ANYWAY + 91, snap, 90));
+        assert!(folds(4 * FOLD_ANYWAY + 1, snap, 90));
+        assert!(folds(FOLD_ABOVE + 91, 100, 90));
     }
 }

@@ -1,10 +1,11 @@
 //! What the engine asks of a database: five statements, each one round trip.
 
-use dlock_core::{Error, LockName, machine::Micros};
+use dlock_core::{Error, Finding, machine::Micros};
 
 use super::{
+    names::Range,
     note::Note,
-    row::{Mark, Row, Write},
+    row::{Mark, Row, Wanted, Write},
 };
 
 /// A connection, owned by one task, which never drops a call half-way.
@@ -12,11 +13,12 @@ use super::{
 /// A call that finds the connection broken opens a new one, or says that trying again will.
 pub(crate) trait Conn: Send + 'static {
     /// Appends the operations to their rows at one point of the database's order, all or none.
-    /// The writes have distinct names and stand by name. Gives their rows in the same order.
+    /// The writes have distinct names and stand by name. Gives their rows in the same order; of one
+    /// whose snapshot is known it may leave that out.
     fn apply(&mut self, writes: &[Write]) -> impl Future<Output = Result<Vec<Row>, Fault>> + Send;
 
-    /// Reads the rows of these names, in their order.
-    fn read(&mut self, names: &[LockName]) -> impl Future<Output = Result<Sighting, Fault>> + Send;
+    /// Reads these rows, in their order.
+    fn read(&mut self, wanted: &[Wanted]) -> impl Future<Output = Result<Sighting, Fault>> + Send;
 
     /// A number that changes when somebody else has written; `None` if the database has none.
     fn version(&mut self) -> impl Future<Output = Result<Option<i64>, Fault>> + Send;
@@ -26,6 +28,13 @@ pub(crate) trait Conn: Send + 'static {
         &mut self,
         after: &str,
         old: Micros,
+        most: u32,
+    ) -> impl Future<Output = Result<Vec<Paged>, Fault>> + Send;
+
+    /// Reads the first `most` rows whose names are in the range, in order. They are all of interest.
+    fn range(
+        &mut self,
+        range: &Range,
         most: u32,
     ) -> impl Future<Output = Result<Vec<Paged>, Fault>> + Send;
 
@@ -39,13 +48,16 @@ pub(crate) trait Conn: Send + 'static {
         std::future::ready(Ok(()))
     }
 
+    /// Looks at how the database is set up.
+    fn examine(&mut self) -> impl Future<Output = Result<Vec<Finding>, Fault>> + Send;
+
     /// Closes the connection.
     fn close(self) -> impl Future<Output = ()> + Send;
 }
 
 /// Where notes arrive, for databases that can tell.
 pub(crate) trait Ears: Send + 'static {
-    /// Listens, on a new connection. Notes that were sent before get lost.
+    /// Listens, anew where it has to be. Notes that were sent before may get lost.
     fn open(&mut self) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// The text of the next note. After an error it must be opened again.
@@ -53,11 +65,11 @@ pub(crate) trait Ears: Send + 'static {
 }
 
 /// The ears of a database that can't tell.
-#[cfg(any(feature = "mysql", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", all(feature = "sqlite", not(unix))))]
 #[derive(Debug)]
 pub(crate) enum Deaf {}
 
-#[cfg(any(feature = "mysql", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", all(feature = "sqlite", not(unix))))]
 impl Ears for Deaf {
     async fn open(&mut self) -> Result<(), Error> {
         match *self {}

@@ -2,7 +2,7 @@
 //!
 //! A note may get lost, so it only makes a wait shorter: the reader looks now and then all the same,
 //! and often while nobody listens. When it finds a grant that a note should have told of long ago,
-//! the connection is taken for dead, whatever the system thinks of it.
+//! the ears are opened anew: a connection is taken for dead, whatever the system thinks of it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,12 +32,12 @@ pub(crate) async fn listen<E: Ears>(
                             }
                         }
                         Err(error) => {
-                            tracing::debug!(%error, "the connection that listens was lost");
+                            tracing::debug!(%error, "the ears were lost");
                             break;
                         }
                     },
                     () = waiters.missed() => {
-                        tracing::debug!("a note did not arrive, so the connection is made anew");
+                        tracing::debug!("a note did not arrive, so the ears are opened anew");
                         break;
                     }
                 }

@@ -15,35 +15,44 @@
 mod batch;
 mod cache;
 mod conn;
+mod finding;
 mod job;
 mod listen;
+mod names;
 mod note;
 mod pace;
 mod patience;
 mod reader;
 mod row;
+mod snapshots;
 mod sweep;
 mod tasks;
 mod told;
 mod verbs;
 mod waiters;
-mod watch;
 mod worker;
 
 use std::time::Duration;
 
-#[cfg(any(feature = "mysql", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", all(feature = "sqlite", not(unix))))]
 pub(crate) use conn::Deaf;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", all(feature = "sqlite", unix)))]
 pub(crate) use conn::Ears;
 pub(crate) use conn::{Conn, Cure, Fault, Paged, Sighting};
 pub(crate) use dlock_core::machine::Micros;
+pub(crate) use finding::of_tables;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) use finding::room;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use job::{answer_of, gone};
-#[cfg(feature = "postgres")]
+pub(crate) use names::Range;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) use names::{Listed, PAGE, list};
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) use note::Note;
+pub(crate) use pace::Rarely;
 pub(crate) use patience::Patience;
-pub(crate) use row::{Mark, Row, Write};
+pub(crate) use row::{Mark, Row, Wanted, Write};
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use tasks::spawn;
 pub(crate) use verbs::{Engine, Links};
@@ -61,4 +70,6 @@ pub(crate) struct Settings {
     pub(crate) rest: u32,
     /// Where notes for this engine go; 0 if it has no ears.
     pub(crate) home: u32,
+    /// How to look all the same, while those ears are open.
+    pub(crate) rarely: Rarely,
 }

@@ -8,12 +8,54 @@ pub(crate) const SHORTEST: Duration = Duration::from_micros(500);
 pub(crate) const LONGEST: Duration = Duration::from_millis(20);
 /// For those who stand far behind in a queue whose pace is known.
 const FARTHEST: Duration = Duration::from_millis(100);
-/// For those who are told, unless what tells them gets lost.
-const RARELY: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1)];
-
 /// Looking costs a part of this of the time that has been waited, so a hand-over is noticed late
 /// by no more than that part.
 const PART: u32 = 16;
+
+/// How those look who are told, unless what tells them gets lost.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rarely {
+    shortest: Duration,
+    longest: Duration,
+    /// A note that has not arrived by then is lost.
+    late: Duration,
+}
+
+impl Rarely {
+    /// Where notes come from a server, and a look is a question to it.
+    pub(crate) const SERVER: Self = Self {
+        shortest: Duration::from_millis(200),
+        longest: Duration::from_secs(1),
+        late: Duration::from_secs(1),
+    };
+
+    /// Where they come from a neighbour, who may be unable to send any, and a look is cheap.
+    #[cfg(feature = "sqlite")]
+    pub(crate) const FILE: Self = Self {
+        shortest: Duration::from_millis(20),
+        longest: Duration::from_millis(100),
+        late: Duration::from_millis(10),
+    };
+
+    /// Never, as far as a test can tell.
+    #[cfg(all(test, feature = "sqlite"))]
+    pub(crate) const NEVER: Self = Self {
+        shortest: Duration::from_secs(3600),
+        longest: Duration::from_secs(3600),
+        late: Duration::from_millis(10),
+    };
+
+    /// When a note of a grant that began so has been lost.
+    pub(crate) fn lost(self, began: Instant) -> Instant {
+        began.saturating_add(self.late)
+    }
+}
+
+impl Default for Rarely {
+    fn default() -> Self {
+        Self::SERVER
+    }
+}
 
 /// The movement of one queue, seen from the first of our waiters in it.
 #[derive(Clone, Copy, Debug)]
@@ -56,9 +98,8 @@ impl Pace {
     }
 
     /// When to look again although one would have been told.
-    pub(crate) fn rare_delay(&self, now: Instant) -> Duration {
-        let [shortest, longest] = RARELY;
-        (now.since(self.moved) / PART).clamp(shortest, longest)
+    pub(crate) fn rare_delay(&self, now: Instant, rarely: Rarely) -> Duration {
+        (now.since(self.moved) / PART).clamp(rarely.shortest, rarely.longest)
     }
 
     /// When to look again: soon after the last change, ever more rarely in a long wait, and not
@@ -86,6 +127,15 @@ mod tests {
         assert_eq!(pace.delay(at(1)), SHORTEST);
         assert_eq!(pace.delay(at(160)), Duration::from_millis(10));
         assert_eq!(pace.delay(at(60_000)), LONGEST);
+    }
+
+    #[test]
+    fn who_is_told_looks_all_the_same() {
+        let pace = Pace::new(at(0), Duration::ZERO);
+        let delays = |rarely| [0, 8_000, 60_000].map(|now| pace.rare_delay(at(now), rarely));
+        assert_eq!(delays(Rarely::SERVER), [200, 500, 1000].map(Duration::from_millis));
+        #[cfg(feature = "sqlite")]
+        assert_eq!(delays(Rarely::FILE), [20, 100, 100].map(Duration::from_millis));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use dlock_core::{
-    Clock, Error, Instant, LockName, LockState,
+    Clock, Error, Finding, Instant, LockName, LockState, StoreClocks,
     machine::{Machine, Micros},
 };
 use tokio::{
@@ -17,15 +17,17 @@ use tokio::{
 
 use super::{
     Settings,
-    conn::{Conn, Cure, Fault},
+    conn::{Conn, Cure, Fault, Paged},
+    names::{self, Listed, Range},
     note::Note,
     pace,
     patience::Patience,
-    row::Mark,
+    row::{Mark, Wanted},
+    snapshots::Snapshots,
     tasks::Napper,
     told::Sight,
     waiters::Waiters,
-    watch::Watch,
+    worker::Shared,
 };
 
 /// How many onlookers may queue.
@@ -38,19 +40,20 @@ const TOGETHER: usize = 64;
 /// While nobody waits, the next waiter ends the sleep.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 
-/// Somebody wants to see a lock.
+/// Somebody wants to see something.
 #[derive(Debug)]
-pub(crate) struct Look {
-    name: LockName,
-    reply: oneshot::Sender<Result<LockState, Error>>,
+pub(crate) enum Look {
+    /// A lock.
+    State(LockName, Reply<LockState>),
+    /// The first names of a range.
+    Names(Range, Reply<Vec<Listed>>),
+    /// How the database is set up.
+    Findings(Reply<Vec<Finding>>),
 }
 
-impl Look {
-    pub(crate) fn new(name: LockName) -> (Self, oneshot::Receiver<Result<LockState, Error>>) {
-        let (reply, answer) = oneshot::channel();
-        (Self { name, reply }, answer)
-    }
+pub(crate) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
+impl Look {
     pub(crate) fn channel() -> (mpsc::Sender<Self>, mpsc::Receiver<Self>) {
         mpsc::channel(QUEUE)
     }
@@ -62,7 +65,8 @@ pub(crate) struct Reader<C> {
     looks: mpsc::Receiver<Look>,
     notes: mpsc::Receiver<Note>,
     waiters: Arc<Waiters>,
-    watch: Arc<Watch>,
+    snapshots: Arc<Snapshots>,
+    clocks: Arc<StoreClocks>,
     settings: Settings,
     /// When it last looked, or began to have somebody to look for.
     looked: Instant,
@@ -80,16 +84,16 @@ impl<C: Conn> Reader<C> {
         conn: C,
         looks: mpsc::Receiver<Look>,
         notes: mpsc::Receiver<Note>,
-        waiters: Arc<Waiters>,
-        watch: Arc<Watch>,
+        shared: &Shared,
         settings: Settings,
     ) -> Self {
         Self {
             conn,
             looks,
             notes,
-            waiters,
-            watch,
+            waiters: shared.waiters.clone(),
+            snapshots: shared.snapshots.clone(),
+            clocks: shared.clocks.clone(),
             settings,
             looked: Clock::Boot.now(),
             names: Vec::new(),
@@ -187,21 +191,24 @@ impl<C: Conn> Reader<C> {
             // Should the read fail, the next one must not be left out.
             self.version = None;
         }
+        let wanted: Vec<Wanted> =
+            self.names.iter().map(|name| self.snapshots.wanted(name)).collect();
         let sent = Clock::Boot.now();
-        let seen = self.conn.read(&self.names).await?;
+        let seen = self.conn.read(&wanted).await?;
         // Only now: had the read failed, it must be done again.
         self.version = version;
         let sight = Sight { sent, now: seen.now };
         if !self.names.is_empty() {
-            self.watch.observe(sight);
+            self.clocks.observe(0, sight.now, sight.sent);
         }
-        for (name, row) in self.names.iter().zip(seen.rows) {
+        for (Wanted { name, known }, row) in wanted.iter().zip(seen.rows) {
             let mark = row.as_ref().map_or(Mark::default(), |row| row.mark());
             if !self.waiters.is_news(name, mark) {
                 continue;
             }
-            let machine = match row.map(|row| row.replay()).transpose() {
-                Ok(replayed) => replayed.map(|replayed| replayed.machine).unwrap_or_default(),
+            let replay = |row| self.snapshots.replay(name, &row, known.as_deref());
+            let machine = match row.map(replay).transpose() {
+                Ok(replayed) => replayed.map(|(replayed, _)| replayed.machine).unwrap_or_default(),
                 // The waiters find it out, and tell, when they renew their places.
                 Err(_) => continue,
             };
@@ -211,28 +218,58 @@ impl<C: Conn> Reader<C> {
     }
 
     async fn show(&mut self, look: Look) {
-        let until = Clock::Boot.now().saturating_add(self.settings.patience);
-        let mut patience = Patience::until(until);
-        let names = [look.name];
-        let answer = loop {
-            match self.conn.read(&names).await {
-                Ok(seen) => {
-                    let row = seen.rows.into_iter().flatten().next();
-                    let machine = row.map(|row| row.replay()).transpose();
-                    break machine.map(|replayed| {
-                        let machine = replayed.map(|replayed| replayed.machine);
-                        state(&machine.unwrap_or_default(), seen.now, self.settings.tick)
-                    });
-                }
-                Err(fault) => {
-                    if let Err(error) = patience.after(fault).await {
-                        break Err(error);
-                    }
-                }
+        // The onlooker may have gone.
+        match look {
+            Look::State(name, reply) => drop(reply.send(self.state(name).await)),
+            Look::Names(range, reply) => drop(reply.send(self.names(&range).await)),
+            Look::Findings(reply) => drop(reply.send(self.findings().await)),
+        }
+    }
+
+    async fn state(&mut self, name: LockName) -> Result<LockState, Error> {
+        let mut patience = self.patience();
+        let wanted = [Wanted { name, known: None }];
+        let seen = loop {
+            match self.conn.read(&wanted).await {
+                Ok(seen) => break seen,
+                Err(fault) => patience.after(fault).await?,
             }
         };
-        // The onlooker may have gone.
-        let _ = look.reply.send(answer);
+        let row = seen.rows.into_iter().flatten().next();
+        let replayed = row.map(|row| row.replay()).transpose()?;
+        let machine = replayed.map(|replayed| replayed.machine).unwrap_or_default();
+        Ok(state(&machine, seen.now, self.settings.tick))
+    }
+
+    async fn names(&mut self, range: &Range) -> Result<Vec<Listed>, Error> {
+        let mut patience = self.patience();
+        let rows = loop {
+            match self.conn.range(range, names::PAGE).await {
+                Ok(rows) => break rows,
+                Err(fault) => patience.after(fault).await?,
+            }
+        };
+        let listed = rows.into_iter().map(|Paged { name, now, row }| {
+            // A look at one that can't be read says why.
+            let replayed = row.map(|row| row.replay()).and_then(Result::ok);
+            let is_used = replayed.is_none_or(|replayed| !replayed.machine.is_free(now));
+            Listed { name, is_used }
+        });
+        Ok(listed.collect())
+    }
+
+    async fn findings(&mut self) -> Result<Vec<Finding>, Error> {
+        let mut patience = self.patience();
+        loop {
+            match self.conn.examine().await {
+                Ok(findings) => return Ok(findings),
+                Err(fault) => patience.after(fault).await?,
+            }
+        }
+    }
+
+    fn patience(&self) -> Patience {
+        Patience::until(Clock::Boot.now().saturating_add(self.settings.patience))
     }
 }
 

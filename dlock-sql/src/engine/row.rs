@@ -8,21 +8,33 @@ use std::sync::Arc;
 
 use dlock_core::{
     Error, LockName,
-    machine::text::{self, Replayed},
+    machine::{
+        Machine,
+        text::{self, Replayed},
+    },
 };
 
 /// A row as the database holds it.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) base: i64,
+    /// Empty if it was known.
     pub(crate) snap: String,
     pub(crate) log: String,
 }
 
 impl Row {
-    /// The state that the row tells.
+    /// The state that a whole row tells.
     pub(crate) fn replay(&self) -> Result<Replayed, Error> {
         text::replay(&self.snap, &self.log)
+    }
+
+    /// The state that a row tells to whom its snapshot may have been known.
+    pub(crate) fn replay_on(&self, known: Option<&Known>) -> Result<Replayed, Error> {
+        match known.filter(|known| known.base == self.base) {
+            Some(known) => text::resume(known.machine.clone(), &self.log),
+            None => self.replay(),
+        }
     }
 
     /// What tells this state of the row from every other: the log of a base only grows.
@@ -43,14 +55,39 @@ pub(crate) struct Mark {
     pub(crate) len: i64,
 }
 
-/// An operation for a row.
+/// A snapshot that has been read, which the database need not send again. No two snapshots of a
+/// row have the same base.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) base: i64,
+    /// The length of its text.
+    pub(crate) len: usize,
+    pub(crate) machine: Machine,
+}
+
+/// A row to read.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) name: LockName,
+    pub(crate) known: Option<Arc<Known>>,
+}
+
+impl Wanted {
+    /// The base whose snapshot need not be sent, or 0.
+    pub(crate) fn known_base(&self) -> i64 {
+        base_of(self.known.as_deref())
+    }
+}
+
+/// Operations for a row.
 #[derive(Debug)]
 pub(crate) struct Write {
     pub(crate) name: LockName,
-    /// Its text, to which the statement appends the time.
+    /// Their text, to which the statement appends the time.
     pub(crate) op: String,
     /// A shorter form of what the row holds.
     pub(crate) fold: Option<Fold>,
+    pub(crate) known: Option<Arc<Known>>,
 }
 
 impl Write {
@@ -59,6 +96,16 @@ impl Write {
     pub(crate) fn fold_args(&self) -> (i64, i64, &str) {
         self.fold.as_ref().map_or((0, 0, ""), |fold| (fold.mark.base, fold.mark.len, &*fold.snap))
     }
+
+    /// The base whose snapshot need not be returned, or 0.
+    pub(crate) fn known_base(&self) -> i64 {
+        base_of(self.known.as_deref())
+    }
+}
+
+/// No row has base 0.
+fn base_of(known: Option<&Known>) -> i64 {
+    known.map_or(0, |known| known.base)
 }
 
 /// The snapshot of a row at a mark. The statement takes it, and cuts off the log up to the mark,

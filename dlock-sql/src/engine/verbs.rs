@@ -4,8 +4,9 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, Clock, Error, FencingToken, Grant,
-    Guarantees, Instant, LockName, LockState, Released, Renewal, Renewed, StoreEvent,
+    AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, Clock, Error, FencingToken,
+    Finding, Grant, Guarantees, Instant, LockName, LockState, Released, Renewal, Renewed,
+    StoreClocks, StoreEvent,
     machine::{Micros, Op},
 };
 use tokio::{
@@ -19,12 +20,12 @@ use super::{
     conn::{Conn, Ears},
     job::{Ask, Jobs, answer_of, gone},
     listen::listen,
-    reader::{self, Look, Reader},
+    names,
+    reader::{self, Look, Reader, Reply},
     tasks::spawn,
     told::Told,
     waiters::{Standing, Waiters},
-    watch::Watch,
-    worker::Worker,
+    worker::{Shared, Worker},
 };
 
 /// How many claims are renewed in one statement.
@@ -41,7 +42,7 @@ pub(crate) struct Engine {
     jobs: Jobs,
     looks: mpsc::Sender<Look>,
     waiters: Arc<Waiters>,
-    watch: Arc<Watch>,
+    clocks: Arc<StoreClocks>,
     settings: Settings,
     /// Dropped, it ends the listener.
     _listener: oneshot::Sender<()>,
@@ -68,15 +69,17 @@ impl Engine {
         links: Links<C, E>,
         settings: Settings,
     ) -> Self {
-        let (waiters, watch) = (Arc::new(Waiters::default()), Arc::new(Watch::new()));
         let (jobs, queues) = Jobs::channels(links.writers.len(), links.keeper.is_some());
         let (looks, asked) = Look::channel();
         let (notes, noted) = mpsc::channel(reader::NOTES);
+        let (waiters, clocks) =
+            (Arc::new(Waiters::new(settings.rarely)), Arc::new(StoreClocks::new()));
+        let (told, timed) = (waiters.clone(), clocks.clone());
+        let shared = Shared { waiters: told, snapshots: Arc::default(), clocks: timed, notes };
         let (closed, reader_closed) = oneshot::channel::<()>();
         let mut closing = Some(reader_closed);
         for (conn, queue) in links.writers.into_iter().chain(links.keeper).zip(queues) {
-            let worker =
-                Worker::new(conn, queue, waiters.clone(), watch.clone(), notes.clone(), settings);
+            let worker = Worker::new(conn, queue, shared.clone(), settings);
             let closing = closing.take();
             spawn(runtime, async move {
                 let conn = worker.run(closing.is_some()).await;
@@ -87,8 +90,7 @@ impl Engine {
                 conn.close().await;
             });
         }
-        let reader =
-            Reader::new(links.reader, asked, noted, waiters.clone(), watch.clone(), settings);
+        let reader = Reader::new(links.reader, asked, noted, &shared, settings);
         spawn(runtime, async move {
             reader.run().await;
             drop(closed);
@@ -97,7 +99,7 @@ impl Engine {
         if let Some(ears) = links.ears {
             spawn(runtime, listen(ears, waiters.clone(), dropped));
         }
-        Self { store, guarantees, jobs, looks, waiters, watch, settings, _listener: listener }
+        Self { store, guarantees, jobs, looks, waiters, clocks, settings, _listener: listener }
     }
 }
 
@@ -112,7 +114,7 @@ impl Backend for Engine {
     }
 
     fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
-        Some(self.watch.events())
+        Some(self.clocks.events())
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
@@ -197,9 +199,21 @@ impl Backend for Engine {
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         let place = |error: Error| error.during("inspect").with_lock(name).with_store(&self.store);
-        let (look, answer) = Look::new(name.clone());
-        self.looks.send(look).await.map_err(|_| place(gone()))?;
-        answer_of(answer, &self.looks).await.unwrap_or_else(|| Err(gone())).map_err(place)
+        self.look(|reply| Look::State(name.clone(), reply)).await.map_err(place)
+    }
+
+    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
+        // One look for each page, so that whoever waits is looked for in between.
+        let page = |range| self.look(|reply| Look::Names(range, reply));
+        names::list(prefix, limit, page)
+            .await
+            .map_err(|error| error.during("list").with_store(&self.store))
+    }
+
+    async fn examine(&self) -> Result<Vec<Finding>, Error> {
+        self.look(Look::Findings)
+            .await
+            .map_err(|error| error.during("examine").with_store(&self.store))
     }
 
     async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
@@ -210,6 +224,13 @@ impl Backend for Engine {
 }
 
 impl Engine {
+    /// Asks the reader.
+    async fn look<T>(&self, look: impl FnOnce(Reply<T>) -> Look) -> Result<T, Error> {
+        let (reply, answer) = oneshot::channel();
+        self.looks.send(look(reply)).await.map_err(|_| gone())?;
+        answer_of(answer, &self.looks).await.unwrap_or_else(|| Err(gone()))
+    }
+
     fn acquire_op(&self, request: &AcquireRequest) -> Op {
         Op::Acquire {
             claim: request.claim,

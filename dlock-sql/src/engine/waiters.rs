@@ -24,13 +24,16 @@ use dlock_core::{
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::{note::Note, pace::Pace, row::Mark, told::Sight};
+use super::{
+    note::Note,
+    pace::{Pace, Rarely},
+    row::Mark,
+    told::Sight,
+};
 
 #[cfg(test)]
 mod tests;
 
-/// A note that has not arrived by then is lost.
-const LATE: Duration = Duration::from_secs(1);
 /// How many notes are remembered that came before the answer that their claim waits.
 const EARLY: usize = 256;
 /// Of how many names the pace is remembered from one wait to the next.
@@ -46,6 +49,7 @@ pub(crate) struct Waiters {
     /// A note did not arrive.
     missed: Notify,
     look: AtomicBool,
+    rarely: Rarely,
 }
 
 #[derive(Debug, Default)]
@@ -111,6 +115,11 @@ pub(crate) enum Standing {
 }
 
 impl Waiters {
+    /// Nobody yet. `rarely` is how they look while notes arrive.
+    pub(crate) fn new(rarely: Rarely) -> Self {
+        Self { rarely, ..Self::default() }
+    }
+
     /// A claim waits in the store, as the statement of this sight says, which renewed its place.
     pub(crate) fn register(&self, name: &LockName, claim: ClaimId, sight: Sight) {
         let now = sight.sent;
@@ -242,7 +251,7 @@ impl Waiters {
             }
             waiter.bell.notify_one();
             let began = sight.instant_of(granted.since);
-            let late = began.saturating_add(LATE) < Clock::Boot.now();
+            let late = self.rarely.lost(began) < Clock::Boot.now();
             if late && listens.is_some_and(|listens| listens < began) {
                 self.missed.notify_one();
             }
@@ -285,7 +294,7 @@ impl Waiters {
         }
         let now = Clock::Boot.now();
         let delay = |line: &Line| match inner.listens {
-            Some(_) => line.pace.rare_delay(now),
+            Some(_) => line.pace.rare_delay(now, self.rarely),
             None => line.pace.delay(now),
         };
         inner.lines.values().map(delay).min()

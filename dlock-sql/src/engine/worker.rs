@@ -1,13 +1,16 @@
 //! A task that writes: it owns a connection, and turns the jobs that wait into statements.
 //!
-//! While a statement runs, jobs gather; those on distinct names go together into the next one.
-//! So the busier it is, the more locks a statement serves, and a quiet lock pays for nothing.
+//! While a statement runs, jobs gather, and go together into the next one, those on one name in
+//! their order. So the busier it is, the more a statement serves, and a quiet lock pays for nothing.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::Arc,
+};
 
 use dlock_core::{
-    Clock, Error, ErrorKind, Instant, LockName, Queue,
-    machine::{Granted, Op, Outcome, text::op_text},
+    Clock, Error, ErrorKind, Instant, Queue, StoreClocks,
+    machine::{Granted, Op, Outcome, text::ops_text},
 };
 use tokio::{select, sync::mpsc};
 
@@ -18,11 +21,11 @@ use super::{
     job::Job,
     note::Note,
     patience::Patience,
-    row::{Row, Write},
+    row::{Row, Wanted, Write},
+    snapshots::Snapshots,
     sweep::Sweep,
     told::{Sight, Told},
     waiters::Waiters,
-    watch::Watch,
 };
 
 /// How many names are remembered.
@@ -37,10 +40,17 @@ pub(crate) struct Worker<C> {
     jobs: mpsc::Receiver<Job>,
     waiting: VecDeque<Job>,
     cache: Cache,
-    waiters: Arc<Waiters>,
-    watch: Arc<Watch>,
-    notes: mpsc::Sender<Note>,
+    shared: Shared,
     settings: Settings,
+}
+
+/// What the tasks of an engine have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Shared {
+    pub(crate) waiters: Arc<Waiters>,
+    pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) clocks: Arc<StoreClocks>,
+    pub(crate) notes: mpsc::Sender<Note>,
 }
 
 /// What a statement returned, and when it was sent.
@@ -54,13 +64,11 @@ impl<C: Conn> Worker<C> {
     pub(crate) fn new(
         conn: C,
         jobs: mpsc::Receiver<Job>,
-        waiters: Arc<Waiters>,
-        watch: Arc<Watch>,
-        notes: mpsc::Sender<Note>,
+        shared: Shared,
         settings: Settings,
     ) -> Self {
         let cache = Cache::new(NAMES);
-        Self { conn, jobs, waiting: VecDeque::new(), cache, waiters, watch, notes, settings }
+        Self { conn, jobs, waiting: VecDeque::new(), cache, shared, settings }
     }
 
     /// Works until the last caller's end of the queue is dropped and all jobs are done, and gives
@@ -113,14 +121,20 @@ impl<C: Conn> Worker<C> {
             .flat_map(|job| (0..batch[job].asks.len()).map(move |ask| (job, ask)))
             .collect();
         order.sort_by(|a, b| batch[a.0].asks[a.1].name.cmp(&batch[b.0].asks[b.1].name));
+        let same = |a: &(usize, usize), b: &(usize, usize)| {
+            batch[a.0].asks[a.1].name == batch[b.0].asks[b.1].name
+        };
+        let of_names: Vec<&[(usize, usize)]> = order.chunk_by(same).collect();
 
         let now = Clock::Boot.now();
-        let writes: Vec<Write> = order
+        let writes: Vec<Write> = of_names
             .iter()
-            .map(|&(job, ask)| {
-                let ask = &batch[job].asks[ask];
-                let fold = self.cache.fold(&ask.name);
-                Write { name: ask.name.clone(), op: op_text(&ask.op), fold }
+            .map(|places| {
+                let name = batch[places[0].0].asks[places[0].1].name.clone();
+                let ops = places.iter().map(|&(job, ask)| &batch[job].asks[ask].op);
+                let (op, fold) = (ops_text(ops), self.cache.fold(&name));
+                let known = self.shared.snapshots.known(&name);
+                Write { name, op, fold, known }
             })
             .collect();
         // The time of the last to come: who has waited for long gets a few tries more.
@@ -128,9 +142,14 @@ impl<C: Conn> Worker<C> {
         let until = asked.saturating_add(self.settings.patience);
         match self.apply(&writes, until).await {
             Ok(applied) => {
-                for (&(job, ask), row) in order.iter().zip(&applied.rows) {
-                    let ask = &mut batch[job].asks[ask];
-                    ask.told = Some(self.learn(&ask.name, &ask.op, row, &applied));
+                for ((places, write), row) in of_names.iter().zip(&writes).zip(&applied.rows) {
+                    let ops: Vec<Op> =
+                        places.iter().map(|&(job, ask)| batch[job].asks[ask].op).collect();
+                    let told = self.learn(write, &ops, row, &applied);
+                    for (at, &(job, ask)) in places.iter().enumerate() {
+                        let told = told.as_ref().map(|told| told[at]).map_err(Error::clone);
+                        batch[job].asks[ask].told = Some(told);
+                    }
                 }
                 batch.into_iter().for_each(Job::finish);
             }
@@ -139,7 +158,7 @@ impl<C: Conn> Worker<C> {
                     // Whoever gives a claim up waits for it no more, written or not.
                     for ask in &job.asks {
                         if let Op::Release { claim, .. } = ask.op {
-                            self.waiters.withdraw(&ask.name, claim);
+                            self.shared.waiters.withdraw(&ask.name, claim);
                         }
                     }
                     job.fail(error.clone());
@@ -159,66 +178,88 @@ impl<C: Conn> Worker<C> {
         }
     }
 
-    /// Takes out what a row that ends with `op` tells, to the one who asked and to those who wait.
+    /// Takes out what a row that ends with `ops` tells, to those who asked and to those who wait.
     fn learn(
         &mut self,
-        name: &LockName,
-        op: &Op,
+        write: &Write,
+        ops: &[Op],
         row: &Row,
         applied: &Applied,
-    ) -> Result<Told, Error> {
-        let replayed = row.replay()?;
+    ) -> Result<Vec<Told>, Error> {
+        let Shared { waiters, snapshots, clocks, notes } = &self.shared;
+        let name = &write.name;
+        let (replayed, snap) = snapshots.replay(name, row, write.known.as_deref())?;
         let sight = Sight { sent: applied.sent, now: replayed.now };
-        let outcome = replayed.outcome.ok_or_else(|| {
-            Error::new(ErrorKind::Protocol, "the store returned a row without the operation")
-        })?;
-        self.cache.learn(name, row, &replayed);
-        let claim = op.claim();
-        if claim.is_some() && !applied.in_doubt {
+        if replayed.outcomes.len() != ops.len() {
+            return Err(Error::new(
+                ErrorKind::Protocol,
+                "the store returned a row without the operation",
+            ));
+        }
+        self.cache.learn(name, row, &replayed, snap, write.op.len());
+        if !applied.in_doubt && ops.iter().any(|op| op.claim().is_some()) {
             // No other sending has written the very same text, so this is the time of this one.
-            self.watch.observe(sight);
+            clocks.observe(0, sight.now, sight.sent);
         }
-        match (claim, outcome) {
-            (Some(claim), Outcome::Queued { .. }) => self.waiters.register(name, claim, sight),
-            (Some(claim), _) => self.waiters.withdraw(name, claim),
-            (None, _) => {}
+        let mut answered = Vec::new();
+        for (op, outcome) in ops.iter().zip(&replayed.outcomes) {
+            match (op.claim(), outcome) {
+                (Some(claim), Outcome::Queued { .. }) => waiters.register(name, claim, sight),
+                (Some(claim), _) => {
+                    waiters.withdraw(name, claim);
+                    answered.push(claim);
+                }
+                (None, _) => {}
+            }
         }
-        let others = |granted: &&Granted| granted.home != 0 && Some(granted.claim) != claim;
+        let others = |granted: &&Granted| granted.home != 0 && !answered.contains(&granted.claim);
         for &granted in replayed.grants.iter().filter(others) {
             let note = Note::new(name, granted, &replayed.machine);
             if granted.home == self.settings.home {
                 // The answer that it waits may still be on its way, on another connection.
-                self.waiters.told(&note);
+                waiters.told(&note);
             } else {
                 // With too many to tell of, some are left to find it out by themselves.
-                let _ = self.notes.try_send(note);
+                let _ = notes.try_send(note);
             }
         }
-        self.waiters.observe(name, row.mark(), &replayed.machine, sight);
+        waiters.observe(name, row.mark(), &replayed.machine, sight);
         let last = replayed.machine.last_token();
-        Ok(Told { outcome, sight, last, in_doubt: applied.in_doubt })
+        let told = |&outcome| Told { outcome, sight, last, in_doubt: applied.in_doubt };
+        Ok(replayed.outcomes.iter().map(told).collect())
     }
 
     /// Refuses the tries for locks that were held when last seen and, by a read, still are, so
     /// that a busy try writes nothing.
     async fn refuse_busy(&mut self, batch: &mut Vec<Job>) {
-        let doubtful = |cache: &Cache, job: &Job| match &*job.asks {
-            [ask] => is_try(&ask.op) && cache.is_held(&ask.name),
-            _ => false,
-        };
-        let (tries, others): (Vec<Job>, Vec<Job>) =
-            batch.drain(..).partition(|job| doubtful(&self.cache, job));
-        *batch = others;
+        let mut names = HashSet::new();
+        let mut tries = Vec::new();
+        for job in std::mem::take(batch) {
+            // Not when something goes before it that may free the lock.
+            let doubtful = match &*job.asks {
+                [ask] => {
+                    is_try(&ask.op) && self.cache.is_held(&ask.name) && !names.contains(&ask.name)
+                }
+                _ => false,
+            };
+            if doubtful {
+                tries.push(job);
+            } else {
+                names.extend(job.asks.iter().map(|ask| ask.name.clone()));
+                batch.push(job);
+            }
+        }
         if tries.is_empty() {
             return;
         }
-        let names: Vec<LockName> = tries.iter().map(|job| job.asks[0].name.clone()).collect();
+        let wanted: Vec<Wanted> =
+            tries.iter().map(|job| self.shared.snapshots.wanted(&job.asks[0].name)).collect();
         let sent = Clock::Boot.now();
         // What a read can't answer, the write will.
-        let Ok(seen) = self.conn.read(&names).await else { return batch.extend(tries) };
-        for (mut job, row) in tries.into_iter().zip(seen.rows) {
+        let Ok(seen) = self.conn.read(&wanted).await else { return batch.extend(tries) };
+        for ((mut job, wanted), row) in tries.into_iter().zip(wanted).zip(seen.rows) {
             let ask = &mut job.asks[0];
-            let mut machine = match row.map(|row| row.replay()) {
+            let mut machine = match row.map(|row| row.replay_on(wanted.known.as_deref())) {
                 Some(Ok(replayed)) => replayed.machine,
                 _ => {
                     batch.push(job);

@@ -35,22 +35,15 @@ pub(super) fn unreadable(what: &str) -> Error {
     )
 }
 
-/// Where the last operation of this text, with its time, ends in a log.
+/// Where the last operations of this text, with their time, end in a log.
 pub(crate) fn end_of(log: &str, op: &str) -> Option<usize> {
-    let mut end = log.len();
-    for line in log.split_inclusive(';').rev() {
-        let time = line.strip_prefix(op).and_then(|rest| rest.strip_prefix(' '));
-        let digits = time.and_then(|time| time.strip_suffix(';'));
-        if digits.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(is_digit)) {
-            return Some(end);
-        }
-        end -= line.len();
-    }
-    None
-}
-
-const fn is_digit(byte: u8) -> bool {
-    byte.is_ascii_digit()
+    let starts = log.rmatch_indices(';').map(|(at, _)| at + 1).chain([0]);
+    starts.into_iter().find_map(|at| {
+        let rest = log[at..].strip_prefix(op)?.strip_prefix(' ')?;
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let is_time = digits > 0 && rest[digits..].starts_with(';');
+        is_time.then(|| log.len() - rest.len() + digits + 1)
+    })
 }
 
 #[cfg(test)]
@@ -68,6 +61,8 @@ mod tests {
             ("R aa", None),
             ("aa 1", None),
             ("R cc 1", None),
+            ("R aa 1 5;K bb 1 9", Some("R aa 1 5;K bb 1 9 6;")),
+            ("", None),
         ] {
             assert_eq!(end_of(log, op).map(|end| &log[..end]), left, "{op}");
         }

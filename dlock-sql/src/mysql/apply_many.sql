@@ -1,4 +1,4 @@
--- Appends one operation to each of several rows, all or none, at one time of the clock.
+-- Appends operations to each of several rows, all or none, at one time of the clock.
 -- ? 1: JSON array of [name, seen, cut, op, snap], as in apply_one.sql, with distinct names in
 -- hexadecimal digits. Rows are locked in its order.
 -- Returns nothing, or with returning.sql behind it the rows: name, base, snap, log.
@@ -9,7 +9,7 @@ SELECT
 FROM
   JSON_TABLE(? , '$[*]' COLUMNS (
     name VARCHAR(1024) PATH '$[0]', seen BIGINT PATH '$[1]', cut BIGINT PATH '$[2]',
-    op VARCHAR(255) PATH '$[3]', snap MEDIUMTEXT PATH '$[4]'
+    op MEDIUMTEXT PATH '$[3]', snap MEDIUMTEXT PATH '$[4]'
   )) AS w
 ON DUPLICATE KEY UPDATE
   log  = CONCAT(

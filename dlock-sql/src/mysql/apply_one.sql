@@ -1,7 +1,7 @@
--- Appends one operation to the row of a lock, and folds what the caller has replayed.
+-- Appends operations to the row of a lock, and folds what the caller has replayed.
 -- ? 1 name   ? 2 seen: the `base` that ? 5 was made from, or 0
 -- ? 3 cut: how many bytes of the log ? 5 contains   ? 4 op, without its time   ? 5 snap
--- Returns nothing, or with returning.sql behind it the row: name, base, snap, log.
+-- Returns nothing, or with returning_one.sql behind it the row.
 -- Times: microseconds since 1970. UTC_TIMESTAMP stands still within a statement.
 -- A row that is not there begins empty, whatever the caller remembers of an earlier one.
 -- Assignments are made one after the other, so `base` comes last.

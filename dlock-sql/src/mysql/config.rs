@@ -3,9 +3,9 @@
 use std::fmt;
 
 use dlock_core::{BackendUrl, ConfigIssue, Error};
-use sqlx::{ConnectOptions as _, mysql::MySqlConnectOptions};
+use sqlx::{ConnectOptions as _, MySqlPool, mysql::MySqlConnectOptions};
 
-use super::error::classify;
+use super::{error::classify, way::Source};
 use crate::server::{Durability, ServerConfig};
 
 mod address;
@@ -29,6 +29,7 @@ pub type MysqlConfig = ServerConfig<MysqlDriver>;
 pub struct MysqlDriver {
     /// **They print the password.**
     pub(super) options: MySqlConnectOptions,
+    pub(super) pool: Option<MySqlPool>,
     pub(super) returning: Option<bool>,
 }
 
@@ -73,8 +74,26 @@ impl ServerConfig<MysqlDriver> {
             url.for_driver().parse().map_err(|error| address::unreadable(classify(error).error))?;
         let (options, store) = chosen.apply(options)?;
         let options = options.disable_statement_logging();
-        let driver = MysqlDriver { options, returning: url.take_bool("returning")? };
+        let driver = MysqlDriver { options, pool: None, returning: url.take_bool("returning")? };
         Self::take(&mut url, driver, store)?.supported()
+    }
+
+    /// Uses the application's pool. Each statement takes a connection out of it and gives it back
+    /// at once, so a pool of one will do. Renewals, and all of the plain mode, have connections of
+    /// their own, made with the pool's options, so that an exhausted pool can't cost a lock.
+    ///
+    /// Statements run under the settings of the pool's connections, which must have `autocommit`
+    /// and a strict `sql_mode`, as they have unless they are told otherwise. The server goes on with
+    /// a statement that is given up here for as long as their `innodb_lock_wait_timeout` lets it.
+    ///
+    /// # Errors
+    /// `Config(Url)` for a pool whose options name no database.
+    pub fn from_pool(pool: MySqlPool) -> Result<Self, Error> {
+        let options = MySqlConnectOptions::clone(&pool.connect_options());
+        let store = address::store(&options)?;
+        let driver = MysqlDriver { options, pool: Some(pool), returning: None };
+        let mut url: BackendUrl = "mysql:".parse()?;
+        Self::take(&mut url, driver, store)
     }
 
     /// Whether the server can return the rows that it writes (`INSERT ... RETURNING`), which saves
@@ -96,6 +115,21 @@ impl ServerConfig<MysqlDriver> {
                  none; leave it out, and set innodb_flush_log_at_trx_commit=2 on the server",
             )),
         }
+    }
+}
+
+impl MysqlDriver {
+    /// Where connections come from that are dlock's own.
+    pub(super) fn own(&self) -> Source {
+        match &self.pool {
+            Some(pool) => Source::Beside(pool.clone()),
+            None => Source::Own(Box::new(self.options.clone())),
+        }
+    }
+
+    /// Where other connections come from.
+    pub(super) fn shared(&self) -> Source {
+        self.pool.clone().map_or_else(|| self.own(), Source::Pool)
     }
 }
 

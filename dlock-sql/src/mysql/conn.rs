@@ -1,22 +1,24 @@
 //! A connection to the server, and the engine's statements on it.
 
-use dlock_core::{Certainty, Error, ErrorKind, LockName};
+use dlock_core::{Certainty, Error, ErrorKind, Finding, LockName};
 use sqlx::{
     Connection as _, MySql, MySqlConnection,
     mysql::{MySqlArguments, MySqlRow},
     query::Query,
 };
-use tokio::time::timeout;
+use tokio::time::{error::Elapsed, timeout};
 
 use super::{
     answer::{end_of, get, micros, row, text, unreadable},
     error::{classify, is_duplicate, is_harmless, late},
+    examine::{Tables, examine},
     json, queries,
-    way::Way,
+    way::{Taken, Way},
 };
-use crate::engine::{Conn, Cure, Fault, Mark, Micros, Paged, Row, Sighting, Write};
+use crate::engine::{Conn, Cure, Fault, Mark, Micros, Paged, Range, Row, Sighting, Wanted, Write};
 
-/// A connection that is made when it is needed, and made again when it has broken.
+/// A connection that is made when it is needed, and made again when it has broken; or the way to an
+/// application's pool, where each statement has another one.
 pub(super) struct MysqlConn {
     way: Way,
     conn: Option<MySqlConnection>,
@@ -45,10 +47,8 @@ impl MysqlConn {
         query: Query<'_, MySql, MySqlArguments>,
     ) -> Result<Vec<MySqlRow>, Fault> {
         let mut conn = self.take().await?;
-        match timeout(self.way.timeout, query.fetch_all(&mut conn)).await {
-            Ok(result) => self.keep(conn, result),
-            Err(_) => Err(late()),
-        }
+        let result = timeout(self.way.timeout, query.fetch_all(&mut *conn)).await;
+        self.end(conn, result)
     }
 
     /// Runs a statement that returns no rows, and says how many rows it found to change. A row that
@@ -58,48 +58,59 @@ impl MysqlConn {
         query: Query<'_, MySql, MySqlArguments>,
     ) -> Result<u64, Fault> {
         let mut conn = self.take().await?;
-        let result = match timeout(self.way.timeout, query.execute(&mut conn)).await {
-            Ok(result) => result.map(|done| done.rows_affected()),
-            Err(_) => return Err(late()),
-        };
-        if result.as_ref().err().is_some_and(is_duplicate) {
-            self.conn = Some(conn);
+        let result = timeout(self.way.timeout, query.execute(&mut *conn)).await;
+        if let Ok(Err(error)) = &result
+            && is_duplicate(error)
+        {
+            self.keep(conn);
             return Ok(0);
         }
-        self.keep(conn, result)
+        self.end(conn, result).map(|done| done.rows_affected())
     }
 
     /// Runs several statements without arguments.
     pub(super) async fn script(&mut self, sql: &'static str) -> Result<(), Fault> {
         let mut conn = self.take().await?;
-        match timeout(self.way.timeout, sqlx::raw_sql(sql).execute(&mut conn)).await {
-            Ok(result) => self.keep(conn, result.map(|_| ())),
-            Err(_) => Err(late()),
-        }
+        let result = timeout(self.way.timeout, sqlx::raw_sql(sql).execute(&mut *conn)).await;
+        self.end(conn, result).map(drop)
     }
 
-    async fn take(&mut self) -> Result<MySqlConnection, Fault> {
+    async fn take(&mut self) -> Result<Taken, Fault> {
         match self.conn.take() {
-            Some(conn) => Ok(conn),
+            Some(conn) => Ok(Taken::Own(conn)),
             None => self.way.connect().await,
         }
     }
 
-    fn keep<T>(
+    /// The end of a statement, which has answered or not.
+    fn end<T>(
         &mut self,
-        conn: MySqlConnection,
-        result: Result<T, sqlx::Error>,
+        conn: Taken,
+        result: Result<Result<T, sqlx::Error>, Elapsed>,
     ) -> Result<T, Fault> {
-        if result.as_ref().err().is_none_or(is_harmless) {
-            self.conn = Some(conn);
+        let Ok(result) = result else {
+            // Whoever reads from it next would get the answer to this.
+            conn.discard();
+            return Err(late());
+        };
+        match result.as_ref().err().is_none_or(is_harmless) {
+            true => self.keep(conn),
+            false => conn.discard(),
         }
         result.map_err(classify)
+    }
+
+    fn keep(&mut self, conn: Taken) {
+        match conn {
+            Taken::Own(conn) => self.conn = Some(conn),
+            Taken::Pooled(conn) => drop(conn),
+        }
     }
 
     /// Writes, and gets the rows in return.
     async fn write_returning(&mut self, writes: &[Write]) -> Result<Vec<Row>, Fault> {
         let query = match writes {
-            [write] => apply_one(queries::APPLY_ONE_RETURNING, write),
+            [write] => apply_one(queries::APPLY_ONE_RETURNING, write).bind(write.known_base()),
             _ => sqlx::query(queries::APPLY_MANY_RETURNING).bind(json::writes(writes)),
         };
         let found = self.fetch(query).await?;
@@ -130,8 +141,8 @@ impl MysqlConn {
             _ => sqlx::query(queries::APPLY_MANY).bind(json::writes(writes)),
         };
         self.fetch(query).await?;
-        let names = json::names(writes.iter().map(|write| &write.name));
-        let seen = self.sighting(names, writes.len()).await.map_err(in_doubt)?;
+        let wanted: Vec<_> = writes.iter().map(|write| (&write.name, write.known_base())).collect();
+        let seen = self.sighting(&wanted).await.map_err(in_doubt)?;
         writes
             .iter()
             .zip(seen.rows)
@@ -144,9 +155,16 @@ impl MysqlConn {
             .collect()
     }
 
-    async fn sighting(&mut self, names: String, many: usize) -> Result<Sighting, Fault> {
-        let found = self.fetch(sqlx::query(queries::READ).bind(names)).await?;
-        let mut seen = Sighting { now: 0, rows: vec![None; many] };
+    /// Reads the rows of these names, without the snapshots of these bases.
+    async fn sighting(&mut self, wanted: &[(&LockName, i64)]) -> Result<Sighting, Fault> {
+        let query = match wanted {
+            [(name, known)] => {
+                sqlx::query(queries::READ_ONE).bind(*known).bind(name.as_str().as_bytes())
+            }
+            _ => sqlx::query(queries::READ).bind(json::wanted(wanted.iter().copied())),
+        };
+        let found = self.fetch(query).await?;
+        let mut seen = Sighting { now: 0, rows: vec![None; wanted.len()] };
         for found in &found {
             seen.now = micros(found, 1)?;
             let place = usize::try_from(get::<i64>(found, 0)?).unwrap_or(0);
@@ -169,8 +187,9 @@ impl Conn for MysqlConn {
         }
     }
 
-    async fn read(&mut self, names: &[LockName]) -> Result<Sighting, Fault> {
-        self.sighting(json::names(names), names.len()).await
+    async fn read(&mut self, wanted: &[Wanted]) -> Result<Sighting, Fault> {
+        let all: Vec<_> = wanted.iter().map(|wanted| (&wanted.name, wanted.known_base())).collect();
+        self.sighting(&all).await
     }
 
     async fn version(&mut self) -> Result<Option<i64>, Fault> {
@@ -195,9 +214,25 @@ impl Conn for MysqlConn {
             .collect()
     }
 
+    async fn range(&mut self, range: &Range, most: u32) -> Result<Vec<Paged>, Fault> {
+        let query = sqlx::query(queries::RANGE)
+            .bind(range.from.as_bytes())
+            .bind(range.end.as_bytes())
+            .bind(most);
+        let found = self.fetch(query).await?;
+        let paged = |found| {
+            Ok(Paged { name: text(found, 0)?, now: micros(found, 1)?, row: Some(row(found, 2)?) })
+        };
+        found.iter().map(paged).collect()
+    }
+
     async fn delete(&mut self, rows: &[(String, Mark)]) -> Result<(), Fault> {
         self.fetch(sqlx::query(queries::DELETE).bind(json::marks(rows))).await?;
         Ok(())
+    }
+
+    async fn examine(&mut self) -> Result<Vec<Finding>, Fault> {
+        examine(self, Tables::Locks).await
     }
 
     async fn close(self) {

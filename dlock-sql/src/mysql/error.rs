@@ -36,6 +36,13 @@ pub(super) fn classify(error: sqlx::Error) -> Fault {
         sqlx::Error::ColumnDecode { .. } | sqlx::Error::ColumnIndexOutOfBounds { .. } => {
             Meaning::foreign(Certainty::Unknown)
         }
+        sqlx::Error::PoolTimedOut => Meaning::passing(
+            "the application's pool gave no connection in time: see whether the server answers; \
+             make the pool larger, give its connections back sooner, or open dlock by URL",
+        ),
+        sqlx::Error::PoolClosed => Meaning::stuck(
+            "the application has closed its pool: close it after the locks, or open dlock by URL",
+        ),
         _ => Meaning {
             kind: ErrorKind::Protocol,
             certainty: Certainty::Unknown,
@@ -55,12 +62,23 @@ pub(super) fn classify(error: sqlx::Error) -> Fault {
 
 /// No answer came in time.
 pub(super) fn late() -> Fault {
-    let error = Error::new(
-        ErrorKind::Unavailable,
+    silent(
         "no answer from the server in time: see whether it is overloaded or cut off, or raise \
          dlock.response_timeout",
-    );
-    Fault { error: error.with_certainty(Certainty::Unknown), cure: Cure::Retry }
+    )
+}
+
+/// No answer came in time from what was connected to.
+pub(super) fn silent_at_first() -> Fault {
+    silent(
+        "no answer from the server in time: see that MySQL or MariaDB is at this address, and \
+         whether it is overloaded or cut off, or raise dlock.response_timeout",
+    )
+}
+
+fn silent(text: &'static str) -> Fault {
+    let error = Error::new(ErrorKind::Unavailable, text).with_certainty(Certainty::Unknown);
+    Fault { error, cure: Cure::Retry }
 }
 
 /// Whether the connection is as good as before.
@@ -73,6 +91,11 @@ pub(super) fn is_harmless(error: &sqlx::Error) -> bool {
 /// Whether the row is there already.
 pub(super) fn is_duplicate(error: &sqlx::Error) -> bool {
     number(error) == Some(numbers::DUPLICATE)
+}
+
+/// Whether the server says that a transaction is open already.
+pub(super) fn is_in_transaction(error: &sqlx::Error) -> bool {
+    number(error) == Some(numbers::IN_TRANSACTION)
 }
 
 /// Whether the server says that the table is not there.

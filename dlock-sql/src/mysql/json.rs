@@ -18,10 +18,10 @@ pub(super) fn writes(writes: &[Write]) -> String {
     })
 }
 
-/// For `read.sql`.
-pub(crate) fn names<'a>(names: impl IntoIterator<Item = &'a LockName>) -> String {
-    array(names, |out, name| {
-        let _ = write!(out, "\"{}\"", hex(name.as_str()));
+/// For `read.sql`: names, and the bases whose snapshots are known.
+pub(crate) fn wanted<'a>(wanted: impl IntoIterator<Item = (&'a LockName, i64)>) -> String {
+    array(wanted, |out, (name, known)| {
+        let _ = write!(out, "[\"{}\",{known}]", hex(name.as_str()));
     })
 }
 
@@ -68,15 +68,18 @@ mod tests {
     #[test]
     fn names_are_hexadecimal_whatever_they_hold() {
         let name = |text| LockName::new(text).unwrap();
-        assert_eq!(names(&[name("a\"\\"), name("ä🔒")]), r#"["61225c","c3a4f09f9492"]"#);
-        let write = Write { name: name("é"), op: "R 1".to_owned(), fold: None };
+        assert_eq!(
+            wanted([(&name("a\"\\"), 0), (&name("ä🔒"), 7)]),
+            r#"[["61225c",0],["c3a4f09f9492",7]]"#
+        );
+        let write = Write { name: name("é"), op: "R 1".to_owned(), fold: None, known: None };
         assert_eq!(writes(&[write]), r#"[["c3a9",0,0,"R 1",""]]"#);
         let mark = Mark { base: 7, len: 9 };
         assert_eq!(
             marks(&[("b".to_owned(), mark), ("c".to_owned(), mark)]),
             r#"[["62",7,9],["63",7,9]]"#
         );
-        assert_eq!(names(&[]), "[]");
+        assert_eq!(wanted([]), "[]");
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod check;
 mod config;
 mod conn;
 pub(crate) mod error;
+mod examine;
 pub(crate) mod json;
 mod open;
 mod plain;

@@ -1,13 +1,15 @@
 //! Opening a database: connect, see what the server is, and check or make the tables.
 
-use dlock_core::{Clock, Error};
+use dlock_core::{Clock, ConfigIssue, Error};
 
 use super::{
+    answer::text,
     check::{Server, check_rights, check_server},
     config::MysqlConfig,
     conn::MysqlConn,
+    queries,
     schema::prepare,
-    way::Way,
+    way::{Source, Way},
 };
 use crate::engine::{Deaf, Fault, Links, Patience};
 
@@ -21,21 +23,44 @@ pub(super) struct Opened {
 pub(super) async fn open(config: &MysqlConfig) -> Result<Opened, Error> {
     let until = Clock::Boot.now().saturating_add(config.patience);
     let mut patience = Patience::until(until);
-    let way = Way::new(config.driver.options.clone(), config.patience, false);
-    let mut first = MysqlConn::new(way);
+    let conn = |source: Source| MysqlConn::new(Way::new(source, config.patience, false));
+    let mut first = conn(config.driver.shared());
     let mut server = loop {
         match check(&mut first, config.create_schema).await {
             Ok(server) => break server,
             Err(fault) => patience.after(fault).await?,
         }
     };
+    if config.driver.pool.is_some() {
+        check_same_database(&mut first, &mut conn(config.driver.own())).await?;
+    }
     server.returning = config.driver.returning.unwrap_or(server.returning);
     let first = first.with_returning(server.returning);
     let another = || MysqlConn::new(first.way().clone());
-    let (keeper, reader) = (Some(another()), another());
+    let keeper = Some(conn(config.driver.own()).with_returning(server.returning));
+    let reader = another();
     let others: Vec<MysqlConn> = (1..config.connections).map(|_| another()).collect();
     let writers = [first].into_iter().chain(others).collect();
     Ok(Opened { links: Links { writers, keeper, reader, ears: None }, server })
+}
+
+/// Makes sure that the pool's connections and our own find the same tables: what the application
+/// sets after connecting, our own do not have.
+async fn check_same_database(pooled: &mut MysqlConn, own: &mut MysqlConn) -> Result<(), Error> {
+    let mut found = Vec::new();
+    for conn in [pooled, own] {
+        let rows = conn.fetch(sqlx::query(queries::WHICH)).await.map_err(|fault| fault.error)?;
+        let name = rows.first().map(|row| text(row, 0)).transpose().map_err(|fault| fault.error)?;
+        found.push(name);
+    }
+    if found[0] == found[1] {
+        return Ok(());
+    }
+    Err(Error::config(
+        ConfigIssue::ForeignStore,
+        "the pool's connections are in another database than one that is made with the pool's \
+         options: name the database in the options, not after connecting",
+    ))
 }
 
 async fn check(conn: &mut MysqlConn, create: bool) -> Result<Server, Fault> {

@@ -2,20 +2,21 @@
 
 use std::sync::Arc;
 
-use dlock_core::{Clock, ConfigIssue, DynBackend, Error, Guarantees, LockName, Scope};
+use dlock_core::{Clock, ConfigIssue, DynBackend, Error, Finding, Guarantees, LockName, Scope};
 use sqlx::{MySql, mysql::MySqlArguments, query::Query};
 use tokio::runtime::Handle;
 
 use super::{
-    answer::get,
+    answer::{get, text},
     check::{Server, check_server},
     config::MysqlConfig,
     conn::MysqlConn,
     error::{is_denied, is_missing},
+    examine::{Tables, examine},
     way::Way,
 };
 use crate::{
-    engine::{Conn, Fault, Patience},
+    engine::{Conn, Fault, Listed, Patience, Range},
     plain::{Argument, PlainConn, PlainStore, Scheme, Seen, Statements},
 };
 
@@ -57,6 +58,11 @@ const STATEMENTS: Statements = Statements {
         now!(),
         " FROM dlock_plain WHERE name = ?",
     ),
+    range: concat!(
+        "SELECT name, state = 'held' AND expiry > ",
+        now!(),
+        " FROM dlock_plain WHERE name >= ? AND name < ? ORDER BY name LIMIT ?",
+    ),
 };
 
 /// Finds out what the user may not do, by changing nothing.
@@ -94,6 +100,25 @@ impl PlainConn for MysqlConn {
         }))
     }
 
+    async fn range(
+        &mut self,
+        statement: &'static str,
+        range: &Range,
+        most: u32,
+    ) -> Result<Vec<Listed>, Fault> {
+        let query = sqlx::query(statement)
+            .bind(range.from.as_bytes())
+            .bind(range.end.as_bytes())
+            .bind(most);
+        let rows = self.fetch(query).await?;
+        let listed = |row| Ok(Listed { name: text(row, 0)?, is_used: get::<i64>(row, 1)? != 0 });
+        rows.iter().map(listed).collect()
+    }
+
+    async fn examine(&mut self) -> Result<Vec<Finding>, Fault> {
+        examine(self, Tables::Plain).await
+    }
+
     async fn close(self) {
         Conn::close(self).await;
     }
@@ -116,7 +141,7 @@ pub(super) async fn open_plain(
     runtime: &Handle,
     store: Arc<str>,
 ) -> Result<DynBackend, Error> {
-    let way = Way::new(config.driver.options.clone(), config.patience, false);
+    let way = Way::new(config.driver.own(), config.patience, false);
     let mut conn = MysqlConn::new(way);
     let mut patience = Patience::until(Clock::Boot.now().saturating_add(config.patience));
     let server = loop {
@@ -152,7 +177,7 @@ async fn prepare(conn: &mut MysqlConn, create: bool) -> Result<Server, Fault> {
     Ok(server)
 }
 
-async fn probe(conn: &mut MysqlConn) -> Result<(), Fault> {
+pub(super) async fn probe(conn: &mut MysqlConn) -> Result<(), Fault> {
     for probe in PROBES {
         conn.fetch(sqlx::query(probe)).await.map_err(|fault| match is_denied(&fault.error) {
             true => Error::config(

@@ -14,18 +14,35 @@ pub(super) const SESSION: &str = include_str!("session.sql");
 pub(super) const APPLY_ONE: &str = include_str!("apply_one.sql");
 pub(super) const APPLY_MANY: &str = include_str!("apply_many.sql");
 pub(super) const APPLY_ONE_RETURNING: &str =
-    concat!(include_str!("apply_one.sql"), include_str!("returning.sql"));
+    concat!(include_str!("apply_one.sql"), include_str!("returning_one.sql"));
 pub(super) const APPLY_MANY_RETURNING: &str =
     concat!(include_str!("apply_many.sql"), include_str!("returning.sql"));
 pub(super) const READ: &str = include_str!("read.sql");
+pub(super) const READ_ONE: &str = include_str!("read_one.sql");
 pub(super) const PAGE: &str = include_str!("page.sql");
+pub(super) const RANGE: &str = include_str!("range.sql");
 pub(super) const DELETE: &str = include_str!("delete.sql");
+
+/// Asked of an application's connection before each use: whether it commits each statement by
+/// itself, and fails where a value does not fit. The second one makes sure of the isolation of the
+/// next statement, and is refused within a transaction (error 1568).
+pub(super) const POOLED: &str = "SELECT CAST(@@autocommit = 1 \
+     AND @@sql_mode REGEXP 'STRICT_(ALL|TRANS)_TABLES' AS SIGNED); \
+     SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ WRITE";
+/// Where unqualified names lead.
+pub(super) const WHICH: &str = "SELECT COALESCE(DATABASE(), '')";
 
 pub(super) const VERSION: &str = "SELECT version FROM dlock_schema WHERE id = 1";
 /// The settings that matter, as far as the server has them. (`SELECT @@x` fails for others.)
 pub(super) const VARIABLES: &str = "SHOW VARIABLES WHERE Variable_name IN \
      ('version', 'innodb_flush_log_at_trx_commit', 'read_only', 'super_read_only', \
       'innodb_read_only')";
+/// The settings that somebody who runs the server is told of, and how many clients there are.
+pub(super) const SETTINGS: &str = "SHOW VARIABLES WHERE Variable_name IN \
+     ('version', 'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin', 'max_connections', \
+      'wait_timeout', 'wsrep_on')";
+pub(super) const STATUS: &str = "SHOW GLOBAL STATUS LIKE 'Threads_connected'";
+pub(super) const NOW: &str = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 /// What the tables are, as far as the user may see.
 pub(super) const ENGINES: &str = "SELECT table_name, engine FROM information_schema.tables \
      WHERE table_schema = DATABASE() AND table_name IN ('dlock_lock', 'dlock_schema')";

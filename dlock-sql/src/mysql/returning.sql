@@ -1,3 +1,3 @@
 
--- Behind apply_one.sql or apply_many.sql, for servers that have it: the rows, in no order.
+-- Behind apply_many.sql, for servers that have it: the rows, in no order.
 RETURNING name, base, snap, log

@@ -1,52 +1,163 @@
-//! The way to the server, which every new connection goes.
+//! The way to the server, which every new connection goes: one of our own, or out of an
+//! application's pool.
 
-use std::time::Duration;
+use std::{
+    ops::{Deref, DerefMut},
+    time::Duration,
+};
 
-use dlock_core::Certainty;
-use sqlx::{AssertSqlSafe, ConnectOptions as _, MySqlConnection, mysql::MySqlConnectOptions};
+use dlock_core::{Certainty, ConfigIssue, Error};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions as _, MySql, MySqlConnection, MySqlPool,
+    mysql::MySqlConnectOptions, pool::PoolConnection,
+};
 use tokio::time::timeout;
 
 use super::{
-    error::{classify, late},
+    answer::get,
+    error::{classify, is_in_transaction, late, silent_at_first},
     queries,
 };
 use crate::engine::Fault;
 
+/// Where connections come from.
+#[derive(Clone)]
+pub(super) enum Source {
+    /// **They print the password.**
+    Own(Box<MySqlConnectOptions>),
+    /// Each statement takes a connection out and gives it back.
+    Pool(MySqlPool),
+    /// One's own, with the options that the pool has just then.
+    Beside(MySqlPool),
+}
+
 /// How to get to the server, and what to expect there.
 #[derive(Clone)]
 pub(super) struct Way {
-    /// **They print the password.**
-    options: MySqlConnectOptions,
+    source: Source,
     session: String,
     pub(super) timeout: Duration,
     pub(super) returning: bool,
 }
 
+/// A connection that is in use.
+pub(super) enum Taken {
+    Own(MySqlConnection),
+    Pooled(PoolConnection<MySql>),
+}
+
 impl Way {
     /// A try may take half of the `patience`, so that there is time for another.
-    pub(super) fn new(options: MySqlConnectOptions, patience: Duration, returning: bool) -> Self {
+    pub(super) fn new(source: Source, patience: Duration, returning: bool) -> Self {
         // The server gives up before the client does, as far as it can, and so leaves no doubt about
         // the statement.
         let timeout = patience / 2;
         let seconds = (timeout.as_secs() / 2).max(1).to_string();
         let limit = format!("{:.3}", (timeout.mul_f64(0.7)).as_secs_f64().max(0.005));
         let session = queries::SESSION.replace("{seconds}", &seconds).replace("{limit}", &limit);
-        Self { options, session, timeout, returning }
+        Self { source, session, timeout, returning }
     }
 
     /// Connects. Nothing has been applied when that fails.
-    pub(super) async fn connect(&self) -> Result<MySqlConnection, Fault> {
+    pub(super) async fn connect(&self) -> Result<Taken, Fault> {
+        let connected = match &self.source {
+            Source::Own(options) => self.own(options).await.map(Taken::Own),
+            Source::Beside(pool) => self.own(&beside(pool)).await.map(Taken::Own),
+            Source::Pool(pool) => self.pooled(pool).await.map(Taken::Pooled),
+        };
+        connected.map_err(|Fault { error, cure }| Fault {
+            error: error.with_certainty(Certainty::NotApplied),
+            cure,
+        })
+    }
+
+    async fn own(&self, options: &MySqlConnectOptions) -> Result<MySqlConnection, Fault> {
         let connect = async {
-            let mut conn = self.options.connect().await?;
+            let mut conn = options.connect().await?;
             sqlx::raw_sql(AssertSqlSafe(self.session.clone())).execute(&mut conn).await?;
             Ok(conn)
         };
-        let connected = timeout(self.timeout, connect).await;
-        connected.map_or_else(|_| Err(late()), |connected| connected.map_err(classify)).map_err(
-            |Fault { error, cure }| Fault {
-                error: error.with_certainty(Certainty::NotApplied),
-                cure,
-            },
-        )
+        timeout(self.timeout, connect)
+            .await
+            .map_or_else(|_| Err(silent_at_first()), |it| it.map_err(classify))
     }
+
+    /// Takes a connection out of the application's pool that is in no transaction, and commits each
+    /// statement.
+    ///
+    /// A `begin()` that was dropped half-way leaves one open that the driver does not know of
+    /// (<https://github.com/launchbadge/sqlx/issues/2054>). What is written in there is seen by
+    /// nobody, and undone when somebody notices.
+    async fn pooled(&self, pool: &MySqlPool) -> Result<PoolConnection<MySql>, Fault> {
+        loop {
+            let acquired = timeout(self.timeout, pool.acquire()).await;
+            let mut conn = acquired.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map_err(classify)?;
+            let asked = sqlx::raw_sql(queries::POOLED).fetch_all(&mut *conn);
+            match timeout(self.timeout, asked).await {
+                Ok(Ok(rows)) => {
+                    let fits = rows.first().map(|row| get::<i64>(row, 0)).transpose()?;
+                    return if fits == Some(1) { Ok(conn) } else { Err(unfit().into()) };
+                }
+                Ok(Err(error)) if is_in_transaction(&error) => {
+                    tracing::warn!(
+                        "a connection of the pool was left in a transaction: it is closed"
+                    );
+                    drop(conn.detach());
+                }
+                Ok(Err(error)) => {
+                    drop(conn.detach());
+                    return Err(classify(error));
+                }
+                Err(_) => {
+                    drop(conn.detach());
+                    return Err(late());
+                }
+            }
+        }
+    }
+}
+
+impl Taken {
+    /// Closes it, without a word to the server.
+    pub(super) fn discard(self) {
+        match self {
+            Self::Own(conn) => drop(conn),
+            Self::Pooled(conn) => drop(conn.detach()),
+        }
+    }
+}
+
+impl Deref for Taken {
+    type Target = MySqlConnection;
+
+    fn deref(&self) -> &MySqlConnection {
+        match self {
+            Self::Own(conn) => conn,
+            Self::Pooled(conn) => conn,
+        }
+    }
+}
+
+impl DerefMut for Taken {
+    fn deref_mut(&mut self) -> &mut MySqlConnection {
+        match self {
+            Self::Own(conn) => conn,
+            Self::Pooled(conn) => conn,
+        }
+    }
+}
+
+/// The options that the pool has now: the application may have changed them since it was made, as
+/// passwords do not last for ever.
+fn beside(pool: &MySqlPool) -> MySqlConnectOptions {
+    MySqlConnectOptions::clone(&pool.connect_options()).disable_statement_logging()
+}
+
+fn unfit() -> Error {
+    Error::config(
+        ConfigIssue::Access,
+        "the pool's connections do not commit each statement by itself, or cut off what does not \
+         fit: have them set autocommit = 1 and STRICT_ALL_TABLES or STRICT_TRANS_TABLES in \
+         sql_mode, or give dlock connections of its own",
+    )
 }

@@ -4,8 +4,8 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Answer, Backend, Claim, ClaimId, ClaimState, Error, ErrorKind, Grant,
-    Guarantees, LockName, LockState, Mode, Queue, Released, Renewal, Renewed,
+    AcquireRequest, Acquired, Answer, Backend, Claim, ClaimId, ClaimState, Error, ErrorKind,
+    Finding, Grant, Guarantees, LockName, LockState, Mode, Queue, Released, Renewal, Renewed,
 };
 use tokio::{
     runtime::Handle,
@@ -18,7 +18,7 @@ use super::{
     scheme::Want,
     worker::{Ask, Reply, Worker},
 };
-use crate::engine::{answer_of, gone, spawn};
+use crate::engine::{answer_of, gone, list, spawn};
 
 /// How many questions may wait for the worker before callers wait with them.
 const QUEUE: usize = 1024;
@@ -135,6 +135,7 @@ impl Backend for PlainStore {
             return Ok(LockState::default());
         };
         let holder = ClaimState {
+            age: None,
             // Another program's name for itself is no claim of dlock's.
             claim: seen.holder.parse().unwrap_or(ClaimId::from_bits(0)),
             mode: Mode::Exclusive,
@@ -142,6 +143,20 @@ impl Backend for PlainStore {
             remaining: Duration::from_micros(u64::try_from(seen.left).unwrap_or(0)),
         };
         Ok(LockState::new(vec![holder], Vec::new(), None))
+    }
+
+    async fn examine(&self) -> Result<Vec<Finding>, Error> {
+        self.asks
+            .ask(Ask::Findings)
+            .await
+            .map_err(|error| error.during("examine").with_store(&self.store))
+    }
+
+    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
+        let page = |range| self.asks.ask(|reply| Ask::Names(range, reply));
+        list(prefix, limit, page)
+            .await
+            .map_err(|error| error.during("list").with_store(&self.store))
     }
 }
 

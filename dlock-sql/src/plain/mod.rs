@@ -19,14 +19,14 @@ mod pauses;
 mod scheme;
 mod worker;
 
-use dlock_core::LockName;
+use dlock_core::{Finding, LockName};
 
 pub(crate) use backend::PlainStore;
 #[cfg(feature = "postgres")]
 pub(crate) use pauses::Pauses;
 pub use scheme::Scheme;
 
-use crate::engine::Fault;
+use crate::engine::{Fault, Listed, Range};
 
 /// What a database brings for this: one connection, owned by one task, which never drops a call
 /// half-way.
@@ -45,6 +45,17 @@ pub(crate) trait PlainConn: Send + 'static {
         statement: &'static str,
         name: &LockName,
     ) -> impl Future<Output = Result<Option<Seen>, Fault>> + Send;
+
+    /// Runs the statement that reads the first rows of a range of names.
+    fn range(
+        &mut self,
+        statement: &'static str,
+        range: &Range,
+        most: u32,
+    ) -> impl Future<Output = Result<Vec<Listed>, Fault>> + Send;
+
+    /// Looks at how the database is set up.
+    fn examine(&mut self) -> impl Future<Output = Result<Vec<Finding>, Fault>> + Send;
 
     /// Closes the connection.
     fn close(self) -> impl Future<Output = ()> + Send;
@@ -86,4 +97,7 @@ pub(crate) struct Statements {
     pub(crate) free: &'static str,
     /// name: gives holder, whether it is held (0 or 1), version, microseconds left, and the time.
     pub(crate) look: &'static str,
+    /// first name, name behind the last, how many rows: gives, by name, name and whether it is held
+    /// (0 or 1).
+    pub(crate) range: &'static str,
 }

@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
-use dlock_core::{Acquired, Certainty, ClaimId, Clock, Error, Instant, LockName, Released};
+use dlock_core::{
+    Acquired, Certainty, ClaimId, Clock, Error, Finding, Instant, LockName, Released,
+};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{PlainConn, Scheme, Seen, Statements, scheme::Want};
-use crate::engine::{Fault, Patience};
+use crate::engine::{Fault, Listed, PAGE, Patience, Range};
 
 /// What a caller asks for, and where the answer goes.
 #[derive(Debug)]
@@ -16,6 +18,8 @@ pub(super) enum Ask {
     Renew(Want, Reply<bool>),
     GiveBack(LockName, ClaimId, Reply<Released>),
     Look(LockName, Reply<Option<Seen>>),
+    Names(Range, Reply<Vec<Listed>>),
+    Findings(Reply<Vec<Finding>>),
 }
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
@@ -48,6 +52,12 @@ impl<C: PlainConn> Worker<C> {
                 }
                 Ask::Look(name, reply) => {
                     let _ = reply.send(self.look(&name).await);
+                }
+                Ask::Names(range, reply) => {
+                    let _ = reply.send(self.names(&range).await);
+                }
+                Ask::Findings(reply) => {
+                    let _ = reply.send(self.findings().await);
                 }
             }
         }
@@ -94,6 +104,26 @@ impl<C: PlainConn> Worker<C> {
         loop {
             match self.conn.look(self.texts.look, name).await {
                 Ok(seen) => return Ok(seen),
+                Err(fault) => patience.after(fault).await?,
+            }
+        }
+    }
+
+    async fn names(&mut self, range: &Range) -> Result<Vec<Listed>, Error> {
+        let mut patience = self.patience();
+        loop {
+            match self.conn.range(self.texts.range, range, PAGE).await {
+                Ok(names) => return Ok(names),
+                Err(fault) => patience.after(fault).await?,
+            }
+        }
+    }
+
+    async fn findings(&mut self) -> Result<Vec<Finding>, Error> {
+        let mut patience = self.patience();
+        loop {
+            match self.conn.examine().await {
+                Ok(findings) => return Ok(findings),
                 Err(fault) => patience.after(fault).await?,
             }
         }

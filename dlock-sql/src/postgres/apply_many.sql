@@ -1,4 +1,4 @@
--- Appends one operation to each of several rows, all or none, at one time of the clock.
+-- Appends operations to each of several rows, all or none, at one time of the clock.
 -- $1 name, $4 snap, $5 op: text[]; $2 seen, $3 cut: bigint[]; as in apply_one.sql, with distinct
 -- names. The rows are locked by name, so that those who write several can't wait in a circle.
 -- Returns the rows in no order: name, base, snap, log.

@@ -1,10 +1,16 @@
 //! The engine's statements.
 
-use dlock_core::{Error, ErrorKind, LockName};
+use dlock_core::{Error, ErrorKind, Finding};
 use sqlx::{Postgres, Row as _, postgres::PgRow};
 
-use super::{error::classify, link::Link, queries, statement::Arg};
-use crate::engine::{Conn, Fault, Mark, Micros, Note, Paged, Row, Sighting, Write};
+use super::{
+    error::classify,
+    examine::{Tables, examine},
+    link::Link,
+    queries,
+    statement::Arg,
+};
+use crate::engine::{Conn, Fault, Mark, Micros, Note, Paged, Range, Row, Sighting, Wanted, Write};
 
 /// A link, as the engine sees it.
 pub(super) struct PgConn(pub(super) Link);
@@ -19,6 +25,7 @@ impl Conn for PgConn {
                 Arg::Number(cut),
                 Arg::Text(snap),
                 Arg::Text(&write.op),
+                Arg::Number(write.known_base()),
             ];
             let rows = self.0.fetch(queries::APPLY_ONE, &args).await?;
             return rows.iter().map(|found| row(found, 0)).collect();
@@ -46,10 +53,13 @@ impl Conn for PgConn {
         Ok(rows.into_iter().map(|(_, row)| row).collect())
     }
 
-    async fn read(&mut self, names: &[LockName]) -> Result<Sighting, Fault> {
-        let names: Vec<&str> = names.iter().map(LockName::as_str).collect();
-        let mut seen = Sighting { now: 0, rows: vec![None; names.len()] };
-        for found in &self.0.fetch(queries::READ, &[Arg::Texts(names)]).await? {
+    async fn read(&mut self, wanted: &[Wanted]) -> Result<Sighting, Fault> {
+        let args = [
+            Arg::Texts(wanted.iter().map(|wanted| wanted.name.as_str()).collect()),
+            Arg::Numbers(wanted.iter().map(Wanted::known_base).collect()),
+        ];
+        let mut seen = Sighting { now: 0, rows: vec![None; wanted.len()] };
+        for found in &self.0.fetch(queries::READ, &args).await? {
             seen.now = micros(found, 1)?;
             let at = usize::try_from(get::<i64>(found, 0)?).unwrap_or(usize::MAX);
             if let Some(slot) = seen.rows.get_mut(at)
@@ -82,6 +92,15 @@ impl Conn for PgConn {
             .collect()
     }
 
+    async fn range(&mut self, range: &Range, most: u32) -> Result<Vec<Paged>, Fault> {
+        let args = [Arg::Text(&range.from), Arg::Text(&range.end), Arg::Number(most.into())];
+        let found = self.0.fetch(queries::RANGE, &args).await?;
+        let paged = |found| {
+            Ok(Paged { name: get(found, 0)?, now: micros(found, 1)?, row: Some(row(found, 2)?) })
+        };
+        found.iter().map(paged).collect()
+    }
+
     async fn delete(&mut self, rows: &[(String, Mark)]) -> Result<(), Fault> {
         let args = [
             Arg::Texts(rows.iter().map(|(name, _)| &**name).collect()),
@@ -98,6 +117,10 @@ impl Conn for PgConn {
         let (channels, texts) = notes.iter().map(|(channel, text)| (&**channel, &**text)).unzip();
         self.0.fetch(queries::TELL, &[Arg::Texts(channels), Arg::Texts(texts)]).await?;
         Ok(())
+    }
+
+    async fn examine(&mut self) -> Result<Vec<Finding>, Fault> {
+        examine(&mut self.0, Tables::Locks).await
     }
 
     async fn close(self) {

@@ -104,7 +104,7 @@ impl Link {
         };
         match timeout(self.patience / 2, connecting).await {
             Ok(connected) => connected.map(Conn::Own).map_err(classify).map_err(nothing_sent),
-            Err(_) => Err(nothing_sent(late())),
+            Err(_) => Err(nothing_sent(silent_at_first())),
         }
     }
 
@@ -181,10 +181,21 @@ impl Conn {
 }
 
 fn late() -> Fault {
-    let error = Error::new(
-        ErrorKind::Unavailable,
+    silent(
         "no answer from the server in time: see whether it is overloaded or cut off, or raise \
          dlock.response_timeout",
-    );
-    Fault { error: error.with_certainty(Certainty::Unknown), cure: Cure::Retry }
+    )
+}
+
+/// Of what was connected to.
+fn silent_at_first() -> Fault {
+    silent(
+        "no answer from the server in time: see that PostgreSQL is at this address, and whether it \
+         is overloaded or cut off, or raise dlock.response_timeout",
+    )
+}
+
+fn silent(text: &'static str) -> Fault {
+    let error = Error::new(ErrorKind::Unavailable, text).with_certainty(Certainty::Unknown);
+    Fault { error, cure: Cure::Retry }
 }

@@ -7,6 +7,7 @@ mod config;
 mod conn;
 mod driver;
 mod error;
+mod examine;
 mod link;
 mod listen;
 pub(crate) mod literal;

@@ -78,6 +78,11 @@ async fn prepare(
     }
 }
 
+/// Checks the server and the table of the plain mode.
+pub(super) async fn prepare_plain(link: &mut Link) -> Result<bool, Fault> {
+    prepare_once(link, false, "dlock_plain", plain::SCHEMA).await
+}
+
 async fn prepare_once(
     link: &mut Link,
     create: bool,

@@ -1,13 +1,14 @@
 //! The plain schemes' statements.
 
-use dlock_core::LockName;
+use dlock_core::{Finding, LockName};
 
 use super::{
     conn::{PgConn, get},
+    examine::{Tables, examine},
     statement::Arg,
 };
 use crate::{
-    engine::{Conn, Fault},
+    engine::{Conn, Fault, Listed, Range},
     plain::{Argument, PlainConn, Seen, Statements},
 };
 
@@ -63,6 +64,11 @@ pub(super) const STATEMENTS: Statements = Statements {
         "\n",
         "FROM dlock_plain WHERE name = $1::text",
     ),
+    range: concat!(
+        "SELECT name, state = 'held' AND expiry > ",
+        now!(),
+        "\nFROM dlock_plain WHERE name >= $1::text AND name < $2::text ORDER BY name LIMIT $3::bigint",
+    ),
 };
 
 impl PlainConn for PgConn {
@@ -96,6 +102,22 @@ impl PlainConn for PgConn {
             left: get(row, 3)?,
             now: get(row, 4)?,
         }))
+    }
+
+    async fn range(
+        &mut self,
+        statement: &'static str,
+        range: &Range,
+        most: u32,
+    ) -> Result<Vec<Listed>, Fault> {
+        let args = [Arg::Text(&range.from), Arg::Text(&range.end), Arg::Number(most.into())];
+        let rows = self.0.fetch(statement, &args).await?;
+        let listed = |row| Ok(Listed { name: get(row, 0)?, is_used: get(row, 1)? });
+        rows.iter().map(listed).collect()
+    }
+
+    async fn examine(&mut self) -> Result<Vec<Finding>, Fault> {
+        examine(&mut self.0, Tables::Plain).await
     }
 
     async fn close(self) {

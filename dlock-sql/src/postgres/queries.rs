@@ -14,9 +14,11 @@ pub(super) const APPLY_ONE: &str = include_str!("apply_one.sql");
 pub(super) const APPLY_MANY: &str = include_str!("apply_many.sql");
 pub(super) const READ: &str = include_str!("read.sql");
 pub(super) const PAGE: &str = include_str!("page.sql");
+pub(super) const RANGE: &str = include_str!("range.sql");
 pub(super) const DELETE: &str = include_str!("delete.sql");
 pub(super) const TELL: &str = include_str!("tell.sql");
 pub(super) const SERVER: &str = include_str!("server.sql");
+pub(super) const EXAMINE: &str = include_str!("examine.sql");
 pub(super) const TABLES: &str = include_str!("tables.sql");
 
 /// Whether this statement is a transaction of its own: one that was begun before is older.

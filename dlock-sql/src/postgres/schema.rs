@@ -125,6 +125,6 @@ async fn check_version(link: &mut Link) -> Result<(), Fault> {
     }
 }
 
-fn no_answer() -> Fault {
+pub(super) fn no_answer() -> Fault {
     Error::new(ErrorKind::Protocol, "the server answered without a row: is it PostgreSQL?").into()
 }

@@ -8,7 +8,7 @@ use dlock_core::{
 };
 
 use crate::{
-    engine::{Micros, Settings},
+    engine::{Micros, Rarely, Settings},
     plain::Scheme,
 };
 
@@ -133,6 +133,7 @@ impl<Driver> ServerConfig<Driver> {
             tick,
             rest: 1,
             home,
+            rarely: Rarely::SERVER,
         }
     }
 

@@ -1,4 +1,4 @@
--- Appends one operation to each of several rows, all or none, at one time of the clock.
+-- Appends operations to each of several rows, all or none, at one time of the clock.
 -- ?1: JSON array of [name, seen, cut, snap, op], as in apply_one.sql, with distinct names.
 -- Returns the rows in no order: name, base, snap, log.
 INSERT INTO dlock_lock AS d (name, base, seen, cut, snap, log)

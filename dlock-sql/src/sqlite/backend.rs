@@ -8,7 +8,7 @@ use dlock_core::{
 };
 
 use super::{SqliteConfig, open::open, queries};
-use crate::engine::{Deaf, Engine, Links, Settings};
+use crate::engine::{Engine, Links, Rarely, Settings};
 
 /// The shortest time for which an unused row is kept: some steps of the clock.
 const MIN_RETENTION: Duration = Duration::from_millis(20);
@@ -28,9 +28,13 @@ pub const SQLITE: Factory = Factory {
 
 /// Locks in a SQLite file, for the processes of one machine.
 ///
-/// Two statements take and release a free lock. A process that waits for another one's lock looks
-/// at the file every 0.5 to 20 ms, the longer the wait the more rarely; one that nobody waits in
-/// never does. The file is in WAL mode with `synchronous = NORMAL`: a power cut may undo the last
+/// Two statements take and release a free lock. A process that waits for another one's lock is
+/// told of its grant by a datagram, to a socket beside the file, and looks at the file every 20 to
+/// 100 ms. Where there can be no socket it looks every 0.5 to 20 ms, the longer the wait the more
+/// rarely: where the path is longer than some 85 bytes, on a file system that has none, on a system
+/// that is no Unix, or on a runtime without I/O. A process that nobody waits in never looks.
+///
+/// The file is in WAL mode with `synchronous = NORMAL`: a power cut may undo the last
 /// operations, which is no loss, since everybody who could hold a lock runs on this machine and
 /// has died with it, and tokens go on from the clock.
 ///
@@ -48,34 +52,36 @@ impl Sqlite {
     /// or `Access` when the file can't be used; each names its remedy. `Unavailable` when another
     /// program locks it for too long.
     pub async fn open(config: SqliteConfig) -> Result<DynBackend, Error> {
+        Self::start(config, Rarely::FILE).await
+    }
+
+    pub(super) async fn start(config: SqliteConfig, rarely: Rarely) -> Result<DynBackend, Error> {
         let place = |error: Error| {
             error.during("open").with_store(&format!("sqlite:{}", config.path.display()))
         };
         let runtime = current_runtime().map_err(place)?;
         let opened = open(&config).await.map_err(place)?;
         let store: Arc<str> = format!("sqlite:{}", opened.path.display()).into();
+        let (ears, home) = opened.ears.unzip();
         let settings = Settings {
             patience: config.patience,
             retention: config.retention.max(MIN_RETENTION),
             tick: queries::TICK,
             // A read holds up whoever wants to tidy the file up.
             rest: 5,
-            home: 0,
+            home: home.unwrap_or(0),
+            rarely,
         };
         let guarantees = Guarantees::WEAKEST
             .with_exclusion(Exclusion::Restart)
             .with_fencing(Fencing::Clock)
             .with_orphan_release(OrphanRelease::LeaseEnd)
             .with_fairness(Fairness::Fifo)
-            .with_wake_up(WakeUp::Poll)
+            .with_wake_up(if ears.is_some() { WakeUp::Push } else { WakeUp::Poll })
             .with_scope(Scope::Machine)
             .with_permits(Permits::Counted);
-        let links = Links::<_, Deaf> {
-            writers: vec![opened.writer],
-            keeper: None,
-            reader: opened.reader,
-            ears: None,
-        };
+        let links =
+            Links { writers: vec![opened.writer], keeper: None, reader: opened.reader, ears };
         Ok(Arc::new(Engine::start(&runtime, store, guarantees, links, settings)))
     }
 }

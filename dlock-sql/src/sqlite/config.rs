@@ -14,6 +14,11 @@ use percent_encoding::percent_decode_str;
 /// use dlock_sql::SqliteConfig;
 /// let config = SqliteConfig::new("/var/lib/app/locks.db").with_create_schema(true);
 /// ```
+///
+/// An application's pool can't be used: an open transaction of the application keeps all others
+/// from writing, and the connections need settings that an application's have not. Its file can
+/// (`SqliteConfig::new(options.get_filename())`, after [`SCHEMA`](Self::SCHEMA) was run on it),
+/// but every transaction on it then holds the locks up.
 #[derive(Clone, Debug)]
 pub struct SqliteConfig {
     pub(crate) path: PathBuf,

@@ -1,25 +1,39 @@
 //! A connection to a SQLite file, and the engine's statements on it.
 
-use dlock_core::{Error, ErrorKind, LockName};
+use dlock_core::{Error, ErrorKind, Finding};
 use sqlx::{
     ConnectOptions as _, Connection as _, Row as _, Sqlite, SqliteConnection,
     query::Query,
     sqlite::{SqliteArguments, SqliteConnectOptions, SqliteRow},
 };
 
-use super::{error::classify, json::Array, queries};
-use crate::engine::{Conn, Fault, Mark, Micros, Paged, Row, Sighting, Write};
+use super::{error::classify, examine::examine, json::Array, push::Voice, queries};
+use crate::engine::{Conn, Fault, Mark, Micros, Note, Paged, Range, Row, Sighting, Wanted, Write};
 
 /// A connection that is made again when its thread has died.
 #[derive(Debug)]
 pub(super) struct SqliteConn {
     options: SqliteConnectOptions,
     conn: Option<SqliteConnection>,
+    voice: Option<Voice>,
 }
 
 impl SqliteConn {
     pub(super) const fn new(options: SqliteConnectOptions, conn: SqliteConnection) -> Self {
-        Self { options, conn: Some(conn) }
+        Self { options, conn: Some(conn), voice: None }
+    }
+
+    /// The one that tells others of grants.
+    pub(super) fn with_voice(mut self, voice: Option<Voice>) -> Self {
+        self.voice = voice;
+        self
+    }
+
+    async fn take(&mut self) -> Result<SqliteConnection, Fault> {
+        match self.conn.take() {
+            Some(conn) => Ok(conn),
+            None => self.options.connect().await.map_err(classify),
+        }
     }
 
     /// Runs a statement to its end: a commit that fails is only seen there.
@@ -27,10 +41,7 @@ impl SqliteConn {
         &mut self,
         query: Query<'_, Sqlite, SqliteArguments>,
     ) -> Result<Vec<SqliteRow>, Fault> {
-        let mut conn = match self.conn.take() {
-            Some(conn) => conn,
-            None => self.options.connect().await.map_err(classify)?,
-        };
+        let mut conn = self.take().await?;
         let result = query.fetch_all(&mut conn).await;
         if !matches!(result, Err(sqlx::Error::WorkerCrashed)) {
             self.conn = Some(conn);
@@ -48,7 +59,8 @@ impl Conn for SqliteConn {
                 .bind(seen)
                 .bind(cut)
                 .bind(snap)
-                .bind(&*write.op);
+                .bind(&*write.op)
+                .bind(write.known_base());
             let rows = self.fetch(query).await?;
             return rows.iter().map(|found| row(found, 0)).collect();
         }
@@ -72,10 +84,12 @@ impl Conn for SqliteConn {
         Ok(rows.into_iter().map(|(_, row)| row).collect())
     }
 
-    async fn read(&mut self, names: &[LockName]) -> Result<Sighting, Fault> {
-        let array = names.iter().fold(Array::new(), |all, name| all.text(name.as_str()));
+    async fn read(&mut self, wanted: &[Wanted]) -> Result<Sighting, Fault> {
+        let array = wanted.iter().fold(Array::new(), |all, wanted| {
+            all.array(Array::new().text(wanted.name.as_str()).number(wanted.known_base()))
+        });
         let found = self.fetch(sqlx::query(queries::READ).bind(array.finish())).await?;
-        let mut seen = Sighting { now: 0, rows: vec![None; names.len()] };
+        let mut seen = Sighting { now: 0, rows: vec![None; wanted.len()] };
         for found in &found {
             seen.now = micros(found, 1)?;
             let at = usize::try_from(get::<i64>(found, 0)?).unwrap_or(usize::MAX);
@@ -110,12 +124,38 @@ impl Conn for SqliteConn {
             .collect()
     }
 
+    async fn range(&mut self, range: &Range, most: u32) -> Result<Vec<Paged>, Fault> {
+        let query = sqlx::query(queries::RANGE).bind(&*range.from).bind(&*range.end).bind(most);
+        let found = self.fetch(query).await?;
+        let paged = |found| {
+            Ok(Paged { name: get(found, 0)?, now: micros(found, 1)?, row: Some(row(found, 2)?) })
+        };
+        found.iter().map(paged).collect()
+    }
+
     async fn delete(&mut self, rows: &[(String, Mark)]) -> Result<(), Fault> {
         let array = rows.iter().fold(Array::new(), |all, (name, mark)| {
             all.array(Array::new().text(name).number(mark.base).number(mark.len))
         });
         self.fetch(sqlx::query(queries::DELETE).bind(array.finish())).await?;
         Ok(())
+    }
+
+    async fn tell(&mut self, notes: &[Note]) -> Result<(), Fault> {
+        if let Some(voice) = &self.voice {
+            voice.tell(notes);
+        }
+        Ok(())
+    }
+
+    async fn examine(&mut self) -> Result<Vec<Finding>, Fault> {
+        let mut conn = self.take().await?;
+        let findings = examine(&mut conn, self.options.get_filename()).await;
+        // One whose thread has died is of no use to the next statement either way.
+        if findings.is_ok() {
+            self.conn = Some(conn);
+        }
+        findings
     }
 
     async fn close(self) {

@@ -4,8 +4,14 @@ mod backend;
 pub(crate) mod config;
 mod conn;
 mod error;
+mod examine;
 pub(crate) mod json;
 mod open;
+#[cfg(unix)]
+mod push;
+#[cfg(not(unix))]
+#[path = "no_push.rs"]
+mod push;
 mod queries;
 mod schema;
 

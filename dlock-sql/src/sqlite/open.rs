@@ -10,7 +10,13 @@ use dlock_core::{Clock, ConfigIssue, Error};
 use sqlx::{ConnectOptions as _, Row as _, SqliteConnection, sqlite::SqliteConnectOptions};
 
 use super::{
-    SqliteConfig, config::check_path, conn::SqliteConn, error::classify, queries, schema::prepare,
+    SqliteConfig,
+    config::check_path,
+    conn::SqliteConn,
+    error::classify,
+    push::{SqliteEars, Voice, ears},
+    queries,
+    schema::prepare,
 };
 use crate::engine::{Fault, Patience};
 
@@ -20,6 +26,8 @@ pub(super) struct Opened {
     pub(super) path: PathBuf,
     pub(super) writer: SqliteConn,
     pub(super) reader: SqliteConn,
+    /// With their home.
+    pub(super) ears: Option<(SqliteEars, u32)>,
 }
 
 /// Opens the file. Several processes may do so at once, also the first time.
@@ -42,7 +50,9 @@ pub(super) async fn open(config: &SqliteConfig) -> Result<Opened, Error> {
                 // Only now is it sure to be there.
                 let path = path.canonicalize().map_err(|error| no_access(&path, error))?;
                 let writer = SqliteConn::new(options, writer);
-                return Ok(Opened { path, writer, reader: SqliteConn::new(reads, reader) });
+                let reader = SqliteConn::new(reads, reader).with_voice(Voice::new(&path));
+                let ears = ears(&path).await;
+                return Ok(Opened { path, writer, reader, ears });
             }
             Err(fault) => patience.after(fault).await?,
         }

@@ -14,6 +14,7 @@ pub(super) const APPLY_ONE: &str = include_str!("apply_one.sql");
 pub(super) const APPLY_MANY: &str = include_str!("apply_many.sql");
 pub(super) const READ: &str = include_str!("read.sql");
 pub(super) const PAGE: &str = include_str!("page.sql");
+pub(super) const RANGE: &str = include_str!("range.sql");
 pub(super) const DELETE: &str = include_str!("delete.sql");
 
 /// A number that changes when another connection has committed.
@@ -24,6 +25,8 @@ pub(super) const PROBE: &str = "BEGIN IMMEDIATE; ROLLBACK";
 pub(super) const TABLES: &str = "SELECT name FROM sqlite_schema \
      WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'";
 pub(super) const VERSION: &str = "SELECT version FROM dlock_schema WHERE id = 1";
+pub(super) const LIBRARY: &str = "SELECT sqlite_version()";
+pub(super) const ENCODING: &str = "PRAGMA encoding";
 pub(super) const JOURNAL: &str = "PRAGMA journal_mode";
 /// Only for a file in WAL mode: see the crate's documentation.
 pub(super) const SYNC_NORMAL: &str = "PRAGMA synchronous = NORMAL";

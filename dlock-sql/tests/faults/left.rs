@@ -19,7 +19,7 @@ pub(crate) async fn nothing(server: &Server) -> Verdict {
     let _sweeper = connect(server.url()).await?;
     for all in [false, true] {
         loop {
-            let mut left = transactions(server).await?;
+            let mut left = server.open_transactions().await?;
             left.extend(rows(server, all).await?);
             if left.is_empty() {
                 break;
@@ -31,21 +31,6 @@ pub(crate) async fn nothing(server: &Server) -> Verdict {
         }
     }
     Ok(())
-}
-
-/// The transactions that somebody began and did not end.
-async fn transactions(server: &Server) -> Result<Vec<String>, Stop> {
-    let open = server.query(match server {
-        Server::Postgres(_) => {
-            "SELECT state, query FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'"
-        }
-        Server::Mysql(_) => {
-            "SELECT t.trx_state, p.command FROM information_schema.innodb_trx t \
-             JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id \
-             WHERE p.command = 'Sleep'"
-        }
-    });
-    Ok(open.await?.iter().map(|row| format!("a transaction: {row:?}")).collect())
 }
 
 /// The rows of locks that are held or waited for, or of `all`.

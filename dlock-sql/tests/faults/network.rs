@@ -74,7 +74,7 @@ pub(crate) async fn all_at_once(kind: Kind) -> Verdict {
             2..4 => load.stop_one(Duration::from_millis(rand::random_range(50..800))).await?,
             4..7 => proxy.cut(),
             7..9 => server.end_sessions().await?,
-            _ => server.kill_and_restart().await?,
+            _ => server.restart().await?,
         }
     }
     let report = load.finish().await?;

@@ -76,16 +76,19 @@ impl Server {
         Ok(())
     }
 
-    pub(crate) async fn kill_and_restart(&self) -> Verdict {
+    /// The transactions that somebody began and did not end.
+    pub(crate) async fn open_transactions(&self) -> Result<Vec<String>, Stop> {
         match self {
-            Self::Postgres(server) => {
-                server.kill();
-                server.restart().await
-            }
-            Self::Mysql(server) => {
-                server.kill();
-                server.restart().await
-            }
+            Self::Postgres(server) => server.open_transactions().await,
+            Self::Mysql(server) => server.open_transactions().await,
+        }
+    }
+
+    /// Kills it and starts it again.
+    pub(crate) async fn restart(&self) -> Verdict {
+        match self {
+            Self::Postgres(server) => server.restart().await,
+            Self::Mysql(server) => server.restart().await,
         }
     }
 
@@ -108,7 +111,7 @@ pub(crate) async fn is_killed(kind: Kind) -> Verdict {
     let load = Load::new("crash").start(&server.url()).await?;
     let mut storm = Storm::begin("crash");
     while storm.next(900).await {
-        server.kill_and_restart().await?;
+        server.restart().await?;
     }
     let report = load.finish().await?;
     storm.says(&report)?.check()?;

@@ -8,9 +8,11 @@
 mod access;
 mod busy;
 mod contention;
+mod examine;
 mod faults;
 mod help;
 mod names;
+mod pool;
 mod rights;
 mod rows;
 mod schema;

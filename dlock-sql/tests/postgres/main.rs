@@ -5,6 +5,7 @@
 
 mod support;
 
+mod examine;
 mod faults;
 mod listen;
 mod names;

@@ -52,7 +52,8 @@ async fn no_overlap(modes: &[Mode], names: usize, rounds: usize) {
     }
     tasks.join_all().await;
     for (_, snap, log) in store.rows().await {
-        assert!(snap.len() + log.len() < 4000, "{} and {}", snap.len(), log.len());
+        // All that was done is some ten times as long; a log of 4 KiB is folded by whoever comes.
+        assert!(snap.len() < 4096 && log.len() < 8192, "{} and {}", snap.len(), log.len());
     }
 }
 

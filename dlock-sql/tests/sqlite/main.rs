@@ -10,11 +10,14 @@ mod support;
 mod batches;
 mod cancel;
 mod claims;
+mod examine;
 mod exclusion;
 mod faults;
 mod lease;
 mod names;
 mod open;
+#[cfg(unix)]
+mod push;
 mod queue;
 mod reset;
 mod rows;

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use dlock_core::{ConfigIssue, Error, ErrorKind, Exclusion, Fencing, Registry, Scope};
+use dlock_core::{ConfigIssue, Error, ErrorKind, Exclusion, Fencing, Registry, Scope, WakeUp};
 use dlock_sql::{SQLITE, Sqlite, SqliteConfig};
 
 use crate::support::{LONG, Store, exclusive, free, lock, take};
@@ -173,6 +173,7 @@ async fn it_claims_what_it_gives() {
     assert_eq!(given.exclusion, Exclusion::Restart);
     assert_eq!(given.fencing, Fencing::Clock);
     assert_eq!(given.scope, Scope::Machine);
+    assert_eq!(given.wake_up, if cfg!(unix) { WakeUp::Push } else { WakeUp::Poll });
 }
 
 #[tokio::test]

@@ -55,6 +55,7 @@ fn what_can_not_be_is_refused() {
         ("zk://:pw@a", Url),
         ("zk://a%3Ab:pw@h", Url),
         ("zk://user:a@b/c@h", Url),
+        ("zk://user:a@b?dlock.root=c@h", Url),
         ("zk://a/%ff", Url),
         ("zookeeper://a", UnknownScheme),
         ("zk://a?timeout=1", UnknownOption),

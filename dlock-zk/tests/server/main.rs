@@ -9,6 +9,7 @@ mod acls;
 mod curator;
 mod curator_counts;
 mod evicted;
+mod examine;
 mod foreign;
 mod left;
 mod login;

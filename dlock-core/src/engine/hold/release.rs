@@ -24,6 +24,7 @@ impl Hold {
         let first = match self.engine.backend.release(&self.claim()).try_ready() {
             Ok(Ok(released)) => {
                 if held && released == Released::Released && self.may_rest() {
+                    self.rare();
                     self.state.store(RESTING, Ordering::SeqCst);
                     if self.engine.keeper.is_stopped() {
                         // Nobody will look at it any more.
@@ -55,7 +56,7 @@ impl Hold {
     /// ones it would not be looked at for long.
     fn may_rest(&self) -> bool {
         self.cohort.is_some()
-            && self.place.young.load(Ordering::Relaxed) != usize::MAX
+            && matches!(self.place.get(), Some((_, false)))
             && !self.watched.load(Ordering::SeqCst)
             && !self.place.renewing.load(Ordering::SeqCst)
     }
@@ -80,16 +81,18 @@ impl Hold {
         if woken.is_err() {
             return false;
         }
-        let answer = match self.engine.backend.acquire(&self.request).try_ready() {
+        let answer = match self.engine.backend.acquire(&self.rare().again).try_ready() {
             Ok(Ok(Acquired::Granted(grant))) if grant.tokens >= self.tokens => {
                 self.first.store(grant.token.get(), Ordering::Release);
                 self.used.store(grant.token.get(), Ordering::Release);
                 self.granted_at.store(grant.since.as_nanos(), Ordering::Release);
                 self.began.store(grant.since.as_nanos(), Ordering::Release);
                 self.cut.store(0, Ordering::Release);
-                let until = valid_until(grant.since, self.lease);
+                let until = valid_until(grant.since, self.lease());
                 self.valid_until.store(until.as_nanos(), Ordering::Release);
                 self.state.store(HELD, Ordering::Release);
+                #[cfg(feature = "metrics")]
+                self.engine.meter.held();
                 return true;
             }
             Ok(answer) => Answer::ready(answer),
@@ -97,8 +100,7 @@ impl Hold {
         };
         self.state.store(RELEASED, Ordering::Release);
         self.engine.keeper.remove(self);
-        let claim = self.request.as_claim();
-        acquire::withdraw(&self.engine, claim, self.request.lease, Some(answer));
+        acquire::withdraw(&self.engine, self.claim_with(0), self.stored_lease(), Some(answer));
         false
     }
 
@@ -117,7 +119,7 @@ impl Hold {
         // The next task of this process need not wait for the retries.
         drop(lead);
         let released =
-            acquire::insist(&self.engine, self.claim().into_owned(), self.request.lease, first)
+            acquire::insist(&self.engine, self.claim().into_owned(), self.stored_lease(), first)
                 .await
                 .map_err(|error| error.during("release").with_lock(self.name()))?;
         Ok(if held { released } else { Released::AlreadyLost })
@@ -128,7 +130,7 @@ impl Hold {
         if let LettingGo::Later(release) = self.let_go() {
             self.engine.tasks.run(async move {
                 if let Err(error) = release.await {
-                    tracing::warn!(%error, "a dropped guard could not be released");
+                    tracing::warn!(target: "dlock", %error, "a dropped guard could not be released");
                 }
             });
         }

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use super::{DOUBTFUL, HELD, Hold};
+use super::{DOUBTFUL, HELD, Hold, nanos};
 use crate::{
-    Instant, LockOptions, Renew, Renewal,
+    Instant, LockOptions, Renewal,
     engine::belief::{believed, margin, valid_until},
     sync::atomic::Ordering,
 };
@@ -13,21 +13,19 @@ use crate::{
 impl Hold {
     /// Renewal stops here.
     fn renew_until(&self) -> Instant {
-        match self.renew {
-            Renew::Auto => Instant::from_nanos(u64::MAX),
-            Renew::For(limit) => self.granted_at().saturating_add(limit),
-            Renew::Never => self.granted_at(),
-        }
+        self.granted_at().saturating_add(Duration::from_nanos(self.renewed_for))
     }
 
     /// The renewal to send now: `None` when it must run out.
     pub(in crate::engine) fn renewal(&self, now: Instant) -> Option<Renewal> {
+        let last = self.last_lease(now);
+        self.place.last.store(last.is_some(), Ordering::Relaxed);
         let left = self.renew_until().since(now);
-        let lease = self.lease.min(left);
-        (lease >= LockOptions::MIN_LEASE).then(|| Renewal {
+        let lease = self.lease().min(left);
+        (last.is_some() || lease >= LockOptions::MIN_LEASE).then(|| Renewal {
             claim: self.claim().into_owned(),
             mode: self.mode(),
-            lease: lease + self.delay,
+            lease: last.unwrap_or(lease + self.delay()),
             token: Some(self.first_token()),
         })
     }
@@ -35,11 +33,14 @@ impl Hold {
     /// When to renew the lease: after a third of it. When it is not renewed, at its end.
     pub(in crate::engine) fn renewal_due(&self) -> Instant {
         let end = self.valid_until();
-        if self.renew == Renew::Never {
+        if self.is_parting() {
+            return self.began().min(end);
+        }
+        if self.renewed_for == 0 {
             return end;
         }
         let cut = Duration::from_nanos(self.cut.load(Ordering::Acquire));
-        let due = self.began().saturating_add(self.lease / 3).saturating_sub(cut);
+        let due = self.began().saturating_add(self.lease() / 3).saturating_sub(cut);
         if self.renew_until().since(due) < LockOptions::MIN_LEASE { end } else { due.min(end) }
     }
 
@@ -51,13 +52,14 @@ impl Hold {
     /// When to try again after a renewal failed: some eight times before the end.
     pub(in crate::engine) fn retry_due(&self, now: Instant) -> Instant {
         let jitter = rand::random_range(0.75..1.25);
-        now.saturating_add((self.lease / 12).mul_f64(jitter)).min(self.valid_until())
+        now.saturating_add((self.lease() / 12).mul_f64(jitter)).min(self.valid_until())
     }
 
     /// A renewal that was sent at `sent` has been answered: the store keeps the claim for so long,
     /// less what steps of its clock cut off since. Called under the keeper's lock.
     pub(in crate::engine) fn renewed(&self, sent: Instant, stored: Duration, cut: Duration) {
-        let until = valid_until(sent, believed(stored, self.delay)).saturating_sub(cut).as_nanos();
+        let until =
+            valid_until(sent, believed(stored, self.delay())).saturating_sub(cut).as_nanos();
         if sent >= self.began() {
             self.began.store(sent.as_nanos(), Ordering::Release);
             self.cut.store(nanos(cut), Ordering::Release);
@@ -86,13 +88,9 @@ impl Hold {
     /// The lease to ask for when the mode changes: another whole one, unless renewal has a limit.
     pub(crate) fn next_lease(&self) -> Duration {
         let now = self.engine.clock.now();
-        let whole = self.lease;
+        let whole = self.lease();
         let allowed = whole.min(self.renew_until().since(now));
         let left = self.valid_until().since(now) + margin(whole);
-        allowed.max(left).max(LockOptions::MIN_LEASE) + self.delay
+        allowed.max(left).max(LockOptions::MIN_LEASE) + self.delay()
     }
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -19,15 +19,20 @@ impl Keeper {
         {
             let mut books = self.books.lock();
             if !told.ended.is_empty() {
-                let gone = |hold: &&Arc<Hold>| told.ended.contains(&hold.request.claim);
+                let gone = |hold: &&Arc<Hold>| told.ended.contains(&hold.id);
                 lost.extend(
                     books.all().filter(gone).map(|hold| (Arc::clone(hold), Ended::Revoked)),
                 );
             }
             for step in &told.steps {
                 let direction = if step.forward { "forward" } else { "back" };
-                let (store, by) = (backend.store(), step.by);
-                tracing::warn!(store, direction, ?by, "store clock stepped");
+                tracing::warn!(
+                    target: "dlock",
+                    backend = backend.store(),
+                    direction,
+                    by = ?step.by,
+                    "store clock stepped"
+                );
                 if !step.forward {
                     continue;
                 }
@@ -35,7 +40,7 @@ impl Keeper {
                 let met: Vec<_> = books
                     .all()
                     .filter(|hold| hold.is_running() && hold.began() < step.seen)
-                    .filter(|hold| backend.shard(&hold.request.name) == step.shard)
+                    .filter(|hold| backend.shard(hold.name()) == step.shard)
                     .cloned()
                     .collect();
                 for hold in met {
@@ -69,15 +74,15 @@ impl Books {
         if self.steps.none_since(began) {
             return Duration::ZERO;
         }
-        self.steps.cut(hold.engine.backend.shard(&hold.request.name), began)
+        self.steps.cut(hold.engine.backend.shard(hold.name()), began)
     }
 
     /// Has a hold looked at by then.
-    fn hurry(&mut self, hold: &Hold, due: Instant) {
+    pub(super) fn hurry(&mut self, hold: &Hold, due: Instant) {
         if due.as_nanos() >= hold.due() {
             return;
         }
-        if hold.place.young.load(Relaxed) == usize::MAX {
+        if hold.place.old.load(Relaxed) {
             self.move_to(hold, due);
         } else {
             hold.place.due.store(due.as_nanos(), Relaxed);

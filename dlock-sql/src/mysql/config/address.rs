@@ -76,11 +76,9 @@ impl Chosen {
         mut options: MySqlConnectOptions,
     ) -> Result<(MySqlConnectOptions, String), Error> {
         let has = |name| self.given.contains(&name);
-        let Some(database) = options.get_database().map(str::to_owned) else {
-            return Err(malformed("the URL names no database"));
-        };
+        let store = store(&options)?;
         let socket = options.get_socket().map(|path| path.display().to_string());
-        let host = socket.as_deref().unwrap_or_else(|| options.get_host()).to_owned();
+        let host = socket.unwrap_or_else(|| options.get_host().to_owned());
         let encrypted = self.tls.checked(&host, TLS)?;
         if !encrypted {
             if let Some(name) =
@@ -96,10 +94,6 @@ impl Chosen {
             }
             options = options.ssl_mode(MySqlSslMode::Disabled);
         }
-        let store = match socket {
-            Some(path) => format!("mysql:{path}/{database}"),
-            None => format!("mysql://{host}:{}/{database}", options.get_port()),
-        };
         // What the statements need is set by `session.sql`.
         options = options.pipes_as_concat(false).no_engine_substitution(false);
         if !has("timezone") {
@@ -107,6 +101,17 @@ impl Chosen {
         }
         Ok((options.set_names(has("charset") || has("collation")), store))
     }
+}
+
+/// The name of the store, without secrets.
+pub(super) fn store(options: &MySqlConnectOptions) -> Result<String, Error> {
+    let Some(database) = options.get_database() else {
+        return Err(malformed("no database is named"));
+    };
+    Ok(match options.get_socket() {
+        Some(path) => format!("mysql:{}/{database}", path.display()),
+        None => format!("mysql://{}:{}/{database}", options.get_host(), options.get_port()),
+    })
 }
 
 fn tls(value: &str) -> Result<Tls, Error> {

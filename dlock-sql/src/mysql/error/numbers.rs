@@ -39,6 +39,7 @@ const ROUTINE_DENIED: u16 = 1370;
 const DATA_TOO_LONG: u16 = 1406;
 const TABLE_CHANGED: u16 = 1412;
 const TOO_MANY_STATEMENTS: u16 = 1461;
+pub(super) const IN_TRANSACTION: u16 = 1568;
 const PREPARE_AGAIN: u16 = 1615;
 const ACCESS_DENIED_UNASKED: u16 = 1698;
 const READ_ONLY_TRANSACTION: u16 = 1792;
@@ -90,13 +91,13 @@ impl Meaning {
     }
 
     /// It may pass by itself, and nothing was done.
-    const fn passing(text: &'static str) -> Self {
+    pub(crate) const fn passing(text: &'static str) -> Self {
         let (kind, certainty) = (ErrorKind::Unavailable, Certainty::NotApplied);
         Self { kind, certainty, cure: Cure::Retry, text }
     }
 
     /// Somebody has to do something first.
-    const fn stuck(text: &'static str) -> Self {
+    pub(crate) const fn stuck(text: &'static str) -> Self {
         Self { cure: Cure::None, ..Self::passing(text) }
     }
 

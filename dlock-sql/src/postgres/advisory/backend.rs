@@ -5,8 +5,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use dlock_core::{
     AcquireRequest, Acquired, Answer, Backend, Claim, ClaimId, ClaimState, Error, ErrorKind,
-    Fencing, Grant, Guarantees, LockName, LockState, Mode, OrphanRelease, Queue, Released, Renewal,
-    Renewed, Scope,
+    Fencing, Finding, Grant, Guarantees, LockName, LockState, Mode, OrphanRelease, Queue, Released,
+    Renewal, Renewed, Scope,
 };
 use tokio::{
     runtime::Handle,
@@ -134,6 +134,7 @@ impl Backend for Advisory {
         let seen = self.asks.ask(|reply| Ask::Look { name: name.clone(), reply }).await;
         let seen = seen.map_err(|error| self.named(error, "inspect", name))?;
         let holders = seen.is_held.then(|| ClaimState {
+            age: None,
             // The server knows the session of another holder, not its claim.
             claim: seen.claim.unwrap_or(ClaimId::from_bits(0)),
             mode: Mode::Exclusive,
@@ -142,6 +143,24 @@ impl Backend for Advisory {
             remaining: Duration::MAX,
         });
         Ok(LockState::new(holders.into_iter().collect(), Vec::new(), seen.token))
+    }
+
+    async fn examine(&self) -> Result<Vec<Finding>, Error> {
+        // A look that takes too long would end the session, and with it all its locks.
+        Ok(vec![Finding::warning(
+            "mode",
+            "in the advisory mode nothing is looked at, since all locks are on one connection",
+            "open the same database without dlock.advisory, and look there",
+        )])
+    }
+
+    async fn list(&self, _: &str, _: usize) -> Result<Vec<LockName>, Error> {
+        let error = Error::new(
+            ErrorKind::Unsupported,
+            "the server knows advisory locks (dlock.advisory) by hashes of their names and can't \
+             list the names: inspect them one by one",
+        );
+        Err(error.during("list").with_store(&self.store))
     }
 }
 

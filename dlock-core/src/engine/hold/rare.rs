@@ -1,0 +1,101 @@
+//! What few holds need: to be watched, parted with, or asked for again.
+
+use std::{borrow::Cow, sync::Arc};
+
+use super::Hold;
+use crate::{
+    AcquireRequest, Claim, FencingToken, Queue,
+    guard::Ended,
+    sync::{
+        Notify,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+/// What a hold has that somebody watches, parts with, or lets rest; one that is only kept has none.
+pub(super) struct Rare {
+    ended: Notify,
+    /// Until when the store is to keep it without a holder, in nanoseconds; 0 while it has one.
+    pub(super) parting: AtomicU64,
+    /// The claim while one token was handed out, made once for all grants.
+    claim: Claim,
+    /// What asks for the next grant.
+    pub(super) again: AcquireRequest,
+}
+
+impl Hold {
+    pub(super) fn rare(&self) -> &Rare {
+        self.rare.get_or_init(|| {
+            Box::new(Rare {
+                ended: Notify::new(),
+                parting: AtomicU64::new(0),
+                claim: self.claim_with(1),
+                again: AcquireRequest {
+                    name: self.name.clone(),
+                    claim: self.id,
+                    mode: self.mode,
+                    lease: self.stored_lease(),
+                    // A lock that somebody else has is waited for by another hold.
+                    queue: Queue::FailIfBusy,
+                    tokens: self.tokens,
+                },
+            })
+        })
+    }
+
+    /// The claim, with how many of its tokens were handed out.
+    pub(crate) fn claim(&self) -> Cow<'_, Claim> {
+        let used = 1 + self.used() - self.first.load(Ordering::Relaxed);
+        match self.rare.get() {
+            Some(rare) if used == 1 => Cow::Borrowed(&rare.claim),
+            _ => Cow::Owned(self.claim_with(u32::try_from(used).unwrap_or(self.tokens))),
+        }
+    }
+
+    pub(super) fn claim_with(&self, used: u32) -> Claim {
+        Claim { name: self.name.clone(), id: self.id, used }
+    }
+
+    /// Waits for the end of the guard with this token, by the holder's own clock if need be.
+    pub(crate) fn until_ended(
+        self: Arc<Self>,
+        token: FencingToken,
+    ) -> impl Future<Output = Ended> + Send + 'static {
+        // Made before anybody looks for it.
+        self.rare();
+        self.watched.store(true, Ordering::SeqCst);
+        self.watch(token)
+    }
+
+    async fn watch(self: Arc<Self>, token: FencingToken) -> Ended {
+        loop {
+            let mut told = std::pin::pin!(self.rare().ended.notified());
+            told.as_mut().enable();
+            if self.used() > token.get() {
+                // The guard has passed it on.
+                return Ended::Released;
+            }
+            if let Some(ended) = self.ended() {
+                return ended;
+            }
+            let (clock, until) = (self.engine.clock, self.valid_until());
+            if clock.now() >= until {
+                self.lose(Ended::Expired);
+                continue;
+            }
+            tokio::select! {
+                () = &mut told => {}
+                () = clock.sleep_until(until) => {}
+            }
+        }
+    }
+
+    /// Tells them that it has ended, or was passed on.
+    pub(super) fn tell_watchers(&self) {
+        if self.watched.load(Ordering::SeqCst)
+            && let Some(rare) = self.rare.get()
+        {
+            rare.ended.notify_waiters();
+        }
+    }
+}

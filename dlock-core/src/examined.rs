@@ -1,0 +1,56 @@
+//! Findings that are the same in every store.
+
+use std::time::{Duration, SystemTime};
+
+use crate::Finding;
+
+/// By so much a clock may differ: what the question took included.
+const TOLERANCE: Duration = Duration::from_secs(2);
+
+impl Finding {
+    /// What there is to say of a store's clock that shows this time since 1970 just now, for stores
+    /// whose leases end by it.
+    pub fn clock(shows: Duration) -> Self {
+        let here = here();
+        let (by, how) = match shows.checked_sub(here) {
+            Some(ahead) => (ahead, "ahead of"),
+            None => (here.saturating_sub(shows), "behind"),
+        };
+        if by <= TOLERANCE {
+            return Self::fine("clock", "the server's clock is that of this machine");
+        }
+        Self::warning(
+            "clock",
+            format!("the server's clock is {} s {how} that of this machine", by.as_secs()),
+            "have both keep time (chronyc tracking): leases end by the server's clock, so they hold \
+             all the same, but when it is set right, leases end early or late by as much",
+        )
+    }
+}
+
+/// What this machine's clock shows.
+#[expect(clippy::disallowed_methods, reason = "somebody is told of it, nothing is decided by it")]
+fn here() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Level;
+
+    #[test]
+    fn a_clock_far_from_this_machine_s_is_told_of() {
+        let (here, hour) = (here(), Duration::from_secs(3600));
+        for (shows, level, says) in [
+            (here, Level::Fine, "that of this machine"),
+            (here + hour, Level::Warning, "ahead of"),
+            (here - hour, Level::Warning, "behind"),
+            (Duration::ZERO, Level::Warning, "behind"),
+        ] {
+            let finding = Finding::clock(shows);
+            assert_eq!(finding.level, level, "{finding:?}");
+            assert!(finding.found.contains(says), "{finding:?}");
+        }
+    }
+}

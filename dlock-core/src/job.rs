@@ -1,0 +1,231 @@
+//! Jobs that run once in a fleet, however many machines want to run them.
+
+use std::time::Duration;
+
+use crate::{
+    ConfigIssue, Ended, Error, ErrorKind, FencingToken, Guard, Instant, LockName, LockOptions,
+    Mode, OrphanRelease,
+    engine::{meter::Kind, patience::Wait},
+    kinds::Base,
+};
+
+/// A job that every machine of a fleet wants to run at the same time, and one is to run: what
+/// [`Locks::job`](crate::Locks::job) makes.
+///
+/// Whoever comes first takes the lock of that name and runs it; the others find it busy and go on.
+/// Their timers do not fire at once, though: one may be late by more than the job takes.
+/// [`with_at_least`](Self::with_at_least) keeps the lock for so long after the job began, also when
+/// the job, or the whole process, has ended before.
+///
+/// ```
+/// use std::time::Duration;
+/// use dlock_core::{Locks, Memory, Ran};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock_core::Error> {
+/// let locks = Locks::new(Memory::new())?;
+/// let report = locks.job("nightly/report")?.with_at_least(Duration::from_secs(600))?;
+/// let ran = report.run(|token| async move { format!("written with token {token}") }).await?;
+/// assert!(matches!(ran, Ran::Done(_)));
+/// // Another machine, whose clock is a little behind.
+/// assert!(matches!(report.run(|_| async { "again" }).await?, Ran::Elsewhere));
+/// # Ok(()) }
+/// ```
+///
+/// At the most, the lock is held for one lease after its process has died; a job that hangs gives
+/// way after [`Renew::For`](crate::Renew::For), if that is among the options. It has to be shorter
+/// than the period, or the job of the next period finds it busy.
+#[derive(Clone, Debug)]
+pub struct Job {
+    base: Base,
+    at_least: Duration,
+}
+
+/// Whether a [`Job`] ran here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_enums, reason = "there is no third")]
+#[must_use = "it may have run elsewhere"]
+pub enum Ran<T> {
+    /// It ran here, with this outcome.
+    Done(T),
+    /// It runs elsewhere, or ran there a short while ago.
+    Elsewhere,
+}
+
+impl<T> Ran<T> {
+    /// The outcome, if it ran here.
+    pub fn done(self) -> Option<T> {
+        match self {
+            Self::Done(outcome) => Some(outcome),
+            Self::Elsewhere => None,
+        }
+    }
+}
+
+impl Job {
+    pub(crate) fn new(base: Base) -> Self {
+        Self { base, at_least: Duration::ZERO }
+    }
+
+    /// The name of the job, and of its lock: a mutex of the same name excludes it.
+    pub fn name(&self) -> &LockName {
+        &self.base.name
+    }
+
+    /// With the lock kept for at least so long after the job began: longer than clocks and timers of
+    /// the fleet differ, and shorter than the period. Zero unless set; at most
+    /// [`LockOptions::MAX_LEASE`]. What is left at the job's end is kept for by the store, which
+    /// needs nobody for it; rests below [`LockOptions::MIN_LEASE`] are rounded up to that.
+    ///
+    /// # Errors
+    /// `Unsupported` where locks end with the session of their process (ZooKeeper, PostgreSQL's
+    /// advisory locks), since nothing stays of a job whose process has ended. `Config(Lease)` for
+    /// more than a store keeps.
+    pub fn with_at_least(mut self, at_least: Duration) -> Result<Self, Error> {
+        let backend = &self.base.engine.backend;
+        let longest = LockOptions::MAX_LEASE.min(backend.longest_lease());
+        let ends_with_session =
+            backend.guarantees().orphan_release == OrphanRelease::SessionEnd && !at_least.is_zero();
+        let refused = if ends_with_session {
+            Error::new(
+                ErrorKind::Unsupported,
+                "this store frees a lock when its process ends, so it can't keep one after a job: \
+                 use a store with leases (Redis or SQL tables), or no minimum time",
+            )
+        } else if at_least > longest {
+            Error::config(
+                ConfigIssue::Lease,
+                format!("a job's lock can't be kept for {at_least:?}: use at most {longest:?}"),
+            )
+        } else {
+            self.at_least = at_least;
+            return Ok(self);
+        };
+        Err(refused.with_lock(&self.base.name).with_store(backend.store()))
+    }
+
+    /// Runs `work` with the fencing token, unless it runs elsewhere or has just run.
+    ///
+    /// However `work` ends, also by a panic or because this future is dropped, the lock is kept for
+    /// the minimum time: a job that failed is not run again by the next machine whose timer fires.
+    /// [`run_or_release`](Self::run_or_release) does that. When the lock is lost, `work` is dropped
+    /// where it stands. A process that dies in the middle of `work` leaves the lock to its lease.
+    ///
+    /// The store has been told of the minimum time when this returns. If it can't be, the outcome is
+    /// returned all the same, and a warning tells of it.
+    ///
+    /// # Errors
+    /// `Lost`; as [`Lock::try_lock`](crate::Lock::try_lock) when the store can't be asked, and then
+    /// nothing ran here.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops `work`; the store is told in the background, and
+    /// [`shutdown`](crate::Locks::shutdown) waits for that, but not for the minimum time.
+    pub async fn run<T, Work, Fut>(&self, work: Work) -> Result<Ran<T>, Error>
+    where
+        Work: FnOnce(FencingToken) -> Fut,
+        Fut: Future<Output = T>,
+    {
+        let Some(stay) = self.begin(true).await? else { return Ok(Ran::Elsewhere) };
+        let (outcome, stay) = stay.run(work).await?;
+        stay.end().await;
+        Ok(Ran::Done(outcome))
+    }
+
+    /// As [`run`](Self::run), but keeps the minimum time only after a success: when `work` fails,
+    /// panics or is dropped, the lock is released at once, so that another machine may try.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run). What `work` failed with is in [`Ran::Done`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops `work` and releases in the background.
+    pub async fn run_or_release<T, E, Work, Fut>(
+        &self,
+        work: Work,
+    ) -> Result<Ran<Result<T, E>>, Error>
+    where
+        Work: FnOnce(FencingToken) -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+    {
+        let Some(stay) = self.begin(false).await? else { return Ok(Ran::Elsewhere) };
+        let (outcome, mut stay) = stay.run(work).await?;
+        stay.keep = outcome.is_ok();
+        stay.end().await;
+        Ok(Ran::Done(outcome))
+    }
+
+    /// Takes the lock, if it is free.
+    async fn begin(&self, keep: bool) -> Result<Option<Stay>, Error> {
+        let (engine, name) = (&self.base.engine, &self.base.name);
+        let take = self.base.take(Mode::Exclusive, Wait::Try);
+        let taken = engine.meter.acquiring(Kind::Job, take).await;
+        let taken =
+            taken.map_err(|error| error.with_lock(name).with_store(engine.backend.store()))?;
+        let until =
+            (!self.at_least.is_zero()).then(|| engine.clock.now().saturating_add(self.at_least));
+        Ok(taken.map(|guard| Stay { guard: Some(guard), name: name.clone(), until, keep }))
+    }
+}
+
+/// The lock of a job while it runs, and what becomes of it.
+struct Stay {
+    /// Taken by the end.
+    guard: Option<Guard>,
+    name: LockName,
+    /// Until when the store is to keep it.
+    until: Option<Instant>,
+    /// Whether it is to, should the job end now.
+    keep: bool,
+}
+
+impl Stay {
+    async fn run<T, Work, Fut>(mut self, work: Work) -> Result<(T, Self), Error>
+    where
+        Work: FnOnce(FencingToken) -> Fut,
+        Fut: Future<Output = T>,
+    {
+        let Some(guard) = &self.guard else {
+            return Err(Error::lost(&self.name, Ended::Released));
+        };
+        match guard.run(work(guard.token())).await {
+            Ok(outcome) => Ok((outcome, self)),
+            Err(lost) => {
+                drop(self.guard.take().and_then(Guard::leave_lost));
+                Err(lost)
+            }
+        }
+    }
+
+    /// Ends it, and waits until the store knows.
+    async fn end(mut self) {
+        let until = self.until();
+        let Some(guard) = self.guard.take() else { return };
+        let Some(until) = until else {
+            if let Err(error) = guard.release().await {
+                tracing::warn!(target: "dlock", %error, "release failed after the work was done");
+            }
+            return;
+        };
+        let ended = guard.part(until).await;
+        if ended != Ended::Released {
+            tracing::warn!(
+                target: "dlock",
+                { lock.name = %self.name, reason = %ended },
+                "the minimum time of a job could not be kept"
+            );
+        }
+    }
+
+    fn until(&self) -> Option<Instant> {
+        self.until.filter(|_| self.keep)
+    }
+}
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        if let Some(guard) = self.guard.take()
+            && let Some(until) = self.until()
+        {
+            drop(guard.part(until));
+        }
+    }
+}

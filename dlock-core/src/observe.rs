@@ -1,0 +1,31 @@
+//! What dlock tells of itself through [`tracing`](https://docs.rs/tracing). Target, message, level
+//! and the fields named here are kept as they are from version to version; others may come.
+//!
+//! All have the target `dlock`, so `RUST_LOG=dlock=debug` shows them.
+//!
+//! # Events
+//!
+//! | message | level | fields | means |
+//! |---|---|---|---|
+//! | `lock granted after a wait` | debug | `lock.name`, `backend`, `token`, `wait` | a claim that stood in the store's queue is held |
+//! | `lock will be asked for again` | debug | `error`, `pause` | the store was out of reach while a lock was waited for |
+//! | `election will be entered again` | debug | `error` | the same of a candidate |
+//! | `renewal failed, will be retried` | warn | `error`, `claims` | so many locks are in doubt; they are lost unless a retry comes through |
+//! | `lock lost` | warn | `lock.name`, `backend`, `token`, `reason` | its holder has to stop; [`Ended`](crate::Ended) has the reasons |
+//! | `store lost its data` | warn | `backend`, `lock.name` | it let others in while a lock was held |
+//! | `store clock stepped` | warn | `backend`, `direction`, `by` | leases end early (`forward`) or late (`back`) |
+//! | `lock taken away by force` | warn | `lock.name`, `backend`, `token` | [`Locks::force_release`](crate::Locks::force_release) was called here |
+//! | `a dropped guard could not be released` | warn | `error` | its lease frees the lock |
+//! | `a release that nobody waited for has failed` | warn | `error` | the same, of a release whose future was dropped |
+//! | `a withdrawn claim could not be released` | warn | `error` | the same, of an acquire whose future was dropped |
+//! | `release failed after the work was done` | warn | `error` | the same, of a lock that ran work |
+//! | `a leader could not resign` | warn | `error` | the same, of an [`Election`](crate::Election) |
+//! | `the minimum time of a job could not be kept` | warn | `lock.name`, `reason` | the lock of a [`Job`](crate::Job) was lost when it ended |
+//!
+//! Times (`wait`, `pause`, `by`) are shown as Rust shows a `Duration`. `backend` is what
+//! [`Backend::store`](crate::Backend::store) says: kind and address, without secrets.
+//!
+//! # Spans
+//!
+//! Each verb that goes to the store is a span of level debug: [`Traced`](crate::Traced) lists them.
+//! `connect` puts it around every store.

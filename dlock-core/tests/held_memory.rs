@@ -1,0 +1,30 @@
+//! What a lock takes that is only held. One test for the process, since it counts the process's
+//! memory.
+
+use std::alloc::System;
+
+use dlock_core::*;
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+
+#[global_allocator]
+static ALLOC: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// With so many, the tables are three quarters full.
+const HELD: usize = 100_000;
+
+#[tokio::test]
+async fn a_held_lock_takes_less_than_half_a_kilobyte_and_few_pieces() {
+    let locks = Locks::new(Memory::new()).unwrap();
+    let mut guards = Vec::with_capacity(HELD);
+    let region = Region::new(ALLOC);
+    for i in 0..HELD {
+        guards.push(locks.mutex(format!("held/{i}")).unwrap().lock().await.unwrap());
+    }
+    let change = region.change();
+    let bytes = change.bytes_allocated - change.bytes_deallocated;
+    assert!(bytes / HELD < 512, "{} bytes each", bytes / HELD);
+    // The name, the hold, what the handles share, and the claim in the store.
+    let pieces = change.allocations - change.deallocations;
+    assert!(pieces / HELD <= 4, "{} pieces each", pieces / HELD);
+    drop(guards);
+}

@@ -1,0 +1,89 @@
+//! The configuration that an application's own client stands for.
+
+use dlock_core::{ConfigIssue, Error};
+use redis::{Client, ConnectionAddr};
+
+use super::{Login, RedisConfig, Tls, Topology};
+
+impl RedisConfig {
+    /// The server that an application's client leads to, with the client's user, password, database
+    /// and TLS. For Sentinel, a cluster or a quorum, see [`from_url`](Self::from_url).
+    ///
+    /// Its connections are not used: dlock opens one of its own, since it is sent messages on it and
+    /// needs RESP3, and what an application sends must not stand before a renewal. Commands of the
+    /// two do not get in each other's way.
+    ///
+    /// ```
+    /// use dlock_redis::RedisConfig;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = redis::Client::open("redis://:secret@localhost:6379/2")?;
+    /// let config = RedisConfig::from_client(&client)?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `Config(Url)` for an address that is neither of TCP nor of a Unix socket.
+    pub fn from_client(client: &Client) -> Result<Self, Error> {
+        let info = client.get_connection_info();
+        let (topology, address, tls) = match info.addr() {
+            ConnectionAddr::Unix(path) => (Topology::Socket, path.display().to_string(), false),
+            ConnectionAddr::TcpTls { host, port, .. } => {
+                (Topology::Single, with_port(host, *port), true)
+            }
+            ConnectionAddr::Tcp(host, port) => (Topology::Single, with_port(host, *port), false),
+            _ => {
+                return Err(Error::config(
+                    ConfigIssue::Url,
+                    "the client has an address of a kind that dlock does not know: use a URL",
+                ));
+            }
+        };
+        let redis = info.redis_settings();
+        let mut config = Self::from_url("redis://localhost")?;
+        config.topology = topology;
+        config.addresses = vec![address];
+        config.login = Login {
+            user: redis.username().map(str::to_owned),
+            password: redis.password().map(str::to_owned),
+        };
+        config.database = redis.db();
+        config.tls = tls.then(Tls::default);
+        config.given = Some(info.addr().clone());
+        config.checked()
+    }
+}
+
+fn with_port(host: &str, port: u16) -> String {
+    // An IPv6 address.
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(url: &str) -> RedisConfig {
+        RedisConfig::from_client(&Client::open(url).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_client_and_its_url_are_the_same_store() {
+        for url in [
+            "redis://localhost",
+            "redis://localhost:7/3",
+            "redis://u:hunter2@127.0.0.1/0",
+            "redis://:hunter2@[::1]:7",
+        ] {
+            let (ours, theirs) = (RedisConfig::from_url(url).unwrap(), config(url));
+            assert_eq!(theirs.store(), ours.store());
+            assert_eq!(theirs.login.user, ours.login.user);
+            assert_eq!(theirs.login.password, ours.login.password);
+            assert_eq!((&theirs.topology, theirs.database), (&ours.topology, ours.database));
+            assert!(!format!("{theirs:?}").contains("hunter2"), "{theirs:?}");
+        }
+        let socket = config("redis+unix:///run/redis.sock?db=2&pass=hunter2");
+        assert_eq!(socket.topology, Topology::Socket);
+        assert_eq!(socket.database, 2);
+        assert_eq!(socket.store(), "redis+unix:///run/redis.sock");
+    }
+}

@@ -1,0 +1,137 @@
+//! How the servers are set up: what each of them says of itself, and what that means for locks.
+//!
+//! A user need not have the right to ask. What is refused is told as that.
+
+mod cluster;
+mod sentinels;
+mod server;
+
+use std::{collections::HashMap, time::Duration};
+
+use dlock_core::{Error, Finding};
+use redis::{Cmd, RedisError, Value};
+
+use self::server::{Server, Wants};
+use crate::{
+    config::Topology,
+    error::explain,
+    link::{self, Link},
+    reply,
+    session::Session,
+};
+
+/// The settings that are asked for, by one command each: servers before 7.0 take no more.
+const SETTINGS: [&str; 4] = ["appendfsync", "min-replicas-to-write", "tcp-keepalive", "timeout"];
+
+/// What there is to say of all servers of a store, where so many replicas have to know of a grant.
+pub(crate) async fn examine(session: &Session, replicas: u32) -> Result<Vec<Finding>, Error> {
+    let wants = Wants {
+        replicas,
+        guard: session.guard(),
+        is_cluster: session.topology == Topology::Cluster,
+        has_sentinels: matches!(session.topology, Topology::Sentinel(_)),
+    };
+    let mut servers = session.link.servers();
+    servers.sort();
+    servers.dedup();
+    let (mut all, mut failed) = (Vec::new(), None);
+    for server in &servers {
+        match ask(&session.link, server).await {
+            Ok(seen) => all.push((server.to_string(), seen.findings(&wants))),
+            Err(error) => {
+                let away = Finding::wrong(
+                    "server",
+                    format!("it does not answer ({error})"),
+                    "see that it runs, and that it can be reached from here",
+                );
+                all.push((server.to_string(), vec![away]));
+                failed = Some(error);
+            }
+        }
+    }
+    if let Some(error) = failed.filter(|_| servers.len() < 2) {
+        return Err(explain(error));
+    }
+    let mut findings = merged(all);
+    match &session.topology {
+        Topology::Sentinel(name) => {
+            findings.extend(sentinels::examine(session.link.config(), name).await);
+        }
+        Topology::Cluster => findings.extend(cluster::examine(&session.link, &servers).await),
+        _ => {}
+    }
+    Ok(findings)
+}
+
+/// The findings of each server, by its address: what all have in common is said once.
+pub(crate) fn merged(all: Vec<(String, Vec<Finding>)>) -> Vec<Finding> {
+    let (mut findings, many) = (Vec::<Finding>::new(), all.len() > 1);
+    for (at, server) in &all {
+        for finding in server {
+            let is_common = all.iter().all(|(_, others)| others.contains(finding));
+            let mut finding = finding.clone();
+            if many && !is_common {
+                finding.found = format!("{at}: {}", finding.found);
+            }
+            if !findings.contains(&finding) {
+                findings.push(finding);
+            }
+        }
+    }
+    findings
+}
+
+/// Asks one server for all that matters.
+async fn ask(link: &Link, at: &link::Server) -> Result<Server, RedisError> {
+    let info = told(link, at, redis::cmd("INFO").arg("everything")).await?;
+    let info = info.as_ref().and_then(reply::text).map(|text| read_info(&text));
+    let mut settings = HashMap::new();
+    for name in SETTINGS {
+        let answer = told(link, at, redis::cmd("CONFIG").arg("GET").arg(name)).await?;
+        if let Some(value) = answer.as_ref().and_then(reply::setting) {
+            settings.insert(name, value);
+        }
+    }
+    let time = told(link, at, &redis::cmd("TIME")).await?;
+    let scans = link.send_to(at, redis::cmd("SCAN").arg(0).arg("COUNT").arg(1)).await;
+    let may_scan = match scans {
+        // What keeps it from doing it just now says nothing of rights.
+        Err(error) if is_refusal(&error) => !is_denial(&error),
+        scanned => scanned.is_ok(),
+    };
+    Ok(Server {
+        info,
+        settings,
+        time: time.as_ref().and_then(reply::micros).map(Duration::from_micros),
+        may_scan,
+    })
+}
+
+/// The answer of a server; `None` where it does not want to give one.
+async fn told(link: &Link, at: &link::Server, command: &Cmd) -> Result<Option<Value>, RedisError> {
+    match link.send_to(at, command).await {
+        Ok((answer, _)) => Ok(Some(answer)),
+        Err(error) if is_refusal(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the server has answered, by an error: such a command is forbidden, or not known.
+fn is_refusal(error: &RedisError) -> bool {
+    matches!(error.kind(), redis::ErrorKind::Server(_) | redis::ErrorKind::Extension)
+}
+
+/// Whether this user may not run the command, or nobody may.
+fn is_denial(error: &RedisError) -> bool {
+    use redis::{
+        ErrorKind::Server,
+        ServerErrorKind::{NoPerm, ResponseError},
+    };
+    matches!(error.kind(), Server(NoPerm | ResponseError))
+}
+
+/// The fields of `INFO` and its like.
+fn read_info(text: &str) -> HashMap<String, String> {
+    let fields = text.lines().filter_map(|line| line.trim().split_once(':'));
+    fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}

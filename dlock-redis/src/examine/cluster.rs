@@ -1,0 +1,69 @@
+//! What the nodes say of their cluster.
+
+use std::collections::HashMap;
+
+use dlock_core::Finding;
+
+use super::{read_info, told};
+use crate::{
+    link::{Link, Server},
+    reply,
+};
+
+/// How many slots there are.
+const SLOTS: &str = "16384";
+
+/// Asks the first node that tells.
+pub(super) async fn examine(link: &Link, servers: &[Server]) -> Vec<Finding> {
+    let mut info = redis::cmd("CLUSTER");
+    info.arg("INFO");
+    for server in servers {
+        if let Ok(Some(answer)) = told(link, server, &info).await
+            && let Some(text) = reply::text(&answer)
+        {
+            return vec![judge(&read_info(&text), servers.len())];
+        }
+    }
+    vec![Finding::warning(
+        "cluster",
+        "no node tells whether all slots are there",
+        "allow this user to ask: ACL SETUSER name +cluster|info, or look there: CLUSTER INFO",
+    )]
+}
+
+fn judge(info: &HashMap<String, String>, masters: usize) -> Finding {
+    let field = |name: &str| info.get(name).map_or("", String::as_str);
+    let (state, slots) = (field("cluster_state"), field("cluster_slots_ok"));
+    if state != "ok" || slots != SLOTS {
+        return Finding::wrong(
+            "cluster",
+            format!("its state is {state:.20}, and {slots:.20} of {SLOTS} slots are served"),
+            "see CLUSTER NODES for who is missing, and run redis-cli --cluster fix",
+        );
+    }
+    if masters < 3 {
+        return Finding::warning(
+            "cluster",
+            format!("{masters} masters have all the locks"),
+            "have three masters or more: fewer can't agree on a failover",
+        );
+    }
+    Finding::fine("cluster", format!("all slots are served; {masters} masters have the locks"))
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_core::Level;
+
+    use super::*;
+
+    #[test]
+    fn a_cluster_that_lacks_slots_is_wrong() {
+        let of = |text: &str, masters| judge(&read_info(text), masters).level;
+        assert_eq!(of("cluster_state:ok\r\ncluster_slots_ok:16384\r\n", 3), Level::Fine);
+        assert_eq!(of("cluster_state:ok\r\ncluster_slots_ok:16384\r\n", 1), Level::Warning);
+        assert_eq!(of("cluster_state:fail\r\ncluster_slots_ok:16384\r\n", 3), Level::Wrong);
+        assert_eq!(of("cluster_state:ok\r\ncluster_slots_ok:5000\r\n", 3), Level::Wrong);
+        assert_eq!(of("", 3), Level::Wrong);
+    }
+}

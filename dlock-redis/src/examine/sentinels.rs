@@ -1,0 +1,107 @@
+//! What the sentinels say of themselves.
+
+use std::collections::HashMap;
+
+use dlock_core::Finding;
+use redis::Value;
+
+use crate::{config::RedisConfig, link::sentinel, reply};
+
+/// Asks all sentinels that the URL names.
+pub(super) async fn examine(config: &RedisConfig, name: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let (mut seen, mut away) = (None, Vec::new());
+    for address in &config.addresses {
+        match sentinel::master(config, address, name).await {
+            Ok(master) => seen = seen.or_else(|| fields(&master)),
+            Err(error) => away.push((address, error)),
+        }
+    }
+    for (address, error) in away {
+        findings.push(Finding::warning(
+            "sentinels",
+            format!("{address} does not answer ({:.120})", error.to_string()),
+            "see that it runs and knows the master (SENTINEL MASTERS), or take it out of the URL",
+        ));
+    }
+    findings.extend(seen.map(|master| judge(&master)));
+    findings
+}
+
+fn fields(master: &Value) -> Option<HashMap<String, String>> {
+    let pairs: Vec<(String, String)> = match master {
+        Value::Map(pairs) => {
+            let pair =
+                |(name, value): &(Value, Value)| Some((reply::text(name)?, reply::text(value)?));
+            pairs.iter().filter_map(pair).collect()
+        }
+        Value::Array(parts) => {
+            let pair = |pair: &[Value]| Some((reply::text(&pair[0])?, reply::text(&pair[1])?));
+            parts.chunks_exact(2).filter_map(pair).collect()
+        }
+        _ => return None,
+    };
+    Some(pairs.into_iter().collect())
+}
+
+fn judge(master: &HashMap<String, String>) -> Finding {
+    let number = |name: &str| master.get(name).and_then(|text| text.parse::<u64>().ok());
+    let (Some(others), Some(quorum)) = (number("num-other-sentinels"), number("quorum")) else {
+        return Finding::warning(
+            "sentinels",
+            "they do not say how many they are",
+            "see there: SENTINEL MASTER name",
+        );
+    };
+    let (all, down) = (others + 1, number("down-after-milliseconds").unwrap_or(0));
+    let found = format!(
+        "{all} sentinels, of which {quorum} must agree that the master is down for {down} ms"
+    );
+    if all < 3 {
+        return Finding::warning(
+            "sentinels",
+            found,
+            "run three or more, on machines of their own: with fewer, none can be away",
+        );
+    }
+    if quorum > all {
+        return Finding::wrong(
+            "sentinels",
+            found,
+            format!("run SENTINEL SET name quorum {}: so they never fail over", all / 2 + 1),
+        );
+    }
+    if 2 * quorum <= all {
+        return Finding::warning(
+            "sentinels",
+            found,
+            format!(
+                "run SENTINEL SET name quorum {}, so that a few that are cut off start no failover",
+                all / 2 + 1
+            ),
+        );
+    }
+    Finding::fine("sentinels", found)
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_core::Level;
+
+    use super::*;
+
+    #[test]
+    fn few_sentinels_and_odd_quorums_are_told_of() {
+        let of = |others: u64, quorum: u64| {
+            let text = |text: String| Value::BulkString(text.into_bytes());
+            let pair = |name: &str, value: u64| [text(name.to_owned()), text(value.to_string())];
+            let parts = [pair("num-other-sentinels", others), pair("quorum", quorum)].concat();
+            judge(&fields(&Value::Array(parts)).unwrap())
+        };
+        assert_eq!(of(2, 2).level, Level::Fine);
+        assert_eq!(of(0, 1).level, Level::Warning);
+        assert_eq!(of(2, 1).level, Level::Warning);
+        assert_eq!(of(2, 4).level, Level::Wrong);
+        assert_eq!(judge(&HashMap::new()).level, Level::Warning);
+    }
+}

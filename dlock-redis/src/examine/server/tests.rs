@@ -1,0 +1,111 @@
+use dlock_core::Level;
+
+use super::*;
+
+/// A server that is as it should be, but for these fields and settings.
+fn server(fields: &[(&str, &str)], settings: &[(&'static str, &str)]) -> Server {
+    let mut info: HashMap<String, String> = HashMap::new();
+    for (name, value) in [
+        ("redis_version", "7.2.4"),
+        ("role", "master"),
+        ("maxmemory_policy", "noeviction"),
+        ("aof_enabled", "1"),
+    ]
+    .iter()
+    .chain(fields)
+    {
+        info.insert((*name).to_owned(), (*value).to_owned());
+    }
+    let mut all = HashMap::new();
+    for (name, value) in [
+        ("appendfsync", "always"),
+        ("min-replicas-to-write", "1"),
+        ("tcp-keepalive", "300"),
+        ("timeout", "0"),
+    ]
+    .iter()
+    .chain(settings)
+    {
+        all.insert(*name, (*value).to_owned());
+    }
+    Server { info: Some(info), settings: all, time: None, may_scan: true }
+}
+
+/// What is not fine, and how much it matters.
+fn amiss(server: &Server, wants: &Wants) -> Vec<(&'static str, Level)> {
+    let findings = server.findings(wants);
+    for finding in &findings {
+        assert_eq!(finding.remedy.is_some(), finding.level > Level::Fine, "{finding:?}");
+    }
+    let amiss = findings.iter().filter(|finding| finding.level > Level::Fine);
+    amiss.map(|finding| (finding.about, finding.level)).collect()
+}
+
+#[test]
+fn each_setting_that_is_amiss_is_found_alone() {
+    use Level::{Warning, Wrong};
+    let single = Wants::default();
+    assert_eq!(amiss(&server(&[], &[]), &single), []);
+    for (field, value, about, level) in [
+        ("redis_version", "6.0.20", "version", Wrong),
+        ("redis_version", "5", "version", Wrong),
+        ("role", "slave", "role", Wrong),
+        ("maxmemory_policy", "allkeys-lru", "eviction", Warning),
+        ("aof_enabled", "0", "persistence", Warning),
+    ] {
+        assert_eq!(amiss(&server(&[(field, value)], &[]), &single), [(about, level)], "{value}");
+    }
+    for policy in ["allkeys-lru", "volatile-ttl"] {
+        let evicts = server(&[("maxmemory_policy", policy), ("maxmemory", "1048576")], &[]);
+        assert_eq!(amiss(&evicts, &single), [("eviction", Wrong)]);
+    }
+    for (setting, value, about) in [
+        ("appendfsync", "everysec", "persistence"),
+        ("tcp-keepalive", "0", "connections"),
+        ("timeout", "60", "connections"),
+    ] {
+        assert_eq!(
+            amiss(&server(&[], &[(setting, value)]), &single),
+            [(about, Warning)],
+            "{value}"
+        );
+    }
+}
+
+#[test]
+fn a_restart_guard_makes_up_for_what_is_not_kept() {
+    let forgets = server(&[("aof_enabled", "0")], &[]);
+    let guarded = Wants { guard: Duration::from_secs(30), ..Wants::default() };
+    assert_eq!(amiss(&forgets, &guarded), []);
+}
+
+#[test]
+fn replicas_are_counted_and_timed() {
+    let durable = Wants { replicas: 2, ..Wants::default() };
+    let fields = |first, second| server(&[("slave0", first), ("slave1", second)], &[]);
+    let online = "ip=127.0.0.1,port=1,state=online,offset=9,lag=1";
+    assert_eq!(amiss(&fields(online, online), &durable), []);
+    let loading = "ip=127.0.0.1,port=1,state=wait_bgsave,offset=0,lag=0";
+    assert_eq!(amiss(&fields(online, loading), &durable), [("replication", Level::Wrong)]);
+    let late = "ip=127.0.0.1,port=1,state=online,offset=9,lag=60";
+    assert_eq!(amiss(&fields(online, late), &durable), [("replication", Level::Warning)]);
+}
+
+#[test]
+fn what_fails_over_has_more_to_look_at() {
+    let sentinel = Wants { has_sentinels: true, ..Wants::default() };
+    let cluster = Wants { is_cluster: true, ..Wants::default() };
+    let alone = server(&[], &[("min-replicas-to-write", "0")]);
+    assert_eq!(amiss(&alone, &sentinel), [("failover", Level::Warning)]);
+    let expected = [("replication", Level::Warning), ("failover", Level::Warning)];
+    assert_eq!(amiss(&alone, &cluster), expected);
+    let old = server(&[("redis_version", "6.2.1"), ("slave0", "state=online,lag=0")], &[]);
+    assert_eq!(amiss(&old, &cluster), [("version", Level::Warning)]);
+}
+
+#[test]
+fn what_is_not_told_is_a_warning() {
+    let silent = Server::default();
+    let expected = ["server", "rights", "connections"].map(|about| (about, Level::Warning));
+    assert_eq!(amiss(&silent, &Wants::default()), expected);
+}

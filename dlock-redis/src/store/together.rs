@@ -1,0 +1,75 @@
+//! Several names with one script.
+
+use dlock_core::{AcquireRequest, Acquired, Certainty, Clock, Error, Queue};
+use redis::Value;
+
+use super::Store;
+use crate::{
+    config::Topology,
+    error::unreadable,
+    keys::{Bucket, Keys},
+    reply::{millis, standings, tries},
+};
+
+impl Store {
+    /// Whether one script can take all these names.
+    pub(crate) fn can_take_together(&self, requests: &[AcquireRequest]) -> bool {
+        let mut buckets = requests.iter().map(|request| Bucket::of(&request.name));
+        let first = buckets.next();
+        self.durable.is_none()
+            && (self.session.topology != Topology::Cluster
+                || buckets.all(|bucket| Some(bucket) == first))
+    }
+
+    pub(crate) async fn acquire_all(
+        &self,
+        requests: &[AcquireRequest],
+    ) -> Result<Vec<Acquired>, Error> {
+        for request in requests {
+            self.session.check_lease(request.lease)?;
+        }
+        let mut call = self.scripts.acquire_all.on(Keys::COUNT * requests.len());
+        for request in requests {
+            call = call.keys(&Keys::of(&request.name));
+        }
+        call = call.arg(self.retention);
+        for request in requests {
+            let waits = request.queue == Queue::Enqueue;
+            let channel = match waits {
+                true => self.session.link.channel(Bucket::of(&request.name)).await,
+                false => None,
+            };
+            if waits {
+                self.inbox.expect(request);
+            }
+            call = call
+                .arg(request.claim.to_string())
+                .arg(millis(request.lease))
+                .arg(request.mode.weight())
+                .arg(request.mode.capacity())
+                .arg(request.tokens)
+                .arg(tries(request.queue))
+                .arg(channel.as_deref().unwrap_or_default());
+        }
+        let call = call.granting();
+        let sent = Clock::Boot.now();
+        let answers = match self.session.run(&call).await.and_then(|value| standings(&value)) {
+            Ok(answers) if answers.len() == requests.len() => answers,
+            Ok(_) => return Err(unreadable("a script", &Value::Nil)),
+            Err(error) => {
+                for request in requests {
+                    self.inbox.forget(request.claim);
+                }
+                // A script that fails half-way has done the first half.
+                return Err(error.with_certainty(Certainty::Unknown));
+            }
+        };
+        let settled: Result<Vec<_>, Error> = requests
+            .iter()
+            .zip(answers)
+            .map(|(request, answer)| self.settle(request, sent, answer))
+            .collect();
+        // After a conflict on one name the others are in their queues: the core gives them back.
+        settled.map_err(|error| error.with_certainty(Certainty::Unknown))
+    }
+}

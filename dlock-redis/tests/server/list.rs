@@ -1,0 +1,59 @@
+//! Listing names beside other programs' keys, and without the right to.
+
+use dlock_core::{ConfigIssue, ErrorKind};
+use dlock_testkit::Stop;
+
+use crate::support::{connect, exclusive, name, run, says, start, take, works_fully};
+
+#[test]
+fn keys_of_others_are_no_names() {
+    run(async {
+        let (server, client) = start().await?;
+        for key in
+            ["stock/2", "dlock:{0}:stock/3", "dlock:{99}:stock/4", "dlock:{1}x:stock/5", "dlock:"]
+        {
+            server.command(&["SET", key, "x"]).await?.ok()?;
+        }
+        take(&client, &exclusive("stock/1")).await?;
+        for prefix in ["", "stock", "stock/"] {
+            assert_eq!(client.list(prefix, 10).await?, [name("stock/1")], "{prefix:?}");
+        }
+        // There, every string could be a lock.
+        let plain = connect(&format!("{}?dlock.plain=true", server.url())).await?;
+        assert_eq!(plain.list("stock", 10).await?, [name("stock/2")]);
+        Ok(())
+    })
+}
+
+#[test]
+fn thousands_of_keys_are_walked_through() {
+    run(async {
+        let (server, client) = start().await?;
+        let mut fill = vec!["MSET".to_owned()];
+        fill.extend((0..10_000).flat_map(|n| [format!("other:{n}"), "x".to_owned()]));
+        server.command(&fill.iter().map(String::as_str).collect::<Vec<_>>()).await?.ok()?;
+        for at in 0..5 {
+            take(&client, &exclusive(&format!("few/{at}"))).await?;
+        }
+        let mut names = client.list("few/", 10).await?;
+        names.sort();
+        let all: Vec<_> = (0..5).map(|at| name(&format!("few/{at}"))).collect();
+        assert_eq!(names, all);
+        Ok(())
+    })
+}
+
+#[test]
+fn without_the_right_to_scan_locks_work_and_listing_names_the_remedy() {
+    run(async {
+        let (server, _) = start().await?;
+        let line = include_str!("../../src/acl.txt").replace(" +scan", "");
+        server.command(&line.split_whitespace().collect::<Vec<_>>()).await?.ok()?;
+        let url = format!("redis://dlock:password@{}", server.address());
+        let (one, two) = (connect(&url).await?, connect(&url).await?);
+        works_fully(&one, &two, "a").await?;
+        let error = one.list("", 1).await.err().ok_or_else(|| Stop::failed("it lists"))?;
+        says(&error, ErrorKind::Config(ConfigIssue::Access), "+scan");
+        Ok(())
+    })
+}

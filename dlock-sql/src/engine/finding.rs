@@ -1,0 +1,78 @@
+//! Findings that databases have in common.
+
+use dlock_core::{Error, ErrorKind, Finding};
+
+use super::Fault;
+
+/// So many connections have to be left: those of a few clients, with about five each.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+const ENOUGH: i64 = 20;
+
+/// What an attempt to use the tables says of them. What may pass is no finding.
+pub(crate) fn of_tables<T>(prepared: Result<T, Fault>) -> Result<Finding, Fault> {
+    match prepared {
+        Ok(_) => Ok(Finding::fine(
+            "tables",
+            "dlock's tables are there, and this user has all rights that it needs",
+        )),
+        Err(fault) => match fault.error.kind() {
+            ErrorKind::Config(_) | ErrorKind::Unsupported => Ok(of_error("tables", &fault.error)),
+            _ => Err(fault),
+        },
+    }
+}
+
+/// An error is what was found, and behind a colon what to do.
+fn of_error(about: &'static str, error: &Error) -> Finding {
+    let text = error.to_string();
+    match text.split_once(": ") {
+        Some((found, remedy)) => Finding::wrong(about, found, remedy),
+        None => Finding::wrong(about, text, "see the server's log"),
+    }
+}
+
+/// Whether there is room for more connections.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) fn room(left: i64, most: i64) -> Finding {
+    let found = format!("{} of {most} are left (max_connections)", left.max(0));
+    match left >= ENOUGH {
+        true => Finding::fine("connections", found),
+        false => Finding::warning(
+            "connections",
+            found,
+            "raise max_connections, or have each process use one client and fewer \
+             dlock.connections",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_core::{ConfigIssue, Level};
+
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_tables_is_wrong_and_one_that_may_pass_stays_one() {
+        let missing = Error::config(ConfigIssue::SchemaMissing, "no tables: make them: now");
+        let finding = of_tables::<()>(Err(missing.into())).unwrap();
+        let expected = Finding::wrong("tables", "no tables", "make them: now");
+        assert_eq!(finding, expected);
+        let passing = Error::new(ErrorKind::Unavailable, "away: wait");
+        assert!(of_tables::<()>(Err(passing.into())).is_err());
+        assert_eq!(of_tables(Ok(())).unwrap().level, Level::Fine);
+    }
+
+    #[test]
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    fn few_connections_that_are_left_are_told_of() {
+        for (left, most, level) in [
+            (90, 100, Level::Fine),
+            (10, 100, Level::Warning),
+            (-3, 100, Level::Warning),
+            (20, 10_000, Level::Fine),
+        ] {
+            assert_eq!(room(left, most).level, level, "{left} of {most}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The long snapshots that were read last. A queue of many makes a long one; the operations behind
+//! it are few. So the database sends it once, and it is taken apart once, however many operations
+//! follow.
+
+use std::{collections::HashMap, sync::Arc};
+
+use dlock_core::{
+    Error, LockName,
+    machine::text::{Replayed, resume, snapshot_of},
+};
+use parking_lot::Mutex;
+
+use super::row::{Known, Row, Wanted};
+
+/// A shorter one is as quickly read again. (That of a lock with two waiters.)
+const LONG: usize = 256;
+
+/// How many are remembered.
+const MOST: usize = 64;
+
+#[derive(Debug, Default)]
+pub(crate) struct Snapshots {
+    long: Mutex<HashMap<LockName, Arc<Known>>>,
+}
+
+impl Snapshots {
+    /// What is known of a name.
+    pub(crate) fn known(&self, name: &LockName) -> Option<Arc<Known>> {
+        self.long.lock().get(name).cloned()
+    }
+
+    /// A name to read, with what is known of it.
+    pub(crate) fn wanted(&self, name: &LockName) -> Wanted {
+        Wanted { name: name.clone(), known: self.known(name) }
+    }
+
+    /// The state that a row tells, which was asked for when this was known; and the length of its
+    /// snapshot.
+    pub(crate) fn replay(
+        &self,
+        name: &LockName,
+        row: &Row,
+        known: Option<&Known>,
+    ) -> Result<(Replayed, usize), Error> {
+        if let Some(known) = known.filter(|known| known.base == row.base) {
+            return Ok((resume(known.machine.clone(), &row.log)?, known.len));
+        }
+        let len = row.snap.len();
+        if len < LONG {
+            if known.is_some() {
+                self.long.lock().remove(name);
+            }
+            return Ok((row.replay()?, len));
+        }
+        let machine = snapshot_of(&row.snap)?;
+        let known = Arc::new(Known { base: row.base, len, machine: machine.clone() });
+        let mut long = self.long.lock();
+        if long.len() >= MOST && !long.contains_key(name) {
+            long.clear();
+        }
+        long.insert(name.clone(), known);
+        drop(long);
+        Ok((resume(machine, &row.log)?, len))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_core::{
+        ClaimId, Mode, Queue,
+        machine::{Machine, Op, text::op_text, text::snapshot},
+    };
+
+    use super::*;
+
+    fn name(n: usize) -> LockName {
+        LockName::new(&format!("n{n}")).unwrap()
+    }
+
+    fn acquire(n: u128) -> Op {
+        let (mode, queue) = (Mode::Exclusive, Queue::Enqueue);
+        Op::Acquire { claim: ClaimId::from_bits(n), mode, lease: 99, block: 1, queue, home: 0 }
+    }
+
+    /// A row in whose snapshot so many wait.
+    fn row(base: i64, claims: u128) -> Row {
+        let mut machine = Machine::default();
+        for n in 0..claims {
+            machine.apply(&acquire(n), 1, &mut Vec::new());
+        }
+        let log = format!("{} 2;", op_text(&acquire(99)));
+        Row { base, snap: snapshot(&machine), log }
+    }
+
+    #[test]
+    fn a_row_without_its_known_snapshot_tells_what_the_whole_tells() {
+        let (snapshots, name, whole) = (Snapshots::default(), name(1), row(7, 9));
+        assert!(snapshots.known(&name).is_none());
+        let (first, len) = snapshots.replay(&name, &whole, None).unwrap();
+        assert_eq!(len, whole.snap.len());
+
+        let wanted = snapshots.wanted(&name);
+        assert_eq!(wanted.known_base(), 7);
+        let part = Row { snap: String::new(), ..whole.clone() };
+        let (again, len) = snapshots.replay(&name, &part, wanted.known.as_deref()).unwrap();
+        assert_eq!((again.machine, len), (first.machine, whole.snap.len()));
+    }
+
+    #[test]
+    fn what_was_known_gives_way_to_what_was_sent() {
+        let (snapshots, name) = (Snapshots::default(), name(1));
+        snapshots.replay(&name, &row(7, 9), None).unwrap();
+        let known = snapshots.known(&name);
+        let (newer, _) = snapshots.replay(&name, &row(8, 12), known.as_deref()).unwrap();
+        assert_eq!(newer.machine, row(8, 12).replay().unwrap().machine);
+        assert_eq!(snapshots.wanted(&name).known_base(), 8);
+        // A short one is not worth it.
+        let known = snapshots.known(&name);
+        snapshots.replay(&name, &row(9, 1), known.as_deref()).unwrap();
+        assert_eq!(snapshots.wanted(&name).known_base(), 0);
+    }
+
+    #[test]
+    fn it_stays_bounded() {
+        let snapshots = Snapshots::default();
+        for n in 0..1000 {
+            snapshots.replay(&name(n), &row(7, 9), None).unwrap();
+        }
+        assert!(snapshots.long.lock().len() <= MOST);
+        assert!(snapshots.known(&name(999)).is_some());
+    }
+}

@@ -1,0 +1,9 @@
+-- Reads the first rows of a range of names.
+-- ? 1: the first name of the range   ? 2: the first name behind it   ? 3: how many rows
+-- Returns them by name: name, the time (microseconds since 1970), base, snap, log.
+SELECT
+  d.name, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), d.base, d.snap, d.log
+FROM dlock_lock AS d
+WHERE d.name >= ? AND d.name < ?
+ORDER BY d.name
+LIMIT ?

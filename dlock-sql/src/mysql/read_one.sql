@@ -1,0 +1,7 @@
+-- Reads the row of a lock.
+-- ? 1 known: the `base` whose snap the caller has, or 0   ? 2 name
+-- Returns what read.sql returns, without taking a list of names apart.
+SELECT
+  CAST(1 AS SIGNED), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)),
+  d.base, IF(d.base = ?, '', d.snap), d.log
+FROM (SELECT 1 AS one) AS n LEFT JOIN dlock_lock AS d ON d.name = ?

@@ -1,0 +1,156 @@
+//! How the server is set up, and what that means for locks.
+
+use std::time::Duration;
+
+use dlock_core::Finding;
+use sqlx::postgres::PgRow;
+
+use super::{conn::get, link::Link, modes, queries, schema};
+use crate::engine::{Fault, of_tables, room};
+
+/// Transactions that go on for longer are told of, in seconds.
+const LONG: i64 = 60;
+/// Connections that are closed sooner when they are idle are told of, in milliseconds.
+const SOON: i64 = 60_000;
+
+/// Whose tables are looked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Tables {
+    Locks,
+    Plain,
+}
+
+/// What there is to say of the server and of the tables.
+pub(super) async fn examine(link: &mut Link, tables: Tables) -> Result<Vec<Finding>, Fault> {
+    let rows = link.fetch(queries::EXAMINE, &[]).await?;
+    let Some(row) = rows.first() else { return Err(schema::no_answer()) };
+    let mut findings = server(row)?;
+    // A standby has been told of, and is refused for that.
+    if !get::<bool>(row, 5)? {
+        let prepared = match tables {
+            Tables::Locks => schema::prepare(link, false).await,
+            Tables::Plain => modes::prepare_plain(link).await,
+        };
+        findings.push(of_tables(prepared)?);
+    }
+    Ok(findings)
+}
+
+fn server(row: &PgRow) -> Result<Vec<Finding>, Fault> {
+    let text = |at| get::<String>(row, at);
+    let micros = u64::try_from(get::<i64>(row, 6)?).unwrap_or(0);
+    Ok(vec![
+        // Older ones are refused with the tables.
+        Finding::fine("version", format!("PostgreSQL {:.40}", text(0)?)),
+        role(get(row, 5)?),
+        durability(&text(1)?, &text(2)?, &text(3)?),
+        Finding::clock(Duration::from_micros(micros)),
+        room(get(row, 7)?, get(row, 8)?),
+        idle(get(row, 9)?),
+        vacuum(&text(4)?),
+        transactions(get(row, 10)?),
+    ])
+}
+
+fn role(is_standby: bool) -> Finding {
+    match is_standby {
+        true => Finding::wrong(
+            "role",
+            "it is a standby, which takes no writes",
+            "give the address of the primary (target_session_attrs=read-write picks it out of \
+             several)",
+        ),
+        false => Finding::fine("role", "it is a primary"),
+    }
+}
+
+fn durability(fsync: &str, commit: &str, pages: &str) -> Finding {
+    let (found, remedy) = match (fsync, commit, pages) {
+        ("off", ..) => (
+            "a crash of the machine may lose anything (fsync off)".to_owned(),
+            "run ALTER SYSTEM SET fsync = on and SELECT pg_reload_conf()",
+        ),
+        (_, "off", _) => (
+            "a crash of the server may lose the last grants (synchronous_commit off)".to_owned(),
+            "leave dlock.durability at full, and run ALTER ROLE name SET synchronous_commit = on",
+        ),
+        (.., "off") => (
+            "a crash of the machine may damage the tables (full_page_writes off)".to_owned(),
+            "run ALTER SYSTEM SET full_page_writes = on and SELECT pg_reload_conf()",
+        ),
+        _ => {
+            let found = format!("what is answered is on disk (synchronous_commit {commit:.20})");
+            return Finding::fine("durability", found);
+        }
+    };
+    Finding::warning("durability", found, remedy)
+}
+
+fn idle(millis: i64) -> Finding {
+    match millis {
+        0 => Finding::fine("idle", "idle connections stay open"),
+        SOON.. => Finding::fine("idle", format!("idle connections are closed after {millis} ms")),
+        _ => Finding::warning(
+            "idle",
+            format!("connections are closed after {millis} ms without a statement"),
+            "run ALTER ROLE name SET idle_session_timeout = 0: each costs the next lock a new \
+             connection, and waiters the notes of their grants",
+        ),
+    }
+}
+
+fn vacuum(autovacuum: &str) -> Finding {
+    match autovacuum {
+        "off" => Finding::warning(
+            "vacuum",
+            "old versions of rows stay, and make locks slower and slower (autovacuum off)",
+            "run ALTER SYSTEM SET autovacuum = on and SELECT pg_reload_conf(), or VACUUM dlock_lock \
+             now and then",
+        ),
+        _ => Finding::fine("vacuum", "autovacuum is on"),
+    }
+}
+
+fn transactions(seconds: i64) -> Finding {
+    match seconds {
+        LONG.. => Finding::warning(
+            "transactions",
+            format!("one in this database has been open for {seconds} s"),
+            "end it (SELECT pid, query FROM pg_stat_activity ORDER BY xact_start), or give the locks \
+             a database of their own: it keeps old versions of rows alive, which makes locks slow",
+        ),
+        _ => Finding::fine("transactions", "none in this database has been open for long"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_core::Level;
+
+    use super::*;
+
+    #[test]
+    fn each_setting_that_is_amiss_is_told_with_its_remedy() {
+        for (finding, level, remedy) in [
+            (role(false), Level::Fine, ""),
+            (role(true), Level::Wrong, "primary"),
+            (durability("on", "on", "on"), Level::Fine, ""),
+            (durability("on", "remote_apply", "on"), Level::Fine, ""),
+            (durability("off", "on", "on"), Level::Warning, "SET fsync = on"),
+            (durability("on", "off", "on"), Level::Warning, "synchronous_commit = on"),
+            (durability("on", "on", "off"), Level::Warning, "full_page_writes = on"),
+            (idle(0), Level::Fine, ""),
+            (idle(59_999), Level::Warning, "idle_session_timeout = 0"),
+            (idle(60_000), Level::Fine, ""),
+            (vacuum("on"), Level::Fine, ""),
+            (vacuum("off"), Level::Warning, "autovacuum = on"),
+            (transactions(59), Level::Fine, ""),
+            (transactions(60), Level::Warning, "pg_stat_activity"),
+        ] {
+            assert_eq!(finding.level, level, "{finding:?}");
+            let says = finding.remedy.as_deref().unwrap_or_default();
+            assert!(says.contains(remedy), "{finding:?}");
+            assert_eq!(says.is_empty(), level == Level::Fine, "{finding:?}");
+        }
+    }
+}

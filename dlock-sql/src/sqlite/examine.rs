@@ -1,0 +1,131 @@
+//! How the file is kept, and what that means for locks.
+
+use std::{fs, path::Path};
+
+use dlock_core::Finding;
+use sqlx::{Row as _, SqliteConnection};
+
+use super::{error::classify, queries, schema};
+use crate::engine::{Fault, of_tables};
+
+/// The file systems of other machines that have a name of their own: SQLite's locks do not hold on
+/// most of them, and its shared memory on none.
+const REMOTE: [&str; 10] =
+    ["nfs", "cifs", "smb", "9p", "ceph", "fuse.sshfs", "fuse.gluster", "lustre", "afs", "virtiofs"];
+
+/// What there is to say of the file.
+pub(super) async fn examine(
+    conn: &mut SqliteConnection,
+    path: &Path,
+) -> Result<Vec<Finding>, Fault> {
+    let mut findings = vec![Finding::fine(
+        "version",
+        format!("SQLite {:.20}", text(conn, queries::LIBRARY).await?),
+    )];
+    findings.push(journal(&text(conn, queries::JOURNAL).await?));
+    findings.push(encoding(&text(conn, queries::ENCODING).await?));
+    findings.push(writable(path));
+    findings.extend(mounted(path).map(|kind| file_system(&kind)));
+    findings.push(of_tables(schema::prepare(conn, false).await)?);
+    Ok(findings)
+}
+
+async fn text(conn: &mut SqliteConnection, sql: &'static str) -> Result<String, Fault> {
+    let rows = sqlx::query(sql).fetch_all(conn).await.map_err(classify)?;
+    rows.first().map_or(Ok(String::new()), |row| row.try_get(0)).map_err(classify)
+}
+
+fn journal(mode: &str) -> Finding {
+    match mode {
+        "wal" => Finding::fine("journal", "the file is in WAL mode"),
+        _ => Finding::warning(
+            "journal",
+            format!("the file is in {mode:.20} mode, in which looking holds up who writes"),
+            "run PRAGMA journal_mode = WAL on it",
+        ),
+    }
+}
+
+fn encoding(encoding: &str) -> Finding {
+    match encoding {
+        "UTF-8" => Finding::fine("encoding", "texts are UTF-8"),
+        _ => Finding::warning(
+            "encoding",
+            format!("texts are {encoding:.20}, in which names do not stand by their bytes"),
+            "make the file anew, by dlock.create_schema=true: a list of names may lack some",
+        ),
+    }
+}
+
+fn writable(path: &Path) -> Finding {
+    match fs::OpenOptions::new().append(true).open(path) {
+        Ok(_) => Finding::fine("file", "it can be written"),
+        Err(error) => Finding::wrong(
+            "file",
+            format!("it can't be written ({error})"),
+            "give this user the right to write to the file and its directory (chown, chmod)",
+        ),
+    }
+}
+
+fn file_system(kind: &str) -> Finding {
+    match REMOTE.iter().any(|remote| kind.starts_with(remote)) {
+        true => Finding::wrong(
+            "file system",
+            format!("the file is on {kind:.40}, which is shared with other machines"),
+            "move the file to a local disk; for locks of several machines use a server",
+        ),
+        false => Finding::fine("file system", format!("the file is on {kind:.40}")),
+    }
+}
+
+/// On what kind of file system the file is, where the system tells.
+fn mounted(path: &Path) -> Option<String> {
+    kind_of(&fs::read_to_string("/proc/self/mounts").ok()?, path)
+}
+
+/// What is mounted deepest, and last there, has the file.
+fn kind_of(mounts: &str, path: &Path) -> Option<String> {
+    let mut found: Option<(usize, &str)> = None;
+    for line in mounts.lines() {
+        let mut words = line.split(' ').skip(1);
+        let (Some(point), Some(kind)) = (words.next(), words.next()) else { continue };
+        // Blanks and backslashes are written as octal numbers.
+        let point = point.replace("\\040", " ").replace("\\134", "\\");
+        let depth = Path::new(&point).components().count();
+        if path.starts_with(&point) && found.is_none_or(|(deepest, _)| depth >= deepest) {
+            found = Some((depth, kind));
+        }
+    }
+    found.map(|(_, kind)| kind.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_core::Level;
+
+    use super::*;
+
+    #[test]
+    fn a_file_of_another_machine_is_wrong() {
+        let mounts = "/dev/sda / ext4 rw 0 0\nserver:/x /mnt/with\\040blank nfs4 rw 0 0\n\
+                      tmpfs /mnt/with\\040blank/local tmpfs rw 0 0\n";
+        for (path, kind, level) in [
+            ("/var/locks.db", "ext4", Level::Fine),
+            ("/mnt/with blank/locks.db", "nfs4", Level::Wrong),
+            ("/mnt/with blank/local/locks.db", "tmpfs", Level::Fine),
+            ("/mnt/with blankets/locks.db", "ext4", Level::Fine),
+        ] {
+            assert_eq!(kind_of(mounts, Path::new(path)).as_deref(), Some(kind), "{path}");
+            assert_eq!(file_system(kind).level, level, "{path}");
+        }
+        assert_eq!(kind_of("", Path::new("/x")), None);
+    }
+
+    #[test]
+    fn what_is_amiss_is_told() {
+        assert_eq!(journal("delete").level, Level::Warning);
+        assert_eq!(encoding("UTF-16le").level, Level::Warning);
+        assert_eq!(writable(Path::new("/nowhere/locks.db")).level, Level::Wrong);
+    }
+}

@@ -1,0 +1,167 @@
+use std::{path::PathBuf, time::Duration};
+
+use dlock_core::{
+    AcquireRequest, Acquired, ClaimId, DynBackend, FencingToken, LockName, Mode, Queue,
+    machine::Granted,
+};
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+use super::{socket::path, *};
+use crate::{
+    Sqlite, SqliteConfig,
+    engine::{Ears as _, Note, Rarely},
+};
+
+/// Nobody asks a second time for so long.
+const LEASE: Duration = Duration::from_secs(3600);
+/// Longer than anything here takes, however busy the machine is.
+const LONG: Duration = Duration::from_secs(60);
+
+struct Store {
+    dir: TempDir,
+}
+
+impl Store {
+    fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().canonicalize().unwrap().join("locks.db")
+    }
+
+    /// An engine that looks at the file so rarely.
+    async fn open(&self, rarely: Rarely) -> DynBackend {
+        let config = SqliteConfig::new(self.path()).with_create_schema(true);
+        Sqlite::start(config, rarely).await.unwrap()
+    }
+
+    fn sockets(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(self.dir.path().canonicalize().unwrap()).unwrap();
+        let paths = entries.map(|entry| entry.unwrap().path());
+        paths.filter(|path| path.to_str().unwrap().contains("-dlock-")).collect()
+    }
+}
+
+fn request() -> AcquireRequest {
+    AcquireRequest {
+        name: LockName::new("x").unwrap(),
+        claim: ClaimId::random(),
+        mode: Mode::Exclusive,
+        lease: LEASE,
+        queue: Queue::Enqueue,
+        tokens: 1,
+    }
+}
+
+async fn take(client: &DynBackend) -> (AcquireRequest, FencingToken) {
+    let request = request();
+    match client.acquire(&request).await.unwrap() {
+        Acquired::Granted(grant) => (request, grant.token),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Has `one` hand the lock to `other`, which waits for it.
+async fn hand_over(one: &DynBackend, other: &DynBackend) {
+    let (held, token) = take(one).await;
+    let wanted = request();
+    assert_eq!(other.acquire(&wanted).await.unwrap(), Acquired::Queued);
+    // New ears have the reader look once. It does what is asked of it one after the other, and
+    // that look first: so it is over when it has shown a second thing.
+    for _ in 0..2 {
+        other.inspect(&wanted.name).await.unwrap();
+    }
+    one.release(&held.as_claim()).await.unwrap();
+    let grant = timeout(LONG, other.granted(&wanted)).await.expect("nobody told").unwrap();
+    assert!(grant.token > token);
+    other.release(&wanted.as_claim()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_is_told_while_nobody_looks() {
+    let store = Store::new();
+    let (one, other) = (store.open(Rarely::NEVER).await, store.open(Rarely::NEVER).await);
+    assert_eq!(store.sockets().len(), 2);
+    hand_over(&one, &other).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_socket_is_removed_by_who_would_tell_it() {
+    let store = Store::new();
+    let one = store.open(Rarely::FILE).await;
+    let [ours] = &store.sockets()[..] else { panic!("{:?}", store.sockets()) };
+    let other = store.open(Rarely::FILE).await;
+    let theirs = store.sockets().into_iter().find(|path| path != ours).unwrap();
+    std::fs::remove_file(&theirs).unwrap();
+    drop(std::os::unix::net::UnixDatagram::bind(&theirs).unwrap());
+    let dead = std::fs::symlink_metadata(&theirs).unwrap();
+    // They look, find that nobody has told them, and make a new one.
+    let id = |found: std::fs::Metadata| {
+        use std::os::unix::fs::MetadataExt;
+        (found.ino(), found.ctime_nsec())
+    };
+    let dead = id(dead);
+    let renewed = async {
+        while std::fs::symlink_metadata(&theirs).map(id).map_or(true, |now| now == dead) {
+            hand_over(&one, &other).await;
+        }
+    };
+    timeout(LONG, renewed).await.expect("never made anew");
+    hand_over(&other, &one).await;
+}
+
+async fn hears(ears: &mut SqliteEars, note: &Note) {
+    let heard = timeout(LONG, ears.next()).await.expect("nothing to hear");
+    assert_eq!(heard.unwrap(), note.to_string());
+}
+
+#[tokio::test]
+async fn ears_that_can_be_reached_stay_as_they_are() {
+    let store = Store::new();
+    let file = store.path();
+    std::fs::write(&file, "").unwrap();
+    let (mut ears, home) = ears(&file).await.unwrap();
+    let granted = Granted { claim: ClaimId::random(), token: 7, block: 1, since: 5, home };
+    let note = Note { name: request().name, granted, expiry: 8 };
+    Voice::new(&file).unwrap().tell(std::slice::from_ref(&note));
+    ears.open().await.unwrap();
+    hears(&mut ears, &note).await;
+
+    std::fs::remove_file(path(&file, home)).unwrap();
+    ears.open().await.unwrap();
+    Voice::new(&file).unwrap().tell(std::slice::from_ref(&note));
+    hears(&mut ears, &note).await;
+    drop(ears);
+    assert!(store.sockets().is_empty());
+}
+
+#[tokio::test]
+async fn what_is_somebody_elses_by_now_is_not_removed() {
+    let store = Store::new();
+    let file = store.path();
+    std::fs::write(&file, "").unwrap();
+    let (ears, home) = ears(&file).await.unwrap();
+    std::fs::rename(path(&file, home), file.with_extension("away")).unwrap();
+    let other = std::os::unix::net::UnixDatagram::bind(path(&file, home)).unwrap();
+    drop(ears);
+    assert_eq!(store.sockets(), [path(&file, home)]);
+    drop(other);
+    socket::sweep(&file);
+    assert!(store.sockets().is_empty());
+}
+
+#[tokio::test]
+async fn a_queue_that_is_full_holds_nobody_up() {
+    let store = Store::new();
+    let file = store.path();
+    std::fs::write(&file, "").unwrap();
+    let (mut ears, home) = ears(&file).await.unwrap();
+    let granted = Granted { claim: ClaimId::random(), token: 7, block: 1, since: 5, home };
+    let note = Note { name: request().name, granted, expiry: 8 };
+    // More than any system queues.
+    Voice::new(&file).unwrap().tell(&vec![note.clone(); 10_000]);
+    hears(&mut ears, &note).await;
+    assert!(path(&file, home).exists());
+}

@@ -1,0 +1,103 @@
+//! What is found out about how a server is set up.
+
+use dlock_core::{DynBackend, Finding, Level};
+use dlock_testkit::{
+    Stop,
+    servers::postgres::{Options, PostgresServer},
+};
+
+use crate::support::{connect, create, run, start};
+
+/// What is not fine.
+async fn amiss(client: &DynBackend) -> Result<Vec<Finding>, Stop> {
+    let findings = client.examine().await?;
+    assert!(findings.len() > 5, "{findings:?}");
+    for finding in &findings {
+        assert_eq!(finding.remedy.is_some(), finding.level > Level::Fine, "{finding:?}");
+    }
+    Ok(findings.into_iter().filter(|finding| finding.level > Level::Fine).collect())
+}
+
+#[track_caller]
+fn only(findings: &[Finding], about: &str, level: Level, remedy: &str) {
+    let [finding] = findings else { panic!("{findings:?}") };
+    assert_eq!((finding.about, finding.level), (about, level), "{finding:?}");
+    assert!(finding.remedy.as_ref().is_some_and(|text| text.contains(remedy)), "{finding:?}");
+}
+
+async fn well() -> Result<(PostgresServer, DynBackend), Stop> {
+    let server = PostgresServer::start(&Options::new().with_fsync(true)).await?;
+    for setting in ["full_page_writes", "synchronous_commit", "autovacuum"] {
+        server.run_sql(&format!("alter system set {setting} = on")).await?;
+    }
+    server.run_sql("select pg_reload_conf()").await?;
+    let client = connect(&create(&server)).await?;
+    Ok((server, client))
+}
+
+#[test]
+fn a_server_that_keeps_everything_is_fine() {
+    run(async {
+        let (server, client) = well().await?;
+        assert_eq!(amiss(&client).await?, []);
+        for mode in ["dlock.plain=row", "dlock.pooler=true"] {
+            let client = connect(&format!("{}&{mode}", create(&server))).await?;
+            assert_eq!(amiss(&client).await?, [], "{mode}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn relaxed_durability_is_told() {
+    run(async {
+        let (server, _) = well().await?;
+        let relaxed = connect(&format!("{}?dlock.durability=relaxed", server.url())).await?;
+        only(&amiss(&relaxed).await?, "durability", Level::Warning, "dlock.durability");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_missing_table_and_a_missing_right_are_wrong() {
+    run(async {
+        let (server, _) = well().await?;
+        server.run_sql("create role worker login password 'secret'").await?;
+        server.run_sql("grant select, insert, update, delete on dlock_lock to worker").await?;
+        server.run_sql("grant select on dlock_schema to worker").await?;
+        let client = connect(&server.url_of("worker", "secret", "dlock")).await?;
+        assert_eq!(amiss(&client).await?, []);
+        server.run_sql("revoke update on dlock_lock from worker").await?;
+        only(&amiss(&client).await?, "tables", Level::Wrong, "");
+        let found = &amiss(&client).await?[0];
+        assert!(format!("{found:?}").contains("UPDATE"), "{found:?}");
+        server.run_sql("drop table dlock_lock").await?;
+        only(&amiss(&client).await?, "tables", Level::Wrong, "create_schema");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_server_without_fsync_is_told() {
+    run(async {
+        let (server, client) = start().await?;
+        server.run_sql("alter system set fsync = off").await?;
+        server.run_sql("select pg_reload_conf()").await?;
+        let findings = amiss(&client).await?;
+        assert!(findings.iter().all(|finding| finding.level < Level::Wrong), "{findings:?}");
+        let found = findings.iter().find(|finding| finding.about == "durability");
+        assert!(found.is_some_and(|finding| finding.found.contains("fsync")), "{findings:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn the_advisory_mode_says_that_it_does_not_look() {
+    run(async {
+        let (server, _) = start().await?;
+        let client = connect(&format!("{}&dlock.advisory=true", create(&server))).await?;
+        let findings = client.examine().await?;
+        only(&findings, "mode", Level::Warning, "dlock.advisory");
+        Ok(())
+    });
+}

@@ -1,0 +1,193 @@
+//! How the servers are set up, as far as a client is told.
+
+use std::time::Duration;
+
+use dlock_core::{Error, Finding};
+use zookeeper_client::Error as ZkError;
+
+use crate::{
+    config::ZkConfig,
+    error::{explain, no_answer},
+    session::Session,
+    warn::{ask_any, longest_deafness},
+};
+
+/// Roots with more directories than this are told of: an answer with all names has about 60 bytes
+/// for each, and other clients stop at 1 MB.
+const MANY: usize = 15_000;
+
+/// What there is to say of the servers, the session and the root.
+pub(crate) async fn examine(session: &Session, config: &ZkConfig) -> Result<Vec<Finding>, Error> {
+    let (about, settings) = tokio::join!(ask_any(config, "srvr"), ask_any(config, "conf"));
+    let mut findings = vec![
+        version(about.as_deref()),
+        ensemble(session.members),
+        length(session.timeout, config.session_timeout),
+        deafness(session.timeout, settings.as_deref()),
+        Finding::fine("clock", "no clock matters: a lock ends with its session"),
+    ];
+    match tokio::time::timeout(session.timeout, root(session)).await {
+        Ok(found) => findings.extend(found?),
+        Err(_) => return Err(no_answer()),
+    }
+    Ok(findings)
+}
+
+/// What this client may do there. What is made is deleted again.
+async fn root(session: &Session) -> Result<Vec<Finding>, Error> {
+    let made = async { session.delete_path(&session.begin_epoch().await?).await };
+    let rights = match made.await {
+        Ok(_) => Finding::fine("rights", "this client may make and delete nodes below the root"),
+        Err(ZkError::NoAuth) => Finding::wrong(
+            "rights",
+            "this client may not make or delete nodes below the root",
+            "give user and password in the URL, or run setAcl on the root: dlock needs create, read, \
+             write and delete (cdrw)",
+        ),
+        Err(ZkError::QuotaExceeded) => Finding::wrong(
+            "rights",
+            "the quota of the root is spent",
+            "raise it with setquota, or remove nodes",
+        ),
+        Err(error) => return Err(explain(error)),
+    };
+    let root = if session.root().is_empty() { "/" } else { session.root() };
+    let names = match session.list(root, None).await {
+        Ok(children) => names(children.map_or(0, |children| children.len())),
+        Err(ZkError::NoAuth) => Finding::warning(
+            "names",
+            "this client may use locks, and not list them",
+            "run setAcl on the root, with read (r) for this client",
+        ),
+        Err(error) => return Err(explain(error)),
+    };
+    Ok(vec![rights, names])
+}
+
+fn names(count: usize) -> Finding {
+    let found = format!("{count} names have a node below the root");
+    match count {
+        ..=MANY => Finding::fine("names", found),
+        _ => Finding::warning(
+            "names",
+            found,
+            "see that names that are used once get free (the servers remove empty containers), or \
+             spread locks over several dlock.root: listing them takes an answer above 1 MB, which \
+             other programs refuse (jute.maxbuffer)",
+        ),
+    }
+}
+
+fn version(told: Option<&str>) -> Finding {
+    let field = |name: &str| {
+        let line = told?.lines().find_map(|line| line.strip_prefix(name))?;
+        Some(line.trim().split([',', '-']).next()?.to_owned())
+    };
+    match (field("Zookeeper version:"), field("Mode:")) {
+        // Older ones have no containers, and are refused when connecting.
+        (Some(version), mode) => Finding::fine(
+            "version",
+            format!("ZooKeeper {version:.40}, {:.40}", mode.as_deref().unwrap_or("mode not told")),
+        ),
+        _ => Finding::warning(
+            "version",
+            "no server tells its version",
+            "look there, or allow the question without TLS: 4lw.commands.whitelist=srvr,conf",
+        ),
+    }
+}
+
+fn ensemble(members: Option<usize>) -> Finding {
+    let remedy = "run three servers, or five, on machines of their own";
+    match members {
+        None => Finding::warning(
+            "ensemble",
+            "it can't be seen how many servers decide together",
+            "let this client read /zookeeper/config, or see the servers' zoo.cfg",
+        ),
+        Some(1) => {
+            Finding::warning("ensemble", "one server decides: when it is away, locks are", remedy)
+        }
+        Some(even) if even % 2 == 0 => Finding::warning(
+            "ensemble",
+            format!("{even} servers decide together: no more may be away than of {}", even - 1),
+            remedy,
+        ),
+        Some(odd) => Finding::fine("ensemble", format!("{odd} servers decide together")),
+    }
+}
+
+fn length(granted: Duration, asked: Duration) -> Finding {
+    let found = format!("the session timeout is {granted:?}");
+    match granted < asked {
+        true => Finding::warning(
+            "session",
+            format!(
+                "{found}, of {asked:?} that were asked for: leases are no longer than its half"
+            ),
+            "raise maxSessionTimeout in the servers' zoo.cfg, or lower dlock.session_timeout",
+        ),
+        false => Finding::fine("session", found),
+    }
+}
+
+fn deafness(timeout: Duration, settings: Option<&str>) -> Finding {
+    // Who may not answer says so.
+    let Some(settings) = settings.filter(|text| text.contains("tickTime=")) else {
+        return Finding::warning(
+            "sync limit",
+            "no server tells its times",
+            "see that syncLimit x tickTime in zoo.cfg is below dlock.session_timeout, or allow the \
+             question without TLS: 4lw.commands.whitelist=srvr,conf",
+        );
+    };
+    match longest_deafness(settings) {
+        Some(deaf) if timeout <= deaf => Finding::warning(
+            "sync limit",
+            format!(
+                "a server that is cut off serves its clients for {deaf:?}, and the session timeout \
+                 is {timeout:?}"
+            ),
+            "raise dlock.session_timeout above syncLimit x tickTime, or lower syncLimit in zoo.cfg",
+        ),
+        _ => Finding::fine("sync limit", "the session timeout is above that of the servers"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_core::Level;
+
+    use super::*;
+
+    #[test]
+    fn what_is_amiss_is_told_with_its_remedy() {
+        let seconds = Duration::from_secs;
+        let conf = "tickTime=2000\nsyncLimit=5\n";
+        let srvr = "Zookeeper version: 3.8.4-9316c2a, built on 2024\nMode: leader\nNode count: 9\n";
+        for (finding, level, remedy) in [
+            (version(Some(srvr)), Level::Fine, ""),
+            (version(None), Level::Warning, "4lw"),
+            (version(Some("srvr is not executed")), Level::Warning, "4lw"),
+            (ensemble(Some(3)), Level::Fine, ""),
+            (ensemble(Some(1)), Level::Warning, "three"),
+            (ensemble(Some(4)), Level::Warning, "three"),
+            (ensemble(None), Level::Warning, "zoo.cfg"),
+            (length(seconds(10), seconds(10)), Level::Fine, ""),
+            (length(seconds(10), seconds(60)), Level::Warning, "maxSessionTimeout"),
+            (deafness(seconds(15), Some(conf)), Level::Fine, ""),
+            (deafness(seconds(10), Some(conf)), Level::Warning, "syncLimit"),
+            (deafness(seconds(10), None), Level::Warning, "syncLimit"),
+            (deafness(seconds(10), Some("conf is not executed")), Level::Warning, "syncLimit"),
+            (deafness(seconds(10), Some("tickTime=2000\n")), Level::Fine, ""),
+            (names(3), Level::Fine, ""),
+            (names(1_000_000), Level::Warning, "dlock.root"),
+        ] {
+            assert_eq!(finding.level, level, "{finding:?}");
+            let says = finding.remedy.as_deref().unwrap_or_default();
+            assert!(says.contains(remedy), "{finding:?}");
+            assert_eq!(says.is_empty(), level == Level::Fine, "{finding:?}");
+        }
+        assert_eq!(version(Some(srvr)).found, "ZooKeeper 3.8.4, leader");
+    }
+}

@@ -1,0 +1,101 @@
+//! What is found out about the servers, and listing names.
+
+use dlock_core::{ConfigIssue, DynBackend, ErrorKind, Finding, Level};
+use dlock_testkit::{
+    Stop,
+    servers::zookeeper::{Ensemble, Options, ZooKeeperServer},
+};
+use zookeeper_client::{Acl, AuthId, CreateMode, Permission};
+
+use crate::support::{connect, exclusive, free, name, raw, run, says, server, start, take, url};
+
+/// What is not fine.
+async fn amiss(client: &DynBackend) -> Result<Vec<Finding>, Stop> {
+    let findings = client.examine().await?;
+    assert!(findings.len() > 5, "{findings:?}");
+    for finding in &findings {
+        assert_eq!(finding.remedy.is_some(), finding.level > Level::Fine, "{finding:?}");
+    }
+    Ok(findings.into_iter().filter(|finding| finding.level > Level::Fine).collect())
+}
+
+#[track_caller]
+fn is_about(findings: &[Finding], expected: &[(&str, Level)]) {
+    let about: Vec<_> = findings.iter().map(|finding| (finding.about, finding.level)).collect();
+    assert_eq!(about, expected, "{findings:?}");
+}
+
+#[test]
+fn an_ensemble_of_three_is_fine() {
+    run(async {
+        let ensemble = Ensemble::start(&Options::new().with_words("srvr,conf")).await?;
+        let client =
+            connect(&format!("zk://{}?dlock.session_timeout=15s", ensemble.connect_string()))
+                .await?;
+        is_about(&amiss(&client).await?, &[]);
+        Ok(())
+    })
+}
+
+#[test]
+fn one_server_that_does_not_tell_its_times_is_told_of_and_not_wrong() {
+    run(async {
+        let server = ZooKeeperServer::start(&Options::new().with_words("ruok")).await?;
+        let client = connect(&url(&server)).await?;
+        let expected = [("ensemble", Level::Warning), ("sync limit", Level::Warning)];
+        is_about(&amiss(&client).await?, &expected);
+        Ok(())
+    })
+}
+
+#[test]
+fn a_root_that_was_shut_is_wrong() {
+    run(async {
+        let (server, client) = start().await?;
+        let raw = raw(&server).await?;
+        let read = vec![Acl::new(Permission::READ | Permission::ADMIN, AuthId::anyone())];
+        raw.set_acl("/dlock", &read, None).await?;
+        let findings = amiss(&client).await?;
+        let wrong: Vec<_> = findings.iter().filter(|f| f.level == Level::Wrong).collect();
+        assert!(matches!(wrong[..], [finding] if finding.about == "rights"), "{findings:?}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_root_that_can_not_be_read_is_told_and_its_names_are_not_listed() {
+    run(async {
+        let server = server().await?;
+        let rest = Permission::CREATE | Permission::WRITE | Permission::DELETE;
+        let acl = vec![Acl::new(rest, AuthId::anyone())];
+        let mode = CreateMode::Persistent.with_acls(zookeeper_client::Acls::new(&acl));
+        raw(&server).await?.create("/dlock", b"", &mode).await?;
+        let client = connect(&url(&server)).await?;
+        let findings = amiss(&client).await?;
+        let found = findings.iter().find(|finding| finding.about == "names");
+        assert!(found.is_some_and(|f| f.level == Level::Warning), "{findings:?}");
+        let error = client.list("", 1).await.err().ok_or_else(|| Stop::failed("it lists"))?;
+        says(&error, ErrorKind::Config(ConfigIssue::Access), "read");
+        Ok(())
+    })
+}
+
+#[test]
+fn directories_of_others_are_no_names() {
+    run(async {
+        let (server, client) = start().await?;
+        let raw = raw(&server).await?;
+        let open = CreateMode::Persistent.with_acls(zookeeper_client::Acls::anyone_all());
+        for path in
+            ["/dlock/other", "/dlock/other/child", "/dlock/%zz", "/dlock/%zz/child", "/dlock/empty"]
+        {
+            raw.create(path, b"", &open).await?;
+        }
+        let held = exclusive("held/1");
+        take(&client, &held).await?;
+        assert_eq!(client.list("", 10).await?, [name("held/1")]);
+        free(&client, &held).await?;
+        assert_eq!(client.list("", 10).await?, []);
+        Ok(())
+    })
+}
