@@ -182,6 +182,16 @@ pub const ALL: &[Case] = list! {
         random_names_do_not_meet,
         names_that_can_not_be_are_refused,
     }
+    list {
+        what_begins_so_is_listed,
+        a_beginning_is_no_pattern,
+        no_more_are_listed_than_asked_for,
+        names_with_many_claims_are_listed_once [Fifo, Permits],
+        what_is_free_is_not_listed,
+        what_is_handed_over_meanwhile_is_listed [Fifo],
+        a_prefix_is_taken_off,
+        where_it_can_not_be_it_is_refused,
+    }
     errors {
         leases_out_of_range_are_refused,
         renewal_for_less_than_the_lease_is_refused,
@@ -209,6 +219,8 @@ pub const ALL: &[Case] = list! {
         who_is_not_there_is_not_renewed,
         inspect_tells_what_is [Fifo],
         inspect_changes_nothing,
+        a_claim_grows_older_and_no_renewal_makes_it_younger,
+        a_claim_is_no_older_than_its_grant,
         a_waiter_learns_that_a_lease_ended,
         a_waiter_keeps_its_place_for_as_long_as_it_waits [Fifo],
         no_wake_up_is_lost [Fifo],

@@ -11,8 +11,8 @@ use std::{
 use async_trait::async_trait;
 use dlock_core::{
     AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, Clock, DynBackend, Error,
-    ErrorKind, FencingToken, Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed,
-    StoreEvent,
+    ErrorKind, FencingToken, Finding, Grant, Guarantees, LockName, LockState, Released, Renewal,
+    Renewed, StoreEvent,
 };
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
@@ -162,6 +162,14 @@ impl Backend for Meddled {
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         self.inner.inspect(name).await
+    }
+
+    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
+        self.inner.list(prefix, limit).await
+    }
+
+    async fn examine(&self) -> Result<Vec<Finding>, Error> {
+        self.inner.examine().await
     }
 
     async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {

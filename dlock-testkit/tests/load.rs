@@ -51,7 +51,9 @@ async fn orders_are_obeyed() -> Verdict {
         load.stall_one(Duration::from_millis(700)).await?;
         is(load.abort_one().await? == 4, "each process has four tasks")?;
         load.cancel_storm(100, Duration::from_millis(500)).await?;
-        load.stop_one(Duration::from_millis(600)).await?;
+        // Two of them: neither has the other's go on.
+        let [long, short] = [600, 200].map(|time| load.stop_one(Duration::from_millis(time)));
+        tokio::try_join!(long, short)?;
         load.kill_one().await?;
     }
     let report = load.finish().await?;

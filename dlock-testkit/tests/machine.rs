@@ -137,9 +137,40 @@ proptest! {
         });
         let replayed = text::replay("", &log_text(&ops)).unwrap();
         prop_assert_eq!(&replayed.machine, &whole);
-        prop_assert_eq!(replayed.outcome, last);
+        prop_assert_eq!(replayed.outcomes.last().copied(), last);
         prop_assert_eq!(replayed.grants, granted);
         prop_assert_eq!(replayed.now, ops.last().unwrap().1);
+    }
+
+    #[test]
+    fn what_is_written_together_happens_one_after_the_other(
+        log in log(), sizes in prop::collection::vec(1usize..5, 1..20),
+    ) {
+        let mut ops = played(&log);
+        let (mut text, mut last, mut rest) = (String::new(), 0, &mut ops[..]);
+        for size in sizes.into_iter().cycle() {
+            if rest.is_empty() {
+                break;
+            }
+            let (some, behind) = rest.split_at_mut(size.min(rest.len()));
+            let now = some[some.len() - 1].1;
+            some.iter_mut().for_each(|(_, at)| *at = now);
+            text += &format!("{} {now};", text::ops_text(some.iter().map(|(op, _)| op)));
+            (last, rest) = (some.len(), behind);
+        }
+        let (mut outcomes, mut granted) = (Vec::new(), Vec::new());
+        let whole = run(&ops, |_, _, _, outcome, grants| {
+            outcomes.push(outcome);
+            granted.push(grants.to_vec());
+        });
+        let replayed = text::replay("", &text).unwrap();
+        prop_assert_eq!(&replayed.machine, &whole);
+        let before = outcomes.len() - last;
+        prop_assert_eq!(&replayed.outcomes, &outcomes[before..]);
+        let granted = granted[before..].iter().flatten().copied();
+        let standing: Vec<_> =
+            granted.filter(|granted| whole.grant_of(granted.claim).is_some()).collect();
+        prop_assert_eq!(replayed.grants, standing);
     }
 
     #[test]

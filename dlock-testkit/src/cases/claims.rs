@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use dlock_core::{ErrorKind, Mode, Renewed};
+use dlock_core::{AcquireRequest, DynBackend, ErrorKind, Mode, Renewed};
 
 use crate::{
-    Verdict,
-    context::{Cx, pass},
+    Stop, Verdict,
+    context::{Cx, now, pass},
     stop::{ensure, ensure_eq},
     verbs::{alone, ask, downgrade, leased, queue, release, release_in_vain, renew, take, tried},
 };
@@ -200,6 +200,52 @@ pub(crate) async fn inspect_changes_nothing(cx: Cx) -> Verdict {
     ensure!(stays, "a lease that ended is shown: {state:?}");
     cx.within("the waiter is granted", backend.granted(&waiter)).await??;
     release(&backend, &waiter).await
+}
+
+pub(crate) async fn a_claim_grows_older_and_no_renewal_makes_it_younger(cx: Cx) -> Verdict {
+    let (backend, name) = (cx.backend().await?, cx.name("lock"));
+    let (request, time) = (alone(&name), cx.lease());
+    take(&backend, &request).await?;
+    let mut least = age(&backend, &request).await?;
+    for _ in 0..2 {
+        pass(time).await;
+        renew(&backend, &request, request.lease).await?;
+        let age = age(&backend, &request).await?;
+        // By the store's clock, which is not this machine's.
+        ensure!(age >= least + time / 2, "{time:?} after it was {least:?} old it is {age:?}");
+        least = age;
+    }
+    release(&backend, &request).await
+}
+
+pub(crate) async fn a_claim_is_no_older_than_its_grant(cx: Cx) -> Verdict {
+    let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
+    let mut known = false;
+    // One that has had the lock before may take it again by a shorter way.
+    for client in [&a, &a, &b, &a] {
+        let (request, asked) = (alone(&name), now());
+        take(client, &request).await?;
+        pass(Duration::from_millis(10)).await;
+        let state = b.inspect(&name).await?;
+        let (age, most) = (state.holders.first().and_then(|holder| holder.age), asked);
+        let most = now().since(most) + Duration::from_millis(100);
+        ensure!(age.is_none_or(|age| age <= most), "{age:?} old, {most:?} after it was asked for");
+        known |= age.is_some();
+        release(client, &request).await?;
+        pass(Duration::from_secs(1)).await;
+    }
+    if known { Ok(()) } else { Err(Stop::ruled_out(NO_AGE)) }
+}
+
+/// Why a store is not asked how old its claims are.
+const NO_AGE: &str = "this store does not know how old a claim is";
+
+/// How old the claim is that holds the lock, or rules the case out.
+async fn age(backend: &DynBackend, request: &AcquireRequest) -> Result<Duration, Stop> {
+    let state = backend.inspect(&request.name).await?;
+    let holder = state.holders.iter().find(|holder| holder.claim == request.claim);
+    let holder = holder.ok_or_else(|| Stop::failed("the holder is not seen"))?;
+    holder.age.ok_or_else(|| Stop::ruled_out(NO_AGE))
 }
 
 pub(crate) async fn a_waiter_learns_that_a_lease_ended(cx: Cx) -> Verdict {

@@ -8,6 +8,7 @@ pub(crate) mod fair;
 pub(crate) mod fencing;
 pub(crate) mod floor;
 pub(crate) mod lease;
+pub(crate) mod list;
 pub(crate) mod loss;
 pub(crate) mod model;
 pub(crate) mod multi;

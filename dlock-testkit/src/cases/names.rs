@@ -12,7 +12,7 @@ use crate::{
 
 /// Names that stores have been known to fold, cut, split, or run.
 #[rustfmt::skip]
-const HOSTILE: &[&str] = &[
+pub(crate) const HOSTILE: &[&str] = &[
     "job", "Job", "JOB", "job ", " job", "  job", "job\u{a0}", "job.", "job/", "/job", "//job",
     "jo\u{308}b", "j\u{f6}b", "jöb ", "ｊｏｂ", "j\u{200d}ob", "\u{202e}boj", "ß", "ss", "ẞ", "i", "ı", "İ", "I",
     "/", "//", ".", "..", "../job", "./job", "a/b", "a/b/", "a//b", "a/./b", "a\\b", "a:b", "a::b", "C:job",

@@ -31,12 +31,15 @@ impl Running {
         Ok(())
     }
 
-    /// Stops one of the processes where it stands, for so long.
+    /// Stops one of the processes where it stands, for so long; when called again meanwhile, another.
     ///
     /// # Errors
-    /// When one of its threads did not stop, or it has ended by itself.
+    /// When one of its threads did not stop, it has ended by itself, or all are stopped.
     pub async fn stop_one(&self, time: Duration) -> Verdict {
-        let (process, at) = (&self.processes[self.any()], now());
+        let (first, at) = (self.any(), now());
+        let mut processes = self.processes.iter().cycle().skip(first).take(self.processes.len());
+        let process = processes.find(|process| process.may_stop());
+        let process = process.ok_or_else(|| Stop::failed("all processes are stopped already"))?;
         process.stop(time).await?;
         self.done("holder-stop", at, Some(process.number));
         Ok(())

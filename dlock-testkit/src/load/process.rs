@@ -5,6 +5,7 @@ use std::{
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::Stdio,
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
@@ -32,6 +33,8 @@ pub(super) struct Process {
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
     is_ready: bool,
+    /// Somebody stops it, or has.
+    stopped: AtomicBool,
 }
 
 /// Where a process writes what happens to it, and what it complains of.
@@ -73,7 +76,15 @@ impl Process {
         let input = child.stdin.take().ok_or_else(piped)?;
         let output = BufReader::new(child.stdout.take().ok_or_else(piped)?).lines();
         let files = Files { log: directory.join(format!("{number}.log")), errors };
-        Ok(Self { number, files, child, input, output, is_ready: false })
+        Ok(Self {
+            number,
+            files,
+            child,
+            input,
+            output,
+            is_ready: false,
+            stopped: AtomicBool::new(false),
+        })
     }
 
     pub(super) async fn tell(&mut self, what: &str) -> Verdict {
@@ -141,7 +152,13 @@ impl Process {
         Ok(killed)
     }
 
-    /// Stops it for so long.
+    /// Whether it is the caller's to stop: whoever stops it has it go on again, whatever another
+    /// one wants.
+    pub(super) fn may_stop(&self) -> bool {
+        !self.stopped.swap(true, Ordering::SeqCst)
+    }
+
+    /// Stops it for so long. Only one may at a time.
     ///
     /// # Errors
     /// When it does not stop, or does not stand still until it is to go on.
@@ -149,24 +166,30 @@ impl Process {
         self.signal(Signal::STOP)?;
         let stood = self.stand(time).await;
         self.signal(Signal::CONT)?;
+        self.stopped.store(false, Ordering::SeqCst);
         stood
     }
 
     async fn stand(&self, time: Duration) -> Verdict {
         let end = now().saturating_add(STOPPING);
-        while !self.stands()? {
+        while self.moves()?.is_some() {
             ensure!(now() < end, "a process does not stop within {STOPPING:?}");
             sleep(Duration::from_millis(1)).await;
         }
         sleep(time).await;
-        ensure!(self.stands()?, "a process that was stopped went on by itself");
-        Ok(())
+        match self.moves()? {
+            None => Ok(()),
+            Some(state) => Err(Stop::failed(format!(
+                "a process that was stopped went on by itself: a thread is in state {state}"
+            ))),
+        }
     }
 
-    /// Whether all its threads are stopped. Where the system does not tell, they are believed to be.
-    fn stands(&self) -> Result<bool, Stop> {
+    /// The state of a thread that is not stopped, if there is one. Where the system does not tell,
+    /// all are believed to be.
+    fn moves(&self) -> Result<Option<char>, Stop> {
         if !cfg!(target_os = "linux") {
-            return Ok(true);
+            return Ok(None);
         }
         let id = self.id()?;
         for thread in std::fs::read_dir(format!("/proc/{id}/task"))? {
@@ -174,10 +197,10 @@ impl Process {
             // PID (NAME) STATE ..., and the name may be anything.
             let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
             if state != Some('T') {
-                return Ok(false);
+                return Ok(state.or(Some('?')));
             }
         }
-        Ok(true)
+        Ok(None)
     }
 
     fn id(&self) -> Result<i32, Stop> {

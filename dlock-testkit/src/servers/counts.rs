@@ -9,6 +9,9 @@ pub(super) struct Counts {
     pub(super) connections: AtomicU64,
     pub(super) requests: AtomicU64,
     pub(super) replies: AtomicU64,
+    pub(super) round_trips: AtomicU64,
+    pub(super) answers: AtomicU64,
+    pub(super) pushes: AtomicU64,
     pub(super) cuts: AtomicU64,
     pub(super) silenced: AtomicU64,
     pub(super) held: AtomicU64,
@@ -37,6 +40,25 @@ pub(super) fn add(count: &AtomicU64, more: usize) {
 /// What it has done since its start. Connections that a closed door refused are not counted: the
 /// system refuses them, and tells nobody.
 impl Proxy {
+    /// How often a client has spoken on a connection first, or after the server had: the round
+    /// trips, when the client waits for each answer. Requests that it sends together are one.
+    pub fn round_trips(&self) -> u64 {
+        self.counts.round_trips.load(Ordering::Relaxed)
+    }
+
+    /// How many answers have come whole from the server. It takes a
+    /// [protocol](Self::start_for): a command of Redis and a request of ZooKeeper have one answer
+    /// each, a statement of PostgreSQL has several.
+    pub fn answers(&self) -> u64 {
+        self.counts.answers.load(Ordering::Relaxed)
+    }
+
+    /// How many messages have come whole that nobody asked for, lost or not. It takes a
+    /// [protocol](Self::start_for).
+    pub fn pushes(&self) -> u64 {
+        self.counts.pushes.load(Ordering::Relaxed)
+    }
+
     /// How many connections it has reset or closed when it was [told to](Self::cut).
     pub fn cuts(&self) -> u64 {
         self.counts.cuts.load(Ordering::Relaxed)

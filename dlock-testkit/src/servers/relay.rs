@@ -6,7 +6,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -127,9 +127,12 @@ impl Link {
         }
         let requests = |rules: &Rules| rules.requests;
         let replies = |rules: &Rules| rules.replies;
-        let mut requests = Way { rules: rules.clone(), flow: requests, counts, filter: None };
+        // The client has not spoken since the server did.
+        let answered = &AtomicBool::new(true);
+        let mut requests =
+            Way { rules: rules.clone(), flow: requests, counts, filter: None, answered };
         let filter = self.filter.take();
-        let replies = Way { rules: rules.clone(), flow: replies, counts, filter };
+        let replies = Way { rules: rules.clone(), flow: replies, counts, filter, answered };
         let server = match TcpStream::connect(server).await {
             Ok(server) => self.server.insert(server),
             Err(error) => return Err(requests.told(error).await),
@@ -139,8 +142,8 @@ impl Link {
         let (from_client, to_client) = self.client.split();
         let (from_server, to_server) = server.split();
         tokio::try_join!(
-            requests.pass(from_client, to_server, &counts.requests),
-            replies.pass(from_server, to_client, &counts.replies),
+            requests.pass(from_client, to_server, Side::Client),
+            replies.pass(from_server, to_client, Side::Server),
         )?;
         Ok(())
     }
@@ -152,6 +155,14 @@ struct Way<'a> {
     flow: fn(&Rules) -> Flow,
     counts: &'a Counts,
     filter: Option<Filter>,
+    answered: &'a AtomicBool,
+}
+
+/// Who speaks.
+#[derive(Clone, Copy)]
+enum Side {
+    Client,
+    Server,
 }
 
 impl Way<'_> {
@@ -159,7 +170,7 @@ impl Way<'_> {
         mut self,
         mut from: ReadHalf<'_>,
         mut to: WriteHalf<'_>,
-        count: &AtomicU64,
+        side: Side,
     ) -> io::Result<()> {
         let mut bytes = Vec::with_capacity(16 * 1024);
         loop {
@@ -168,7 +179,9 @@ impl Way<'_> {
                 Ok(length) => length,
                 Err(error) => return Err(self.told(error).await),
             };
-            add(count, length);
+            if length > 0 {
+                self.spoke(side, length);
+            }
             self.filter(&mut bytes, length == 0);
             match self.flow_now(bytes.len()).await? {
                 // The end of a stream can't get lost: TCP sends it until it arrives.
@@ -179,6 +192,9 @@ impl Way<'_> {
                 Flow::Delay(delay) => sleep(delay).await,
                 Flow::Pass | Flow::Hold => {}
             }
+            if matches!(side, Side::Server) && !bytes.is_empty() {
+                self.answered.store(true, Ordering::Relaxed);
+            }
             to.write_all(&bytes).await?;
             if length == 0 {
                 return to.shutdown().await;
@@ -186,11 +202,26 @@ impl Way<'_> {
         }
     }
 
+    /// Counts what was said.
+    fn spoke(&self, side: Side, bytes: usize) {
+        match side {
+            Side::Client => {
+                let first = self.answered.swap(false, Ordering::Relaxed);
+                add(&self.counts.requests, bytes);
+                add(&self.counts.round_trips, usize::from(first));
+            }
+            Side::Server => add(&self.counts.replies, bytes),
+        }
+    }
+
     /// Takes out what is to get lost.
     fn filter(&mut self, bytes: &mut Vec<u8>, ended: bool) {
         if let Some(filter) = &mut self.filter {
-            let lost = filter.pass(bytes, self.rules.borrow().lose_pushes);
-            self.counts.lost_pushes.fetch_add(lost, Ordering::Relaxed);
+            let seen = filter.pass(bytes, self.rules.borrow().lose_pushes);
+            let add = |count: &AtomicU64, more| count.fetch_add(more, Ordering::Relaxed);
+            add(&self.counts.answers, seen.answers);
+            add(&self.counts.pushes, seen.pushes);
+            add(&self.counts.lost_pushes, seen.lost);
             if ended {
                 *bytes = filter.rest();
             }

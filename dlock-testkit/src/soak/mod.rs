@@ -171,7 +171,7 @@ async fn harm(place: &Place, time: Duration, options: &Options) -> Row {
             println!("{}: {} faults, {report}", place.name(), round.deeds.len());
         }
         let name = format!("{}-{number}", place.name());
-        if let Err(stop) = kept(&round, place, &name, options) {
+        if let Err(stop) = kept(&round, &name, options) {
             trouble.push(stop.into_text());
         }
         rounds.push(round);
@@ -186,11 +186,10 @@ async fn harm(place: &Place, time: Duration, options: &Options) -> Row {
 }
 
 /// Keeps what is to be kept of a round.
-fn kept(round: &Round, place: &Place, name: &str, options: &Options) -> Result<(), Stop> {
+fn kept(round: &Round, name: &str, options: &Options) -> Result<(), Stop> {
     let Some(directory) = &options.report else { return Ok(()) };
     plot::draw(round, directory, name)?;
-    let wrong = !Tally::of(place, std::slice::from_ref(round)).violations.is_empty();
-    if wrong || options.keep {
+    if !round.violations.is_empty() || options.keep {
         round.write_history(&directory.join(format!("{name}.jsonl")))?;
     }
     Ok(())

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     Stop,
     context::now,
-    load::{Report, Running},
+    load::{Check, Report, Running},
     servers::SteppedClock,
 };
 
@@ -64,10 +64,8 @@ pub(super) struct Round {
     pub(super) deeds: Vec<Deed>,
     /// None when they did not come to an end.
     pub(super) report: Option<Report>,
-    /// Why they did not, or what they left behind.
-    pub(super) hangs: Vec<String>,
-    pub(super) orphans: Vec<String>,
-    pub(super) leaks: Vec<String>,
+    /// All that was not kept.
+    pub(super) violations: Vec<(Check, String)>,
 }
 
 impl Round {
@@ -83,21 +81,17 @@ impl Round {
             load = load.with_env(name, &value.to_string_lossy());
         }
         let mut running = load.start(&arena.url()).await?;
-        let mut round = Self {
-            plan,
-            began: now(),
-            deeds: Vec::new(),
-            report: None,
-            hangs: Vec::new(),
-            orphans: Vec::new(),
-            leaks: Vec::new(),
-        };
+        let mut round =
+            Self { plan, began: now(), deeds: Vec::new(), report: None, violations: Vec::new() };
         sleep(plan.quiet).await;
         round.harm(&*arena, &mut running, &clock).await?;
         sleep(plan.after).await;
         match running.finish().await {
-            Ok(report) => round.report = Some(report),
-            Err(stop) => round.hangs.push(stop.into_text()),
+            Ok(report) => {
+                round.violations.extend(report.violations());
+                round.report = Some(report);
+            }
+            Err(stop) => round.wrong(Check::Hangs, vec![stop.into_text()]),
         }
         round.look(&*arena).await?;
         Ok(round)
@@ -144,20 +138,26 @@ impl Round {
     /// Looks at what is left once all holders have gone.
     async fn look(&mut self, arena: &dyn Arena) -> Result<(), Stop> {
         let end = now().saturating_add(LEFT);
-        self.leaks = settled(end, async || {
+        let linked = settled(end, async || {
             let open = arena.connections().await?;
             Ok(if open == 0 { Vec::new() } else { vec![format!("{open} connections")] })
         })
         .await?;
+        self.wrong(Check::Leaks, linked);
         let Some(report) = &self.report else { return Ok(()) };
         // Somebody has to be there to sweep.
         let backend: DynBackend = connect(arena.quiet_url()).await?;
-        self.orphans = report.orphans(&backend).await?;
+        let orphans = report.orphans(&backend).await?;
+        self.wrong(Check::Orphans, orphans);
         let sweeper = arena.is_swept_by_clients().then_some(backend);
         let left = settled(now().saturating_add(LEFT), async || arena.left().await).await?;
         drop(sweeper);
-        self.leaks.extend(left);
+        self.wrong(Check::Leaks, left);
         Ok(())
+    }
+
+    fn wrong(&mut self, check: Check, texts: Vec<String>) {
+        self.violations.extend(texts.into_iter().map(|text| (check, text)));
     }
 
     /// How long after the beginning the last harm was over.

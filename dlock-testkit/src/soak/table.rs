@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn what_is_wrong_stands_in_its_column_and_below() {
         let mut tally = Tally { store: "redis".to_owned(), ..Tally::default() };
-        tally.add(Check::Tokens, &["one token\ntwice".to_owned()]);
+        tally.add(Check::Tokens, "one token\ntwice");
         let judgement = Judgement { outcome: Outcome::Fail, reasons: Vec::new() };
         let rows = [Row { judgement, tally }];
         let text = markdown(&rows);

@@ -87,18 +87,15 @@ impl Tally {
         for round in rounds {
             tally.rounds += 1;
             tally.add_deeds(round);
-            tally.add(Check::Hangs, &round.hangs);
-            tally.add(Check::Orphans, &round.orphans);
-            tally.add(Check::Leaks, &round.leaks);
+            for (check, text) in &round.violations {
+                tally.add(*check, text);
+            }
             let Some(report) = &round.report else { continue };
             tally.grants += report.grants();
             tally.excused += report.excused();
             tally.told += report.told_of_trouble();
             tally.refused += report.late_writes();
             tally.lost += report.lost();
-            for (check, text) in report.violations() {
-                tally.add(check, &[text]);
-            }
             hand_overs.extend(report.hand_overs().iter().map(|(_, time)| *time));
             lateness.extend(report.lateness().told().iter().map(|(_, time)| *time));
             let seconds = report.grants_per_second();
@@ -133,14 +130,12 @@ impl Tally {
         }
     }
 
-    pub(super) fn add(&mut self, check: Check, texts: &[String]) {
-        if texts.is_empty() {
-            return;
-        }
+    pub(super) fn add(&mut self, check: Check, text: &str) {
         let violations = self.violations.entry(check).or_default();
-        violations.count += texts.len();
-        let room = EXAMPLES.saturating_sub(violations.examples.len());
-        violations.examples.extend(texts.iter().take(room).cloned());
+        violations.count += 1;
+        if violations.examples.len() < EXAMPLES {
+            violations.examples.push(text.to_owned());
+        }
     }
 
     /// How many faults are proven to have happened.

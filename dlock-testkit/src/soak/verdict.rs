@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn one_overlap_is_a_failure_whatever_else_happened() {
         for mut tally in [well(), Tally::default()] {
-            tally.add(Check::Exclusion, &["two at once".to_owned()]);
+            tally.add(Check::Exclusion, "two at once");
             assert_eq!(outcome(&tally), Outcome::Fail);
         }
     }

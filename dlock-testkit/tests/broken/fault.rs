@@ -117,6 +117,26 @@ pub(crate) enum Fault {
     FloorEndsWithABlock,
     /// A record stays of each name.
     LeavesRecords,
+    /// The beginning of names to list is a pattern.
+    ListsByPattern,
+    /// The beginning of names to list is looked for without regard to case.
+    ListsFolded,
+    /// What begins with a name is listed only behind it.
+    ListsBehind,
+    /// Names that were free long ago are listed.
+    ListsTheFree,
+    /// Names that only wait are not listed.
+    ListsHoldersOnly,
+    /// Names with readers or permits are not listed.
+    ListsWritersOnly,
+    /// A name is listed once for each claim.
+    ListsClaims,
+    /// More names are listed than were asked for.
+    ListsAll,
+    /// The age of a claim is that of its lease.
+    AgeOfTheLease,
+    /// The age of a claim is that of the lock.
+    AgeOfTheLock,
 }
 
 impl Fault {
@@ -179,6 +199,16 @@ impl Fault {
             (IgnoresTheFloor, &["floor::tokens_of_all_clients_rise_above_it"]),
             (FloorEndsWithABlock, &["floor::a_block_that_is_given_back_does_not_lower_it"]),
             (LeavesRecords, &["exclusion::a_released_lock_is_free_for_others"]),
+            (ListsByPattern, &["list::a_beginning_is_no_pattern"]),
+            (ListsFolded, &["list::a_beginning_is_no_pattern"]),
+            (ListsBehind, &["list::what_begins_so_is_listed"]),
+            (ListsTheFree, &["list::what_is_free_is_not_listed"]),
+            (ListsHoldersOnly, &["list::names_with_many_claims_are_listed_once"]),
+            (ListsWritersOnly, &["list::names_with_many_claims_are_listed_once"]),
+            (ListsClaims, &["list::names_with_many_claims_are_listed_once"]),
+            (ListsAll, &["list::no_more_are_listed_than_asked_for"]),
+            (AgeOfTheLease, &["claims::a_claim_grows_older_and_no_renewal_makes_it_younger"]),
+            (AgeOfTheLock, &["claims::a_claim_is_no_older_than_its_grant"]),
         ]
     };
 }

@@ -6,6 +6,7 @@
 mod checks;
 mod controls;
 mod fault;
+mod listing;
 mod models;
 mod mutants;
 mod rules;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{AcquireRequest, ClaimId, Clock, FencingToken, Grant, Instant, Mode};
+use dlock_core::{AcquireRequest, Acquired, ClaimId, Clock, FencingToken, Grant, Instant, Mode};
 
 use crate::fault::Fault;
 
@@ -12,6 +12,8 @@ pub(crate) struct Lock {
     pub(crate) stuck: bool,
     pub(crate) last: u64,
     pub(crate) entries: Vec<Entry>,
+    /// When somebody first asked for it.
+    pub(crate) began: Option<Instant>,
 }
 
 #[derive(Clone, Debug)]
@@ -20,6 +22,8 @@ pub(crate) struct Entry {
     pub(crate) mode: Mode,
     pub(crate) lease: Duration,
     pub(crate) since: Instant,
+    /// When it was granted, or joined the queue.
+    pub(crate) came: Instant,
     pub(crate) until: Instant,
     pub(crate) block: u32,
     pub(crate) token: Option<u64>,
@@ -38,11 +42,13 @@ impl Lock {
             mode: request.mode,
             lease: request.lease,
             since: now,
+            came: now,
             until: now.saturating_add(request.lease),
             block: request.tokens,
             token: None,
             client: 0,
         };
+        self.began.get_or_insert(now);
         let held = self.entries.iter().filter(|entry| entry.token.is_some()).count();
         let at = if fault == Fault::LastComeFirstServed { held } else { self.entries.len() };
         self.entries.insert(at, entry);
@@ -97,7 +103,7 @@ impl Lock {
                 }
                 _ => entry.until = now.saturating_add(entry.lease),
             }
-            entry.since = now;
+            (entry.since, entry.came) = (now, now);
             let block = if fault == Fault::BlocksOverlap { 1 } else { u64::from(entry.block) };
             self.last = token + block - 1;
         }
@@ -121,6 +127,15 @@ impl Lock {
                 _ => others.next().is_none(),
             },
         }
+    }
+
+    /// How old a claim is.
+    pub(crate) fn age(&self, entry: &Entry, fault: Fault, now: Instant) -> Duration {
+        now.since(match (fault, self.began) {
+            (Fault::AgeOfTheLease, _) => entry.since,
+            (Fault::AgeOfTheLock, Some(began)) => began,
+            _ => entry.came,
+        })
     }
 
     pub(crate) fn new_token(&mut self, id: ClaimId) {
@@ -156,4 +171,14 @@ fn drawn(last: u64) -> u64 {
 
 pub(crate) fn now() -> Instant {
     Clock::Boot.now()
+}
+
+/// The same answer, of a lease that is believed to have begun so much later.
+pub(crate) fn later(acquired: Acquired, by: Duration) -> Acquired {
+    match acquired {
+        Acquired::Granted(grant) => {
+            Acquired::Granted(Grant { since: grant.since.saturating_add(by), ..grant })
+        }
+        other => other,
+    }
 }

@@ -14,7 +14,8 @@ use tokio::sync::Notify;
 
 use crate::{
     fault::Fault,
-    rules::{Entry, Lock, now},
+    listing,
+    rules::{Entry, Lock, later, now},
 };
 
 /// A store with a fault. Clones are clients of one store.
@@ -332,6 +333,7 @@ impl Backend for Toy {
         let of = |held: bool| -> Vec<ClaimState> {
             let entries = lock.entries.iter().filter(|entry| entry.token.is_some() == held);
             let state = |entry: &Entry| ClaimState {
+                age: Some(lock.age(entry, self.fault, now)),
                 claim: entry.id,
                 mode: match self.fault {
                     Fault::InspectLiesAboutModes => Mode::Exclusive,
@@ -343,6 +345,13 @@ impl Backend for Toy {
             entries.map(state).collect()
         };
         Ok(LockState::new(of(true), of(false), FencingToken::new(lock.last).ok()))
+    }
+
+    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
+        match self.modest {
+            true => Err(Error::new(ErrorKind::Unsupported, "the modest do not list: inspect")),
+            false => listing::list(self.fault, &mut self.names.lock(), prefix, limit),
+        }
     }
 
     async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
@@ -382,15 +391,5 @@ impl Backend for Toy {
             answers.fill(Acquired::Busy);
         }
         Some(Answer::ready(Ok(answers)))
-    }
-}
-
-/// The same answer, of a lease that is believed to have begun so much later.
-fn later(acquired: Acquired, by: Duration) -> Acquired {
-    match acquired {
-        Acquired::Granted(grant) => {
-            Acquired::Granted(Grant { since: grant.since.saturating_add(by), ..grant })
-        }
-        other => other,
     }
 }

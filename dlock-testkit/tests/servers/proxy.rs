@@ -2,7 +2,7 @@
 
 use std::{io, net::TcpListener, thread, time::Duration};
 
-use dlock_testkit::servers::{Door, Flow, Proxy};
+use dlock_testkit::servers::{Door, Flow, Protocol, Proxy};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -49,6 +49,33 @@ async fn what_passes_is_counted() {
         assert_answers(&mut connect(&proxy).await, byte).await;
     }
     assert_eq!((proxy.connections(), proxy.request_bytes(), proxy.reply_bytes()), (3, 3, 3));
+    assert_eq!(proxy.round_trips(), 3);
+}
+
+#[tokio::test]
+async fn a_round_trip_begins_when_a_client_speaks_after_the_server() {
+    let proxy = Proxy::start_for(&echo(), Protocol::Redis).await.unwrap();
+    let client = &mut connect(&proxy).await;
+    let mut answer = [0; 5];
+    for _ in 0..2 {
+        client.write_all(b"+OK\r\n").await.unwrap();
+        timeout(LONG, client.read_exact(&mut answer)).await.expect("an answer").unwrap();
+    }
+    assert_eq!((proxy.round_trips(), proxy.answers(), proxy.pushes()), (2, 2, 0));
+
+    // The first part has no answer, so the second belongs to it.
+    proxy.replies(Flow::Hold);
+    for part in [b"+A", b"B\r"] {
+        let before = proxy.request_bytes();
+        client.write_all(part).await.unwrap();
+        let come = async {
+            while proxy.request_bytes() == before {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(LONG, come).await.expect("it comes");
+    }
+    assert_eq!(proxy.round_trips(), 3);
 }
 
 #[tokio::test]

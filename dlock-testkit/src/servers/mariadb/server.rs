@@ -19,6 +19,11 @@ select count(*) from information_schema.processlist
 where id <> connection_id() and user not in ('system user', 'event_scheduler')
 ";
 
+/// The transactions of sessions that do nothing.
+const OPEN: &str = "SELECT t.trx_state, p.command FROM information_schema.innodb_trx t \
+                    JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id \
+                    WHERE p.command = 'Sleep'";
+
 /// Kills every connection but this one, of which some may be gone by then. How many there were.
 const TERMINATE: &str = "
 delimiter //
@@ -215,6 +220,14 @@ impl MariadbServer {
     /// When no answer comes.
     pub async fn terminate_backends(&self) -> Result<usize, Stop> {
         self.count(TERMINATE).await
+    }
+
+    /// The transactions that somebody began and did not end: their states.
+    ///
+    /// # Errors
+    /// When no answer comes.
+    pub async fn open_transactions(&self) -> Result<Vec<String>, Stop> {
+        Ok(self.query(OPEN).await?.iter().map(|row| row.join(": ")).collect())
     }
 
     /// How many clients are connected, without whoever asks.

@@ -210,6 +210,16 @@ impl PostgresServer {
         Ok(self.query(terminated).await?.len())
     }
 
+    /// The transactions that somebody began and did not end: what they do.
+    ///
+    /// # Errors
+    /// When no answer comes.
+    pub async fn open_transactions(&self) -> Result<Vec<String>, Stop> {
+        let open = "select state, query from pg_stat_activity \
+                    where state like 'idle in transaction%'";
+        Ok(self.query(open).await?.iter().map(|row| row.join(": ")).collect())
+    }
+
     /// How many clients are connected, without whoever asks.
     ///
     /// # Errors

@@ -50,6 +50,15 @@ pub(super) struct Filter {
     unread: Vec<u8>,
 }
 
+/// Messages that have come whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) answers: u64,
+    pub(super) pushes: u64,
+    /// Those of the pushes that were taken out.
+    pub(super) lost: u64,
+}
+
 impl Filter {
     /// A filter for a connection from its start.
     pub(super) fn new(protocol: Protocol) -> Self {
@@ -62,35 +71,43 @@ impl Filter {
     }
 
     /// Leaves of these bytes, which come next, what may go on now; nothing, if they are a part of a
-    /// message. How many messages were taken out.
-    pub(super) fn pass(&mut self, bytes: &mut Vec<u8>, lose: bool) -> u64 {
+    /// message. Which messages there were.
+    pub(super) fn pass(&mut self, bytes: &mut Vec<u8>, lose: bool) -> Seen {
+        let mut seen = Seen::default();
         let Some(reader) = &mut self.reader else {
-            return 0;
+            return seen;
         };
         self.unread.append(bytes);
-        let (mut read, mut lost) = (0, 0);
+        let mut read = 0;
         loop {
             let rest = &self.unread[read..];
             let length = match reader.first(rest) {
-                First::Push(length) if lose => {
-                    lost += 1;
-                    read += length;
-                    continue;
+                First::Push(length) => {
+                    seen.pushes += 1;
+                    if lose {
+                        seen.lost += 1;
+                        read += length;
+                        continue;
+                    }
+                    length
                 }
-                First::Push(length) | First::Answer(length) => length,
+                First::Answer(length) => {
+                    seen.answers += 1;
+                    length
+                }
                 First::Part => break,
                 First::Foreign => {
                     self.reader = None;
                     bytes.append(&mut self.unread.split_off(read));
                     self.unread.clear();
-                    return lost;
+                    return seen;
                 }
             };
             bytes.extend(&rest[..length]);
             read += length;
         }
         self.unread.drain(..read);
-        lost
+        seen
     }
 
     /// What was kept back of a message whose rest never came.

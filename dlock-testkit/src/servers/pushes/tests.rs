@@ -2,16 +2,25 @@
 
 use super::*;
 
-/// What passes of these, which come one by one, and how many messages don't.
-fn passed(protocol: Protocol, parts: &[&[u8]], lose: bool) -> (Vec<u8>, u64) {
-    let (mut filter, mut all, mut lost) = (Filter::new(protocol), Vec::new(), 0);
+/// What passes of these, which come one by one, and which messages there were.
+fn seen(protocol: Protocol, parts: &[&[u8]], lose: bool) -> (Vec<u8>, Seen) {
+    let (mut filter, mut all, mut sum) = (Filter::new(protocol), Vec::new(), Seen::default());
     for part in parts {
         let mut bytes = part.to_vec();
-        lost += filter.pass(&mut bytes, lose);
+        let seen = filter.pass(&mut bytes, lose);
+        sum.answers += seen.answers;
+        sum.pushes += seen.pushes;
+        sum.lost += seen.lost;
         all.append(&mut bytes);
     }
     all.append(&mut filter.rest());
-    (all, lost)
+    (all, sum)
+}
+
+/// What passes of these, and how many messages don't.
+fn passed(protocol: Protocol, parts: &[&[u8]], lose: bool) -> (Vec<u8>, u64) {
+    let (all, seen) = seen(protocol, parts, lose);
+    (all, seen.lost)
 }
 
 /// Of these pieces, which are pushes or not, the others pass.
@@ -20,6 +29,7 @@ fn assert_taken_out(protocol: Protocol, pieces: &[(bool, &[u8])]) {
     let answers = pieces.iter().filter(|(is_push, _)| !is_push);
     let left: Vec<u8> = answers.flat_map(|(_, bytes)| *bytes).copied().collect();
     let pushes = u64::try_from(pieces.iter().filter(|(is_push, _)| *is_push).count()).unwrap();
+    let answers = u64::try_from(pieces.len()).unwrap() - pushes;
     for cut in 0..stream.len() {
         let parts = [&stream[..cut], &stream[cut..]];
         let text = String::from_utf8_lossy(parts[0]);
@@ -28,6 +38,7 @@ fn assert_taken_out(protocol: Protocol, pieces: &[(bool, &[u8])]) {
     }
     let bytes: Vec<&[u8]> = stream.chunks(1).collect();
     assert_eq!(passed(protocol, &bytes, true), (left, pushes));
+    assert_eq!(seen(protocol, &bytes, false).1, Seen { answers, pushes, lost: 0 });
 }
 
 #[test]

@@ -111,9 +111,9 @@ impl RedisSentinel {
     /// Kills the master, and says which it was.
     ///
     /// # Errors
-    /// When the sentinels do not agree on one.
+    /// When the sentinels do not come to agree on one.
     pub async fn kill_master(&self) -> Result<&RedisServer, Stop> {
-        let master = self.master_server().await?;
+        let master = self.agreed_master().await?;
         master.kill();
         Ok(master)
     }
@@ -121,9 +121,9 @@ impl RedisSentinel {
     /// Stops the master where it stands, and says which it was.
     ///
     /// # Errors
-    /// When the sentinels do not agree on one.
+    /// When the sentinels do not come to agree on one.
     pub async fn pause_master(&self) -> Result<&RedisServer, Stop> {
-        let master = self.master_server().await?;
+        let master = self.agreed_master().await?;
         master.pause()?;
         Ok(master)
     }
@@ -135,9 +135,9 @@ impl RedisSentinel {
     /// replicas again after a restart.
     ///
     /// # Errors
-    /// When the sentinels do not agree on a master, or it does not come about.
+    /// When the sentinels do not come to agree on a master, or it does not come about.
     pub async fn cut_replicas(&self) -> Verdict {
-        let master = self.master_server().await?;
+        let master = self.agreed_master().await?;
         let refuse = ["ACL", "SETUSER", "default", "-psync", "-sync", "-replconf"];
         master.command(&refuse).await?.ok()?;
         until("the links of the replicas are cut", || async {
@@ -152,7 +152,7 @@ impl RedisSentinel {
     /// # Errors
     /// When the master does not answer, or the sentinels do not agree on one.
     pub async fn lags(&self) -> Result<Vec<u64>, Stop> {
-        let master = self.master_server().await?;
+        let master = self.agreed_master().await?;
         let replicas = self.servers.iter().filter(|server| server.port() != master.port());
         let offsets = join_all(replicas.map(|one| soon(one.replication_offset()))).await;
         let all = master.replication_offset().await?;
@@ -206,6 +206,11 @@ impl RedisSentinel {
             in_sync(&self.servers, self.acting_master().await?).await
         })
         .await
+    }
+
+    /// The master, as soon as all sentinels agree on one.
+    async fn agreed_master(&self) -> Result<&RedisServer, Stop> {
+        until("the sentinels agree", || self.master_server()).await
     }
 
     /// The server that the sentinels call master and that says so, too.

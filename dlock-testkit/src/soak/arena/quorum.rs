@@ -45,6 +45,9 @@ impl Arena for Quorum {
                 two[0].pause()?;
                 sleep(some(100, 900)).await;
                 two[0].resume()?;
+                // What it could not renew has lost its vote for good, and the next two must not be a
+                // second and a third.
+                sleep(self.load().longest_lease() + some(1000, 1100)).await;
             }
             Fault::MinorityAway => {
                 for server in two {

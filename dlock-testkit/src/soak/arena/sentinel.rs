@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use super::{Arena, Bite, Fault};
 use crate::{
-    Stop, Verdict,
+    Stop,
     context::now,
     servers::redis::{Options, RedisSentinel},
 };
@@ -47,13 +47,19 @@ impl Sentinel {
         }
     }
 
-    async fn fail_over(&self) -> Verdict {
+    /// Whether a replica took over: one that has long been cut off is not fit to, and a slow machine
+    /// takes long for everything. Then the master comes back.
+    async fn fail_over(&self) -> Result<Bite, Stop> {
         let killed = self.servers.kill_master().await?;
-        self.servers.until_failed_over(&killed.address()).await?;
-        // A master that comes back before the other replica has left it has one that agrees with it.
-        self.servers.until_in_sync().await?;
+        let over = self.servers.until_failed_over(&killed.address()).await;
+        if over.is_ok() {
+            // A master that comes back before the other replica has left it has one that agrees with
+            // it.
+            self.servers.until_in_sync().await?;
+        }
         killed.restart().await?;
-        self.servers.until_in_sync().await
+        self.servers.until_in_sync().await?;
+        Ok(over.map_or_else(|stop| Bite::Missed(stop.into_text()), |_| Bite::Bit))
     }
 }
 
@@ -72,15 +78,14 @@ impl Arena for Sentinel {
 
     async fn harm(&self, fault: Fault) -> Result<Bite, Stop> {
         match fault {
-            Fault::Failover => self.fail_over().await?,
+            Fault::Failover => self.fail_over().await,
             Fault::LaggingFailover => {
-                let bite = self.fall_behind().await?;
-                self.fail_over().await?;
-                return Ok(bite);
+                let fell_behind = self.fall_behind().await?;
+                let failed_over = self.fail_over().await?;
+                Ok(if fell_behind == Bite::Bit { failed_over } else { fell_behind })
             }
-            _ => return Ok(Bite::Missed(format!("{fault}: not of Sentinel"))),
+            _ => Ok(Bite::Missed(format!("{fault}: not of Sentinel"))),
         }
-        Ok(Bite::Bit)
     }
 
     async fn left(&self) -> Result<Vec<String>, Stop> {

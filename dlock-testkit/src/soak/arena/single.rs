@@ -32,13 +32,7 @@ pub(super) struct Single {
     network: Network,
     clock: SteppedClock,
     /// What it has when it comes back, if it forgets. Then its clock is right.
-    copy: Option<Copy>,
-}
-
-/// What a server that forgets comes back with.
-enum Copy {
-    Nothing,
-    Old(Snapshot),
+    copy: Option<Snapshot>,
 }
 
 enum Server {
@@ -71,13 +65,12 @@ impl Single {
             Server::Postgres(_) => Proxy::start_for(&address, Protocol::Postgres).await?,
             Server::Mysql(_) => Proxy::start(&address).await?,
         };
-        let copy = match (forgets, store) {
-            (false, _) => None,
-            (true, "redis") => Some(Copy::Nothing),
-            // Without its tables it is of no use.
-            (true, _) => {
+        let copy = match forgets {
+            false => None,
+            true => {
+                // Without its tables a database is of no use.
                 drop(connect(server.url(FORGOTTEN)).await?);
-                Some(Copy::Old(server.snapshot().await?))
+                Some(server.snapshot().await?)
             }
         };
         Ok(Self { server, network: Network::over(proxy), clock, copy })
@@ -144,7 +137,7 @@ impl Arena for Single {
                 sleep(some(50, 900)).await;
                 self.server.resume()?;
             }
-            Fault::ServerKilled => self.server.kill_and_restart().await?,
+            Fault::ServerKilled => self.server.restart().await?,
             Fault::ServerEmptied => match &self.copy {
                 Some(copy) => self.server.forget(copy).await?,
                 None => return Ok(Bite::Missed("this server keeps what it has".to_owned())),
@@ -218,20 +211,12 @@ impl Server {
         }
     }
 
-    async fn kill_and_restart(&self) -> Verdict {
+    /// Kills it and starts it again.
+    async fn restart(&self) -> Verdict {
         match self {
-            Self::Redis(server) => {
-                server.kill();
-                server.restart().await
-            }
-            Self::Postgres(server) => {
-                server.kill();
-                server.restart().await
-            }
-            Self::Mysql(server) => {
-                server.kill();
-                server.restart().await
-            }
+            Self::Redis(server) => server.restart().await,
+            Self::Postgres(server) => server.restart().await,
+            Self::Mysql(server) => server.restart().await,
         }
     }
 
@@ -244,14 +229,11 @@ impl Server {
     }
 
     /// It is killed, and comes back with this.
-    async fn forget(&self, copy: &Copy) -> Verdict {
-        match (self, copy) {
-            (Self::Redis(server), Copy::Nothing) => server.restart_empty().await,
-            (Self::Redis(server), Copy::Old(copy)) => server.restart_from(copy).await,
-            (Self::Postgres(server), Copy::Nothing) => server.restart_empty().await,
-            (Self::Postgres(server), Copy::Old(copy)) => server.restart_from(copy).await,
-            (Self::Mysql(server), Copy::Nothing) => server.restart_empty().await,
-            (Self::Mysql(server), Copy::Old(copy)) => server.restart_from(copy).await,
+    async fn forget(&self, copy: &Snapshot) -> Verdict {
+        match self {
+            Self::Redis(server) => server.restart_from(copy).await,
+            Self::Postgres(server) => server.restart_from(copy).await,
+            Self::Mysql(server) => server.restart_from(copy).await,
         }
     }
 
@@ -279,38 +261,27 @@ impl Server {
         Ok(seconds.ok_or_else(|| Stop::failed("the server has no clock"))?.parse()?)
     }
 
-    /// What the server says, which may be too busy to say it at once.
     async fn query(&self, sql: &str) -> Result<Vec<Vec<String>>, Stop> {
-        let mut tries = 0;
-        loop {
-            let rows = match self {
-                Self::Redis(_) => return Err(Stop::failed("Redis has no SQL")),
+        patiently(|| async move {
+            match self {
+                Self::Redis(_) => Err(Stop::failed("Redis has no SQL")),
                 Self::Postgres(server) => server.query(sql).await,
                 Self::Mysql(server) => server.query(sql).await,
-            };
-            if rows.is_ok() || tries == TRIES {
-                return rows;
             }
-            tries += 1;
-            sleep(Duration::from_millis(250)).await;
-        }
+        })
+        .await
     }
 
     /// The transactions that somebody began and did not end.
     async fn open_transactions(&self) -> Result<Vec<String>, Stop> {
-        let open = match self {
-            Self::Redis(_) => return Ok(Vec::new()),
-            Self::Postgres(_) => {
-                "SELECT state, query FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'"
+        let open = patiently(|| async move {
+            match self {
+                Self::Redis(_) => Ok(Vec::new()),
+                Self::Postgres(server) => server.open_transactions().await,
+                Self::Mysql(server) => server.open_transactions().await,
             }
-            Self::Mysql(_) => {
-                "SELECT t.trx_state, p.command FROM information_schema.innodb_trx t \
-                 JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id \
-                 WHERE p.command = 'Sleep'"
-            }
-        };
-        let open = self.query(open).await?;
-        Ok(open.iter().map(|row| format!("a transaction: {}", row.join(" "))).collect())
+        });
+        Ok(open.await?.iter().map(|open| format!("a transaction: {open}")).collect())
     }
 
     /// What is kept of locks; with `all`, also what is kept of those that are free.
@@ -325,5 +296,21 @@ impl Server {
         }
         let rows = self.query("SELECT name, snap, log FROM dlock_lock").await?;
         Ok(rows.iter().map(|row| format!("a row: {}", row.join(" "))).collect())
+    }
+}
+
+/// What a server says, which may be too busy to say it at once.
+async fn patiently<T, F>(ask: impl Fn() -> F) -> Result<T, Stop>
+where
+    F: Future<Output = Result<T, Stop>>,
+{
+    let mut tries = 0;
+    loop {
+        let answer = ask().await;
+        if answer.is_ok() || tries == TRIES {
+            return answer;
+        }
+        tries += 1;
+        sleep(Duration::from_millis(250)).await;
     }
 }

@@ -214,7 +214,7 @@ impl SqlQueue {
             cut: state.row.log.len(),
             snap: snapshot(&replayed.machine),
         });
-        match (client.phase, replayed.outcome) {
+        match (client.phase, replayed.outcomes.last().copied()) {
             (Phase::Leaving, _) => {
                 (client.phase, client.claims, client.copies) = (Phase::Idle, client.claims + 1, 0);
             }
@@ -246,7 +246,7 @@ impl SqlQueue {
         let (claim, now) = (state.claim(at), state.now);
         let op = Op::Renew { claim, mode: Mode::Exclusive, lease: LEASE };
         let replayed = self.append(state, &op, now, None);
-        match replayed.outcome {
+        match replayed.outcomes.last().copied() {
             Some(Outcome::Granted(granted)) => state.hold(at, granted.token, now + LEASE),
             Some(Outcome::Queued { .. }) => {
                 state.clients[at].phase = Phase::Waiting { sent: now, at: now };
