@@ -100,6 +100,7 @@ Measures what dlock costs over a store, as ratios to the store's bare driver in
 the same run. Exits with 1 when a target is missed, with 2 when it can't measure.
 
 Usage: dlock-bench redis|postgres|mysql|zk [OPTIONS]
+       dlock-bench compare [OPTIONS]    with other locks; see compare --help
 
   --quick        fewer and shorter rounds: faster, less certain
   --only NAME    this measurement alone; can be repeated

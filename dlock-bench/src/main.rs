@@ -4,11 +4,15 @@
 //! its own, prints one table and fails when a target is missed. Nothing here depends on how fast
 //! the machine is: each figure is a ratio to a floor that is measured in the same run, in turns
 //! with dlock, or a count of what the server saw.
+//!
+//! `cargo run --release -p dlock-bench -- compare` sets dlock beside the bare drivers and other
+//! locks, over all stores.
 
 mod args;
 mod awake;
 mod bench;
 mod clock;
+mod compare;
 mod crew;
 mod cycle;
 mod names;
@@ -19,6 +23,7 @@ mod rounds;
 mod runtime;
 mod sql;
 mod stats;
+mod subject;
 mod usage;
 mod zk;
 
@@ -40,6 +45,18 @@ fn main() -> ExitCode {
     }
     if let Some(url) = child::url() {
         return end_of_child(child::serve(&url, &mut redis::Messages::default()));
+    }
+    if compare::own::is_asked_for() {
+        return end_of_child(compare::own::be());
+    }
+    let mut words = lexopt::Parser::from_env();
+    if let Ok(Some(lexopt::Arg::Value(word))) = words.next()
+        && word == compare::WORD
+    {
+        return match compare::compare(words) {
+            Ok(code) => code,
+            Err(failure) => complain(2, &format!("{failure}; see compare --help")),
+        };
     }
     let args = match Args::parse() {
         Ok(Some(args)) => args,

@@ -80,6 +80,21 @@ impl Holds {
         pairs.map(|pair| clock::between(pair[0].left, pair[1].got)).collect()
     }
 
+    /// The same for those that another client got: a lock that is not fair often stays where it is.
+    pub(crate) fn crossings(&self) -> Vec<Duration> {
+        let pairs = self.holds.windows(2);
+        let crossed = pairs
+            .filter(|pair| (pair[0].process, pair[0].client) != (pair[1].process, pair[1].client));
+        crossed.map(|pair| clock::between(pair[0].left, pair[1].got)).collect()
+    }
+
+    /// How even the clients' shares are; none while they can't have had a few turns each.
+    pub(crate) fn evenness(&self, turns: usize) -> Option<f64> {
+        let all = self.processes * self.clients;
+        let shares = self.shares(all, |hold| hold.process * self.clients + hold.client);
+        (self.holds.len() >= turns * all).then(|| stats::fairness(&shares))
+    }
+
     /// How even the processes' shares are.
     pub(crate) fn fairness(&self) -> f64 {
         stats::fairness(&self.shares(self.processes, |hold| hold.process))
@@ -131,6 +146,15 @@ mod tests {
         assert_eq!(even.unfairness(), 0.0);
         let odd = Holds::new(vec![one(0, 1), one(0, 2)], 1, 2).unwrap();
         assert_eq!(odd.unfairness(), 100.0);
+    }
+
+    #[test]
+    fn what_a_client_passes_to_itself_is_no_crossing() {
+        let one = |process, token| Hold { process, client: 0, token, got: token, left: token };
+        let holds = Holds::new(vec![one(0, 10), one(0, 11), one(1, 20)], 2, 1).unwrap();
+        assert_eq!(holds.crossings(), [Duration::from_nanos(9)]);
+        assert!(holds.evenness(1).is_some_and(|even| even < 1.0));
+        assert_eq!(holds.evenness(2), None);
     }
 
     #[test]

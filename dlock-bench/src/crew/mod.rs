@@ -8,4 +8,4 @@ mod holds;
 mod parent;
 
 pub(crate) use holds::{Hold, Holds};
-pub(crate) use parent::{Crew, span};
+pub(crate) use parent::{Crew, Talk, answer, span};

@@ -2,7 +2,8 @@
 
 use std::{
     io::{BufRead, BufReader, Write},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::mpsc::{self, Receiver},
     time::Duration,
 };
 
@@ -15,9 +16,23 @@ use crate::{Failure, clock};
 /// How long after it was told all processes begin, so that none is there before the others.
 const HEAD_START: Duration = Duration::from_millis(50);
 
+/// How long an answer is waited for: far longer than any takes.
+const PATIENCE: Duration = Duration::from_secs(180);
+
 /// Processes that do the same at one time.
-#[derive(Debug)]
-pub(crate) struct Crew(Vec<Member>);
+pub(crate) struct Crew(Vec<Box<dyn Talk>>);
+
+/// A process that answers lines.
+pub(crate) trait Talk {
+    /// Tells it a line.
+    fn say(&mut self, line: &str) -> Result<(), Failure>;
+
+    /// What it answers, without the first word of an answer.
+    fn answer(&mut self) -> Result<String, Failure>;
+
+    /// Its id.
+    fn pid(&self) -> Option<u32>;
+}
 
 /// What came of clients that wanted one lock.
 #[derive(Debug)]
@@ -41,7 +56,30 @@ impl Contest {
 impl Crew {
     /// Starts them. They end with this value.
     pub(crate) fn start(url: &str, size: usize) -> Result<Self, Failure> {
-        Ok(Self((0..size).map(|_| Member::start(url)).collect::<Result<_, _>>()?))
+        let executable = std::env::current_exe()?;
+        Self::of((0..size).map(|_| {
+            let mut command = Command::new(&executable);
+            command.env(URL, url);
+            Ok(command)
+        }))
+    }
+
+    /// Starts these.
+    pub(crate) fn of(
+        commands: impl Iterator<Item = Result<Command, Failure>>,
+    ) -> Result<Self, Failure> {
+        let members = commands.map(|command| Member::start(command?));
+        Ok(Self(members.map(|member| Ok(Box::new(member?) as _)).collect::<Result<_, Failure>>()?))
+    }
+
+    /// Of those that were started elsewhere.
+    pub(crate) fn of_others(members: Vec<Box<dyn Talk>>) -> Self {
+        Self(members)
+    }
+
+    /// The ids of their processes.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.0.iter().filter_map(|member| member.pid()).collect()
     }
 
     /// How many they are.
@@ -80,10 +118,9 @@ impl Crew {
     /// Tells each its line, then waits for an answer of each.
     pub(crate) fn ask(&mut self, line: impl Fn(usize) -> String) -> Result<Vec<String>, Failure> {
         for (place, member) in self.0.iter_mut().enumerate() {
-            writeln!(member.to, "{}", line(place))?;
-            member.to.flush()?;
+            member.say(&line(place))?;
         }
-        self.0.iter_mut().map(Member::answer).collect()
+        self.0.iter_mut().map(|member| member.answer()).collect()
     }
 }
 
@@ -92,34 +129,45 @@ pub(crate) fn span(lasts: Duration) -> (u64, u64) {
     (clock::after(HEAD_START), clock::after(HEAD_START + lasts))
 }
 
+/// A process with pipes.
 #[derive(Debug)]
 struct Member {
     process: Child,
     to: ChildStdin,
-    from: BufReader<ChildStdout>,
+    /// Read by a thread, as a pipe can't be waited for with an end.
+    from: Receiver<String>,
 }
 
 impl Member {
-    fn start(url: &str) -> Result<Self, Failure> {
-        let mut process = Command::new(std::env::current_exe()?)
-            .env(URL, url)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
+    fn start(mut command: Command) -> Result<Self, Failure> {
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let to = process.stdin.take().ok_or("a process without standard input")?;
-        let from = process.stdout.take().ok_or("a process without standard output")?;
-        Ok(Self { process, to, from: BufReader::new(from) })
+        let out = process.stdout.take().ok_or("a process without standard output")?;
+        let (lines, from) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut read = BufReader::new(out).lines().map_while(Result::ok);
+            read.all(|line| lines.send(line).is_ok())
+        });
+        Ok(Self { process, to, from })
+    }
+}
+
+impl Talk for Member {
+    fn say(&mut self, line: &str) -> Result<(), Failure> {
+        writeln!(self.to, "{line}")?;
+        Ok(self.to.flush()?)
     }
 
     fn answer(&mut self) -> Result<String, Failure> {
-        let mut line = String::new();
-        if self.from.read_line(&mut line)? == 0 {
-            return Err("a process ended early".into());
+        match self.from.recv_timeout(PATIENCE) {
+            Ok(line) => answer(&line),
+            Err(mpsc::RecvTimeoutError::Timeout) => Err("a process does not answer".into()),
+            Err(mpsc::RecvTimeoutError::Disconnected) => Err("a process ended early".into()),
         }
-        match line.trim_end().strip_prefix("ok") {
-            Some(answer) => Ok(answer.to_owned()),
-            None => Err(format!("a process says: {}", line.trim_end()).into()),
-        }
+    }
+
+    fn pid(&self) -> Option<u32> {
+        Some(self.process.id())
     }
 }
 
@@ -127,5 +175,14 @@ impl Drop for Member {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
+    }
+}
+
+/// What follows the word that says how it went.
+pub(crate) fn answer(line: &str) -> Result<String, Failure> {
+    match (line.strip_prefix("ok"), line.strip_prefix("error ")) {
+        (Some(answer), _) => Ok(answer.to_owned()),
+        (_, Some(error)) => Err(format!("a process says: {error}").into()),
+        _ => Err(format!("a process says: {line}").into()),
     }
 }

@@ -29,7 +29,12 @@ impl Counters {
         self,
         connection: &mut MultiplexedConnection,
     ) -> Result<Counted, Failure> {
-        Ok(Counted { before: self, after: Self::look(connection).await? })
+        Ok(self.until(Self::look(connection).await?))
+    }
+
+    /// What was counted until another look.
+    pub(crate) fn until(self, after: Self) -> Counted {
+        Counted { before: self, after }
     }
 
     /// A value, or zero for a command that was never called.

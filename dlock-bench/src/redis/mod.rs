@@ -1,8 +1,8 @@
 //! What dlock costs over Redis.
 
-mod counters;
-mod floor;
-mod hand_over;
+pub(crate) mod counters;
+pub(crate) mod floor;
+pub(crate) mod hand_over;
 mod many_names;
 mod one_time_names;
 mod renewal;

@@ -32,31 +32,31 @@ const WRITES: Text = Text {
 
 /// A statement in both dialects.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Text {
-    pub(super) postgres: &'static str,
-    pub(super) mysql: &'static str,
+pub(crate) struct Text {
+    pub(crate) postgres: &'static str,
+    pub(crate) mysql: &'static str,
 }
 
 /// A connection.
 #[derive(Debug)]
-pub(super) enum Bare {
+pub(crate) enum Bare {
     Postgres(PgConnection),
     Mysql(MySqlConnection),
 }
 
 impl Bare {
     /// To PostgreSQL.
-    pub(super) async fn postgres(url: &str) -> Result<Self, Failure> {
+    pub(crate) async fn postgres(url: &str) -> Result<Self, Failure> {
         Ok(Self::Postgres(url.parse::<PgConnectOptions>()?.connect().await?))
     }
 
     /// To a server that speaks MySQL.
-    pub(super) async fn mysql(url: &str) -> Result<Self, Failure> {
+    pub(crate) async fn mysql(url: &str) -> Result<Self, Failure> {
         Ok(Self::Mysql(url.parse::<MySqlConnectOptions>()?.connect().await?))
     }
 
     /// Does a statement; how many rows it has changed.
-    pub(super) async fn run(&mut self, text: Text, args: &[&str]) -> Result<u64, Failure> {
+    pub(crate) async fn run(&mut self, text: Text, args: &[&str]) -> Result<u64, Failure> {
         Ok(match self {
             Self::Postgres(connection) => {
                 let query =
@@ -72,7 +72,7 @@ impl Bare {
     }
 
     /// Does a statement that answers with one text.
-    pub(super) async fn text(&mut self, text: Text, args: &[&str]) -> Result<String, Failure> {
+    pub(crate) async fn text(&mut self, text: Text, args: &[&str]) -> Result<String, Failure> {
         Ok(match self {
             Self::Postgres(connection) => {
                 let query =
@@ -89,24 +89,24 @@ impl Bare {
     }
 
     /// The same for a number.
-    pub(super) async fn number(&mut self, text: Text, args: &[&str]) -> Result<f64, Failure> {
+    pub(crate) async fn number(&mut self, text: Text, args: &[&str]) -> Result<f64, Failure> {
         Ok(self.text(text, args).await?.parse()?)
     }
 
     /// How many statements the server has done, but for those that it will tell of when the
     /// connections that are counted have done one more, at least, after [`Self::settle`].
-    pub(super) async fn statements(&mut self) -> Result<f64, Failure> {
+    pub(crate) async fn statements(&mut self) -> Result<f64, Failure> {
         self.number(STATEMENTS, &[]).await
     }
 
     /// The same for operations on locks. (In PostgreSQL, those who listen have a transaction for
     /// each note, so that statements can't be told from that.)
-    pub(super) async fn writes(&mut self) -> Result<f64, Failure> {
+    pub(crate) async fn writes(&mut self) -> Result<f64, Failure> {
         self.number(WRITES, &[]).await
     }
 
     /// Waits until whatever a connection does next makes it tell what it has counted.
-    pub(super) async fn settle(&self) {
+    pub(crate) async fn settle(&self) {
         if let Self::Postgres(_) = self {
             tokio::time::sleep(UNTOLD).await;
         }

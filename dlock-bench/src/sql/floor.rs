@@ -47,23 +47,49 @@ pub(super) struct FloorLock {
 impl FloorLock {
     /// One on this connection, which it has for itself.
     pub(super) async fn new(mut connection: Bare, name: &str) -> Result<Self, Failure> {
-        connection.run(SCHEMA, &[]).await?;
-        // As long as the ids that a real lock needs.
-        let owner = format!("{:032x}", name.len());
-        Ok(Self { connection, name: name.to_owned(), owner })
+        make_table(&mut connection).await?;
+        Ok(Self { connection, name: name.to_owned(), owner: owner(name) })
     }
+}
+
+/// Makes the floor's table, if it is not there.
+pub(crate) async fn make_table(connection: &mut Bare) -> Result<(), Failure> {
+    connection.run(SCHEMA, &[]).await?;
+    Ok(())
+}
+
+/// As long as the ids that a real lock needs.
+pub(crate) fn owner(name: &str) -> String {
+    format!("{:032x}", name.len())
+}
+
+/// Takes the floor's lock.
+pub(crate) async fn take(connection: &mut Bare, args: &[&str; 2]) -> Result<(), Failure> {
+    match connection.run(TAKE, args).await? {
+        0 => Err("the floor's lock is taken".into()),
+        _ => Ok(()),
+    }
+}
+
+/// Gives it back.
+pub(crate) async fn release(connection: &mut Bare, args: &[&str; 2]) -> Result<(), Failure> {
+    match connection.run(RELEASE, args).await? {
+        1 => Ok(()),
+        _ => Err("the floor's lock was lost".into()),
+    }
+}
+
+/// Writes a row, whatever is in it.
+pub(crate) async fn upsert(connection: &mut Bare, args: &[&str; 2]) -> Result<(), Failure> {
+    connection.run(UPSERT, args).await?;
+    Ok(())
 }
 
 impl Cycle for FloorLock {
     async fn cycle(&mut self) -> Result<(), Failure> {
         let args = [self.name.as_str(), self.owner.as_str()];
-        if self.connection.run(TAKE, &args).await? == 0 {
-            return Err("the floor's lock is taken".into());
-        }
-        match self.connection.run(RELEASE, &args).await? {
-            1 => Ok(()),
-            _ => Err("the floor's lock was lost".into()),
-        }
+        take(&mut self.connection, &args).await?;
+        release(&mut self.connection, &args).await
     }
 }
 
@@ -80,7 +106,6 @@ impl Upsert {
 
 impl Cycle for Upsert {
     async fn cycle(&mut self) -> Result<(), Failure> {
-        self.0.connection.run(UPSERT, &[&self.0.name, &self.0.owner]).await?;
-        Ok(())
+        upsert(&mut self.0.connection, &[&self.0.name, &self.0.owner]).await
     }
 }

@@ -1,11 +1,11 @@
 //! What dlock costs over the database servers: PostgreSQL, and MariaDB for those that speak MySQL.
 
-mod bare;
-mod floor;
+pub(crate) mod bare;
+pub(crate) mod floor;
 mod hand_over;
 mod long_life;
 mod many_names;
-mod server;
+pub(crate) mod server;
 mod uncontended;
 
 pub(crate) use server::Kind;

@@ -39,7 +39,7 @@ pub(crate) enum SqlServer {
 
 impl SqlServer {
     /// Starts one; `durable` has it wait for its disk.
-    pub(super) async fn start(kind: Kind, durable: bool) -> Result<Self, Failure> {
+    pub(crate) async fn start(kind: Kind, durable: bool) -> Result<Self, Failure> {
         let started = match kind {
             Kind::Postgres => {
                 let options = postgres::Options::new().with_fsync(durable);
@@ -60,7 +60,7 @@ impl SqlServer {
     }
 
     /// What it is.
-    pub(super) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> Kind {
         match self {
             Self::Postgres(_) => Kind::Postgres,
             Self::Mariadb(_) => Kind::Mariadb,
@@ -68,26 +68,30 @@ impl SqlServer {
     }
 
     /// A connection to it by the driver alone.
-    pub(super) async fn bare(&self) -> Result<Bare, Failure> {
+    pub(crate) async fn bare(&self) -> Result<Bare, Failure> {
         match self {
             Self::Postgres(server) => Bare::postgres(&server.url()).await,
             Self::Mariadb(server) => Bare::mysql(&server.url()).await,
         }
     }
 
+    /// Its address, as drivers take it.
+    pub(crate) fn plain_url(&self) -> String {
+        match self {
+            Self::Postgres(server) => server.url(),
+            Self::Mariadb(server) => server.url(),
+        }
+    }
+
     /// Its name and version.
-    pub(super) async fn version(&self) -> Result<String, Failure> {
+    pub(crate) async fn version(&self) -> Result<String, Failure> {
         self.bare().await?.text(VERSION, &[]).await
     }
 }
 
 impl Store for SqlServer {
     fn url(&self) -> String {
-        let url = match self {
-            Self::Postgres(server) => server.url(),
-            Self::Mariadb(server) => server.url(),
-        };
-        format!("{url}?dlock.create_schema=true")
+        format!("{}?dlock.create_schema=true", self.plain_url())
     }
 
     fn pid(&self) -> Option<u32> {

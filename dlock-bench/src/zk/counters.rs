@@ -9,7 +9,7 @@ use crate::Failure;
 
 /// Counters of a server at one time: what `mntr` says.
 #[derive(Clone, Debug)]
-pub(super) struct Counters {
+pub(crate) struct Counters {
     values: HashMap<String, f64>,
     /// How often it was asked for.
     tries: f64,
@@ -20,14 +20,14 @@ const TRIES: usize = 20;
 
 /// What was counted between two looks.
 #[derive(Debug)]
-pub(super) struct Counted {
+pub(crate) struct Counted {
     before: Counters,
     after: Counters,
 }
 
 impl Counters {
     /// Looks, over a connection that is used for nothing else.
-    pub(super) async fn look(server: &ZooKeeperServer) -> Result<Self, Failure> {
+    pub(crate) async fn look(server: &ZooKeeperServer) -> Result<Self, Failure> {
         let mut tries = 1.0;
         for _ in 1..TRIES {
             if let Ok(answer) = server.four_letter_word("mntr").await {
@@ -40,27 +40,27 @@ impl Counters {
     }
 
     /// What was counted since, with a look of its own.
-    pub(super) async fn since(self, server: &ZooKeeperServer) -> Result<Counted, Failure> {
+    pub(crate) async fn since(self, server: &ZooKeeperServer) -> Result<Counted, Failure> {
         Ok(self.until(Self::look(server).await?))
     }
 
     /// What was counted until another look.
-    pub(super) fn until(self, after: Self) -> Counted {
+    pub(crate) fn until(self, after: Self) -> Counted {
         Counted { before: self, after }
     }
 
     /// Nodes of all kinds, the server's own too.
-    pub(super) fn nodes(&self) -> f64 {
+    pub(crate) fn nodes(&self) -> f64 {
         self.value("zk_znode_count")
     }
 
     /// Nodes that go with their session.
-    pub(super) fn ephemerals(&self) -> f64 {
+    pub(crate) fn ephemerals(&self) -> f64 {
         self.value("zk_ephemerals_count")
     }
 
     /// Nodes that are watched, once for each session that does.
-    pub(super) fn watches(&self) -> f64 {
+    pub(crate) fn watches(&self) -> f64 {
         self.value("zk_watch_count")
     }
 
@@ -77,18 +77,18 @@ impl Counters {
 
 impl Counted {
     /// Commands that clients sent, their pings too.
-    pub(super) fn commands(&self) -> f64 {
+    pub(crate) fn commands(&self) -> f64 {
         // The second look was counted before it was answered.
         self.of("zk_packets_received") - self.after.tries
     }
 
     /// How many of them were to change something, whether they did or not.
-    pub(super) fn writes(&self) -> f64 {
+    pub(crate) fn writes(&self) -> f64 {
         self.of("zk_cnt_updatelatency")
     }
 
     /// Sessions that were told of something that they watched.
-    pub(super) fn notices(&self) -> f64 {
+    pub(crate) fn notices(&self) -> f64 {
         ["created", "deleted", "changed", "children"]
             .map(|kind| self.of(&format!("zk_sum_node_{kind}_watch_count")))
             .iter()
@@ -101,7 +101,7 @@ impl Counted {
 }
 
 /// The server's version.
-pub(super) async fn version(server: &ZooKeeperServer) -> Result<String, Failure> {
+pub(crate) async fn version(server: &ZooKeeperServer) -> Result<String, Failure> {
     let answer = server.four_letter_word("srvr").await.map_err(no_server)?;
     let line = answer.lines().next().unwrap_or_default();
     let version = line.rsplit(": ").next().unwrap_or_default();

@@ -4,10 +4,14 @@
 //! for back to back; then the node is deleted. Nobody waits behind another node, nothing is looked
 //! for when an answer is missing.
 
+use std::time::Duration;
+
 use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
 
 use crate::{Failure, cycle::Cycle};
 
+/// Long, as a busy machine must not end it.
+const SESSION: Duration = Duration::from_secs(30);
 /// The directory of the directories.
 const ROOT: &str = "/floor";
 /// As long as the names and data that a real lock needs.
@@ -15,20 +19,24 @@ const CHILD: &str = "_c_01234567-89ab-cdef-0123-456789abcdef-lock-";
 const DATA: &[u8] = b"lease=30000ms";
 
 /// A session by the driver alone.
-pub(super) async fn connect(address: &str) -> Result<Client, Failure> {
-    Ok(Client::connector().with_fail_eagerly().connect(address).await?)
+pub(crate) async fn connect(address: &str) -> Result<Client, Failure> {
+    Ok(Client::connector()
+        .with_session_timeout(SESSION)
+        .with_fail_eagerly()
+        .connect(address)
+        .await?)
 }
 
 /// A lock made of nothing but the floor.
 #[derive(Clone)]
-pub(super) struct FloorLock {
+pub(crate) struct FloorLock {
     client: Client,
     dir: String,
 }
 
 impl FloorLock {
     /// One in this session, whose directory is there from now on.
-    pub(super) async fn new(client: &Client, name: &str) -> Result<Self, Failure> {
+    pub(crate) async fn new(client: &Client, name: &str) -> Result<Self, Failure> {
         let dir = format!("{ROOT}/{name}");
         for dir in [ROOT, &dir] {
             make(client, dir, CreateMode::Persistent).await?;
@@ -37,12 +45,12 @@ impl FloorLock {
     }
 
     /// Where its nodes are.
-    pub(super) fn dir(&self) -> &str {
+    pub(crate) fn dir(&self) -> &str {
         &self.dir
     }
 
     /// Takes it, and says what node that is.
-    pub(super) async fn take(&self) -> Result<String, Failure> {
+    pub(crate) async fn take(&self) -> Result<String, Failure> {
         match self.create().await? {
             Ok(node) => Ok(node),
             Err(error) => Err(error.into()),
@@ -74,11 +82,11 @@ impl Cycle for FloorLock {
 }
 
 /// A lock whose name nobody has used before: it is asked for, and then its directory is made.
-pub(super) struct NewName(FloorLock);
+pub(crate) struct NewName(FloorLock);
 
 impl NewName {
     /// One in this session.
-    pub(super) fn new(client: &Client, name: &str) -> Self {
+    pub(crate) fn new(client: &Client, name: &str) -> Self {
         Self(FloorLock { client: client.clone(), dir: format!("{ROOT}/{name}") })
     }
 }

@@ -1,7 +1,7 @@
 //! What dlock costs over ZooKeeper.
 
-mod counters;
-mod floor;
+pub(crate) mod counters;
+pub(crate) mod floor;
 mod hand_over;
 mod local;
 mod many_names;

@@ -5,7 +5,7 @@
 //! when it waits for the lock.
 
 mod messages;
-mod ring;
+pub(crate) mod ring;
 
 use std::time::Duration;
 

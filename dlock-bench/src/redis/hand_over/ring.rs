@@ -14,7 +14,7 @@ use crate::{Failure, clock, redis::floor};
 const STRAGGLERS: Duration = Duration::from_millis(50);
 
 /// A place in the ring.
-pub(super) struct Ring {
+pub(crate) struct Ring {
     connection: MultiplexedConnection,
     inbox: Arc<Inbox>,
 }
@@ -27,7 +27,7 @@ struct Inbox {
 
 impl Ring {
     /// Listens at this place.
-    pub(super) async fn join(url: &str, place: &str) -> Result<Self, Failure> {
+    pub(crate) async fn join(url: &str, place: &str) -> Result<Self, Failure> {
         let inbox = Arc::new(Inbox::default());
         let to = Arc::clone(&inbox);
         let config = floor::config().set_push_sender(move |push: PushInfo| {
@@ -42,7 +42,7 @@ impl Ring {
 
     /// Passes the message on until the time is over; `first` sends it. How long each of its ways
     /// here took.
-    pub(super) async fn go(
+    pub(crate) async fn go(
         &mut self,
         first: bool,
         next: &str,

@@ -1,0 +1,115 @@
+//! Who takes part.
+
+use serde::Serialize;
+
+use super::{
+    own::Own,
+    peers::Peer,
+    store::{Server, Store},
+    talk,
+};
+use crate::{
+    Failure,
+    crew::{Crew, Talk},
+    runtime::Flavour,
+};
+
+/// What somebody is compared as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Role {
+    /// The least that it can cost.
+    Floor,
+    /// What it is all about.
+    Dlock,
+    /// Another lock.
+    Peer,
+    /// Another lock, which is passed on in the order in which it was asked for.
+    FairPeer,
+}
+
+/// Who takes part.
+#[derive(Clone, Debug)]
+pub(crate) enum Contestant {
+    /// This executable, with options for the URL.
+    Own(Own, &'static str),
+    /// Somebody else's lock.
+    Peer(Peer),
+}
+
+impl Contestant {
+    /// All forms of dlock over a store.
+    pub(crate) fn dlocks(store: Store) -> Vec<Self> {
+        let mut all = vec![Self::Own(Own::Dlock, "")];
+        if store == Store::Postgres {
+            all.push(Self::Own(Own::Dlock, "dlock.advisory=true"));
+        }
+        all
+    }
+
+    /// As it stands in the report.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Own(own, "") => own.name().to_owned(),
+            Self::Own(own, option) => {
+                format!("{}, {}", own.name(), option.trim_end_matches("=true"))
+            }
+            Self::Peer(peer) => peer.name.to_owned(),
+        }
+    }
+
+    /// What it is compared as.
+    pub(crate) fn role(&self) -> Role {
+        match self {
+            Self::Own(Own::Dlock, _) => Role::Dlock,
+            Self::Own(..) => Role::Floor,
+            Self::Peer(peer) if peer.fair => Role::FairPeer,
+            Self::Peer(_) => Role::Peer,
+        }
+    }
+
+    /// What it is of this executable.
+    pub(crate) fn own(&self) -> Option<Own> {
+        match self {
+            Self::Own(own, _) => Some(*own),
+            Self::Peer(_) => None,
+        }
+    }
+
+    /// Whether it gets better for seconds after its start, as a compiler learns about it.
+    pub(crate) fn is_slow_to_warm(&self) -> bool {
+        matches!(self, Self::Peer(peer) if peer.is_java())
+    }
+
+    /// Starts its processes.
+    pub(crate) fn start(
+        &self,
+        server: &Server,
+        size: usize,
+        flavour: Flavour,
+    ) -> Result<Crew, Failure> {
+        match self {
+            Self::Own(own, option) => {
+                let url = match own {
+                    Own::Dlock => with_option(server.dlock_url(), option),
+                    _ => server.url(),
+                };
+                Crew::of((0..size).map(|_| own.command(&url, flavour)))
+            }
+            Self::Peer(peer) if peer.is_java() => {
+                let started = (0..size).map(|_| talk::Java::start(server));
+                let members = started.map(|java| Ok(Box::new(java?) as Box<dyn Talk>));
+                Ok(Crew::of_others(members.collect::<Result<_, Failure>>()?))
+            }
+            Self::Peer(peer) => Crew::of((0..size).map(|_| peer.command(&server.url(), flavour))),
+        }
+    }
+}
+
+fn with_option(url: String, option: &str) -> String {
+    match (option, url.contains('?')) {
+        ("", _) => url,
+        (option, true) => format!("{url}&{option}"),
+        (option, false) => format!("{url}?{option}"),
+    }
+}

@@ -1,0 +1,224 @@
+//! All rounds of everything.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use rand::seq::SliceRandom;
+use tokio::runtime::Runtime;
+
+use super::{
+    contestant::Contestant,
+    figures::{Figure, Spread},
+    options::{Options, Places},
+    own::Own,
+    peers::Peer,
+    report,
+    results::{Entry, LeftOut, Part, Results},
+    scenarios::{self, Counter, Scenario},
+    store::Server,
+    team::{Figures, Team},
+};
+use crate::{
+    Failure,
+    awake::Awake,
+    processors::{self, Placed},
+    runtime::Flavour,
+};
+
+/// How long a virtual machine runs before it counts, until it has compiled what it needs.
+const WARM_UP: Duration = Duration::from_secs(4);
+
+/// Everything that is asked for.
+pub(crate) fn run(
+    options: &Options,
+    peers: &[Peer],
+    missing: Vec<LeftOut>,
+) -> Result<Results, Failure> {
+    let mut results = Results { setting: setting(options), missing, ..Results::default() };
+    report::begin(&results);
+    let runtime = Flavour::CurrentThread.start()?;
+    for store in &options.stores {
+        let server = runtime.block_on(Server::start(*store, options.disk));
+        let mut server = server.map_err(|failure| format!("{}: {failure}", store.name()))?;
+        for scenario in scenarios::all() {
+            if !options.wants(&*scenario) {
+                continue;
+            }
+            let mut part = Part {
+                store: *store,
+                version: server.version.clone(),
+                scenario: scenario.name(),
+                about: scenario.about(),
+                main: scenario.main(),
+                entries: Vec::new(),
+                left_out: Vec::new(),
+            };
+            // By name, it is done even so.
+            if options.quick && scenario.is_long() && options.scenarios.is_empty() {
+                part.leave_out("all", "it takes too long for a quick run");
+            } else {
+                let race = Race { scenario: &*scenario, options, runtime: &runtime };
+                race.run(&mut server, peers, &mut part)?;
+            }
+            report::part(&part);
+            results.parts.push(part);
+        }
+    }
+    Ok(results)
+}
+
+/// One scenario over one store.
+struct Race<'a> {
+    scenario: &'a dyn Scenario,
+    options: &'a Options,
+    runtime: &'a Runtime,
+}
+
+/// A contestant, while it takes part.
+struct Runner {
+    team: Team,
+    rounds: BTreeMap<Figure, Vec<f64>>,
+    is_floor: bool,
+}
+
+impl Race<'_> {
+    fn run(&self, server: &mut Server, peers: &[Peer], part: &mut Part) -> Result<(), Failure> {
+        let floors = match self.scenario.floors(server.store) {
+            Ok(floors) => floors,
+            Err(reason) => {
+                part.leave_out("all", reason);
+                return Ok(());
+            }
+        };
+        let _awake = if self.scenario.is_awake() { Some(Awake::keep()?) } else { None };
+        let place = processors::Server::Apart;
+        let _placed = match (self.options.places, server.threads()) {
+            (Places::Chosen, threads) if !threads.is_empty() => {
+                Some(Placed::keep(&threads, place)?)
+            }
+            _ => None,
+        };
+        let mut contestants: Vec<_> =
+            floors.into_iter().map(|own| (Contestant::Own(own, ""), false)).collect();
+        if let Some((_, is_floor)) = contestants.first_mut() {
+            *is_floor = true;
+        }
+        contestants
+            .extend(Contestant::dlocks(server.store).into_iter().map(|dlock| (dlock, false)));
+        let peers = peers.iter().filter(|peer| peer.store == server.store);
+        contestants.extend(peers.map(|peer| (Contestant::Peer(*peer), false)));
+
+        let mut runners = Vec::new();
+        for (contestant, is_floor) in contestants {
+            let name = contestant.name();
+            match self.start(server, contestant) {
+                Ok(team) => runners.push(Runner { team, rounds: BTreeMap::new(), is_floor }),
+                Err(failure) => part.leave_out(&name, &failure.to_string()),
+            }
+        }
+        let mut order: Vec<usize> = (0..runners.len()).collect();
+        for _ in 0..self.options.rounds {
+            order.shuffle(&mut rand::rng());
+            order.retain(|at| {
+                let runner = &mut runners[*at];
+                let round = self.scenario.round(&mut runner.team, self.options.lasts);
+                runner.note(round, part)
+            });
+        }
+        order.sort_unstable();
+        for at in order {
+            let runner = &mut runners[at];
+            let mut counter = Counter { server, runtime: self.runtime };
+            let lasts = self.options.lasts;
+            let counted = self.scenario.count(&mut runner.team, &mut counter, lasts);
+            runner.note(counted, part);
+        }
+        part.entries = entries(&runners);
+        Ok(())
+    }
+
+    /// Starts the processes of a contestant and has them warm up; the error says why it can't take
+    /// part.
+    fn start(&self, server: &Server, contestant: Contestant) -> Result<Team, Failure> {
+        if let Some(reason) = self.scenario.rules_out(&contestant) {
+            return Err(reason.into());
+        }
+        let size = self.scenario.processes(server.store, &contestant);
+        let crew = contestant.start(server, size, self.options.flavour)?;
+        let warm_up = match (contestant.is_slow_to_warm(), self.options.quick) {
+            (false, _) => self.options.lasts,
+            (true, false) => WARM_UP,
+            (true, true) => WARM_UP / 4,
+        };
+        // Who asks no server has none of its time on his bill.
+        let asked = if contestant.own() == Some(Own::Tokio) { None } else { server.pid() };
+        let mut team = Team::new(contestant, crew, asked)?;
+        self.scenario.round(&mut team, warm_up)?;
+        Ok(team)
+    }
+}
+
+impl Runner {
+    /// Takes a round down; whether it can go on.
+    fn note(&mut self, round: Result<Figures, Failure>, part: &mut Part) -> bool {
+        match round {
+            Ok(figures) => {
+                for (figure, value) in figures {
+                    self.rounds.entry(figure).or_default().push(value);
+                }
+                true
+            }
+            Err(failure) => {
+                // What it did before says nothing: it may be fast because it is wrong.
+                self.rounds.clear();
+                part.leave_out(&self.team.contestant.name(), &failure.to_string());
+                false
+            }
+        }
+    }
+}
+
+fn entries(runners: &[Runner]) -> Vec<Entry> {
+    let floor = runners.iter().find(|runner| runner.is_floor).map(|runner| &runner.rounds);
+    let finished = runners.iter().filter(|runner| !runner.rounds.is_empty());
+    let entry = |runner: &Runner| {
+        let spread = |(figure, rounds): (&Figure, &Vec<f64>)| {
+            let floor = floor.filter(|_| !runner.is_floor).and_then(|floor| floor.get(figure));
+            Some((*figure, Spread::of(rounds, floor.map(Vec::as_slice))?))
+        };
+        Entry {
+            name: runner.team.contestant.name(),
+            role: runner.team.contestant.role(),
+            is_floor: runner.is_floor,
+            figures: runner.rounds.iter().filter_map(spread).collect(),
+        }
+    };
+    finished.map(entry).collect()
+}
+
+impl Part {
+    fn leave_out(&mut self, name: &str, reason: &str) {
+        self.left_out.push(LeftOut { name: name.to_owned(), reason: reason.to_owned() });
+    }
+}
+
+/// What it is measured on, and how.
+fn setting(options: &Options) -> BTreeMap<&'static str, String> {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let processors = std::thread::available_parallelism().map_or(0, usize::from);
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let places = match options.places {
+        Places::Any => "left to the system",
+        Places::Chosen => "the server on one, the clients on the others",
+    };
+    let lasts = options.lasts.as_secs_f64();
+    BTreeMap::from([
+        ("processor", model.map_or("unknown", |(_, model)| model).to_owned()),
+        ("processors", processors.to_string()),
+        ("places", places.to_owned()),
+        ("load when it began", load.split(' ').next().unwrap_or_default().to_owned()),
+        ("rounds", format!("{} of {lasts} s", options.rounds)),
+        ("tasks of a client", options.flavour.label().to_owned()),
+        ("dlock", env!("CARGO_PKG_VERSION").to_owned()),
+    ])
+}

@@ -1,0 +1,68 @@
+//! Everything against everything: dlock, the floors and other locks, over each store and in each
+//! scenario, in turns in one run.
+//!
+//! The other measurements of this program ask whether dlock is as good as it was; they choose the
+//! processors and count the best round. This one asks what a user would see: it leaves the
+//! processors to the system, unless it is told otherwise, and counts the median round.
+
+mod contestant;
+mod figures;
+mod matrix;
+mod options;
+pub(crate) mod own;
+mod peers;
+mod report;
+mod results;
+mod scenarios;
+mod store;
+mod talk;
+mod targets;
+mod team;
+
+use std::process::ExitCode;
+
+use lexopt::Parser;
+
+use self::{
+    options::{Asked, EndsWith, HELP, Options},
+    store::Store,
+};
+use crate::Failure;
+
+/// The word that asks for it.
+pub(crate) const WORD: &str = "compare";
+
+/// Does what the rest of the command line asks for.
+pub(crate) fn compare(rest: Parser) -> Result<ExitCode, Failure> {
+    let options = match Options::parse(rest)? {
+        Asked::Compare(options) => options,
+        Asked::List => {
+            list();
+            return Ok(ExitCode::SUCCESS);
+        }
+        Asked::Help => {
+            print!("{HELP}");
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    let (peers, missing) = peers::ready(&options.peers, &options.stores);
+    let mut results = matrix::run(&options, &peers, missing)?;
+    results.targets = targets::judge(&results.parts);
+    report::end(&results, options.report.as_deref())?;
+    let missed = results.targets.iter().any(|verdict| !verdict.met);
+    Ok(match options.ends_with {
+        EndsWith::Targets if missed => ExitCode::FAILURE,
+        _ => ExitCode::SUCCESS,
+    })
+}
+
+fn list() {
+    println!("stores: {}\n\nscenarios:", Store::ALL.map(Store::name).join(", "));
+    for scenario in scenarios::all() {
+        println!("  {:<14}{}", scenario.name(), scenario.about());
+    }
+    println!("\npeers:");
+    for peer in peers::PEERS {
+        println!("  {:<28}{}", peer.name, peer.store.name());
+    }
+}

@@ -1,0 +1,127 @@
+//! dlock itself.
+
+use std::{sync::Arc, time::Duration};
+
+use dlock::{ErrorKind, Fair, Guard, LockOptions, Locks, Multi, Mutex, ReadWrite};
+use tokio::task::JoinSet;
+
+use crate::{
+    Failure, clock,
+    subject::{Lock, Subject, Want, Witness},
+};
+
+/// How many tasks take the locks that are to be kept.
+const TASKS: usize = 512;
+/// How often is looked whether a renewal is late.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// A connection to a store, with the locks that it keeps.
+#[derive(Clone, Debug)]
+pub(super) struct Dlock {
+    locks: Locks,
+    kept: Arc<tokio::sync::Mutex<Vec<Guard>>>,
+}
+
+impl Dlock {
+    pub(super) async fn connect(url: &str) -> Result<Self, Failure> {
+        Ok(Self { locks: dlock::connect(url).await?, kept: Arc::default() })
+    }
+
+    /// Takes so many names, and keeps them.
+    async fn keep(&self, name: &str, count: usize, lease: Duration) -> Result<String, Failure> {
+        let locks = self.locks.with_options(LockOptions::new().with_lease(lease))?;
+        // Memory that grows and moves would be on the bill of the locks.
+        self.kept.lock().await.reserve_exact(count);
+        let mut tasks: JoinSet<Result<(), Failure>> = JoinSet::new();
+        for task in 0..TASKS.min(count) {
+            let (locks, kept, name) = (locks.clone(), Arc::clone(&self.kept), name.to_owned());
+            tasks.spawn(async move {
+                for i in (task..count).step_by(TASKS) {
+                    let guard = locks.mutex(format!("{name}/{i}"))?.lock().await?;
+                    kept.lock().await.push(guard);
+                }
+                Ok(())
+            });
+        }
+        while let Some(done) = tasks.join_next().await {
+            done??;
+        }
+        Ok(self.kept.lock().await.len().to_string())
+    }
+
+    /// How many of those that are kept were seen with less than half of their lease left, though
+    /// a renewal is due after a third of it; and how many were lost.
+    async fn watch(&self, lease: Duration, lasts: Duration) -> Result<String, Failure> {
+        let kept = self.kept.lock().await;
+        let mut late = vec![false; kept.len()];
+        let start = clock::now();
+        while clock::since(start) < lasts {
+            tokio::time::sleep(LOOK.min(lasts)).await;
+            for (late, guard) in late.iter_mut().zip(kept.iter()) {
+                *late |= guard.remaining() < lease / 2;
+            }
+        }
+        let late = late.iter().filter(|late| **late).count();
+        let lost = kept.iter().filter(|guard| guard.check().is_err()).count();
+        Ok(format!("{late} {lost}"))
+    }
+}
+
+/// A lock of any kind.
+#[derive(Debug)]
+pub(super) enum Any {
+    Mutex(Mutex),
+    Fair(Fair),
+    Read(ReadWrite),
+    Write(ReadWrite),
+    Multi(Multi),
+}
+
+impl Subject for Dlock {
+    type Lock = Any;
+
+    async fn lock(&self, want: Want<'_>) -> Result<Any, Failure> {
+        Ok(match want {
+            Want::One(name) => Any::Mutex(self.locks.mutex(name)?),
+            Want::Fair(name) => match self.locks.fair(name) {
+                Ok(lock) => Any::Fair(lock),
+                // Locks of a session have the database's own order, if nobody hands over here.
+                Err(error) if error.kind() == ErrorKind::Unsupported => {
+                    Any::Mutex(self.locks.without_handoff().mutex(name)?)
+                }
+                Err(error) => return Err(error.into()),
+            },
+            Want::Read(name) => Any::Read(self.locks.rw(name)?),
+            Want::Write(name) => Any::Write(self.locks.rw(name)?),
+            Want::All(names) => Any::Multi(self.locks.multi(names.iter().map(String::as_str))?),
+        })
+    }
+
+    async fn more(&self, words: &[&str]) -> Result<String, Failure> {
+        match *words {
+            ["keep", name, count, lease] => {
+                self.keep(name, count.parse()?, Duration::from_millis(lease.parse()?)).await
+            }
+            ["watch", lease, lasts] => {
+                let lease = Duration::from_millis(lease.parse()?);
+                self.watch(lease, Duration::from_millis(lasts.parse()?)).await
+            }
+            _ => Err(format!("it does not know: {}", words.join(" ")).into()),
+        }
+    }
+}
+
+impl Lock for Any {
+    async fn cycle<W: Witness>(&mut self, witness: &mut W) -> Result<(), Failure> {
+        let guard = match self {
+            Self::Mutex(lock) => lock.lock().await?,
+            Self::Fair(lock) => lock.lock().await?,
+            Self::Read(lock) => lock.read().lock().await?,
+            Self::Write(lock) => lock.write().lock().await?,
+            Self::Multi(lock) => lock.lock().await?,
+        };
+        witness.held(Some(guard.token().get()));
+        guard.release().await?;
+        Ok(())
+    }
+}

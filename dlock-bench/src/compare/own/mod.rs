@@ -1,0 +1,97 @@
+//! The subjects that this executable is itself, when it is started again: dlock, and the floors
+//! that it is compared with.
+
+mod dlock;
+mod push;
+mod redis;
+mod server;
+mod sql;
+mod sqlite;
+mod tokio;
+mod zk;
+
+use std::process::Command;
+
+use crate::{Failure, runtime::Flavour, subject::serve};
+
+/// Its presence makes a process a subject: which one, and of which store.
+const SUBJECT: &str = "DLOCK_BENCH_SUBJECT";
+const URL: &str = "DLOCK_BENCH_SUBJECT_URL";
+const FLAVOUR: &str = "DLOCK_BENCH_SUBJECT_THREADS";
+
+/// Why the floors have no lock to wait for.
+const NO_WAIT: &str = "the floor does not wait";
+
+/// A subject of this executable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Own {
+    /// dlock.
+    Dlock,
+    /// The least that can be called a lock, by the bare driver: one request after another for one
+    /// name, and pipelined over one connection for many where the driver can do that.
+    Bare,
+    /// One row that is written, and nothing else.
+    Row,
+    /// One message from a process to another.
+    Push,
+    /// The locks of tokio, for tasks of one process.
+    Tokio,
+}
+
+impl Own {
+    const ALL: [Self; 5] = [Self::Dlock, Self::Bare, Self::Row, Self::Push, Self::Tokio];
+
+    /// As it stands in the report.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Dlock => "dlock",
+            Self::Bare => "bare driver",
+            Self::Row => "one row",
+            Self::Push => "one push",
+            Self::Tokio => "tokio",
+        }
+    }
+
+    /// What starts it.
+    pub(crate) fn command(self, url: &str, flavour: Flavour) -> Result<Command, Failure> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.env(SUBJECT, self.name()).env(URL, url).env(FLAVOUR, flavour.label());
+        Ok(command)
+    }
+}
+
+/// Whether this process is a subject.
+pub(crate) fn is_asked_for() -> bool {
+    std::env::var_os(SUBJECT).is_some()
+}
+
+/// Is the subject that it is asked to be, until the parent is gone.
+pub(crate) fn be() -> Result<(), Failure> {
+    let (name, url) = (std::env::var(SUBJECT)?, std::env::var(URL)?);
+    let threads = std::env::var(FLAVOUR)?;
+    let flavours = [Flavour::CurrentThread, Flavour::TwoWorkers];
+    let flavour = flavours.into_iter().find(|flavour| flavour.label() == threads);
+    let runtime = flavour.ok_or("so many threads are not known")?.start()?;
+    let own = Own::ALL.into_iter().find(|own| own.name() == name);
+    let scheme = url.split(':').next().unwrap_or_default();
+    match (own.ok_or("no such subject")?, scheme) {
+        (Own::Dlock, _) => serve(&runtime, &runtime.block_on(dlock::Dlock::connect(&url))?),
+        (Own::Tokio, _) => serve(&runtime, &tokio::Tokio::default()),
+        (Own::Push, _) => serve(&runtime, &push::Push::new(&url)),
+        (Own::Bare, "redis") => serve(&runtime, &runtime.block_on(redis::Bare::connect(&url))?),
+        (Own::Bare, "zk") => serve(&runtime, &runtime.block_on(zk::Bare::connect(&url))?),
+        (own, "sqlite") => {
+            serve(&runtime, &runtime.block_on(sqlite::Bare::connect(&url, sql::Does::of(own)))?)
+        }
+        (own, "postgres" | "mysql") => {
+            serve(&runtime, &runtime.block_on(server::Bare::connect(&url, sql::Does::of(own)))?)
+        }
+        (own, scheme) => Err(format!("no {} of {scheme}", own.name()).into()),
+    }
+}
+
+/// Where the server is, which its driver wants to know without the rest of the URL.
+fn address(url: &str) -> &str {
+    let address = url.split("://").nth(1).unwrap_or_default();
+    address.split(['/', '?']).next().unwrap_or_default()
+}

@@ -1,0 +1,84 @@
+//! The floor of a hand-over: a message that goes round among processes. It is late at each by as
+//! much as the server and the driver need to pass it on.
+//!
+//! ```text
+//! join PLACE                  -> ok           listens at a place of the ring
+//! ring PLACE NEXT FROM UNTIL  -> ok NANOS...  each way of the message to this place
+//! ```
+
+mod postgres;
+mod zk;
+
+use std::sync::Arc;
+
+use tokio::sync::Mutex;
+
+use crate::{
+    Failure,
+    redis::hand_over::ring::Ring as RedisRing,
+    subject::{Lock, Subject, Want, Witness},
+};
+
+/// A place in the ring, once it has one.
+#[derive(Clone)]
+pub(super) struct Push {
+    url: String,
+    ring: Arc<Mutex<Option<Ring>>>,
+}
+
+enum Ring {
+    Redis(RedisRing),
+    Postgres(postgres::Ring),
+    Zk(zk::Ring),
+}
+
+impl Push {
+    pub(super) fn new(url: &str) -> Self {
+        Self { url: url.to_owned(), ring: Arc::default() }
+    }
+}
+
+/// It has no locks.
+pub(super) enum Never {}
+
+impl Lock for Never {
+    async fn cycle<W: Witness>(&mut self, _witness: &mut W) -> Result<(), Failure> {
+        match *self {}
+    }
+}
+
+impl Subject for Push {
+    type Lock = Never;
+
+    async fn lock(&self, _want: Want<'_>) -> Result<Never, Failure> {
+        Err("it has no locks".into())
+    }
+
+    async fn more(&self, words: &[&str]) -> Result<String, Failure> {
+        let mut ring = self.ring.lock().await;
+        match (words, ring.as_mut()) {
+            (["join", place], None) => {
+                *ring = Some(match self.url.split(':').next() {
+                    Some("redis") => Ring::Redis(RedisRing::join(&self.url, place).await?),
+                    Some("postgres") => {
+                        Ring::Postgres(postgres::Ring::join(&self.url, place).await?)
+                    }
+                    Some("zk") => Ring::Zk(zk::Ring::join(super::address(&self.url), place).await?),
+                    _ => return Err("the store has no messages".into()),
+                });
+                Ok(String::new())
+            }
+            (["join", _], Some(_)) => Ok(String::new()),
+            (["ring", place, next, from, until], Some(ring)) => {
+                let (first, from, until) = (*place == "0", from.parse()?, until.parse()?);
+                let took = match ring {
+                    Ring::Redis(ring) => ring.go(first, next, from, until).await?,
+                    Ring::Postgres(ring) => ring.go(first, next, from, until).await?,
+                    Ring::Zk(ring) => ring.go(first, next, from, until).await?,
+                };
+                Ok(took.iter().map(|took| format!("{} ", took.as_nanos())).collect())
+            }
+            _ => Err(format!("it does not know: {}", words.join(" ")).into()),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The message as a note of PostgreSQL: `NOTIFY` on a connection, and another one that listens.
+
+use std::time::Duration;
+
+use sqlx::{
+    ConnectOptions,
+    postgres::{PgConnectOptions, PgConnection, PgListener},
+};
+
+use crate::{Failure, clock};
+
+/// How long a message that is still on its way is listened for.
+const STRAGGLERS: Duration = Duration::from_millis(50);
+
+/// A place in the ring.
+pub(super) struct Ring {
+    listens: PgListener,
+    sends: PgConnection,
+}
+
+impl Ring {
+    /// Listens at this place.
+    pub(super) async fn join(url: &str, place: &str) -> Result<Self, Failure> {
+        let mut listens = PgListener::connect(url).await?;
+        listens.listen(&channel(place)).await?;
+        Ok(Self { listens, sends: url.parse::<PgConnectOptions>()?.connect().await? })
+    }
+
+    /// Passes the message on until the time is over; `first` sends it. How long each of its ways
+    /// here took.
+    pub(super) async fn go(
+        &mut self,
+        first: bool,
+        next: &str,
+        from: u64,
+        until: u64,
+    ) -> Result<Vec<Duration>, Failure> {
+        let end = until + u64::try_from(STRAGGLERS.as_nanos())?;
+        if first {
+            clock::sleep_until(from).await;
+            self.send(next).await?;
+        }
+        let mut took = Vec::new();
+        loop {
+            let note = tokio::select! {
+                note = self.listens.recv() => note?,
+                () = clock::sleep_until(end) => return Ok(took),
+            };
+            let arrived = clock::now();
+            took.push(clock::between(note.payload().parse()?, arrived));
+            if arrived < until {
+                self.send(next).await?;
+            }
+        }
+    }
+
+    async fn send(&mut self, next: &str) -> Result<(), Failure> {
+        let note = sqlx::query("SELECT pg_notify($1, $2)").bind(channel(next));
+        note.bind(clock::now().to_string()).execute(&mut self.sends).await?;
+        Ok(())
+    }
+}
+
+fn channel(place: &str) -> String {
+    format!("ring_{place}")
+}

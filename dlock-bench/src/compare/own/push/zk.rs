@@ -1,0 +1,77 @@
+//! The message as a node of ZooKeeper that is written in one session and watched in another.
+
+use std::time::Duration;
+
+use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError, OneshotWatcher};
+
+use crate::{Failure, clock, zk::floor};
+
+/// How long a message that is still on its way is listened for.
+const STRAGGLERS: Duration = Duration::from_millis(50);
+
+/// A place in the ring.
+pub(super) struct Ring {
+    client: Client,
+    node: String,
+}
+
+impl Ring {
+    /// Makes the node of this place.
+    pub(super) async fn join(address: &str, place: &str) -> Result<Self, Failure> {
+        let client = floor::connect(address).await?;
+        let node = node(place);
+        let mode = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        match client.create(&node, b"0", &mode).await {
+            Ok(_) | Err(ZkError::NodeExists) => Ok(Self { client, node }),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Passes the message on until the time is over; `first` sends it. How long each of its ways
+    /// here took.
+    pub(super) async fn go(
+        &mut self,
+        first: bool,
+        next: &str,
+        from: u64,
+        until: u64,
+    ) -> Result<Vec<Duration>, Failure> {
+        let end = until + u64::try_from(STRAGGLERS.as_nanos())?;
+        let (_, mut watcher) = self.look().await?;
+        clock::sleep_until(from).await;
+        if first {
+            self.send(next).await?;
+        }
+        let mut took = Vec::new();
+        loop {
+            tokio::select! {
+                _ = watcher.changed() => {}
+                () = clock::sleep_until(end) => return Ok(took),
+            }
+            let arrived = clock::now();
+            let sent;
+            // What it says is read with the next watch, which is no part of its way.
+            (sent, watcher) = self.look().await?;
+            took.push(clock::between(sent, arrived));
+            if arrived < until {
+                self.send(next).await?;
+            }
+        }
+    }
+
+    /// When the last message to this place was sent, and news of the next.
+    async fn look(&self) -> Result<(u64, OneshotWatcher), Failure> {
+        let (data, _, watcher) = self.client.get_and_watch_data(&self.node).await?;
+        Ok((str::from_utf8(&data)?.parse()?, watcher))
+    }
+
+    async fn send(&self, next: &str) -> Result<(), Failure> {
+        let now = clock::now().to_string();
+        self.client.set_data(&node(next), now.as_bytes(), None).await?;
+        Ok(())
+    }
+}
+
+fn node(place: &str) -> String {
+    format!("/ring-{place}")
+}

@@ -1,0 +1,96 @@
+//! The floor of the database servers.
+
+use std::sync::Arc;
+
+use tokio::sync::Mutex;
+
+use super::sql::Does;
+use crate::{
+    Failure,
+    sql::{bare, floor},
+    subject::{Lock, Subject, Want, Witness},
+};
+
+/// The driver does not pipeline, so that many tasks need several connections; more than this many
+/// only make the server slower.
+const CONNECTIONS: usize = 32;
+
+/// Connections that the locks have in turns.
+#[derive(Clone, Debug)]
+pub(super) struct Bare {
+    url: String,
+    does: Does,
+    connections: Arc<Mutex<Shared>>,
+}
+
+/// Made as they are needed.
+#[derive(Debug, Default)]
+struct Shared {
+    all: Vec<Arc<Mutex<bare::Bare>>>,
+    next: usize,
+}
+
+impl Bare {
+    pub(super) async fn connect(url: &str, does: Does) -> Result<Self, Failure> {
+        let bare = Self { url: url.to_owned(), does, connections: Arc::default() };
+        floor::make_table(&mut *bare.connection().await?.lock().await).await?;
+        bare.connections.lock().await.next = 0;
+        Ok(bare)
+    }
+
+    async fn connection(&self) -> Result<Arc<Mutex<bare::Bare>>, Failure> {
+        let mut shared = self.connections.lock().await;
+        let at = shared.next % CONNECTIONS;
+        if at == shared.all.len() {
+            let new = match self.url.starts_with("postgres") {
+                true => bare::Bare::postgres(&self.url).await?,
+                false => bare::Bare::mysql(&self.url).await?,
+            };
+            shared.all.push(Arc::new(Mutex::new(new)));
+        }
+        shared.next += 1;
+        Ok(Arc::clone(&shared.all[at]))
+    }
+}
+
+/// Names that have a connection together.
+#[derive(Debug)]
+pub(super) struct BareLock {
+    connection: Arc<Mutex<bare::Bare>>,
+    does: Does,
+    names: Vec<(String, String)>,
+}
+
+impl Subject for Bare {
+    type Lock = BareLock;
+
+    async fn lock(&self, want: Want<'_>) -> Result<BareLock, Failure> {
+        let names: Vec<&str> = match &want {
+            Want::One(name) => vec![name],
+            Want::All(names) => names.iter().map(String::as_str).collect(),
+            Want::Fair(name) if self.does == Does::Row => vec![name],
+            Want::Fair(_) | Want::Read(_) | Want::Write(_) => return Err(super::NO_WAIT.into()),
+        };
+        let names = names.into_iter().map(|name| (name.to_owned(), floor::owner(name))).collect();
+        Ok(BareLock { connection: self.connection().await?, does: self.does, names })
+    }
+}
+
+impl Lock for BareLock {
+    async fn cycle<W: Witness>(&mut self, _witness: &mut W) -> Result<(), Failure> {
+        let mut connection = self.connection.lock().await;
+        if self.does == Does::Row {
+            for (name, owner) in &self.names {
+                floor::upsert(&mut connection, &[name, owner]).await?;
+            }
+            return Ok(());
+        }
+        for (name, owner) in &self.names {
+            floor::take(&mut connection, &[name, owner]).await?;
+        }
+        for (name, owner) in &self.names {
+            floor::release(&mut connection, &[name, owner]).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,92 @@
+//! The floor of SQLite: the same two statements over one connection, in a file that is written as
+//! dlock's.
+
+use std::sync::Arc;
+
+use sqlx::{
+    ConnectOptions,
+    sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous},
+};
+use tokio::sync::Mutex;
+
+use super::sql::Does;
+use crate::{
+    Failure,
+    sql::floor::owner,
+    subject::{Lock, Subject, Want, Witness},
+};
+
+const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS floor_lock (name TEXT PRIMARY KEY, \
+    owner TEXT NOT NULL, until INTEGER NOT NULL) WITHOUT ROWID";
+const TAKE: &str = "INSERT INTO floor_lock (name, owner, until) \
+    VALUES (?1, ?2, unixepoch() + 30) ON CONFLICT (name) \
+    DO UPDATE SET owner = excluded.owner, until = excluded.until WHERE until < unixepoch()";
+const RELEASE: &str = "UPDATE floor_lock SET until = 0 WHERE name = ?1 AND owner = ?2";
+const UPSERT: &str = "INSERT INTO floor_lock (name, owner, until) \
+    VALUES (?1, ?2, 0) ON CONFLICT (name) \
+    DO UPDATE SET owner = excluded.owner, until = excluded.until";
+
+/// A connection that all have in turns: a file has one writer.
+#[derive(Clone, Debug)]
+pub(super) struct Bare {
+    connection: Arc<Mutex<SqliteConnection>>,
+    does: Does,
+}
+
+impl Bare {
+    pub(super) async fn connect(url: &str, does: Does) -> Result<Self, Failure> {
+        let file = url.split('?').next().unwrap_or_default();
+        let options = file.parse::<SqliteConnectOptions>()?;
+        // Apart from dlock's file, so that nobody meets the other's log.
+        let beside = options.get_filename().with_extension("floor");
+        let options = options
+            .filename(beside)
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Normal);
+        let mut connection = options.connect().await?;
+        sqlx::query(SCHEMA).execute(&mut connection).await?;
+        Ok(Self { connection: Arc::new(Mutex::new(connection)), does })
+    }
+}
+
+/// Names that are taken together.
+#[derive(Debug)]
+pub(super) struct BareLock {
+    bare: Bare,
+    names: Vec<(String, String)>,
+}
+
+impl Subject for Bare {
+    type Lock = BareLock;
+
+    async fn lock(&self, want: Want<'_>) -> Result<BareLock, Failure> {
+        let names: Vec<&str> = match &want {
+            Want::One(name) => vec![name],
+            Want::All(names) => names.iter().map(String::as_str).collect(),
+            Want::Fair(name) if self.does == Does::Row => vec![name],
+            Want::Fair(_) | Want::Read(_) | Want::Write(_) => return Err(super::NO_WAIT.into()),
+        };
+        let names = names.into_iter().map(|name| (name.to_owned(), owner(name))).collect();
+        Ok(BareLock { bare: self.clone(), names })
+    }
+}
+
+impl Lock for BareLock {
+    async fn cycle<W: Witness>(&mut self, _witness: &mut W) -> Result<(), Failure> {
+        let statements: &[&'static str] = match self.bare.does {
+            Does::Lock => &[TAKE, RELEASE],
+            Does::Row => &[UPSERT],
+        };
+        let mut connection = self.bare.connection.lock().await;
+        for statement in statements {
+            for (name, owner) in &self.names {
+                let query = sqlx::query(*statement).bind(name).bind(owner);
+                if query.execute(&mut *connection).await?.rows_affected() != 1 {
+                    return Err("the floor's lock is taken or lost".into());
+                }
+            }
+        }
+        Ok(())
+    }
+}

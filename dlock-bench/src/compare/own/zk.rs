@@ -1,0 +1,52 @@
+//! The floor of ZooKeeper.
+
+use futures_util::future::try_join_all;
+use zookeeper_client::Client;
+
+use crate::{
+    Failure,
+    cycle::Cycle,
+    subject::{Lock, Subject, Want, Witness},
+    zk::floor::{self, FloorLock},
+};
+
+/// A session, over which all requests go that are made at one time.
+#[derive(Clone)]
+pub(super) struct Bare(Client);
+
+impl Bare {
+    pub(super) async fn connect(url: &str) -> Result<Self, Failure> {
+        Ok(Self(floor::connect(super::address(url)).await?))
+    }
+}
+
+/// Locks that are taken together.
+pub(super) struct BareLocks(Vec<FloorLock>);
+
+impl Subject for Bare {
+    type Lock = BareLocks;
+
+    async fn lock(&self, want: Want<'_>) -> Result<BareLocks, Failure> {
+        let names: Vec<&str> = match &want {
+            Want::One(name) => vec![name],
+            Want::All(names) => names.iter().map(String::as_str).collect(),
+            Want::Fair(_) | Want::Read(_) | Want::Write(_) => return Err(super::NO_WAIT.into()),
+        };
+        // A name with parts would need a directory for each.
+        let named = names.iter().map(|name| name.replace('/', "."));
+        let mut locks = Vec::new();
+        for name in named {
+            locks.push(FloorLock::new(&self.0, &name).await?);
+        }
+        Ok(BareLocks(locks))
+    }
+}
+
+impl Lock for BareLocks {
+    async fn cycle<W: Witness>(&mut self, _witness: &mut W) -> Result<(), Failure> {
+        match &mut self.0[..] {
+            [one] => one.cycle().await,
+            all => try_join_all(all.iter_mut().map(Cycle::cycle)).await.map(|_| ()),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Clients in several processes that want one lock.
+//!
+//! A process is as an application's: its tasks have the connections together. A floor is what a
+//! hand-over can't do without: a message that goes round among the processes, or a row that is
+//! written by one client.
+
+use std::time::Duration;
+
+use super::{Counter, Scenario};
+use crate::{
+    Failure,
+    compare::{
+        contestant::Contestant,
+        figures::Figure,
+        own::Own,
+        store::Store,
+        team::{Figures, Team},
+    },
+    stats::{median, percentile},
+};
+
+const PROCESSES: usize = 8;
+/// How many turns each client has at least before its share says something.
+const TURNS: usize = 4;
+/// Makes those who have something to tell do so.
+const SHORT: Duration = Duration::from_millis(100);
+
+/// So many clients.
+pub(super) struct Crowd(pub(super) usize);
+
+impl Crowd {
+    fn tasks(&self) -> usize {
+        self.0 / PROCESSES
+    }
+
+    /// So that each has its turns.
+    fn lasts(&self, lasts: Duration) -> Duration {
+        if self.0 > 64 { lasts * 3 } else { lasts }
+    }
+}
+
+impl Scenario for Crowd {
+    fn name(&self) -> String {
+        format!("crowd-{}", self.0)
+    }
+
+    fn about(&self) -> String {
+        format!("{} clients in {PROCESSES} processes that want one lock", self.0)
+    }
+
+    fn main(&self) -> Figure {
+        Figure::Rate
+    }
+
+    fn processes(&self, _store: Store, contestant: &Contestant) -> usize {
+        if contestant.own() == Some(Own::Row) { 1 } else { PROCESSES }
+    }
+
+    fn floors(&self, store: Store) -> Result<Vec<Own>, &'static str> {
+        match store {
+            Store::Memory => Err("it reaches one process alone"),
+            Store::Postgres => Ok(vec![Own::Row, Own::Push]),
+            store if store.is_sql() => Ok(vec![Own::Row]),
+            _ => Ok(vec![Own::Push]),
+        }
+    }
+
+    fn rules_out(&self, contestant: &Contestant) -> Option<&'static str> {
+        let jvms = contestant.is_slow_to_warm() && self.0 > 64;
+        jvms.then_some("its 512 threads would compete for the processors rather than for the lock")
+    }
+
+    fn round(&self, team: &mut Team, lasts: Duration) -> Result<Figures, Failure> {
+        match team.contestant.own() {
+            Some(Own::Row) => return team.quiet(lasts, "quiet row"),
+            Some(Own::Push) => {
+                let took = team.ring(lasts)?;
+                let ways = f64::from(u32::try_from(took.len())?);
+                let rate = ways / lasts.as_secs_f64();
+                return Ok(vec![(Figure::Rate, rate), (Figure::P50, median(took))]);
+            }
+            _ => {}
+        }
+        let (name, lasts) = (team.fresh_name("crowd"), self.lasts(lasts));
+        let contest = team.contend(&name, self.tasks(), lasts)?;
+        let holds = &contest.holds;
+        let mut figures = vec![
+            (Figure::Rate, holds.hand_overs() / lasts.as_secs_f64()),
+            (Figure::P50, median(holds.crossings())),
+            (Figure::P99, percentile(holds.crossings(), 99)),
+            (Figure::Fairness, holds.evenness(TURNS).unwrap_or(f64::NAN)),
+        ];
+        figures.extend(contest.spent.each(contest.all));
+        Ok(figures)
+    }
+
+    fn count(
+        &self,
+        team: &mut Team,
+        counter: &mut Counter<'_>,
+        lasts: Duration,
+    ) -> Result<Figures, Failure> {
+        match team.contestant.own() {
+            Some(Own::Row | Own::Push) => return Ok(Vec::new()),
+            // Not all connections of a large pool can be made to tell what they have done.
+            None if counter.server.store == Store::Postgres => return Ok(Vec::new()),
+            _ => {}
+        }
+        let tasks = self.tasks();
+        let mut run = |lasts| {
+            let name = team.fresh_name("crowd");
+            Ok::<_, Failure>(team.contend(&name, tasks, lasts)?.all)
+        };
+        if counter.settle() {
+            run(SHORT)?;
+        }
+        let before = counter.look()?;
+        let mut hand_overs = run(self.lasts(lasts))?;
+        if counter.settle() {
+            hand_overs += run(SHORT)?;
+        }
+        let commands = before.until(counter.look()?);
+        Ok(vec![(Figure::Commands, commands / hand_overs)])
+    }
+}

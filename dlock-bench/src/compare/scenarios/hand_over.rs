@@ -1,0 +1,62 @@
+//! Two processes that want one lock: how long it takes from the release in one until the other has
+//! it.
+
+use std::time::Duration;
+
+use super::Scenario;
+use crate::{
+    Failure,
+    compare::{
+        contestant::Contestant,
+        figures::Figure,
+        own::Own,
+        store::Store,
+        team::{Figures, Team},
+    },
+    stats::{median, percentile},
+};
+
+pub(super) struct HandOver;
+
+impl Scenario for HandOver {
+    fn name(&self) -> String {
+        "hand-over".to_owned()
+    }
+
+    fn about(&self) -> String {
+        "from the release in one process to the next hold in another".to_owned()
+    }
+
+    fn main(&self) -> Figure {
+        Figure::P50
+    }
+
+    fn processes(&self, _store: Store, contestant: &Contestant) -> usize {
+        if contestant.own() == Some(Own::Row) { 1 } else { 2 }
+    }
+
+    fn is_awake(&self) -> bool {
+        true
+    }
+
+    fn floors(&self, store: Store) -> Result<Vec<Own>, &'static str> {
+        match store {
+            Store::Memory => Err("it reaches one process alone"),
+            store if store.pushes() => Ok(vec![Own::Push]),
+            _ => Ok(vec![Own::Row]),
+        }
+    }
+
+    fn round(&self, team: &mut Team, lasts: Duration) -> Result<Figures, Failure> {
+        let took = match team.contestant.own() {
+            Some(Own::Row) => return team.quiet(lasts, "quiet row"),
+            Some(Own::Push) => team.ring(lasts)?,
+            _ => {
+                let name = team.fresh_name("hand-over");
+                team.contend(&name, 1, lasts)?.holds.crossings()
+            }
+        };
+        // A round in which it was never passed on has no figure.
+        Ok(vec![(Figure::P99, percentile(took.clone(), 99)), (Figure::P50, median(took))])
+    }
+}

@@ -1,0 +1,49 @@
+//! Many tasks of one process, a name each.
+
+use std::time::Duration;
+
+use super::{Scenario, bare};
+use crate::{
+    Failure,
+    compare::{
+        figures::Figure,
+        own::Own,
+        store::Store,
+        team::{Figures, Team},
+    },
+};
+
+/// So many.
+pub(super) struct Many(pub(super) usize);
+
+impl Many {
+    /// So that each has its turns.
+    fn lasts(&self, lasts: Duration) -> Duration {
+        if self.0 > 64 { lasts * 3 } else { lasts }
+    }
+}
+
+impl Scenario for Many {
+    fn name(&self) -> String {
+        format!("many-{}", self.0)
+    }
+
+    fn about(&self) -> String {
+        format!("{} tasks of one process, a name each", self.0)
+    }
+
+    fn main(&self) -> Figure {
+        Figure::Rate
+    }
+
+    fn floors(&self, store: Store) -> Result<Vec<Own>, &'static str> {
+        Ok(vec![bare(store)])
+    }
+
+    fn round(&self, team: &mut Team, lasts: Duration) -> Result<Figures, Failure> {
+        let mut figures = team.counts(self.lasts(lasts), |_| format!("spread many {}", self.0))?;
+        // Nobody competes with anybody.
+        figures.retain(|(figure, _)| *figure != Figure::Fairness);
+        Ok(figures)
+    }
+}

@@ -1,0 +1,44 @@
+//! Several names that are taken together.
+
+use std::time::Duration;
+
+use super::{Scenario, bare};
+use crate::{
+    Failure,
+    compare::{
+        figures::Figure,
+        own::Own,
+        store::Store,
+        team::{Figures, Team},
+    },
+};
+
+const NAMES: usize = 8;
+
+pub(super) struct Several;
+
+impl Scenario for Several {
+    fn name(&self) -> String {
+        "multi".to_owned()
+    }
+
+    fn about(&self) -> String {
+        format!("{NAMES} names taken together, that nobody else wants")
+    }
+
+    fn main(&self) -> Figure {
+        Figure::P50
+    }
+
+    fn is_awake(&self) -> bool {
+        true
+    }
+
+    fn floors(&self, store: Store) -> Result<Vec<Own>, &'static str> {
+        Ok(vec![bare(store)])
+    }
+
+    fn round(&self, team: &mut Team, lasts: Duration) -> Result<Figures, Failure> {
+        team.quiet(lasts, &format!("multi {NAMES} multi"))
+    }
+}

@@ -1,0 +1,46 @@
+//! One task, one name, nobody else.
+
+use std::time::Duration;
+
+use super::{Scenario, bare};
+use crate::{
+    Failure,
+    compare::{
+        figures::Figure,
+        own::Own,
+        store::Store,
+        team::{Figures, Team},
+    },
+};
+
+pub(super) struct Quiet;
+
+impl Scenario for Quiet {
+    fn name(&self) -> String {
+        "quiet".to_owned()
+    }
+
+    fn about(&self) -> String {
+        "a lock that nobody else wants, taken and given back".to_owned()
+    }
+
+    fn main(&self) -> Figure {
+        Figure::P50
+    }
+
+    fn is_awake(&self) -> bool {
+        true
+    }
+
+    fn floors(&self, store: Store) -> Result<Vec<Own>, &'static str> {
+        let mut floors = vec![bare(store)];
+        if store.is_sql() {
+            floors.push(Own::Row);
+        }
+        Ok(floors)
+    }
+
+    fn round(&self, team: &mut Team, lasts: Duration) -> Result<Figures, Failure> {
+        team.quiet(lasts, "quiet quiet")
+    }
+}

@@ -1,0 +1,56 @@
+//! A read-write lock that is mostly read, by tasks of several processes; of one over memory.
+//!
+//! The floor is as many tasks that have a lock of the bare driver each: nobody waits for anybody.
+
+use std::time::Duration;
+
+use super::{Scenario, bare};
+use crate::{
+    Failure,
+    compare::{
+        contestant::Contestant,
+        figures::Figure,
+        own::Own,
+        store::Store,
+        team::{Figures, Team},
+    },
+};
+
+const PROCESSES: usize = 4;
+const TASKS: usize = 16;
+/// Of 100.
+const READS: usize = 95;
+
+pub(super) struct ReadMostly;
+
+impl Scenario for ReadMostly {
+    fn name(&self) -> String {
+        "rw".to_owned()
+    }
+
+    fn about(&self) -> String {
+        format!(
+            "one read-write lock, {READS} % reads, {TASKS} tasks of each of {PROCESSES} processes"
+        )
+    }
+
+    fn main(&self) -> Figure {
+        Figure::Rate
+    }
+
+    fn processes(&self, store: Store, _contestant: &Contestant) -> usize {
+        if store == Store::Memory { 1 } else { PROCESSES }
+    }
+
+    fn floors(&self, store: Store) -> Result<Vec<Own>, &'static str> {
+        Ok(vec![bare(store)])
+    }
+
+    fn round(&self, team: &mut Team, lasts: Duration) -> Result<Figures, Failure> {
+        let name = team.fresh_name("rw");
+        match team.contestant.own() {
+            Some(Own::Bare) => team.counts(lasts, |place| format!("spread rw-{place} {TASKS}")),
+            _ => team.counts(lasts, |_| format!("rw {name} {TASKS} {READS}")),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! A program in Java as a process that answers lines.
+
+use dlock_testkit::{Stop, servers::zookeeper::JavaProgram};
+use rustix::time::{ClockId, clock_gettime};
+use tokio::runtime::Runtime;
+
+use super::store::Server;
+use crate::{
+    Failure, clock,
+    crew::{Talk, answer},
+    runtime::Flavour,
+};
+
+const CURATOR: &str = include_str!("../../peers/java/Curator.java");
+
+/// One with Curator's recipes.
+pub(crate) struct Java {
+    program: JavaProgram,
+    /// After the program, whose pipes are on it.
+    runtime: Runtime,
+}
+
+impl Java {
+    /// Starts it.
+    pub(crate) fn start(server: &Server) -> Result<Self, Failure> {
+        let runtime = Flavour::CurrentThread.start()?;
+        let url = server.url();
+        let address = url.trim_start_matches("zk://").to_owned();
+        // Java has the time without what the machine was suspended.
+        let monotonic = clock_gettime(ClockId::Monotonic);
+        let behind = clock::now()
+            .saturating_sub(u64::try_from(monotonic.tv_sec)? * 1_000_000_000)
+            .saturating_sub(u64::try_from(monotonic.tv_nsec)?);
+        let started = runtime
+            .block_on(async { JavaProgram::start(CURATOR, &[&address, &behind.to_string()]) });
+        Ok(Self { program: started.map_err(stopped)?, runtime })
+    }
+}
+
+impl Talk for Java {
+    fn say(&mut self, line: &str) -> Result<(), Failure> {
+        self.runtime.block_on(self.program.say(line)).map_err(stopped)
+    }
+
+    fn answer(&mut self) -> Result<String, Failure> {
+        answer(&self.runtime.block_on(self.program.line()).map_err(stopped)?)
+    }
+
+    fn pid(&self) -> Option<u32> {
+        self.program.pid()
+    }
+}
+
+fn stopped(stop: Stop) -> Failure {
+    format!("{stop:?}").into()
+}

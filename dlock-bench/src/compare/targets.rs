@@ -1,0 +1,192 @@
+//! What was to be reached, and whether it was.
+
+use super::{
+    contestant::Role,
+    figures::Figure,
+    results::{Part, Verdict},
+    store::Store,
+};
+
+/// A target of one scenario.
+struct Rule {
+    /// Its name, or that of its family.
+    scenario: &'static str,
+    stores: &'static [Store],
+    what: &'static str,
+    sign: Sign,
+    target: f64,
+    /// Nothing when it could not be measured.
+    measure: fn(&Part) -> Option<f64>,
+    /// Whether there is something to compare with at all.
+    applies: fn(&Part) -> bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sign {
+    AtMost,
+    AtLeast,
+}
+
+use Sign::{AtLeast, AtMost};
+use Store::{Memory, Mysql, Postgres, Redis, Sqlite, Zk};
+
+const DLOCK: &str = "dlock";
+const ADVISORY: &str = "dlock, dlock.advisory";
+const TO_FLOOR: &str = "p50 to the floor's";
+const RATE_TO_FLOOR: &str = "rate to the floor's";
+
+const RULES: &[Rule] = &[
+    rule("quiet", &[Memory], TO_FLOOR, AtMost, 2.0, p50_to_floor),
+    rule("quiet", &[Redis], TO_FLOOR, AtMost, 1.15, p50_to_floor),
+    rule("quiet", &[Sqlite, Postgres, Mysql, Zk], TO_FLOOR, AtMost, 1.1, p50_to_floor),
+    rule("many-512", &[Redis], RATE_TO_FLOOR, AtLeast, 0.65, rate_to_floor),
+    rule("many-512", &[Sqlite, Postgres, Mysql, Zk], RATE_TO_FLOOR, AtLeast, 0.9, rate_to_floor),
+    Rule {
+        applies: has_peer,
+        ..rule("local", ALL, "rate to the best peer's", AtLeast, 40.0, |part| {
+            Some(rate(part, DLOCK)? / part.best(Figure::Rate, is_peer)?)
+        })
+    },
+    rule("local", ALL, "rate to tokio's", AtLeast, 0.5, rate_to_floor),
+    rule("local", ALL, "Jain fairness", AtLeast, 0.95, |part| {
+        part.entry(DLOCK)?.median(Figure::Fairness)
+    }),
+    Rule {
+        applies: has_fair_peer,
+        ..rule("crowd", &[Redis], "rate to the best fair peer's", AtLeast, 2.0, to_fair_peer)
+    },
+    Rule {
+        applies: |part| part.entry("Curator").is_some(),
+        ..rule("crowd", &[Zk], "rate to Curator's", AtLeast, 3.0, |part| to(part, "Curator"))
+    },
+    Rule {
+        applies: |part| part.entry("zookeeper-client").is_some(),
+        ..rule("crowd", &[Zk], "rate to zookeeper-client's", AtLeast, 1.0, |part| {
+            to(part, "zookeeper-client")
+        })
+    },
+    rule("crowd", &[Sqlite, Postgres, Mysql], "rate to one row's", AtLeast, 0.9, rate_to_floor),
+    Rule {
+        applies: |part| part.entry("PgAdvisoryLock").is_some(),
+        ..rule("crowd", &[Postgres], "advisory: rate to PgAdvisoryLock's", AtLeast, 0.95, |part| {
+            Some(rate(part, ADVISORY)? / rate(part, "PgAdvisoryLock")?)
+        })
+    },
+    rule("hand-over", &[Redis, Postgres, Zk], "p50 to one push's", AtMost, 1.5, p50_to_floor),
+    rule("held-100000", ALL, "client, % of a core", AtMost, 5.0, |part| {
+        part.entry(DLOCK)?.median(Figure::ClientCore)
+    }),
+    rule("held-100000", ALL, "bytes each", AtMost, 512.0, |part| {
+        part.entry(DLOCK)?.median(Figure::Bytes)
+    }),
+    rule("held", ALL, "late or lost", AtMost, 0.0, |part| part.entry(DLOCK)?.median(Figure::Late)),
+];
+
+const ALL: &[Store] = &Store::ALL;
+
+/// How much more commands a hand-over may be with many clients than with few.
+const GROWTH: f64 = 1.1;
+
+const fn rule(
+    scenario: &'static str,
+    stores: &'static [Store],
+    what: &'static str,
+    sign: Sign,
+    target: f64,
+    measure: fn(&Part) -> Option<f64>,
+) -> Rule {
+    Rule { scenario, stores, what, sign, target, measure, applies: |_| true }
+}
+
+/// All targets of what was measured.
+pub(crate) fn judge(parts: &[Part]) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    // Without an entry, nobody took part, and the part says why.
+    for part in parts.iter().filter(|part| !part.entries.is_empty()) {
+        for rule in RULES.iter().filter(|rule| rule.is_for(part)) {
+            verdicts.push(rule.judge(part));
+        }
+    }
+    verdicts.extend(Store::ALL.into_iter().filter_map(|store| growth(parts, store)));
+    verdicts
+}
+
+impl Rule {
+    fn is_for(&self, part: &Part) -> bool {
+        let rest = part.scenario.strip_prefix(self.scenario);
+        let named = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
+        named && self.stores.contains(&part.store) && (self.applies)(part)
+    }
+
+    fn judge(&self, part: &Part) -> Verdict {
+        let scenario = part.scenario.clone();
+        verdict(part.store, scenario, self.what, self.sign, self.target, (self.measure)(part))
+    }
+}
+
+fn verdict(
+    store: Store,
+    scenario: String,
+    what: &str,
+    sign: Sign,
+    target: f64,
+    measured: Option<f64>,
+) -> Verdict {
+    let met = measured.is_some_and(|measured| match sign {
+        AtMost => measured <= target,
+        AtLeast => measured >= target,
+    });
+    let sign = if sign == AtMost { "<=" } else { ">=" };
+    Verdict { store, scenario, what: what.to_owned(), sign, target, measured, met }
+}
+
+/// Commands of a hand-over, however many wait.
+fn growth(parts: &[Part], store: Store) -> Option<Verdict> {
+    let crowds = parts.iter().filter(|part| part.store == store);
+    let crowds = crowds.filter(|part| part.scenario.starts_with("crowd-"));
+    let each = crowds.filter_map(|part| part.entry(DLOCK)?.median(Figure::Commands));
+    let each: Vec<f64> = each.collect();
+    if each.len() < 2 {
+        return None;
+    }
+    let most = each.iter().copied().fold(f64::NAN, f64::max);
+    let least = each.iter().copied().fold(f64::NAN, f64::min);
+    let what = "commands of a hand-over, most : least";
+    Some(verdict(store, "crowd".to_owned(), what, AtMost, GROWTH, Some(most / least)))
+}
+
+fn p50_to_floor(part: &Part) -> Option<f64> {
+    part.entry(DLOCK)?.to_floor(Figure::P50)
+}
+
+fn rate_to_floor(part: &Part) -> Option<f64> {
+    part.entry(DLOCK)?.to_floor(Figure::Rate)
+}
+
+fn to_fair_peer(part: &Part) -> Option<f64> {
+    Some(rate(part, DLOCK)? / part.best(Figure::Rate, |entry| entry.role == Role::FairPeer)?)
+}
+
+fn to(part: &Part, peer: &str) -> Option<f64> {
+    Some(rate(part, DLOCK)? / rate(part, peer)?)
+}
+
+/// None where nothing got done: that is no measure of anything.
+fn rate(part: &Part, name: &str) -> Option<f64> {
+    part.entry(name)?.median(Figure::Rate).filter(|rate| *rate > 0.0)
+}
+
+fn is_peer(entry: &super::results::Entry) -> bool {
+    matches!(entry.role, Role::Peer | Role::FairPeer)
+}
+
+fn has_peer(part: &Part) -> bool {
+    part.entries.iter().any(is_peer)
+}
+
+fn has_fair_peer(part: &Part) -> bool {
+    part.entries.iter().any(|entry| entry.role == Role::FairPeer)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,77 @@
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::compare::{figures::Spread, results::Entry};
+
+fn part(store: Store, scenario: &str, entries: Vec<Entry>) -> Part {
+    Part {
+        store,
+        version: String::new(),
+        scenario: scenario.to_owned(),
+        about: String::new(),
+        main: Figure::Rate,
+        entries,
+        left_out: Vec::new(),
+    }
+}
+
+fn entry(name: &str, role: Role, figures: &[(Figure, f64, Option<f64>)]) -> Entry {
+    let spread = |value: f64, floor: Option<f64>| {
+        Spread::of(&[value], floor.as_ref().map(std::slice::from_ref)).unwrap()
+    };
+    let figures: BTreeMap<_, _> =
+        figures.iter().map(|(figure, value, floor)| (*figure, spread(*value, *floor))).collect();
+    Entry { name: name.to_owned(), role, is_floor: false, figures }
+}
+
+fn met(part: Part) -> Vec<(String, bool)> {
+    judge(&[part]).into_iter().map(|verdict| (verdict.what, verdict.met)).collect()
+}
+
+#[test]
+fn a_quiet_lock_has_another_limit_over_redis() {
+    let of = |store| {
+        let p50 = [(Figure::P50, 112.0, Some(100.0))];
+        met(part(store, "quiet", vec![entry(DLOCK, Role::Dlock, &p50)]))
+    };
+    assert_eq!(of(Redis), [(TO_FLOOR.to_owned(), true)]);
+    assert_eq!(of(Zk), [(TO_FLOOR.to_owned(), false)]);
+}
+
+#[test]
+fn what_could_not_be_measured_is_not_met() {
+    let floor = entry("bare driver", Role::Floor, &[(Figure::P50, 1.0, None)]);
+    let verdicts = judge(&[part(Redis, "quiet", vec![floor])]);
+    assert_eq!(verdicts.len(), 1);
+    assert!(!verdicts[0].met && verdicts[0].measured.is_none());
+}
+
+#[test]
+fn a_peer_that_is_not_there_is_no_target() {
+    let dlock = || entry(DLOCK, Role::Dlock, &[(Figure::Rate, 100.0, None)]);
+    assert_eq!(met(part(Zk, "crowd-8", vec![dlock()])), []);
+    let curator = entry("Curator", Role::FairPeer, &[(Figure::Rate, 40.0, None)]);
+    let verdicts = met(part(Zk, "crowd-8", vec![dlock(), curator]));
+    assert_eq!(verdicts, [("rate to Curator's".to_owned(), false)]);
+}
+
+#[test]
+fn only_the_fair_peers_count_among_the_fair() {
+    let dlock = entry(DLOCK, Role::Dlock, &[(Figure::Rate, 100.0, None)]);
+    let fast = entry("rslock", Role::Peer, &[(Figure::Rate, 900.0, None)]);
+    let fair = entry("fair", Role::FairPeer, &[(Figure::Rate, 40.0, None)]);
+    let verdicts = met(part(Redis, "crowd-8", vec![dlock, fast, fair]));
+    assert_eq!(verdicts, [("rate to the best fair peer's".to_owned(), true)]);
+}
+
+#[test]
+fn commands_of_a_hand_over_are_compared_over_all_crowds() {
+    let crowd = |clients: u32, commands| {
+        let commands = [(Figure::Commands, commands, None)];
+        part(Redis, &format!("crowd-{clients}"), vec![entry(DLOCK, Role::Dlock, &commands)])
+    };
+    let verdicts = judge(&[crowd(8, 5.0), crowd(64, 5.2), crowd(512, 7.0)]);
+    assert_eq!(verdicts.len(), 1);
+    assert_eq!((verdicts[0].measured, verdicts[0].met), (Some(1.4), false));
+    assert!(judge(&[crowd(8, 5.0), crowd(64, 5.2)])[0].met);
+}

@@ -1,0 +1,193 @@
+//! The processes of one contestant while it takes part.
+
+use std::time::Duration;
+
+use super::{contestant::Contestant, figures::Figure};
+use crate::{
+    Failure,
+    crew::{Crew, Hold, Holds, span},
+    stats::fairness,
+    usage::Usage,
+};
+
+/// Figures of one round.
+pub(crate) type Figures = Vec<(Figure, f64)>;
+
+/// The processes of one contestant.
+pub(crate) struct Team {
+    pub(crate) contestant: Contestant,
+    crew: Crew,
+    clients: Vec<Usage>,
+    server: Option<Usage>,
+    round: usize,
+}
+
+/// What came of clients that wanted one lock.
+#[derive(Debug)]
+pub(crate) struct Contest {
+    /// Who held it when, while it lasted.
+    pub(crate) holds: Holds,
+    /// How many holds there were, with those of who was waiting when the time was over.
+    pub(crate) all: f64,
+    /// What all of them cost.
+    pub(crate) spent: Spent,
+}
+
+/// Processor seconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spent {
+    pub(crate) clients: f64,
+    /// Not a number where there is no server.
+    pub(crate) server: f64,
+}
+
+impl Team {
+    /// Of these processes, over the server with this first process.
+    pub(crate) fn new(
+        contestant: Contestant,
+        crew: Crew,
+        server: Option<u32>,
+    ) -> Result<Self, Failure> {
+        let clients = crew.pids().into_iter().map(|pid| Usage::of(Some(pid)));
+        let clients = clients.collect::<Result<_, _>>()?;
+        let server = server.map(|pid| Usage::of(Some(pid))).transpose()?;
+        Ok(Self { contestant, crew, clients, server, round: 0 })
+    }
+
+    /// The first process.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.crew.pids().first().copied()
+    }
+
+    /// A name that was used in no round before: who was given up while he waited may still get it.
+    pub(crate) fn fresh_name(&mut self, scenario: &str) -> String {
+        self.round += 1;
+        format!("{scenario}/{}", self.round)
+    }
+
+    /// Tells each process its line.
+    pub(crate) fn ask(&mut self, line: impl Fn(usize) -> String) -> Result<Vec<String>, Failure> {
+        self.crew.ask(line)
+    }
+
+    /// Has each do what its line says, for so long. What they answer, and what it cost.
+    fn work(
+        &mut self,
+        lasts: Duration,
+        line: impl Fn(usize) -> String,
+    ) -> Result<(Vec<String>, Spent), Failure> {
+        self.crew.ask(line)?;
+        let before = self.spent();
+        let (from, until) = span(lasts);
+        let answers = self.crew.ask(|_| format!("go {from} {until}"))?;
+        Ok((answers, self.spent().since(before)))
+    }
+
+    /// One task of the first process: the median, the 99th percentile and the number of its
+    /// cycles, with what they cost.
+    pub(crate) fn quiet(&mut self, lasts: Duration, line: &str) -> Result<Figures, Failure> {
+        let (answers, spent) = self.work(lasts, |_| line.to_owned())?;
+        let values = numbers(&answers)?;
+        let [p50, p99, cycles] = values[..] else {
+            return Err("it tells no latency".into());
+        };
+        let mut figures = vec![
+            (Figure::P50, p50 / 1e3),
+            (Figure::P99, p99 / 1e3),
+            (Figure::Rate, cycles / lasts.as_secs_f64()),
+        ];
+        figures.extend(spent.each(cycles));
+        Ok(figures)
+    }
+
+    /// All tasks of all processes: how many cycles they get done, with what these cost.
+    pub(crate) fn counts(
+        &mut self,
+        lasts: Duration,
+        line: impl Fn(usize) -> String,
+    ) -> Result<Figures, Failure> {
+        let (answers, spent) = self.work(lasts, line)?;
+        let words = answers.iter().flat_map(|answer| answer.split_whitespace());
+        let counts: Vec<u32> = words.map(str::parse).collect::<Result<_, _>>()?;
+        let cycles: f64 = counts.iter().copied().map(f64::from).sum();
+        let mut figures = vec![
+            (Figure::Rate, cycles / lasts.as_secs_f64()),
+            (Figure::Fairness, fairness(&counts)),
+        ];
+        figures.extend(spent.each(cycles));
+        Ok(figures)
+    }
+
+    /// So many tasks of each process that want one lock.
+    pub(crate) fn contend(
+        &mut self,
+        name: &str,
+        tasks: usize,
+        lasts: Duration,
+    ) -> Result<Contest, Failure> {
+        self.crew.ask(|_| format!("contend {name} {tasks}"))?;
+        let before = self.spent();
+        let (from, until) = span(lasts);
+        let answers = self.crew.ask(|_| format!("go {from} {until}"))?;
+        let spent = self.spent().since(before);
+        let (mut holds, mut all) = (Vec::new(), 0.0);
+        for (process, line) in answers.iter().enumerate() {
+            for word in line.split_whitespace() {
+                let hold = Hold::parse(process, word)?;
+                all += 1.0;
+                if hold.got <= until {
+                    holds.push(hold);
+                }
+            }
+        }
+        Ok(Contest { holds: Holds::new(holds, self.crew.size(), tasks)?, all, spent })
+    }
+
+    /// Sends a message round: how long each of its ways took.
+    pub(crate) fn ring(&mut self, lasts: Duration) -> Result<Vec<Duration>, Failure> {
+        let size = self.crew.size();
+        self.crew.ask(|place| format!("join {place}"))?;
+        let (from, until) = span(lasts);
+        let answers =
+            self.crew.ask(|place| format!("ring {place} {} {from} {until}", (place + 1) % size))?;
+        let took = answers.iter().flat_map(|line| line.split_whitespace());
+        took.map(|nanos| Ok(Duration::from_nanos(nanos.parse()?))).collect()
+    }
+
+    /// Processor time up to now.
+    pub(crate) fn spent(&mut self) -> Spent {
+        let clients = self.clients.iter_mut().map(Usage::seconds).sum();
+        Spent { clients, server: self.server.as_mut().map_or(f64::NAN, Usage::seconds) }
+    }
+}
+
+impl Spent {
+    /// What was spent since.
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self { clients: self.clients - before.clients, server: self.server - before.server }
+    }
+
+    /// Seconds for a million cycles.
+    pub(crate) fn each(self, cycles: f64) -> Figures {
+        let each = |seconds: f64| seconds * 1e6 / cycles;
+        vec![(Figure::ClientTime, each(self.clients)), (Figure::ServerTime, each(self.server))]
+    }
+}
+
+/// All numbers of all answers.
+pub(crate) fn numbers(answers: &[String]) -> Result<Vec<f64>, Failure> {
+    let words = answers.iter().flat_map(|answer| answer.split_whitespace());
+    words.map(|word| Ok(word.parse()?)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_all_answers_are_read() {
+        let answers = ["1 2 ".to_owned(), "3".to_owned()];
+        assert_eq!(numbers(&answers).unwrap(), [1.0, 2.0, 3.0]);
+        assert!(numbers(&["one".to_owned()]).is_err());
+    }
+}

@@ -1,0 +1,125 @@
+//! The lines between the parent and a subject. The first says what is to be done, and the second
+//! when: what has to be there before is no part of it. Times are those of [`crate::clock::now`],
+//! which all processes of the machine share.
+//!
+//! ```text
+//! quiet NAME             -> ok     one task
+//! multi NAMES NAME       -> ok     one task, so many names together
+//! spread NAME TASKS      -> ok     each task has a name of its own
+//! local NAME TASKS       -> ok     all tasks want one lock
+//! rw NAME TASKS READS    -> ok     READS of 100 read
+//! contend NAME TASKS     -> ok     all tasks want one fair lock
+//!
+//! go FROM UNTIL          -> ok P50 P99 CYCLES            of one task, in nanoseconds
+//!                        -> ok CYCLES...                 of each task
+//!                        -> ok TASK:TOKEN:GOT:LEFT...    each hold of the fair lock
+//! ```
+//! An answer that begins with `error` says why there is none.
+
+use std::io::{BufRead, Write};
+
+use tokio::{runtime::Runtime, sync::mpsc};
+
+use super::{
+    Subject, Want,
+    work::{self, Mostly, Span},
+};
+use crate::Failure;
+
+/// Serves the parent until it closes the pipe.
+pub(crate) fn serve(runtime: &Runtime, subject: &impl Subject) -> Result<(), Failure> {
+    let (lines, mut read) = mpsc::channel(1);
+    // The runtime must go on while nothing is to be done: sessions are kept alive on it.
+    std::thread::spawn(move || {
+        let mut all = std::io::stdin().lock().lines().map_while(Result::ok);
+        all.all(|line| lines.blocking_send(line).is_ok())
+    });
+    let mut next = None;
+    runtime.block_on(async {
+        while let Some(line) = read.recv().await {
+            let words: Vec<&str> = line.split(' ').collect();
+            let answer = match obey(subject, &mut next, &words).await {
+                Ok(answer) => format!("ok {answer}"),
+                Err(failure) => format!("error {}", failure.to_string().replace('\n', " ")),
+            };
+            let mut out = std::io::stdout().lock();
+            writeln!(out, "{answer}")?;
+            out.flush()?;
+        }
+        Ok(())
+    })
+}
+
+/// What is to be done, with the locks for it.
+enum Work<L> {
+    Quiet(L),
+    Counts(Vec<L>),
+    Mostly(Vec<Mostly<L>>),
+    Holds(Vec<L>),
+}
+
+async fn obey<S: Subject>(
+    subject: &S,
+    next: &mut Option<Work<S::Lock>>,
+    words: &[&str],
+) -> Result<String, Failure> {
+    if let ["go", from, until] = *words {
+        let span = Span::parse(from, until)?;
+        return match next.take().ok_or("nothing is to be done")? {
+            Work::Quiet(lock) => work::quiet(lock, span).await,
+            Work::Counts(locks) => work::counts(locks, span).await,
+            Work::Mostly(locks) => work::counts(locks, span).await,
+            Work::Holds(locks) => work::holds(locks, span).await,
+        };
+    }
+    match prepare(subject, words).await? {
+        Some(work) => {
+            *next = Some(work);
+            Ok(String::new())
+        }
+        None => subject.more(words).await,
+    }
+}
+
+/// The locks that a line asks for; none for one that is about something else.
+async fn prepare<S: Subject>(
+    subject: &S,
+    words: &[&str],
+) -> Result<Option<Work<S::Lock>>, Failure> {
+    let mut locks = Vec::new();
+    Ok(Some(match *words {
+        ["quiet", name] => Work::Quiet(subject.lock(Want::One(name)).await?),
+        ["multi", names, name] => {
+            let names: Vec<_> = (0..names.parse()?).map(|i: u32| format!("{name}/{i}")).collect();
+            Work::Quiet(subject.lock(Want::All(&names)).await?)
+        }
+        ["spread", name, tasks] => {
+            for task in 0..tasks.parse::<u32>()? {
+                locks.push(subject.lock(Want::One(&format!("{name}/{task}"))).await?);
+            }
+            Work::Counts(locks)
+        }
+        ["local", name, tasks] => {
+            for _ in 0..tasks.parse::<u32>()? {
+                locks.push(subject.lock(Want::One(name)).await?);
+            }
+            Work::Counts(locks)
+        }
+        ["rw", name, tasks, reads] => {
+            let (reads, mut locks) = (reads.parse()?, Vec::new());
+            for task in 0..tasks.parse()? {
+                let read = subject.lock(Want::Read(name)).await?;
+                let write = subject.lock(Want::Write(name)).await?;
+                locks.push(Mostly::new(read, write, reads, task));
+            }
+            Work::Mostly(locks)
+        }
+        ["contend", name, tasks] => {
+            for _ in 0..tasks.parse::<u32>()? {
+                locks.push(subject.lock(Want::Fair(name)).await?);
+            }
+            Work::Holds(locks)
+        }
+        _ => return Ok(None),
+    }))
+}
