@@ -1,0 +1,157 @@
+//! The command line: its subcommands, and what its help says of all of them.
+
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+
+use crate::{
+    breaking::Break,
+    completions::Completions,
+    doctor::Doctor,
+    failure::{Failure, code},
+    guarantees::GuaranteesOf,
+    inspect::Inspect,
+    list::List,
+    man::Man,
+    run::Run,
+    watch::Watch,
+};
+
+/// What stands below the help of the command, and in its man page.
+const AFTER: &str = "\
+Exit codes:
+  0    all is well; `run`: the command's own exit code, and 128+N when signal N ended it
+  1    `doctor`: something is wrong; `break`: the answer was no, or the lock has changed hands
+  122  the store can't be reached
+  123  `run`: the lock was lost while the command ran, and the command was ended
+  124  `run`: the lock is busy, and --wait is over (another one with --busy-code)
+  125  dlock was asked for what can't be: a wrong argument, URL or name
+  126  `run`: the command can't be run
+  127  `run`: the command was not found
+
+Environment:
+  DLOCK_URL  the store, when there is no --url
+
+A URL on a command line can be seen by all users of the machine: put one with a password into \
+DLOCK_URL.
+
+Examples:
+  export DLOCK_URL=redis://localhost
+  dlock run --name nightly-job --wait 0 -- ./report.sh
+  dlock list
+  dlock inspect nightly-job
+  dlock doctor";
+
+/// Distributed locks on the command line.
+///
+/// Runs commands under a lock that one machine at a time can hold, and looks after the locks of a
+/// store.
+#[derive(Debug, Parser)]
+#[command(name = "dlock", version, after_long_help = AFTER)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(Run),
+    Inspect(Inspect),
+    List(List),
+    Watch(Watch),
+    Break(Break),
+    Doctor(Doctor),
+    Guarantees(GuaranteesOf),
+    Completions(Completions),
+    Man(Man),
+}
+
+impl Command {
+    /// Whether whoever started it reads JSON.
+    pub(crate) fn is_json(&self) -> bool {
+        match self {
+            Self::Run(args) => args.json,
+            Self::Inspect(args) => args.json,
+            Self::List(args) => args.json,
+            Self::Watch(args) => args.json,
+            Self::Break(args) => args.json,
+            Self::Doctor(args) => args.json,
+            Self::Guarantees(args) => args.json,
+            Self::Completions(_) | Self::Man(_) => false,
+        }
+    }
+}
+
+/// Reads the command line. What can't be read, and help, is told here; then the exit code.
+pub(crate) fn parse() -> Result<Cli, u8> {
+    Cli::try_parse().map_err(|error| {
+        if !error.use_stderr() {
+            // Whoever closed the pipe has read enough.
+            let _ = error.print();
+            return 0;
+        }
+        // The message quotes what it does not expect, which may be a URL with a password.
+        let text = error.to_string();
+        let mut args = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned());
+        if args.any(|arg| may_have_password(&arg) && text.contains(&arg)) {
+            let why = "a URL stands where none is expected: write --url URL, or set DLOCK_URL";
+            Failure::misuse(why).tell(false);
+        } else {
+            let _ = error.print();
+        }
+        code::MISUSE
+    })
+}
+
+/// Whether it looks like a URL with a user.
+fn may_have_password(arg: &str) -> bool {
+    arg.contains("://") || (arg.contains(':') && arg.contains('@'))
+}
+
+/// A duration as the URL's options have it.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|_| "write a duration such as 500ms, 30s or 5m".to_owned())
+}
+
+/// A duration that something is done in or after, each time anew.
+pub(crate) fn pause(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        pause if pause.is_zero() => Err("write a duration above zero, such as 1s".to_owned()),
+        pause => Ok(pause),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_exit_code_is_in_the_help() {
+        for code in [
+            code::UNAVAILABLE,
+            code::LOST,
+            code::BUSY,
+            code::MISUSE,
+            code::CANT_RUN,
+            code::NOT_FOUND,
+        ] {
+            assert!(AFTER.contains(&format!("\n  {code}  ")), "{code}");
+        }
+    }
+
+    #[test]
+    fn durations_are_read_as_in_urls() {
+        assert_eq!(duration("0"), Ok(Duration::ZERO));
+        assert_eq!(duration("1m 30s"), Ok(Duration::from_secs(90)));
+        assert!(duration("30").is_err());
+        assert!(pause("0s").is_err());
+    }
+}

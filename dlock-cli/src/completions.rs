@@ -1,0 +1,23 @@
+//! `dlock completions`: a script for a shell.
+
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+use crate::{args::Cli, failure::Failure, output};
+
+/// Print a script that completes dlock's arguments in a shell.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  dlock completions bash > ~/.local/share/bash-completion/completions/dlock"
+)]
+pub(crate) struct Completions {
+    /// The shell
+    shell: Shell,
+}
+
+pub(crate) fn run(args: &Completions) -> Result<u8, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "dlock", &mut script);
+    output::print(&String::from_utf8_lossy(&script))?;
+    Ok(0)
+}

@@ -1,0 +1,203 @@
+//! `dlock doctor`: whether a store is fit for locks, and what to do where it is not.
+
+mod probe;
+
+use std::time::Duration;
+
+use clap::Args;
+use dlock::{Clock, ConfigIssue, ErrorKind, Finding, Guarantees, Level, Locks};
+use serde::Serialize;
+
+use crate::{
+    failure::{Failure, code},
+    guarantees, output,
+    store::{self, Store},
+};
+
+/// Check whether a store is fit for locks.
+///
+/// Connects, looks at how the store is set up, takes and releases a lock of a random name below
+/// `dlock-doctor/`, and shows what the store promises. Each finding that is not fine says what to
+/// do about it. Nothing of it stays in the store for longer than the store keeps the last tokens
+/// of names.
+///
+/// With --json one object: store, findings (level: fine, warning or wrong; about, found, remedy),
+/// round_trip_ms, and guarantees as `guarantees` prints them.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  dlock doctor\n  dlock doctor --strict --json")]
+pub(crate) struct Doctor {
+    /// Exit with 1 for warnings as well
+    #[arg(long)]
+    strict: bool,
+
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    store: Store,
+}
+
+/// What was found out.
+#[derive(Default)]
+struct Report {
+    store: Option<String>,
+    findings: Vec<Finding>,
+    round_trip: Option<Duration>,
+    guarantees: Option<Guarantees>,
+}
+
+#[derive(Serialize)]
+struct ReportView<'a> {
+    store: Option<&'a str>,
+    findings: Vec<FindingView<'a>>,
+    round_trip_ms: Option<f64>,
+    guarantees: Option<guarantees::View>,
+}
+
+#[derive(Serialize)]
+struct FindingView<'a> {
+    level: &'static str,
+    about: &'a str,
+    found: &'a str,
+    remedy: Option<&'a str>,
+}
+
+pub(crate) async fn run(args: Doctor) -> Result<u8, Failure> {
+    let url = args.store.url()?;
+    let began = Clock::Boot.now();
+    let mut report = Report::default();
+    match args.store.try_connect(url).await {
+        Ok(Ok(locks)) => {
+            let took = Clock::Boot.now().since(began);
+            report.findings.push(Finding::fine("connection", format!("connected in {took:.1?}")));
+            report.look(&locks).await;
+            store::close(&locks).await;
+        }
+        Ok(Err(error)) if is_misuse(error.kind()) => return Err(error.into()),
+        Ok(Err(error)) => report.findings.push(as_finding("connection", &error)),
+        Err(failure) if failure.code == code::UNAVAILABLE => report.findings.push(Finding::wrong(
+            "connection",
+            failure.text(),
+            "see that the store runs, and that address and port are right",
+        )),
+        Err(failure) => return Err(failure),
+    }
+    if args.json {
+        output::print_json(&report.view())?
+    } else {
+        output::print(&report.text())?
+    }
+    let bad = if args.strict { Level::Warning } else { Level::Wrong };
+    let worst = report.findings.iter().map(|finding| finding.level).max();
+    Ok(if worst >= Some(bad) { code::NO } else { 0 })
+}
+
+impl Report {
+    async fn look(&mut self, locks: &Locks) {
+        self.store = Some(locks.backend().store().to_owned());
+        match locks.examine().await {
+            Ok(findings) => self.findings.extend(findings),
+            Err(error) => self.findings.push(as_finding("examination", &error)),
+        }
+        let (findings, round_trip) = probe::probe(locks).await;
+        self.findings.extend(findings);
+        self.round_trip = round_trip;
+        self.guarantees = Some(locks.guarantees());
+    }
+
+    fn text(&self) -> String {
+        let mut text = self.store.as_ref().map_or(String::new(), |store| format!("{store}\n\n"));
+        let row = |finding: &Finding| {
+            vec![word(finding.level).to_owned(), finding.about.to_owned(), finding.found.clone()]
+        };
+        let rows: Vec<_> = self.findings.iter().map(row).collect();
+        // A remedy stands below its finding.
+        for (line, finding) in output::table(&rows).lines().zip(&self.findings) {
+            text += &format!("{line}\n");
+            if let Some(remedy) = &finding.remedy {
+                text += &format!("         -> {remedy}\n");
+            }
+        }
+        if let Some(given) = &self.guarantees {
+            text += &format!("\n{}", guarantees::text(given));
+        }
+        text
+    }
+
+    fn view(&self) -> ReportView<'_> {
+        let findings = self.findings.iter().map(|finding| FindingView {
+            level: word(finding.level),
+            about: finding.about,
+            found: &finding.found,
+            remedy: finding.remedy.as_deref(),
+        });
+        ReportView {
+            store: self.store.as_deref(),
+            findings: findings.collect(),
+            round_trip_ms: self.round_trip.map(|time| time.as_secs_f64() * 1000.0),
+            guarantees: self.guarantees.as_ref().map(guarantees::View::new),
+        }
+    }
+}
+
+fn word(level: Level) -> &'static str {
+    match level {
+        Level::Fine => "fine",
+        Level::Warning => "warning",
+        _ => "wrong",
+    }
+}
+
+/// What an error says has its remedy behind the last colon already.
+fn as_finding(about: &'static str, error: &dlock::Error) -> Finding {
+    let text = error.to_string();
+    match text.rsplit_once(": ") {
+        Some((found, remedy)) => Finding::wrong(about, found, remedy),
+        None => Finding::wrong(about, text, "see that the store runs and is set up for dlock"),
+    }
+}
+
+/// Whether the caller has to change the URL, and the store nothing.
+fn is_misuse(kind: ErrorKind) -> bool {
+    use ConfigIssue as Is;
+    let ErrorKind::Config(issue) = kind else { return false };
+    matches!(
+        issue,
+        Is::Url
+            | Is::UnknownScheme
+            | Is::MissingFeature
+            | Is::UnknownOption
+            | Is::RepeatedOption
+            | Is::OptionValue
+            | Is::Lease
+            | Is::Name
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_remedy_stands_below_its_finding() {
+        let findings = vec![
+            Finding::fine("version", "7.2"),
+            Finding::warning("clock", "is stepped", "use a clock that is slewed"),
+        ];
+        let report = Report { findings, ..Report::default() };
+        assert_eq!(
+            report.text(),
+            "fine     version  7.2\n\
+             warning  clock    is stepped\n         -> use a clock that is slewed\n"
+        );
+    }
+
+    #[test]
+    fn an_error_is_split_into_what_and_what_to_do() {
+        let error = dlock::Error::new(ErrorKind::Unavailable, "it is away: start it");
+        let finding = as_finding("connection", &error);
+        assert_eq!((finding.found.as_str(), finding.level), ("it is away", Level::Wrong));
+        assert_eq!(finding.remedy.as_deref(), Some("start it"));
+    }
+}

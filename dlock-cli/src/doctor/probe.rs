@@ -1,0 +1,111 @@
+//! Takes and releases a lock, as applications do, and looks whether all went as it has to.
+
+use std::time::Duration;
+
+use dlock::{ClaimId, Clock, Error, Fencing, FencingToken, Finding, LockName, Locks};
+
+use super::as_finding;
+
+/// How long to wait for a lock that nobody else can know.
+const WAIT: Duration = Duration::from_secs(10);
+
+/// How often it is taken. The first time may open connections, and is not measured.
+const TIMES: usize = 5;
+
+/// A renewal that takes longer than this part of a lease leaves little room for faults.
+const PART_OF_LEASE: u32 = 30;
+
+/// What taking and releasing a lock showed, and how long a round trip takes.
+pub(super) async fn probe(locks: &Locks) -> (Vec<Finding>, Option<Duration>) {
+    match Probe::run(locks).await {
+        Ok(probe) => {
+            let findings = vec![probe.trip(locks), probe.tokens(locks), probe.left()];
+            (findings, Some(probe.round_trip))
+        }
+        Err(error) => (vec![as_finding("probe", &error)], None),
+    }
+}
+
+struct Probe {
+    round_trip: Duration,
+    tokens: Vec<FencingToken>,
+    /// Whether it was seen held while it was, by how many.
+    seen: usize,
+    free_after: bool,
+}
+
+impl Probe {
+    async fn run(locks: &Locks) -> Result<Self, Error> {
+        let name = LockName::new(&format!("dlock-doctor/{}", ClaimId::random()))?;
+        // Each time to the store, since that is what is looked at.
+        let locks = locks.without_handoff();
+        let mutex = locks.mutex(&name)?;
+        let (mut tokens, mut times, mut seen) = (Vec::new(), Vec::new(), 0);
+        for _ in 0..TIMES {
+            let began = Clock::Boot.now();
+            let guard = mutex.lock_timeout(WAIT).await?;
+            let taken = Clock::Boot.now().since(began);
+            tokens.push(guard.token());
+            seen = locks.inspect(&name).await?.holders.len();
+            let began = Clock::Boot.now();
+            guard.release().await?;
+            times.push((taken + Clock::Boot.now().since(began)) / 2);
+        }
+        let free_after = locks.inspect(&name).await?.is_free();
+        times.remove(0);
+        times.sort_unstable();
+        let round_trip = times.get(times.len() / 2).copied().unwrap_or_default();
+        Ok(Self { round_trip, tokens, seen, free_after })
+    }
+
+    fn trip(&self, locks: &Locks) -> Finding {
+        let (trip, lease) = (self.round_trip, locks.options().lease());
+        let found = format!("to take or release a lock takes {trip:.1?}");
+        if trip > lease / PART_OF_LEASE {
+            return Finding::warning(
+                "round trip",
+                format!("{found}, with leases of {lease:?}"),
+                "use a store that is nearer or has less to do, or longer leases (dlock.lease in \
+                 the URL)",
+            );
+        }
+        Finding::fine("round trip", found)
+    }
+
+    fn tokens(&self, locks: &Locks) -> Finding {
+        let Some(last) = self.tokens.last() else {
+            return Finding::wrong("tokens", "there was none", "tell the makers of this backend");
+        };
+        if locks.guarantees().fencing == Fencing::None {
+            return Finding::warning(
+                "tokens",
+                "this store has no fencing tokens that mean anything",
+                "do not rely on DLOCK_TOKEN; dlock's own tables or keys have tokens",
+            );
+        }
+        if self.tokens.is_sorted_by(|before, after| before < after) {
+            return Finding::fine("tokens", format!("they grow; the last was {last}"));
+        }
+        Finding::wrong(
+            "tokens",
+            format!("they do not grow: {:?}", self.tokens),
+            "see that nobody else changes what dlock keeps in the store, and that it is one store",
+        )
+    }
+
+    fn left(&self) -> Finding {
+        match (self.seen, self.free_after) {
+            (1, true) => Finding::fine("lock", "seen while it was held, and free after it"),
+            (1, false) => Finding::wrong(
+                "lock",
+                "it was released and is still there",
+                "see that reads do not go to a replica that lags",
+            ),
+            (seen, _) => Finding::wrong(
+                "lock",
+                format!("it was held once, and the store shows {seen} holders"),
+                "see that reads do not go to a replica that lags",
+            ),
+        }
+    }
+}

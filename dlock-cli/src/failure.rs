@@ -1,0 +1,94 @@
+//! Why a command ended without having done its work, and the exit code of that.
+
+use dlock::ErrorKind;
+use serde::Serialize;
+
+/// Exit codes of dlock itself, where commands seldom have theirs.
+pub(crate) mod code {
+    /// Something is wrong, or was answered with no.
+    pub(crate) const NO: u8 = 1;
+    /// The store can't be reached.
+    pub(crate) const UNAVAILABLE: u8 = 122;
+    /// The lock was lost.
+    pub(crate) const LOST: u8 = 123;
+    /// The lock is busy.
+    pub(crate) const BUSY: u8 = 124;
+    /// dlock was asked for what can't be.
+    pub(crate) const MISUSE: u8 = 125;
+    /// The command can't be run.
+    pub(crate) const CANT_RUN: u8 = 126;
+    /// The command was not found.
+    pub(crate) const NOT_FOUND: u8 = 127;
+    /// Of whoever writes to a pipe that nobody reads, as a shell reports it.
+    pub(crate) const PIPE: u8 = 141;
+}
+
+/// An end with an exit code, and what to say about it.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: u8,
+    /// Lower case without a full stop, with the remedy; empty: nothing.
+    text: String,
+}
+
+#[derive(Serialize)]
+struct Told<'a> {
+    error: &'a str,
+    code: u8,
+}
+
+impl Failure {
+    pub(crate) fn new(code: u8, text: impl Into<String>) -> Self {
+        Self { code, text: text.into() }
+    }
+
+    pub(crate) fn misuse(text: impl Into<String>) -> Self {
+        Self::new(code::MISUSE, text)
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Says it on stderr.
+    pub(crate) fn tell(&self, json: bool) {
+        if self.text.is_empty() {
+            return;
+        }
+        let told = Told { error: &self.text, code: self.code };
+        match serde_json::to_string(&told) {
+            Ok(line) if json => crate::output::complain(&line),
+            _ => crate::output::complain(&format!("dlock: {}", self.text)),
+        }
+    }
+}
+
+impl From<dlock::Error> for Failure {
+    fn from(error: dlock::Error) -> Self {
+        let code = match error.kind() {
+            ErrorKind::Unavailable => code::UNAVAILABLE,
+            ErrorKind::Lost | ErrorKind::NotHeld => code::LOST,
+            ErrorKind::Timeout => code::BUSY,
+            _ => code::MISUSE,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_error_has_its_code() {
+        for (kind, code) in [
+            (ErrorKind::Unavailable, 122),
+            (ErrorKind::Lost, 123),
+            (ErrorKind::Timeout, 124),
+            (ErrorKind::Unsupported, 125),
+            (ErrorKind::Protocol, 125),
+        ] {
+            assert_eq!(Failure::from(dlock::Error::new(kind, "x")).code, code, "{kind:?}");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! `dlock inspect`: who holds a lock and who waits for it.
+
+use clap::Args;
+use dlock::LockName;
+
+use crate::{
+    failure::Failure,
+    output::{self, LockView},
+    store::{self, Store},
+};
+
+/// Show who holds a lock and who waits for it.
+///
+/// Changes nothing. Each claim has its mode, fencing token, how long it has held or waited (where
+/// the store knows), how long it stays unless it is renewed, and its id.
+///
+/// With --json one object: name, free, holders, waiters, last_token; each claim has claim, mode
+/// (exclusive, shared, or permits with permits and of), token, age_ms, remaining_ms.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  dlock inspect inventory/42")]
+pub(crate) struct Inspect {
+    /// The lock
+    name: String,
+
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    store: Store,
+}
+
+pub(crate) async fn run(args: Inspect) -> Result<u8, Failure> {
+    let name = LockName::new(&args.name)?;
+    let locks = args.store.connect().await?;
+    let state = locks.inspect(&name).await;
+    store::close(&locks).await;
+    let view = LockView::new(&name, &state?);
+    if args.json {
+        output::print_json(&view)?
+    } else {
+        output::print(&view.text())?
+    }
+    Ok(0)
+}

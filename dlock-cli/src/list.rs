@@ -1,0 +1,123 @@
+//! `dlock list`: the locks of a store that are held or waited for.
+
+use std::io::IsTerminal;
+
+use clap::Args;
+use dlock::{LockName, Locks};
+use futures_util::{StreamExt, TryStreamExt, stream};
+
+use crate::{
+    failure::Failure,
+    output::{self, LockView},
+    store::{self, Store},
+};
+
+/// How many locks are asked for at a time.
+const AT_ONCE: usize = 16;
+
+/// List the locks that are held or waited for, a line for each.
+///
+/// A store that keeps plain or advisory locks for other programs may not be able to list them.
+///
+/// With --json one object a line, as `inspect` prints it.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  dlock list\n  dlock list inventory/ --json")]
+pub(crate) struct List {
+    /// Only locks whose names begin with this
+    #[arg(default_value = "", hide_default_value = true)]
+    prefix: String,
+
+    /// How many locks at most
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = limit)]
+    limit: usize,
+
+    /// Print one JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    store: Store,
+}
+
+pub(crate) async fn run(args: List) -> Result<u8, Failure> {
+    let locks = args.store.connect().await?;
+    let found = look(&locks, &args.prefix, args.limit).await;
+    store::close(&locks).await;
+    let (views, more) = found?;
+    for view in &views {
+        if args.json { output::print_json(view)? } else { output::print(&(view.line() + "\n"))? }
+    }
+    if views.is_empty() && !args.json && std::io::stdout().is_terminal() {
+        output::complain("dlock: nothing is held or waited for");
+    }
+    if more {
+        output::complain(&format!(
+            "dlock: there are more than {}: give a prefix, or a larger --limit",
+            args.limit
+        ));
+    }
+    Ok(0)
+}
+
+/// The locks below a prefix, in the order of their names, and whether there are more.
+pub(crate) async fn look(
+    locks: &Locks,
+    prefix: &str,
+    limit: usize,
+) -> Result<(Vec<LockView>, bool), dlock::Error> {
+    let mut names = locks.list(prefix, limit.saturating_add(1)).await?;
+    let more = names.len() > limit;
+    names.truncate(limit);
+    let mut views: Vec<LockView> =
+        stream::iter(names).map(|name| one(locks, name)).buffered(AT_ONCE).try_collect().await?;
+    // It was let go in between.
+    views.retain(|view| !view.free);
+    Ok((views, more))
+}
+
+async fn one(locks: &Locks, name: LockName) -> Result<LockView, dlock::Error> {
+    let state = locks.inspect(&name).await?;
+    Ok(LockView::new(&name, &state))
+}
+
+/// At least one lock, and room to ask for one more.
+pub(crate) fn limit(text: &str) -> Result<usize, String> {
+    match text.parse::<u32>() {
+        Ok(limit @ 1..=1_000_000) => {
+            usize::try_from(limit).map_err(|_| "that is too many".to_owned())
+        }
+        _ => Err("write a number from 1 to 1000000".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(views: &[LockView]) -> Vec<&str> {
+        views.iter().map(|view| view.name.as_str()).collect()
+    }
+
+    #[tokio::test]
+    async fn those_that_are_held_are_found_below_a_prefix_and_up_to_a_limit() {
+        let locks = dlock::connect("memory:").await.unwrap();
+        let mut guards = Vec::new();
+        for name in ["b", "a/2", "a/1"] {
+            guards.push(locks.mutex(name).unwrap().lock().await.unwrap());
+        }
+        let (views, more) = look(&locks, "", 3).await.unwrap();
+        assert_eq!((names(&views), more), (vec!["a/1", "a/2", "b"], false));
+        let (views, more) = look(&locks, "a/", 1).await.unwrap();
+        assert_eq!((views.len(), more), (1, true));
+        for guard in guards {
+            guard.release().await.unwrap();
+        }
+        assert!(look(&locks, "", 3).await.unwrap().0.is_empty());
+    }
+
+    #[test]
+    fn a_limit_is_a_number_above_zero() {
+        assert_eq!(limit("1"), Ok(1));
+        assert!(limit("0").is_err() && limit("all").is_err());
+    }
+}

@@ -1,0 +1,225 @@
+//! What commands print: locks and claims as JSON with names that stay, or as plain text.
+
+use std::{
+    io::{ErrorKind, Write},
+    time::Duration,
+};
+
+use dlock::{ClaimState, LockName, LockState, Mode};
+use serde::Serialize;
+
+use crate::failure::{Failure, code};
+
+/// A lock as JSON has it.
+#[derive(Debug, Serialize)]
+pub(crate) struct LockView {
+    pub(crate) name: String,
+    /// Nobody holds it and nobody waits.
+    pub(crate) free: bool,
+    pub(crate) holders: Vec<ClaimView>,
+    pub(crate) waiters: Vec<ClaimView>,
+    pub(crate) last_token: Option<u64>,
+}
+
+/// A claim as JSON has it.
+#[derive(Debug, Serialize)]
+pub(crate) struct ClaimView {
+    pub(crate) claim: String,
+    /// `exclusive`, `shared` or `permits`.
+    pub(crate) mode: &'static str,
+    /// How many permits, and of how many, when the mode is that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    permits: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    of: Option<u32>,
+    pub(crate) token: Option<u64>,
+    /// Since it was granted or began to wait; null where the store does not know.
+    age_ms: Option<u64>,
+    /// Until it ends unless it is renewed.
+    remaining_ms: u64,
+}
+
+impl LockView {
+    pub(crate) fn new(name: &LockName, state: &LockState) -> Self {
+        Self {
+            name: name.to_string(),
+            free: state.is_free(),
+            holders: state.holders.iter().map(ClaimView::new).collect(),
+            waiters: state.waiters.iter().map(ClaimView::new).collect(),
+            last_token: state.last_token.map(dlock::FencingToken::get),
+        }
+    }
+
+    /// One that nobody holds or waits for, of which the store may have forgotten the rest.
+    pub(crate) fn gone(name: String) -> Self {
+        Self { name, free: true, holders: Vec::new(), waiters: Vec::new(), last_token: None }
+    }
+
+    /// One line: `jobs/7: held by 1 (exclusive, token 12, for 3s), 2 waiting`.
+    pub(crate) fn line(&self) -> String {
+        if self.free {
+            return format!("{}: free", self.name);
+        }
+        let mut line = match self.holders.as_slice() {
+            [] => format!("{}: held by nobody", self.name),
+            [first, ..] => {
+                let token = first.token.map_or(String::new(), |token| format!(", token {token}"));
+                let age = first.age_ms.map_or(String::new(), |age| format!(", for {}", short(age)));
+                let (count, mode) = (self.holders.len(), first.mode());
+                format!("{}: held by {count} ({mode}{token}{age})", self.name)
+            }
+        };
+        if !self.waiters.is_empty() {
+            line += &format!(", {} waiting", self.waiters.len());
+        }
+        line
+    }
+
+    /// All that is known of it, several lines.
+    pub(crate) fn text(&self) -> String {
+        let mut text = format!("{}\n", self.line());
+        if let Some(token) = self.last_token {
+            text += &format!("last token {token}\n");
+        }
+        if !self.free {
+            let head = ["", "MODE", "TOKEN", "SINCE", "LEFT", "CLAIM"].map(str::to_owned).to_vec();
+            let holders = self.holders.iter().map(|claim| claim.row("holds"));
+            let waiters = self.waiters.iter().map(|claim| claim.row("waits"));
+            let rows: Vec<_> = std::iter::once(head).chain(holders).chain(waiters).collect();
+            text += &table(&rows);
+        }
+        text
+    }
+}
+
+impl ClaimView {
+    pub(crate) fn new(state: &ClaimState) -> Self {
+        let (mode, permits) = match state.mode {
+            Mode::Exclusive => ("exclusive", None),
+            Mode::Shared => ("shared", None),
+            Mode::Permits { n, of } => ("permits", Some((n, of))),
+            _ => ("unknown", None),
+        };
+        Self {
+            claim: state.claim.to_string(),
+            mode,
+            permits: permits.map(|(n, _)| n),
+            of: permits.map(|(_, of)| of),
+            token: state.token.map(dlock::FencingToken::get),
+            age_ms: state.age.map(millis),
+            remaining_ms: millis(state.remaining),
+        }
+    }
+
+    fn mode(&self) -> String {
+        match (self.permits, self.of) {
+            (Some(n), Some(of)) => format!("{n} of {of}"),
+            _ => self.mode.to_owned(),
+        }
+    }
+
+    fn row(&self, what: &str) -> Vec<String> {
+        vec![
+            what.to_owned(),
+            self.mode(),
+            self.token.map_or("-".into(), |token| token.to_string()),
+            self.age_ms.map_or("-".into(), short),
+            short(self.remaining_ms),
+            self.claim.clone(),
+        ]
+    }
+}
+
+/// Columns side by side.
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let wide = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
+    };
+    let widths: Vec<usize> = (0..columns).map(|column| wide(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        text += cells.collect::<Vec<_>>().join("  ").trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// Whole milliseconds.
+pub(crate) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A time as people read it: whole seconds from one on.
+fn short(ms: u64) -> String {
+    let exact = if ms < 1000 { ms } else { ms - ms % 1000 };
+    humantime::format_duration(Duration::from_millis(exact)).to_string()
+}
+
+/// One value on one line.
+pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+    let line = serde_json::to_string(value)
+        .map_err(|error| Failure::misuse(format!("this can't be written as JSON: {error}")))?;
+    print(&format!("{line}\n"))
+}
+
+/// To stdout.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
+        ErrorKind::BrokenPipe => Failure::new(code::PIPE, ""),
+        _ => Failure::misuse(format!("stdout can't be written to: {error}")),
+    })
+}
+
+/// A line to stderr; when that is closed, there is nobody to tell.
+pub(crate) fn complain(line: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock::{ClaimId, FencingToken};
+
+    use super::*;
+
+    fn claim(mode: Mode, token: Option<u64>) -> ClaimState {
+        ClaimState {
+            claim: ClaimId::from_bits(7),
+            mode,
+            token: token.map(|token| FencingToken::new(token).unwrap()),
+            remaining: Duration::from_millis(29_400),
+            age: token.map(|_| Duration::from_millis(3_900)),
+        }
+    }
+
+    fn view() -> LockView {
+        let holder = claim(Mode::Exclusive, Some(12));
+        let waiter = claim(Mode::permits(2, 5).unwrap(), None);
+        let state = LockState::new(vec![holder], vec![waiter], FencingToken::new(12).ok());
+        LockView::new(&LockName::new("jobs/7").unwrap(), &state)
+    }
+
+    #[test]
+    fn a_lock_is_a_line_and_a_table() {
+        let view = view();
+        assert_eq!(view.line(), "jobs/7: held by 1 (exclusive, token 12, for 3s), 1 waiting");
+        let text = view.text();
+        assert!(text.contains("\nholds  exclusive  12     3s     29s   0000"), "{text}");
+        assert!(text.contains("\nwaits  2 of 5     -      -      29s   0000"), "{text}");
+        assert_eq!(LockView::gone("a".into()).text(), "a: free\n");
+    }
+
+    #[test]
+    fn json_names_stay() {
+        let json = serde_json::to_value(view()).unwrap();
+        assert_eq!(json["holders"][0]["token"], 12);
+        assert_eq!(json["holders"][0]["age_ms"], 3_900);
+        assert_eq!(json["holders"][0]["remaining_ms"], 29_400);
+        assert_eq!(json["waiters"][0]["permits"], 2);
+        assert_eq!(json["waiters"][0]["of"], 5);
+        assert!(json["waiters"][0]["age_ms"].is_null());
+        assert!(json["holders"][0].get("permits").is_none());
+    }
+}

@@ -1,0 +1,99 @@
+//! The signals that `dlock run` passes on.
+
+use std::{future::poll_fn, task::Poll};
+
+use rustix::process::Signal;
+use tokio::signal::unix::{self, SignalKind};
+
+use crate::failure::Failure;
+
+/// Those that go to the command, and the one of ^Z.
+const PASSED: [Signal; 7] = [
+    Signal::TERM,
+    Signal::INT,
+    Signal::HUP,
+    Signal::QUIT,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::TSTP,
+];
+
+/// Hears them instead of being ended by them.
+pub(super) struct Signals(Vec<(Signal, unix::Signal)>);
+
+impl Signals {
+    /// From now on. What dlock was started to ignore (by nohup, or by a shell for what it runs in
+    /// the background) stays ignored, and the command inherits that.
+    pub(super) fn listen() -> Result<Self, Failure> {
+        let ignored = ignored();
+        let heard = PASSED.into_iter().filter(|signal| !ignores(ignored, *signal));
+        let streams = heard.map(|signal| {
+            let stream = unix::signal(SignalKind::from_raw(signal.as_raw())).map_err(|error| {
+                Failure::misuse(format!("signals can't be listened for: {error}"))
+            })?;
+            Ok((signal, stream))
+        });
+        streams.collect::<Result<_, Failure>>().map(Self)
+    }
+
+    /// The next one.
+    ///
+    /// Cancel safe.
+    pub(super) async fn next(&mut self) -> Signal {
+        poll_fn(|cx| {
+            for (signal, stream) in &mut self.0 {
+                if stream.poll_recv(cx).is_ready() {
+                    return Poll::Ready(*signal);
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// The next one that ends a program. While there is no command, ^Z stops dlock alone.
+    pub(super) async fn ending(&mut self) -> Signal {
+        loop {
+            match self.next().await {
+                Signal::TSTP => {
+                    let pid = rustix::process::getpid();
+                    let _ = rustix::process::kill_process(pid, Signal::STOP);
+                }
+                signal => return signal,
+            }
+        }
+    }
+}
+
+/// As a shell reports a program that this signal has ended.
+pub(super) fn exit_code(signal: Signal) -> u8 {
+    u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX)
+}
+
+/// A bit for each signal that this process ignores; none where the system does not tell.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+fn ignores(mask: u64, signal: Signal) -> bool {
+    let bit = u32::try_from(signal.as_raw() - 1).unwrap_or(u32::MAX);
+    mask.checked_shr(bit).is_some_and(|rest| rest & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mask_has_a_bit_for_each_signal() {
+        assert!(ignores(1, Signal::HUP) && ignores(0b10, Signal::INT));
+        assert!(!ignores(0b10, Signal::HUP) && !ignores(0, Signal::TERM));
+    }
+
+    #[test]
+    fn an_exit_code_is_above_128() {
+        assert_eq!(exit_code(Signal::TERM), 143);
+    }
+}

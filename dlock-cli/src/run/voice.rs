@@ -1,0 +1,84 @@
+//! What `dlock run` says beside its command.
+
+use std::{convert::Infallible, time::Duration};
+
+use dlock::{Ended, FencingToken, LockName, Locks};
+use serde_json::{Value, json};
+
+use crate::output::{self, LockView};
+
+/// How long a lock may take before somebody wants to know why.
+const FIRST: Duration = Duration::from_secs(1);
+
+/// How long until the next word about it.
+const NEXT: Duration = Duration::from_secs(30);
+
+/// Speaks on stderr.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Voice {
+    pub(super) json: bool,
+    pub(super) verbose: bool,
+}
+
+impl Voice {
+    /// Says who holds the lock while it is waited for. Never ends.
+    pub(super) async fn wait(self, locks: &Locks, name: &LockName) -> Infallible {
+        let mut pause = FIRST;
+        loop {
+            tokio::time::sleep(pause).await;
+            pause = NEXT;
+            if !self.verbose {
+                continue;
+            }
+            match locks.inspect(name).await {
+                Ok(state) => {
+                    let view = LockView::new(name, &state);
+                    let line = format!("waiting for {}", view.line());
+                    self.say(&line, || json!({ "event": "waiting", "lock": view }));
+                }
+                Err(error) => self.warn(&error.to_string()),
+            }
+        }
+    }
+
+    pub(super) fn granted(self, name: &LockName, token: FencingToken) {
+        if self.verbose {
+            self.say(
+                &format!("holds {name} with token {token}"),
+                || json!({ "event": "granted", "name": name.as_str(), "token": token.get() }),
+            );
+        }
+    }
+
+    pub(super) fn released(self, name: &LockName) {
+        if self.verbose {
+            self.say(
+                &format!("has released {name}"),
+                || json!({ "event": "released", "name": name.as_str() }),
+            );
+        }
+    }
+
+    pub(super) fn lost(self, name: &LockName, ended: Ended, kill_after: Duration) {
+        self.say(
+            &format!(
+                "lock {name:?} was lost ({ended}): the command is ended with TERM, and with KILL \
+                 after {}; see what it has done, then run it again",
+                humantime::format_duration(kill_after)
+            ),
+            || json!({ "event": "lost", "name": name.as_str(), "reason": ended.to_string() }),
+        );
+    }
+
+    pub(super) fn warn(self, text: &str) {
+        self.say(text, || json!({ "error": text }));
+    }
+
+    fn say(self, line: &str, value: impl FnOnce() -> Value) {
+        if self.json {
+            output::complain(&value().to_string());
+        } else {
+            output::complain(&format!("dlock: {line}"));
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Which store a command speaks to, and the way there.
+
+use std::{fmt, time::Duration};
+
+use clap::Args;
+use dlock::{BackendUrl, Locks};
+
+use crate::{
+    args,
+    failure::{Failure, code},
+};
+
+/// How long the last releases may take to reach the store.
+const CLOSING: Duration = Duration::from_secs(5);
+
+/// Which store.
+#[derive(Debug, Args)]
+pub(crate) struct Store {
+    /// The store, such as redis://localhost or sqlite:locks.db
+    #[arg(long, value_name = "URL", env = "DLOCK_URL", hide_env_values = true)]
+    url: Option<Secret>,
+
+    /// How long to try to reach the store
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = args::pause)]
+    connect_timeout: Duration,
+}
+
+impl Store {
+    /// Connects.
+    pub(crate) async fn connect(&self) -> Result<Locks, Failure> {
+        self.try_connect(self.url()?).await?.map_err(Failure::from)
+    }
+
+    /// Connects, and keeps apart what the caller did wrong and what is wrong with the store.
+    pub(crate) async fn try_connect(
+        &self,
+        url: &str,
+    ) -> Result<Result<Locks, dlock::Error>, Failure> {
+        match tokio::time::timeout(self.connect_timeout, dlock::connect(url)).await {
+            Ok(connected) => Ok(connected),
+            Err(_) => {
+                // Shown without its password.
+                let shown = url.parse::<BackendUrl>().map(|url| url.to_string());
+                Err(Failure::new(
+                    code::UNAVAILABLE,
+                    format!(
+                        "{} did not answer within {}: see that it runs and can be reached from \
+                         here, or give it longer with --connect-timeout",
+                        shown.as_deref().unwrap_or("the store"),
+                        humantime::format_duration(self.connect_timeout)
+                    ),
+                ))
+            }
+        }
+    }
+
+    /// The URL.
+    pub(crate) fn url(&self) -> Result<&str, Failure> {
+        match &self.url {
+            Some(Secret(url)) if !url.is_empty() => Ok(url),
+            _ => Err(Failure::misuse(format!(
+                "which store? write --url URL or set DLOCK_URL, for example to redis://localhost \
+                 or sqlite:/var/lib/locks.db?dlock.create_schema=true; known are {}",
+                schemes()
+            ))),
+        }
+    }
+}
+
+/// Lets what is on its way to the store arrive. What does not is freed by its lease.
+pub(crate) async fn close(locks: &Locks) {
+    let _ = locks.shutdown(CLOSING).await;
+}
+
+/// What a URL can begin with.
+fn schemes() -> String {
+    let schemes = dlock::registry().schemes();
+    schemes.iter().map(|scheme| format!("{scheme}:")).collect::<Vec<_>>().join(", ")
+}
+
+/// A URL, which may have a password.
+#[derive(Clone)]
+struct Secret(String);
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}

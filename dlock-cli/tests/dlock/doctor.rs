@@ -1,0 +1,94 @@
+//! `doctor` and `guarantees`.
+
+use serde_json::Value;
+
+use crate::support::{Dlock, Went};
+
+/// The level of the finding about this.
+fn level(report: &Value, about: &str) -> String {
+    let findings = report["findings"].as_array().unwrap();
+    let found = findings.iter().find(|finding| finding["about"] == about);
+    let found = found.unwrap_or_else(|| panic!("nothing about {about} in {report}"));
+    found["level"].as_str().unwrap().to_owned()
+}
+
+fn report(went: &Went) -> Value {
+    serde_json::from_str(&went.out).unwrap_or_else(|error| panic!("{error}: {went:?}"))
+}
+
+#[test]
+fn a_store_that_is_well_is_said_to_be() {
+    let dlock = Dlock::on_sqlite();
+    let went = dlock.went(&["doctor", "--json"]);
+    assert_eq!(went.code, Some(0), "{went:?}");
+    let report = report(&went);
+    for about in ["connection", "tokens", "lock"] {
+        assert_eq!(level(&report, about), "fine", "{report}");
+    }
+    assert!(report["round_trip_ms"].as_f64() > Some(0.0));
+    assert_eq!(report["guarantees"]["scope"]["value"], "machine");
+    let text = dlock.out(&["doctor"]);
+    assert!(text.contains("\nreach ") && text.contains("fine "), "{text}");
+}
+
+#[test]
+fn a_store_that_can_not_be_used_is_wrong_with_a_remedy() {
+    let dlock = Dlock::on_sqlite();
+    let file = dlock.directory.path().join("locks.db");
+    for url in [
+        format!("sqlite:{}", file.display()),
+        "redis://u:hunter2@127.0.0.1:1".into(),
+        "zk://127.0.0.1:1".into(),
+    ] {
+        let went = dlock.went(&["doctor", "--json", "--url", &url]);
+        assert_eq!(went.code, Some(1), "{went:?}");
+        assert!(!format!("{went:?}").contains("hunter2"), "{went:?}");
+        let report = report(&went);
+        assert_eq!(level(&report, "connection"), "wrong", "{report}");
+        assert!(report["findings"][0]["remedy"].as_str().unwrap().len() > 10, "{report}");
+        assert!(report["guarantees"].is_null());
+        let text = dlock.went(&["doctor", "--url", &url]);
+        assert!(text.out.contains("wrong ") && text.out.contains(" -> "), "{text:?}");
+    }
+}
+
+#[test]
+fn strict_counts_warnings() {
+    let dlock = Dlock::on_sqlite();
+    // Every round trip is too long for such a lease.
+    let url = format!("{}&dlock.lease=100ms", dlock.url);
+    for (args, worst) in
+        [(&["doctor", "--json"][..], "wrong"), (&["doctor", "--json", "--strict"], "warning")]
+    {
+        let went = dlock.went(&[args, &["--url", &url]].concat());
+        let report = report(&went);
+        let levels: Vec<&str> = report["findings"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|finding| finding["level"].as_str().unwrap())
+            .collect();
+        let is_bad = levels.contains(&"wrong") || levels.contains(&worst);
+        assert_eq!(went.code, Some(i32::from(is_bad)), "{report}");
+    }
+}
+
+#[test]
+fn a_url_that_can_not_be_is_the_callers_mistake() {
+    let dlock = Dlock::on_sqlite();
+    for url in ["nowhere", "etcd://x", "redis://localhost?dlock.nope=1"] {
+        let went = dlock.went(&["doctor", "--url", url]);
+        assert_eq!((went.code, went.out.as_str()), (Some(125), ""), "{went:?}");
+        assert!(went.err.starts_with("dlock: "), "{went:?}");
+    }
+}
+
+#[test]
+fn guarantees_are_those_of_the_store_as_connected() {
+    let dlock = Dlock::on_sqlite();
+    let text = dlock.out(&["guarantees"]);
+    assert!(text.contains("reach                         one machine\n"), "{text}");
+    let memory = dlock.json(&["guarantees", "--json", "--url", "memory:"]);
+    assert_eq!(memory["guarantees"]["scope"]["value"], "process");
+    assert_eq!(memory["guarantees"]["fencing"]["text"], "while the store's process lives");
+}

@@ -1,0 +1,105 @@
+//! `inspect`, `list`, `watch` and `break`.
+
+use serde_json::Value;
+
+use crate::support::{Dlock, HOLD, Running, until};
+
+#[test]
+fn inspect_shows_holders_and_waiters() {
+    let dlock = Dlock::on_sqlite();
+    assert_eq!(dlock.out(&["inspect", "a"]), "a: free\n");
+    let held = dlock.hold(&["--name", "a"], HOLD);
+    let waiting = Running::start(dlock.command(&["run", "-n", "a", "--shared", "--", "true"]));
+    until("it waits", || dlock.inspect("a")["waiters"].as_array().unwrap().len() == 1);
+
+    let seen = dlock.inspect("a");
+    assert_eq!((&seen["name"], &seen["free"]), (&"a".into(), &false.into()));
+    let (holder, waiter) = (&seen["holders"][0], &seen["waiters"][0]);
+    assert_eq!((&holder["mode"], &waiter["mode"]), (&"exclusive".into(), &"shared".into()));
+    assert_eq!(holder["token"], seen["last_token"]);
+    assert!(waiter["token"].is_null());
+    assert!((1..=30_000).contains(&holder["remaining_ms"].as_u64().unwrap()));
+
+    let text = dlock.out(&["inspect", "a"]);
+    assert!(text.starts_with("a: held by 1 (exclusive, token "), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("waits  shared ")), "{text}");
+    assert!(text.contains(holder["claim"].as_str().unwrap()), "{text}");
+    assert_eq!((held.finish().code, waiting.finish().code), (Some(0), Some(0)));
+}
+
+#[test]
+fn list_has_a_line_for_each_lock_that_is_held_and_begins_so() {
+    let dlock = Dlock::on_sqlite();
+    assert_eq!(dlock.out(&["list"]), "");
+    let held = ["jobs/1", "jobs/2", "other"].map(|name| dlock.hold(&["--name", name], HOLD));
+    let names = |args: &[&str]| -> Vec<String> {
+        let out = dlock.out(&[&["list"], args].concat());
+        out.lines().map(|line| line.split(':').next().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&[]), ["jobs/1", "jobs/2", "other"]);
+    assert_eq!(names(&["jobs/"]), ["jobs/1", "jobs/2"]);
+    let went = dlock.went(&["list", "--limit", "2", "--json"]);
+    assert!(went.err.contains("--limit"), "{went:?}");
+    let views: Vec<Value> =
+        went.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(views.len(), 2);
+    assert_eq!(views[0]["holders"].as_array().unwrap().len(), 1);
+    for one in held {
+        assert_eq!(one.finish().code, Some(0));
+    }
+    assert_eq!(dlock.out(&["list"]), "");
+}
+
+#[test]
+fn watch_tells_of_one_lock_what_changes_and_nothing_twice() {
+    watched(&["--name", "a"]);
+}
+
+#[test]
+fn watch_tells_of_all_locks_what_changes_and_nothing_twice() {
+    watched(&["a"]);
+}
+
+fn watched(which: &[&str]) {
+    let dlock = Dlock::on_sqlite();
+    let held = dlock.hold(&["--name", "a"], HOLD);
+    let args = [&["watch", "--interval", "50ms", "--json"], which].concat();
+    let mut watch = Running::start(dlock.command(&args));
+    let first: Value = serde_json::from_str(&watch.line()).unwrap();
+    assert_eq!((&first["name"], &first["free"]), (&"a".into(), &false.into()));
+    assert_eq!(held.finish().code, Some(0));
+    let second: Value = serde_json::from_str(&watch.line()).unwrap();
+    assert_eq!((&second["name"], &second["free"]), (&"a".into(), &true.into()));
+    let again = dlock.hold(&["--name", "a"], HOLD);
+    let third: Value = serde_json::from_str(&watch.line()).unwrap();
+    assert!(third["holders"][0]["token"].as_u64() > first["holders"][0]["token"].as_u64());
+    watch.signal(rustix::process::Signal::TERM);
+    assert_eq!(watch.ended().code, None);
+    assert_eq!(again.finish().code, Some(0));
+}
+
+#[test]
+fn watch_ends_after_its_looks_with_plain_lines_where_there_is_no_terminal() {
+    let dlock = Dlock::on_sqlite();
+    let out = dlock.out(&["watch", "--name", "a", "--interval", "10ms", "--count", "3"]);
+    assert_eq!(out, "a: free\n");
+}
+
+#[test]
+fn break_needs_a_yes_and_takes_the_lock_away() {
+    let dlock = Dlock::on_sqlite();
+    let nobody = dlock.json(&["break", "a", "--yes", "--json"]);
+    assert_eq!(nobody, serde_json::json!({ "name": "a", "taken": [] }));
+
+    let held = dlock.hold(&["--name", "a", "--lease", "10m"], HOLD);
+    let went = dlock.went(&["break", "a"]);
+    assert_eq!(went.code, Some(125), "{went:?}");
+    assert!(went.err.contains("--yes"), "{went:?}");
+    assert_eq!(dlock.inspect("a")["free"], false);
+
+    let text = dlock.out(&["break", "a", "--yes"]);
+    assert!(text.starts_with("a: taken from claim "), "{text}");
+    assert_eq!(dlock.inspect("a")["free"], true);
+    dlock.out(&["run", "--name", "a", "--wait", "0", "--", "true"]);
+    assert_eq!(held.finish().code, Some(123));
+}

@@ -1,0 +1,145 @@
+//! What the guide and the other texts have one type does what they say, on a Redis of its own.
+
+#[path = "../../../tests/guide/text.rs"]
+#[allow(dead_code, reason = "the guide's own tests need all of it")]
+mod text;
+
+use std::{path::Path, process::Command};
+
+use dlock_testkit::{
+    Stop, Verdict, judge,
+    servers::redis::{Options, RedisServer},
+};
+use text::{Text, console, texts};
+
+use crate::support::{Dlock, HOLD, Running, until};
+
+/// The lock that the texts show.
+const LOCK: &str = "nightly-job";
+
+fn all() -> Vec<Text> {
+    texts(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")))
+}
+
+/// A line with all numbers made the same, and with them the units of time.
+fn shape(line: &str) -> String {
+    let mut shape = String::new();
+    for c in line.chars() {
+        match c {
+            _ if !c.is_ascii_digit() => shape.push(c),
+            _ if !shape.ends_with('0') => shape.push('0'),
+            _ => {}
+        }
+    }
+    shape.replace("for 0ms", "for 0s")
+}
+
+/// The scripts of the texts: each says which lock it has.
+fn write_script(dlock: &Dlock, script: &str) -> Verdict {
+    // By a process of its own: one that is started here meanwhile would have the file open.
+    let text =
+        "printf '#!/bin/sh\\necho \"$DLOCK_NAME $DLOCK_TOKEN\"\\n' >\"$1\" && chmod +x \"$1\"";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", text, "sh", script]).current_dir(dlock.directory.path());
+    if shell.status()?.success() { Ok(()) } else { Err(Stop::failed(script)) }
+}
+
+/// What a command exits with, by its documentation, where it is not 0 alone.
+fn codes(words: &[&str]) -> &'static [i32] {
+    match words {
+        // A Redis that keeps nothing is fit, and could be better.
+        ["doctor", rest @ ..] if rest.contains(&"--strict") => &[0, 1],
+        // It asks, and there is no terminal here.
+        ["break", rest @ ..] if !rest.contains(&"--yes") => &[125],
+        _ => &[0],
+    }
+}
+
+fn runs(dlock: &Dlock, printed: &str, words: &[&str]) -> Result<String, Stop> {
+    for script in words.iter().filter(|word| word.starts_with("./")) {
+        write_script(dlock, script)?;
+    }
+    let mut words = words.to_vec();
+    if words.first() == Some(&"watch") {
+        words.extend(["--count", "1"]);
+    }
+    let went = dlock.went(&words);
+    if !went.code.is_some_and(|code| codes(&words).contains(&code)) {
+        return Err(Stop::failed(format!("{printed}: {went:?}")));
+    }
+    if words.first() == Some(&"run") {
+        let name = words.iter().skip_while(|word| **word != "--name").nth(1);
+        let name = name.ok_or_else(|| format!("{printed}: names no lock"))?;
+        let said = went.out.trim_end().strip_prefix(name).unwrap_or_default();
+        said.trim().parse::<u64>().map_err(|_| format!("{printed}: {:?}", went.out))?;
+    }
+    Ok(went.out)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_command_does_what_the_texts_say() {
+    let tested = async {
+        let server = RedisServer::start(&Options::new()).await?;
+        let dlock = Dlock::on(server.url());
+        let mut count = 0;
+        for text in all() {
+            for typed in console(&text.content) {
+                let words: Vec<&str> = typed.command.split_whitespace().collect();
+                let printed = format!("{}: {}", text.path, typed.command);
+                match words.as_slice() {
+                    ["dlock", words @ ..] => runs(&dlock, &printed, words).map(drop)?,
+                    // The store of all of them is the server here.
+                    ["export", setting] => assert_eq!(*setting, "DLOCK_URL=redis://localhost"),
+                    _ => continue,
+                }
+                count += 1;
+            }
+        }
+        assert!(count > 10, "only {count} commands were found");
+        Ok(())
+    };
+    judge("redis", tested.await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_printed_looks_as_the_texts_show_it() {
+    let tested = async {
+        let server = RedisServer::start(&Options::new()).await?;
+        let dlock = Dlock::on(server.url());
+        let held = dlock.hold(&["--name", LOCK], HOLD);
+        let waits = Running::start(dlock.command(&["run", "--name", LOCK, "--", "true"]));
+        let waiting =
+            || dlock.inspect(LOCK)["waiters"].as_array().is_some_and(|all| all.len() == 1);
+        until("one waits", waiting);
+        let mut shown = 0;
+        for text in all() {
+            for typed in console(&text.content) {
+                let words: Vec<&str> = typed.command.split_whitespace().collect();
+                if let (["dlock", words @ ..], false) = (&*words, typed.prints.is_empty()) {
+                    let out = runs(&dlock, &typed.command, words)?;
+                    let shapes: Vec<_> = out.lines().map(shape).collect();
+                    let expected: Vec<_> = typed.prints.iter().map(|line| shape(line)).collect();
+                    assert_eq!(shapes, expected, "{}: {}", text.path, typed.command);
+                }
+            }
+            let line = dlock.out(&["list"]);
+            let of_lock = format!("{LOCK}: ");
+            for shows in text.content.lines().filter(|line| line.starts_with(&of_lock)) {
+                assert_eq!(shape(line.trim_end()), shape(shows), "{}", text.path);
+                shown += 1;
+            }
+        }
+        assert!(shown > 1, "the texts show what is listed");
+        assert_eq!(held.finish().code, Some(0));
+        assert_eq!(waits.ended().code, Some(0));
+        Ok(())
+    };
+    judge("redis", tested.await);
+}
+
+#[test]
+fn lines_that_differ_in_more_than_numbers_have_other_shapes() {
+    assert_eq!(shape("a: held by 1 (token 12, for 3s)"), shape("a: held by 20 (token 7, for 5ms)"));
+    assert_ne!(shape("a: held by 1 (token 12)"), shape("a: held by 1 (exclusive, token 12)"));
+    assert_ne!(shape("a: held by 1"), shape("a: held by nobody"));
+}

@@ -1,0 +1,120 @@
+//! Each server: what the command does there.
+
+use std::io::Write;
+
+use dlock_testkit::{
+    Verdict, judge,
+    servers::{
+        mariadb::{self, MariadbServer},
+        postgres::{self, PostgresServer},
+        redis::{self, RedisServer},
+        zookeeper::{self, ZooKeeperServer},
+    },
+};
+use serde_json::Value;
+
+use crate::support::{Dlock, HOLD};
+
+/// Takes, looks at, breaks and examines.
+fn serves(url: String) -> Verdict {
+    let dlock = Dlock::on(url);
+    let token = || -> u64 {
+        let out = dlock.out(&["run", "-n", "a/1", "--", "sh", "-c", "echo $DLOCK_TOKEN"]);
+        out.trim().parse().unwrap()
+    };
+    let first = token();
+    assert!(token() > first);
+
+    let mut held = dlock.hold(&["--name", "a/1", "--lease", "2s"], HOLD);
+    assert_eq!(dlock.went(&["run", "-n", "a/1", "-w", "0", "--", "true"]).code, Some(124));
+    let seen = dlock.inspect("a/1");
+    assert_eq!(seen["holders"].as_array().unwrap().len(), 1, "{seen}");
+    held.stdin().write_all(b"on\n")?;
+    assert_eq!(held.line(), "on");
+    let broken = dlock.json(&["break", "a/1", "--yes", "--json"]);
+    assert_eq!(broken["taken"][0]["claim"], seen["holders"][0]["claim"]);
+    let went = held.ended();
+    assert_eq!(went.code, Some(123), "{went:?}");
+    assert_eq!(dlock.inspect("a/1")["free"], true);
+
+    let went = dlock.went(&["doctor", "--json"]);
+    let report: Value = serde_json::from_str(&went.out)?;
+    assert_eq!(went.code, Some(0), "{report:#}");
+    for about in ["connection", "tokens", "lock"] {
+        let found = report["findings"].as_array().unwrap().iter().find(|f| f["about"] == about);
+        assert_eq!(found.unwrap()["level"], "fine", "{report:#}");
+    }
+    assert_eq!(dlock.json(&["guarantees", "--json"])["guarantees"]["scope"]["value"], "network");
+    Ok(())
+}
+
+/// Lists what is held, below a prefix of names and of the URL.
+fn lists(url: &str) -> Verdict {
+    let dlock = Dlock::on(url.to_owned());
+    let held = ["a/1", "a/2", "b"].map(|name| dlock.hold(&["--name", name], HOLD));
+    let names = |args: &[&str]| -> Vec<String> {
+        let out = dlock.out(&[&["list", "--json"], args].concat());
+        let name = |line| serde_json::from_str::<Value>(line).unwrap()["name"].clone();
+        out.lines().map(|line| name(line).as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&[]), ["a/1", "a/2", "b"]);
+    assert_eq!(names(&["a/"]), ["a/1", "a/2"]);
+    let below = format!("{url}{}dlock.prefix=a/", if url.contains('?') { '&' } else { '?' });
+    assert_eq!(names(&["--url", &below]), ["1", "2"]);
+    for one in held {
+        assert_eq!(one.finish().code, Some(0));
+    }
+    assert!(names(&[]).is_empty());
+    Ok(())
+}
+
+macro_rules! on {
+    ($store:literal, $serves:ident, $lists:ident, |$server:ident| $url:expr, $start:expr) => {
+        #[tokio::test(flavor = "multi_thread")]
+        async fn $serves() {
+            let tested = async {
+                let $server = $start.await?;
+                serves($url)
+            };
+            judge($store, tested.await);
+        }
+
+        #[tokio::test(flavor = "multi_thread")]
+        async fn $lists() {
+            let tested = async {
+                let $server = $start.await?;
+                lists(&$url)
+            };
+            judge($store, tested.await);
+        }
+    };
+}
+
+on!(
+    "redis",
+    redis_is_served,
+    redis_is_listed,
+    |server| server.url(),
+    RedisServer::start(&redis::Options::new())
+);
+on!(
+    "postgres",
+    postgresql_is_served,
+    postgresql_is_listed,
+    |server| format!("{}?dlock.create_schema=true", server.url()),
+    PostgresServer::start(&postgres::Options::new())
+);
+on!(
+    "mysql",
+    mariadb_is_served,
+    mariadb_is_listed,
+    |server| format!("{}?dlock.create_schema=true", server.url()),
+    MariadbServer::start(&mariadb::Options::new())
+);
+on!(
+    "zk",
+    zookeeper_is_served,
+    zookeeper_is_listed,
+    |server| format!("zk://{}", server.address()),
+    ZooKeeperServer::start(&zookeeper::Options::new())
+);

@@ -1,0 +1,118 @@
+//! Help, pages, scripts, and what must not be said.
+
+use crate::support::{Dlock, bare, went};
+
+const SUBCOMMANDS: [&str; 9] =
+    ["run", "inspect", "list", "watch", "break", "doctor", "guarantees", "completions", "man"];
+
+#[test]
+fn each_subcommand_has_help_with_an_example_and_a_page() {
+    for name in SUBCOMMANDS {
+        let help = went(&mut bare(&[name, "--help"]));
+        assert_eq!(help.code, Some(0), "{name}");
+        assert!(help.out.contains("Example") && help.out.contains("Usage: dlock "), "{name}");
+        let page = went(&mut bare(&["man", name]));
+        assert!(page.out.contains(".SH NAME\n") && page.out.contains(".SH OPTIONS"), "{name}");
+    }
+    let page = went(&mut bare(&["man"]));
+    assert!(page.out.contains("Exit codes:") && page.out.contains("dlock\\-run(1)"), "{page:?}");
+    assert_eq!(went(&mut bare(&["man", "nothing"])).code, Some(125));
+}
+
+#[test]
+fn all_pages_are_written_into_a_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    assert_eq!(went(&mut bare(&["man", "--dir", path])).code, Some(0));
+    for name in SUBCOMMANDS {
+        assert!(directory.path().join(format!("dlock-{name}.1")).exists(), "{name}");
+    }
+    assert!(directory.path().join("dlock.1").exists());
+    let nowhere = directory.path().join("none").display().to_string();
+    assert_eq!(went(&mut bare(&["man", "--dir", &nowhere])).code, Some(125));
+}
+
+#[test]
+fn completions_come_for_each_shell() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = went(&mut bare(&["completions", shell]));
+        assert_eq!(script.code, Some(0));
+        assert!(script.out.contains("doctor") && script.out.contains("dlock"), "{shell}");
+    }
+    assert_eq!(went(&mut bare(&["completions", "tea"])).code, Some(125));
+}
+
+#[test]
+fn whoever_closes_the_pipe_has_read_enough() {
+    let mut child =
+        bare(&["completions", "zsh"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(141));
+}
+
+#[test]
+fn a_missing_store_is_told_with_what_to_write() {
+    for name in ["list", "doctor", "guarantees", "watch"] {
+        let told = went(&mut bare(&[name]));
+        assert_eq!(told.code, Some(125), "{told:?}");
+        assert!(told.err.contains("--url URL or set DLOCK_URL"), "{told:?}");
+    }
+}
+
+#[test]
+fn wrong_arguments_are_told_and_have_one_code() {
+    for args in [
+        &["run", "--", "true"][..],
+        &["run", "--name", "a"],
+        &["run", "--name", "", "--", "true"],
+        &["run", "--name", "a", "--wait", "soon", "--", "true"],
+        &["run", "--name", "a", "--lease", "1ms", "--", "true"],
+        &["run", "--name", "a", "--semaphore", "0", "--", "true"],
+        &["run", "--nmae", "a", "--", "true"],
+        &["watch", "--interval", "0s"],
+        &["list", "--limit", "0"],
+        &["inspect"],
+        &["nothing"],
+        &[],
+    ] {
+        let told = Dlock::on_sqlite().went(args);
+        assert_eq!(told.code, Some(125), "{args:?}: {told:?}");
+        assert!(told.err.len() > 10, "{args:?}: {told:?}");
+    }
+}
+
+#[test]
+fn no_output_has_a_password() {
+    for url in [
+        "redis://u:hunter2@127.0.0.1:1",
+        "postgres://u:hunter2@127.0.0.1:1/d?dlock.response_timeout=100ms",
+        "mysql://u:hunter2@127.0.0.1:1/d?dlock.response_timeout=100ms",
+        "zk://u:hunter2@127.0.0.1:1",
+        "redis://u:hunter2@127.0.0.1:1?dlock.nope=1",
+        "redis:u:hunter2@host",
+    ] {
+        let dlock = Dlock::on(url.into());
+        for args in [
+            &["run", "--name", "a", "--wait", "0", "--lease", "1s", "-v", "--", "echo", "ran"][..],
+            &["inspect", "a", "--json"],
+            &["list"],
+            &["break", "a", "--yes"],
+        ] {
+            let told = dlock.went(args);
+            assert!(matches!(told.code, Some(122 | 125)), "{url} {args:?}: {told:?}");
+            assert!(told.out.is_empty(), "{url} {args:?}: {told:?}");
+            assert!(!told.err.contains("hunter2") && told.err.len() > 10, "{url}: {told:?}");
+            if args.contains(&"--json") {
+                let error: serde_json::Value = serde_json::from_str(&told.err).unwrap();
+                assert_eq!(error["code"].as_i64(), told.code.map(i64::from));
+            }
+        }
+        for args in [&["inspect", "a", url][..], &["list", "--json", "--limit", url]] {
+            let told = went(&mut bare(args));
+            assert_eq!(told.code, Some(125), "{told:?}");
+            assert!(!told.err.contains("hunter2"), "{told:?}");
+        }
+        let help = went(dlock.command(&["run", "--help"]).env("COLUMNS", "200"));
+        assert!(help.out.contains("DLOCK_URL") && !help.out.contains("hunter2"), "{help:?}");
+    }
+}
