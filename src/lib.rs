@@ -1,15 +1,22 @@
 #![doc = include_str!("../README.md")]
 
+#[cfg(feature = "blocking")]
+pub mod blocking;
 mod connect;
+#[cfg(doctest)]
+mod guide;
 
 pub use connect::{connect, connect_with, registry};
+#[cfg(feature = "metrics")]
+pub use dlock_core::metrics;
 pub use dlock_core::{
-    BackendUrl, Certainty, ClaimId, ClaimState, Clock, ConfigIssue, Counting, DynBackend, Ended,
-    Error, ErrorKind, Exclusion, Factory, Fair, FairLock, Fairness, Fence, Fencing, FencingToken,
-    Guarantees, Guard, GuardState, Lock, LockExt, LockName, LockOptions, LockProvider, LockState,
-    Locks, Lost, Memory, Mode, Multi, MultiLock, Mutex, OrphanRelease, Owner, Permits, Prefixed,
-    ReadWrite, ReadWriteLock, Reentrant, ReentrantLock, Registry, Released, Renew, Scope,
-    Semaphore, Side, StaleToken, Traced, WakeUp,
+    BackendUrl, Certainty, ClaimId, ClaimState, Clock, ConfigIssue, Counting, DynBackend, Election,
+    Ended, Error, ErrorKind, Exclusion, Factory, Fair, FairLock, Fairness, Fence, Fencing,
+    FencingToken, Finding, Guarantees, Guard, GuardState, Health, Job, Leadership, Level, Lock,
+    LockExt, LockName, LockOptions, LockProvider, LockState, Locks, Lost, Memory, Mode, Multi,
+    MultiLock, Mutex, OrphanRelease, Owner, Permits, Prefixed, Ran, ReadWrite, ReadWriteLock,
+    Reentrant, ReentrantLock, Registry, Released, Renew, Scope, Semaphore, Side, StaleToken,
+    Traced, WakeUp, observe,
 };
 
 /// Locks in an SQLite file, for the processes of one machine.

@@ -1,0 +1,51 @@
+//! The store is a URL, chosen when the program starts; what the program needs of it is written
+//! down, and a store that can't promise that is refused, with the reason.
+//!
+//! `cargo run --example choose_backend --features sqlite`, another store with `-- --url URL`
+
+mod given;
+
+use std::error::Error;
+
+use dlock::{ConfigIssue, ErrorKind, Fencing, Guarantees, Locks, Scope};
+use tempfile::TempDir;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let dir = TempDir::with_prefix("dlock-choose-")?;
+    let file = dir.path().join("locks.db");
+    let url = given::url(&format!("sqlite:{}?dlock.create_schema=true", file.display()))?;
+
+    println!("memory: is refused:\n  {}", refused("memory:").await?);
+    println!("etcd: is unknown:\n  {}", refused("etcd://localhost").await?);
+    println!("a wrong option is told:\n  {}", refused("memory:?dlock.leese=5s").await?);
+
+    let locks = open(&url).await?;
+    println!("{} promises:", locks.backend().store());
+    for (what, _, promise) in locks.guarantees().rows() {
+        println!("  {what}: {promise}");
+    }
+    locks.mutex("first")?.lock().await?.release().await?;
+    Ok(locks.shutdown(std::time::Duration::from_secs(5)).await?)
+}
+
+/// Connects, and makes sure at the start that several processes can share the locks, and that
+/// tokens are in order.
+async fn open(url: &str) -> Result<Locks, dlock::Error> {
+    let locks = dlock::connect(url).await?;
+    locks.require(&Guarantees::WEAKEST.with_scope(Scope::Machine).with_fencing(Fencing::Clock))?;
+    Ok(locks)
+}
+
+/// The error of a URL that is not to be accepted.
+async fn refused(url: &str) -> Result<dlock::Error, String> {
+    match open(url).await {
+        Err(error) => match error.kind() {
+            ErrorKind::Config(
+                ConfigIssue::Guarantee | ConfigIssue::UnknownScheme | ConfigIssue::UnknownOption,
+            ) => Ok(error),
+            _ => Err(format!("{url} is refused for another reason: {error}")),
+        },
+        Ok(_) => Err(format!("{url} was accepted")),
+    }
+}

@@ -1,0 +1,348 @@
+//! A backend of one's own, whole: the locks of one machine in a file that is replaced at each
+//! change. As a program it runs the conformance kit on itself.
+//!
+//! `cargo run --example custom_backend`; a few cases with `-- fencing`
+//!
+//! What makes it correct: `visit` changes the table in one step, behind a file lock that goes with
+//! its process; the rules (queue, leases, tokens, idempotence by claim) are those of
+//! [`dlock_core::machine`], by the machine's clock, which all processes share. Nothing is synced to
+//! the disk, so it promises nothing for the time after a restart of the machine.
+
+use std::{
+    collections::BTreeMap,
+    env,
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use dlock_core::{
+    AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, Clock, DynBackend, Error,
+    ErrorKind, Fairness, Fencing, FencingToken, Grant, Guarantees, Instant, LockName, LockState,
+    Mode, OrphanRelease, Permits, Released, Renewal, Renewed, Scope, WakeUp,
+    machine::{Granted, Machine, Micros, Op, Outcome, conflict, text},
+};
+use dlock_testkit::{Opened, Stop, Store};
+use tempfile::TempDir;
+use tokio::{task::spawn_blocking, time::sleep};
+
+/// How often a waiter looks.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// The backend: a directory with the table `locks`, and `gate`, the lock on it.
+#[derive(Clone, Debug)]
+struct Files {
+    store: String,
+    dir: PathBuf,
+}
+
+/// All locks that are held or waited for. In the file: the first line is `now floor`, each other
+/// one a name and its machine with a tab between; no name has a control character.
+#[derive(Default)]
+struct Table {
+    locks: BTreeMap<String, Machine>,
+    /// No free lock has given out a larger token.
+    floor: u64,
+}
+
+impl Table {
+    /// Reads it, and the clock. It is whole, since a file is only ever replaced.
+    fn read(dir: &Path) -> Result<(Self, Micros), Error> {
+        let content = match fs::read_to_string(dir.join("locks")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok((Self::default(), micros()));
+            }
+            content => content.map_err(unusable)?,
+        };
+        let now = micros();
+        let mut lines = content.lines();
+        let head = lines.next().and_then(|line| line.split_once(' '));
+        let head = head.and_then(|(then, floor)| Some((then.parse().ok()?, floor.parse().ok()?)));
+        let Some((then, floor)) = head else { return Err(unreadable()) };
+        let mut table = Self { locks: BTreeMap::new(), floor };
+        for line in lines {
+            let (name, machine) = line.split_once('\t').ok_or_else(unreadable)?;
+            table.locks.insert(name.to_owned(), text::replay(machine, "")?.machine);
+        }
+        // The clock starts anew with the machine, and whoever held something is gone.
+        table.forget_free(if now < then { Micros::MAX } else { now });
+        Ok((table, now))
+    }
+
+    fn write(&mut self, dir: &Path, now: Micros) -> Result<(), Error> {
+        self.forget_free(now);
+        let mut content = format!("{now} {}\n", self.floor);
+        for (name, machine) in &self.locks {
+            content.extend([name, "\t", &text::snapshot(machine), "\n"]);
+        }
+        fs::write(dir.join("locks.new"), content).map_err(unusable)?;
+        fs::rename(dir.join("locks.new"), dir.join("locks")).map_err(unusable)
+    }
+
+    fn forget_free(&mut self, now: Micros) {
+        let floor = &mut self.floor;
+        self.locks.retain(|_, machine| {
+            let free = machine.is_free(now);
+            if free {
+                *floor = machine.last_token().max(*floor);
+            }
+            !free
+        });
+    }
+
+    fn apply(&mut self, name: &LockName, op: &Op, now: Micros) -> Outcome {
+        let fresh = Machine::after_token(self.floor);
+        let machine = self.locks.entry(name.as_str().to_owned()).or_insert(fresh);
+        // Waiters look for their grants themselves.
+        machine.apply(op, now, &mut Vec::new())
+    }
+}
+
+impl Files {
+    fn open(dir: &Path) -> DynBackend {
+        std::sync::Arc::new(Self { store: format!("files:{}", dir.display()), dir: dir.to_owned() })
+    }
+
+    /// Changes the table in one step. It blocks, so it has a thread of its own, which also sees it
+    /// through when nobody waits for it any more.
+    async fn visit<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&mut Table, Micros) -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        let dir = self.dir.clone();
+        let visit = move || {
+            let gate = File::create(dir.join("gate")).map_err(unusable)?;
+            #[expect(clippy::incompatible_msrv, reason = "sqlx, of other examples, needs as much")]
+            gate.lock().map_err(unusable)?;
+            let (mut table, now) = Table::read(&dir)?;
+            let result = change(&mut table, now);
+            table.write(&dir, now).map(|()| result)
+        };
+        spawn_blocking(visit).await.unwrap_or_else(|ended| Err(unusable(io::Error::other(ended))))
+    }
+
+    /// The table as it is. Nobody is kept waiting for that.
+    async fn look(&self) -> Result<(Table, Micros), Error> {
+        let dir = self.dir.clone();
+        spawn_blocking(move || Table::read(&dir))
+            .await
+            .unwrap_or_else(|ended| Err(unusable(io::Error::other(ended))))
+    }
+}
+
+#[async_trait]
+impl Backend for Files {
+    fn store(&self) -> &str {
+        &self.store
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        Guarantees::WEAKEST
+            .with_fencing(Fencing::Volatile)
+            .with_orphan_release(OrphanRelease::LeaseEnd)
+            .with_fairness(Fairness::Fifo)
+            .with_wake_up(WakeUp::Poll)
+            .with_scope(Scope::Machine)
+            .with_permits(Permits::Counted)
+    }
+
+    fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
+        let (files, request) = (self.clone(), request.clone());
+        Answer::later(async move {
+            let op = acquire_op(&request);
+            let name = request.name.clone();
+            let outcome = files.visit(move |table, now| table.apply(&name, &op, now)).await?;
+            acquired(request.mode, outcome)
+        })
+    }
+
+    async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
+        let (claim, lease) = (request.claim, micros_of(request.lease));
+        let keep = Op::Renew { claim, mode: request.mode, lease };
+        loop {
+            let name = request.name.clone();
+            match self.visit(move |table, now| table.apply(&name, &keep, now)).await? {
+                Outcome::Granted(granted) => return grant(&granted),
+                Outcome::Queued { .. } => {}
+                _ => {
+                    let lost =
+                        "the place in the queue ended with its lease: ask for the lock again";
+                    return Err(Error::new(ErrorKind::NotHeld, lost));
+                }
+            }
+            // Looks until there is something to write: a grant, the end of a lease, a sign of life.
+            let sign_of_life = micros().saturating_add(lease / 3);
+            loop {
+                sleep(LOOK_EVERY).await;
+                let (table, now) = self.look().await?;
+                let machine = table.locks.get(request.name.as_str());
+                let waits = machine.is_some_and(|machine| {
+                    machine.grant_of(claim).is_none()
+                        && machine.ahead_of(claim).is_some()
+                        && machine.next_expiry().is_some_and(|end| end > now)
+                });
+                if !waits || now >= sign_of_life {
+                    break;
+                }
+            }
+        }
+    }
+
+    async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+        let renewals = renewals.to_vec();
+        let renew = move |table: &mut Table, now| {
+            let one = |Renewal { claim, mode, lease, .. }: &Renewal| {
+                let op = Op::Renew { claim: claim.id, mode: *mode, lease: micros_of(*lease) };
+                match table.apply(&claim.name, &op, now) {
+                    Outcome::NotFound => Renewed::Lost,
+                    _ => Renewed::Kept,
+                }
+            };
+            renewals.iter().map(one).collect()
+        };
+        self.visit(renew).await
+    }
+
+    fn release(&self, claim: &Claim) -> Answer<Released> {
+        let (files, claim) = (self.clone(), claim.clone());
+        Answer::later(async move {
+            let op = Op::Release { claim: claim.id, used: claim.used };
+            let outcome = files.visit(move |table, now| table.apply(&claim.name, &op, now)).await?;
+            Ok(match outcome {
+                Outcome::Released => Released::Released,
+                _ => Released::AlreadyLost,
+            })
+        })
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
+        let (table, now) = self.look().await?;
+        let free = Machine::after_token(table.floor);
+        Ok(table.locks.get(name.as_str()).unwrap_or(&free).inspect(now))
+    }
+
+    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
+        let (table, _) = self.look().await?;
+        let names = table.locks.keys().filter(|name| name.starts_with(prefix));
+        names.take(limit).map(|name| LockName::new(name)).collect()
+    }
+
+    fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
+        let (files, requests) = (self.clone(), requests.to_vec());
+        Some(Answer::later(async move {
+            let all = move |table: &mut Table, now| {
+                let one = |request: &AcquireRequest| {
+                    let outcome = table.apply(&request.name, &acquire_op(request), now);
+                    acquired(request.mode, outcome)
+                };
+                // All of them are asked for, also behind one that is refused.
+                requests.iter().map(one).collect::<Vec<_>>()
+            };
+            let answers: Result<_, Error> = files.visit(all).await?.into_iter().collect();
+            answers.map_err(|error| error.with_certainty(Certainty::Unknown))
+        }))
+    }
+}
+
+fn acquire_op(request: &AcquireRequest) -> Op {
+    Op::Acquire {
+        claim: request.claim,
+        mode: request.mode,
+        lease: micros_of(request.lease),
+        block: request.tokens,
+        queue: request.queue,
+        home: 0,
+    }
+}
+
+fn acquired(mode: Mode, outcome: Outcome) -> Result<Acquired, Error> {
+    match outcome {
+        Outcome::Granted(granted) => grant(&granted).map(Acquired::Granted),
+        Outcome::Queued { .. } => Ok(Acquired::Queued),
+        Outcome::Conflict { capacity } => Err(conflict(mode, capacity)),
+        _ => Ok(Acquired::Busy),
+    }
+}
+
+/// The store's clock is the holder's clock.
+fn grant(granted: &Granted) -> Result<Grant, Error> {
+    Ok(Grant {
+        token: FencingToken::new(granted.token)?,
+        tokens: granted.block,
+        since: Instant::from_nanos(granted.since.saturating_mul(1000)),
+    })
+}
+
+fn micros() -> Micros {
+    Clock::Boot.now().as_nanos() / 1000
+}
+
+fn micros_of(time: Duration) -> Micros {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn unusable(error: io::Error) -> Error {
+    let what =
+        format!("the file of locks can't be used ({error}): look at the disk and the rights");
+    Error::new(ErrorKind::Unavailable, what).with_source(error)
+}
+
+fn unreadable() -> Error {
+    let what = "the file of locks is not of this program: give the locks a directory of their own";
+    Error::new(ErrorKind::Protocol, what)
+}
+
+/// What the kit needs: how to open a store, and how to look into it.
+struct InFiles;
+
+struct Open(TempDir);
+
+#[async_trait]
+impl Store for InFiles {
+    fn name(&self) -> &str {
+        "files"
+    }
+
+    async fn open(&self) -> Result<Box<dyn Opened>, Stop> {
+        // In memory if possible: some file systems have a file on the disk before it replaces
+        // another, and a busy disk would take longer for that than the leases of the kit.
+        let memory = Path::new("/dev/shm");
+        let parent = if memory.is_dir() { memory.to_owned() } else { env::temp_dir() };
+        Ok(Box::new(Open(TempDir::with_prefix_in("dlock-files-", parent)?)))
+    }
+
+    async fn connect_to(&self, address: &str) -> Result<DynBackend, Error> {
+        Ok(Files::open(Path::new(address)))
+    }
+}
+
+#[async_trait]
+impl Opened for Open {
+    async fn connect(&self) -> Result<DynBackend, Error> {
+        Ok(Files::open(self.0.path()))
+    }
+
+    fn address(&self) -> Option<String> {
+        self.0.path().to_str().map(str::to_owned)
+    }
+
+    async fn leftovers(&self, name: &LockName) -> Result<Vec<String>, Stop> {
+        let (table, _) = Table::read(self.0.path())?;
+        let machine = table.locks.get(name.as_str());
+        Ok(machine
+            .map(|machine| format!("{name}: {}", text::snapshot(machine)))
+            .into_iter()
+            .collect())
+    }
+
+    async fn forget(&self, name: &LockName) -> Result<bool, Stop> {
+        // A free lock is forgotten at once.
+        Ok(!Table::read(self.0.path())?.0.locks.contains_key(name.as_str()))
+    }
+}
+
+fn main() {
+    dlock_testkit::run(InFiles)
+}

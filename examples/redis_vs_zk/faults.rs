@@ -1,0 +1,111 @@
+//! What becomes of a held lock when something happens.
+
+use std::time::Duration;
+
+use dlock::Locks;
+use dlock_testkit::Stop;
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    figures::{Cut, Harm, Restart},
+    holder,
+    place::Place,
+};
+
+/// Long enough for a server to come back: who holds the lock has no reason to lose it.
+const LONG: Duration = Duration::from_secs(30);
+
+/// Everything, one after another.
+pub(crate) async fn harm(place: &Place, lease: Duration) -> Result<Harm, Stop> {
+    let orphan = orphan(place, lease).await?;
+    let cut = cut(place, lease).await?;
+    let restart = if place.has_server() { Some(restart(place).await?) } else { None };
+    Ok(Harm { orphan, restart, cut })
+}
+
+/// The holder's process is killed while somebody waits.
+async fn orphan(place: &Place, lease: Duration) -> Result<Duration, Stop> {
+    let url = place.url(lease);
+    let mut holder = holder::start(&url).await?;
+    let locks = dlock::connect(&url).await?;
+    let lock = locks.mutex(holder::NAME)?;
+    let kill = async {
+        wait_for_a_waiter(&locks, holder::NAME).await?;
+        let killed = Instant::now();
+        holder.kill().await?;
+        Ok(killed)
+    };
+    let granted = async {
+        let guard = lock.lock().await?;
+        let at = Instant::now();
+        guard.release().await?;
+        Ok::<_, Stop>(at)
+    };
+    let (killed, granted) = tokio::try_join!(kill, granted)?;
+    Ok(granted.saturating_duration_since(killed))
+}
+
+/// Nothing comes through between the holder and the server, and no connection is seen to end.
+async fn cut(place: &Place, lease: Duration) -> Result<Option<Cut>, Stop> {
+    let Some((proxy, far)) = place.through_proxy(lease).await? else { return Ok(None) };
+    let (holder, other) = (dlock::connect(&far).await?, dlock::connect(&place.url(lease)).await?);
+    let guard = holder.mutex("cut")?.lock().await?;
+    let lock = other.mutex("cut")?;
+    let told = async {
+        wait_for_a_waiter(&other, "cut").await?;
+        proxy.half_open();
+        let cut = Instant::now();
+        guard.lost().await;
+        Ok::<_, Stop>((cut, Instant::now()))
+    };
+    let passed = async {
+        let guard = lock.lock().await?;
+        let at = Instant::now();
+        guard.release().await?;
+        Ok(at)
+    };
+    let ((cut, told), passed) = tokio::try_join!(told, passed)?;
+    proxy.pass().await?;
+    Ok(Some(Cut {
+        told: told.saturating_duration_since(cut),
+        passed: passed.saturating_duration_since(cut),
+    }))
+}
+
+/// The server is killed and started again while the lock is held, and somebody else tries it.
+async fn restart(place: &Place) -> Result<Restart, Stop> {
+    let url = place.url(LONG);
+    let (holder, other) = (dlock::connect(&url).await?, dlock::connect(&url).await?);
+    let guard = holder.mutex("restart")?.lock().await?;
+    let lock = other.mutex("restart")?;
+    if lock.try_lock().await?.is_some() {
+        return Err(Stop::failed("a held lock was given to a second client"));
+    }
+    place.kill();
+    let killed = Instant::now();
+    let answer = async {
+        loop {
+            match lock.try_lock().await {
+                Ok(second) => return Ok((killed.elapsed(), second)),
+                Err(error) if error.is_transient() => sleep(Duration::from_millis(10)).await,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    };
+    let up = async { place.restart().await.map(|()| killed.elapsed()) };
+    let (up, (away, second)) = tokio::try_join!(up, answer)?;
+    Ok(Restart {
+        away,
+        up,
+        first: guard.token(),
+        second: second.map(|second| second.token()),
+        believed: guard.check().is_ok(),
+    })
+}
+
+async fn wait_for_a_waiter(locks: &Locks, name: &str) -> Result<(), Stop> {
+    while locks.inspect(name).await?.waiters.is_empty() {
+        sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}

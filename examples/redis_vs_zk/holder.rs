@@ -1,0 +1,43 @@
+//! A process that holds a lock until it is killed.
+
+use std::{env, process::Stdio, time::Duration};
+
+use dlock_testkit::Stop;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader},
+    process::{Child, Command},
+    time::timeout,
+};
+
+/// Where it finds the lock. In the environment, since a URL may have a password.
+const URL: &str = "REDIS_VS_ZK_HOLD_AT";
+
+/// The lock that it holds.
+pub(crate) const NAME: &str = "orphan";
+
+/// Starts one, and waits until it holds the lock.
+pub(crate) async fn start(url: &str) -> Result<Child, Stop> {
+    let mut child = Command::new(env::current_exe()?)
+        .env(URL, url)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()?;
+    let said = child.stdout.take().ok_or_else(|| Stop::failed("the holder has no voice"))?;
+    let mut lines = BufReader::new(said).lines();
+    match timeout(Duration::from_secs(30), lines.next_line()).await?? {
+        Some(_) => Ok(child),
+        None => Err(Stop::failed("the holder ended before it held the lock; it has said why")),
+    }
+}
+
+/// In a process that is one: holds the lock, to the end. `false` in others.
+pub(crate) async fn serve() -> Result<bool, Stop> {
+    let Ok(url) = env::var(URL) else { return Ok(false) };
+    let locks = dlock::connect(&url).await?;
+    let _guard = locks.mutex(NAME)?.lock().await?;
+    println!("held");
+    // Until it is killed, or who started it is gone.
+    tokio::io::stdin().read_to_end(&mut Vec::new()).await?;
+    Ok(true)
+}

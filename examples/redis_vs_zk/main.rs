@@ -1,0 +1,81 @@
+//! The same work on Redis, ZooKeeper, PostgreSQL and SQLite, side by side: how fast a lock is when
+//! it is quiet and when it is contended, and what becomes of it when its holder dies, when the
+//! server restarts, and when the network is cut. Then: which one to choose, from what was measured.
+//!
+//! `cargo run --release --example redis_vs_zk --features postgres,redis,sqlite,zk`
+//!
+//! It starts servers for the purpose, as far as they are installed. `--quick` measures for a
+//! shorter time; `--svg FILE` says where the picture goes; `--url URL`, repeated, measures stores
+//! that are there already, which are neither restarted nor cut off. It exits with 1 when a store
+//! broke a promise. All of it runs on one machine: a network would add its round trips to each.
+
+mod args;
+mod chart;
+mod faults;
+mod figures;
+mod holder;
+mod measure;
+mod place;
+mod table;
+mod verdict;
+
+use std::process::ExitCode;
+
+use dlock_testkit::Stop;
+use futures_util::future::try_join_all;
+
+use crate::{args::Args, figures::Figures, place::Place};
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(broken) if broken.is_empty() => ExitCode::SUCCESS,
+        Ok(broken) => {
+            broken.iter().for_each(|what| eprintln!("redis_vs_zk: {what}"));
+            ExitCode::FAILURE
+        }
+        Err(stop) => {
+            eprintln!("redis_vs_zk: {stop:?}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Measures, prints, and gives the promises that were broken.
+async fn run() -> Result<Vec<String>, Stop> {
+    if holder::serve().await? {
+        return Ok(Vec::new());
+    }
+    let args = Args::parse()?;
+    let places = if args.urls.is_empty() {
+        Place::private().await
+    } else {
+        args.urls.iter().map(|url| Place::given(url)).collect()
+    };
+    if places.is_empty() {
+        return Err(Stop::failed("there is no store to measure: give one with --url"));
+    }
+    // One after another where speed counts, all at once where they wait for leases to end.
+    let mut speeds = Vec::new();
+    for place in &places {
+        eprintln!("measuring {}", place.name);
+        speeds.push(measure::speed(&place.url(args.lease), &args).await?);
+    }
+    eprintln!("harming holders, servers and the network");
+    let harms = try_join_all(places.iter().map(|place| faults::harm(place, args.lease))).await?;
+    let all: Vec<Figures> = places
+        .iter()
+        .zip(speeds)
+        .zip(harms)
+        .map(|((place, speed), harm)| Figures { name: place.name.clone(), speed, harm })
+        .collect();
+
+    print!("{}", table::table(&all));
+    println!("\nWhich one, and why");
+    for sentence in verdict::sentences(&all, &args) {
+        println!("- {sentence}");
+    }
+    chart::draw(&all, &args.svg)?;
+    println!("\nThe picture: {}", args.svg.display());
+    Ok(verdict::broken(&all))
+}

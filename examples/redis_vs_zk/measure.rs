@@ -1,0 +1,62 @@
+//! How fast locks are while all is well.
+
+use std::time::Duration;
+
+use dlock::{Guarantees, Locks, Scope};
+use dlock_testkit::Stop;
+use futures_util::future::try_join_all;
+use tokio::time::Instant;
+
+use crate::{args::Args, figures::Speed};
+
+/// Both speeds of one store.
+pub(crate) async fn speed(url: &str, args: &Args) -> Result<Speed, Stop> {
+    let locks = dlock::connect(url).await?;
+    // Its locks have to reach the process that will die.
+    locks.require(&Guarantees::WEAKEST.with_scope(Scope::Machine))?;
+    let times = quiet(&locks, args.rounds).await?;
+    let clients = try_join_all((0..args.clients).map(|_| dlock::connect(url))).await?;
+    Ok(Speed {
+        guarantees: locks.guarantees(),
+        p50: at(&times, 50),
+        p99: at(&times, 99),
+        hand_overs: contended(&clients, args.span).await?,
+    })
+}
+
+/// How long it takes to take and release a lock that nobody else wants, sorted.
+async fn quiet(locks: &Locks, rounds: usize) -> Result<Vec<Duration>, Stop> {
+    let lock = locks.without_handoff().mutex("quiet")?;
+    let mut times = Vec::new();
+    // The first ones prepare statements and load scripts.
+    for round in 0..rounds + 20 {
+        let began = Instant::now();
+        lock.lock().await?.release().await?;
+        if round >= 20 {
+            times.push(began.elapsed());
+        }
+    }
+    times.sort_unstable();
+    Ok(times)
+}
+
+/// How often each second a lock is handed over that all these clients want all the time.
+async fn contended(clients: &[Locks], span: Duration) -> Result<f64, Stop> {
+    let began = Instant::now();
+    let counts = try_join_all(clients.iter().map(|locks| async move {
+        let lock = locks.without_handoff().mutex("contended")?;
+        let mut count = 0_u32;
+        while began.elapsed() < span {
+            lock.lock().await?.release().await?;
+            count += 1;
+        }
+        Ok::<_, Stop>(count)
+    }))
+    .await?;
+    Ok(f64::from(counts.iter().sum::<u32>()) / began.elapsed().as_secs_f64())
+}
+
+fn at(sorted: &[Duration], percent: usize) -> Duration {
+    let last = sorted.len().saturating_sub(1);
+    sorted.get(last * percent / 100).copied().unwrap_or_default()
+}

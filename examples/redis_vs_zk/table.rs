@@ -1,0 +1,53 @@
+//! The figures side by side.
+
+use std::{fmt::Write as _, time::Duration};
+
+use crate::figures::Figures;
+
+type Row = (&'static str, fn(&Figures) -> String);
+
+const ROWS: [Row; 11] = [
+    ("lock and release, p50", |f| time(f.speed.p50)),
+    ("lock and release, p99", |f| time(f.speed.p99)),
+    ("hand-overs a second", |f| format!("{:.0}", f.speed.hand_overs)),
+    ("a waiter is woken by", |f| f.speed.guarantees.wake_up.to_string()),
+    ("holder killed: next has it", |f| time(f.harm.orphan)),
+    ("holder cut off: it knows", |f| f.harm.cut.map_or_else(none, |cut| time(cut.told))),
+    ("holder cut off: next has it", |f| f.harm.cut.map_or_else(none, |cut| time(cut.passed))),
+    ("server killed: it is up again", |f| f.harm.restart.map_or_else(none, |r| time(r.up))),
+    ("server killed: it answers", |f| f.harm.restart.map_or_else(none, |r| time(r.away))),
+    ("server killed: still held", |f| {
+        f.harm.restart.map_or_else(none, |r| if r.second.is_none() { "yes" } else { "no" }.into())
+    }),
+    ("reaches", |f| f.speed.guarantees.scope.to_string()),
+];
+
+/// A line for each figure, a column for each store.
+pub(crate) fn table(all: &[Figures]) -> String {
+    let mut text = format!("{:30}", "");
+    for figures in all {
+        let _ = write!(text, "{:>14}", figures.name);
+    }
+    text.push('\n');
+    for (what, cell) in ROWS {
+        let _ = write!(text, "{what:30}");
+        for figures in all {
+            let _ = write!(text, "{:>14}", cell(figures));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// A time as people read it.
+pub(crate) fn time(time: Duration) -> String {
+    match time {
+        time if time >= Duration::from_secs(1) => format!("{:.2} s", time.as_secs_f64()),
+        time if time >= Duration::from_millis(10) => format!("{} ms", time.as_millis()),
+        time => format!("{:.2} ms", time.as_secs_f64() * 1e3),
+    }
+}
+
+fn none() -> String {
+    "-".to_owned()
+}

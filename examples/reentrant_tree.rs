@@ -1,0 +1,60 @@
+//! A tree of calls that all want the same lock. Each enters it with the owner it is given, and
+//! only the outermost entry goes to the store.
+//!
+//! `cargo run --example reentrant_tree`, on another store with `-- --url URL`
+
+mod given;
+
+use std::{error::Error, pin::Pin, time::Duration};
+
+use dlock::{FencingToken, Owner, Reentrant};
+
+type Failure = Box<dyn Error + Send + Sync>;
+type Visit<'a> = Pin<Box<dyn Future<Output = Result<usize, Failure>> + Send + 'a>>;
+
+#[tokio::main]
+async fn main() -> Result<(), Failure> {
+    let locks = dlock::connect(&given::url("memory:")?).await?;
+    let lock = locks.reentrant("accounts")?;
+    let owner = Owner::new();
+
+    let entries = visit(&lock, &owner, 3, None).await?;
+    println!("{entries} entries, one trip to the store; held now: {}", lock.hold_count(&owner));
+    if (entries, lock.hold_count(&owner)) != (15, 0) {
+        return Err("a tree of depth 3 has 15 nodes, and leaves nothing held".into());
+    }
+
+    // Who is another owner has to wait, also in the same task.
+    let _guard = lock.lock_as(&owner).await?;
+    if lock.try_lock_as(&Owner::new()).await?.is_some() {
+        return Err("another owner was let in".into());
+    }
+    println!("another owner is kept out");
+    drop(_guard);
+    Ok(locks.shutdown(Duration::from_secs(5)).await?)
+}
+
+/// Visits a node and what is below it, each under the lock. How many that were.
+fn visit<'a>(
+    lock: &'a Reentrant,
+    owner: &'a Owner,
+    depth: usize,
+    above: Option<FencingToken>,
+) -> Visit<'a> {
+    Box::pin(async move {
+        let guard = lock.lock_as(owner).await?;
+        let (held, token) = (lock.hold_count(owner), guard.token());
+        println!("{}held {held} times, token {token}", "  ".repeat(held - 1));
+        if above.is_some_and(|above| above != token) {
+            return Err("an inner entry got another token".into());
+        }
+        let mut entries = 1;
+        if depth > 0 {
+            for _ in 0..2 {
+                entries += visit(lock, owner, depth - 1, Some(token)).await?;
+            }
+        }
+        guard.release().await?;
+        Ok(entries)
+    })
+}

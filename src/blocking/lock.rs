@@ -1,0 +1,174 @@
+//! The handles of all kinds of lock.
+
+use std::{sync::Arc, time::Duration};
+
+use dlock_core::{Counting, Error, FencingToken, Owner, ReadWrite, Reentrant, Side};
+
+use super::{Guard, runtime::Background};
+
+/// A lock of any kind: what [`Locks`](super::Locks) makes, around the handle of async code.
+///
+/// # Errors
+/// All that waits: as in async code, and `Config(Runtime)` where a tokio runtime is.
+#[derive(Clone, Debug)]
+pub struct Lock<L> {
+    lock: L,
+    background: Arc<Background>,
+}
+
+impl<L> Lock<L> {
+    pub(super) fn new(lock: L, background: &Arc<Background>) -> Self {
+        Self { lock, background: Arc::clone(background) }
+    }
+
+    /// The handle of async code.
+    pub fn as_async(&self) -> &L {
+        &self.lock
+    }
+
+    fn guard(
+        &self,
+        taken: impl Future<Output = Result<crate::Guard, Error>>,
+    ) -> Result<Guard, Error> {
+        Ok(Guard::new(self.background.wait_for(taken)?, &self.background))
+    }
+
+    fn if_free(
+        &self,
+        taken: impl Future<Output = Result<Option<crate::Guard>, Error>>,
+    ) -> Result<Option<Guard>, Error> {
+        let taken = self.background.wait_for(taken)?;
+        Ok(taken.map(|guard| Guard::new(guard, &self.background)))
+    }
+}
+
+impl<L: crate::Lock> Lock<L> {
+    /// Waits for the lock: see [`crate::Lock::lock`].
+    ///
+    /// # Errors
+    /// See [`Lock`].
+    pub fn lock(&self) -> Result<Guard, Error> {
+        self.guard(self.lock.lock())
+    }
+
+    /// Waits for the lock at most this long: see [`crate::Lock::lock_timeout`].
+    ///
+    /// # Errors
+    /// See [`Lock`]; `Timeout`.
+    pub fn lock_timeout(&self, wait: Duration) -> Result<Guard, Error> {
+        self.guard(self.lock.lock_timeout(wait))
+    }
+
+    /// Takes the lock if it is free: see [`crate::Lock::try_lock`].
+    ///
+    /// # Errors
+    /// See [`Lock`].
+    pub fn try_lock(&self) -> Result<Option<Guard>, Error> {
+        self.if_free(self.lock.try_lock())
+    }
+
+    /// Takes the lock, runs `work` with the fencing token, and releases.
+    ///
+    /// `work` can't be cancelled as async work is: when the lock is lost meanwhile, its outcome is
+    /// dropped and the error is `Lost`. If the release fails, the outcome is returned all the same,
+    /// and the lease frees the lock.
+    ///
+    /// # Errors
+    /// See [`Lock`]; `Lost`.
+    pub fn with<T>(&self, work: impl FnOnce(FencingToken) -> T) -> Result<T, Error> {
+        let guard = self.lock()?;
+        let outcome = work(guard.token());
+        guard.check()?;
+        // The core tells of a release that fails in the background.
+        drop(guard);
+        Ok(outcome)
+    }
+}
+
+impl Lock<ReadWrite> {
+    /// The readers' side.
+    #[must_use]
+    pub fn read(&self) -> Lock<Side> {
+        Lock::new(self.lock.read().clone(), &self.background)
+    }
+
+    /// The writer's side.
+    #[must_use]
+    pub fn write(&self) -> Lock<Side> {
+        Lock::new(self.lock.write().clone(), &self.background)
+    }
+}
+
+impl Lock<Counting> {
+    /// Waits for `n` permits: see [`crate::Semaphore::acquire_many`].
+    ///
+    /// # Errors
+    /// See [`Lock`].
+    pub fn acquire_many(&self, n: u32) -> Result<Guard, Error> {
+        self.guard(self.lock.acquire_many(n))
+    }
+
+    /// Waits for `n` permits at most this long: see [`crate::Semaphore::acquire_many_timeout`].
+    ///
+    /// # Errors
+    /// See [`Lock`]; `Timeout`.
+    pub fn acquire_many_timeout(&self, n: u32, wait: Duration) -> Result<Guard, Error> {
+        self.guard(self.lock.acquire_many_timeout(n, wait))
+    }
+
+    /// Takes `n` permits if they are free: see [`crate::Semaphore::try_acquire_many`].
+    ///
+    /// # Errors
+    /// See [`Lock`].
+    pub fn try_acquire_many(&self, n: u32) -> Result<Option<Guard>, Error> {
+        self.if_free(self.lock.try_acquire_many(n))
+    }
+
+    /// Waits for a permit.
+    ///
+    /// # Errors
+    /// See [`Lock`].
+    pub fn acquire(&self) -> Result<Guard, Error> {
+        self.acquire_many(1)
+    }
+
+    /// Takes a permit if one is free.
+    ///
+    /// # Errors
+    /// See [`Lock`].
+    pub fn try_acquire(&self) -> Result<Option<Guard>, Error> {
+        self.try_acquire_many(1)
+    }
+}
+
+impl Lock<Reentrant> {
+    /// Waits for the lock as this owner: see [`crate::ReentrantLock::lock_as`].
+    ///
+    /// # Errors
+    /// See [`Lock`].
+    pub fn lock_as(&self, owner: &Owner) -> Result<Guard, Error> {
+        self.guard(self.lock.lock_as(owner))
+    }
+
+    /// Waits for the lock at most this long: see [`crate::ReentrantLock::lock_timeout_as`].
+    ///
+    /// # Errors
+    /// See [`Lock`]; `Timeout`.
+    pub fn lock_timeout_as(&self, owner: &Owner, wait: Duration) -> Result<Guard, Error> {
+        self.guard(self.lock.lock_timeout_as(owner, wait))
+    }
+
+    /// Takes the lock as this owner if it is free: see [`crate::ReentrantLock::try_lock_as`].
+    ///
+    /// # Errors
+    /// See [`Lock`].
+    pub fn try_lock_as(&self, owner: &Owner) -> Result<Option<Guard>, Error> {
+        self.if_free(self.lock.try_lock_as(owner))
+    }
+
+    /// How many guards of this owner live.
+    #[must_use]
+    pub fn hold_count(&self, owner: &Owner) -> usize {
+        self.lock.hold_count(owner)
+    }
+}

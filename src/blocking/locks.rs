@@ -1,0 +1,177 @@
+//! What a program without a runtime holds.
+
+use std::{sync::Arc, time::Duration};
+
+use dlock_core::{
+    Counting, Error, Fair, Health, LockName, LockOptions, LockState, Multi, Mutex, ReadWrite,
+    Reentrant, Registry,
+};
+
+use super::{Lock, runtime::Background};
+
+/// Makes locks by name, as [`crate::Locks`] does for async code. Clones and views share one
+/// connection to the store and one thread in the background.
+#[derive(Clone, Debug)]
+pub struct Locks {
+    locks: crate::Locks,
+    background: Arc<Background>,
+}
+
+/// Connects to the store that `url` names: see [`crate::connect`].
+///
+/// # Errors
+/// As there, but `Config(Runtime)` where a tokio runtime is, and when no thread can be started.
+pub fn connect(url: &str) -> Result<Locks, Error> {
+    connect_with(&crate::registry(), url)
+}
+
+/// [`connect`] over these backends: see [`crate::connect_with`].
+///
+/// # Errors
+/// As [`connect`].
+pub fn connect_with(registry: &Registry, url: &str) -> Result<Locks, Error> {
+    let (registry, url) = (registry.clone(), url.to_owned());
+    let connect = async move { crate::connect_with(&registry, &url).await };
+    let background = Arc::new(Background::start(connect)?);
+    Ok(Locks { locks: background.locks.clone(), background })
+}
+
+impl Locks {
+    /// A lock for one holder at a time: see [`crate::Locks::mutex`].
+    ///
+    /// # Errors
+    /// As there; so for every kind.
+    pub fn mutex<N>(&self, name: N) -> Result<Lock<Mutex>, Error>
+    where
+        N: TryInto<LockName>,
+        Error: From<N::Error>,
+    {
+        Ok(self.lock(self.locks.mutex(name)?))
+    }
+
+    /// A lock that is granted in order of arrival over all processes: see [`crate::Locks::fair`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn fair<N>(&self, name: N) -> Result<Lock<Fair>, Error>
+    where
+        N: TryInto<LockName>,
+        Error: From<N::Error>,
+    {
+        Ok(self.lock(self.locks.fair(name)?))
+    }
+
+    /// A lock that its owner can enter again: see [`crate::Locks::reentrant`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reentrant<N>(&self, name: N) -> Result<Lock<Reentrant>, Error>
+    where
+        N: TryInto<LockName>,
+        Error: From<N::Error>,
+    {
+        Ok(self.lock(self.locks.reentrant(name)?))
+    }
+
+    /// A lock for many readers or one writer: see [`crate::Locks::rw`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn rw<N>(&self, name: N) -> Result<Lock<ReadWrite>, Error>
+    where
+        N: TryInto<LockName>,
+        Error: From<N::Error>,
+    {
+        Ok(self.lock(self.locks.rw(name)?))
+    }
+
+    /// A semaphore of so many permits: see [`crate::Locks::semaphore`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn semaphore<N>(&self, name: N, permits: u32) -> Result<Lock<Counting>, Error>
+    where
+        N: TryInto<LockName>,
+        Error: From<N::Error>,
+    {
+        Ok(self.lock(self.locks.semaphore(name, permits)?))
+    }
+
+    /// All of these locks or none: see [`crate::Locks::multi`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn multi<N>(&self, names: impl IntoIterator<Item = N>) -> Result<Lock<Multi>, Error>
+    where
+        N: TryInto<LockName>,
+        Error: From<N::Error>,
+    {
+        Ok(self.lock(self.locks.multi(names)?))
+    }
+
+    /// A view whose locks have these options: see [`crate::Locks::with_options`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_options(&self, options: LockOptions) -> Result<Self, Error> {
+        Ok(Self { locks: self.locks.with_options(options)?, ..self.clone() })
+    }
+
+    /// Who holds the name and who waits for it: see [`crate::Locks::inspect`].
+    ///
+    /// # Errors
+    /// As there; `Config(Runtime)` where a tokio runtime is.
+    pub fn inspect<N>(&self, name: N) -> Result<LockState, Error>
+    where
+        N: TryInto<LockName>,
+        Error: From<N::Error>,
+    {
+        self.background.wait_for(self.locks.inspect(name))
+    }
+
+    /// Whether locks work just now: see [`crate::Locks::health`].
+    ///
+    /// # Errors
+    /// `Config(Runtime)` where a tokio runtime is.
+    pub fn health(&self, within: Duration) -> Result<Health, Error> {
+        self.background.block_on(self.locks.health(within))
+    }
+
+    /// The locks of async code, for what has no blocking form: jobs, elections, guarantees. Its
+    /// futures are waited for with [`block_on`](Self::block_on). A clone of it does not keep the
+    /// thread in the background, without which it gives errors.
+    pub fn as_async(&self) -> &crate::Locks {
+        &self.locks
+    }
+
+    /// Waits for a future of these locks, on the runtime that they have.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), dlock::Error> {
+    /// let locks = dlock::blocking::connect("memory:")?;
+    /// let job = locks.as_async().job("nightly/report")?;
+    /// let ran = locks.block_on(job.run(|token| async move { token.get() > 0 }))??;
+    /// assert_eq!(ran.done(), Some(true));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `Config(Runtime)` where a tokio runtime is.
+    pub fn block_on<F: Future>(&self, work: F) -> Result<F::Output, Error> {
+        self.background.block_on(work)
+    }
+
+    /// Ends in order, and waits until every guard is gone and its release has reached the store: see
+    /// [`crate::Locks::shutdown`]. Call it before `main` returns, since the thread in the background
+    /// dies with the process.
+    ///
+    /// # Errors
+    /// `Timeout` after `wait`; `Config(Runtime)` where a tokio runtime is.
+    pub fn shutdown(&self, wait: Duration) -> Result<(), Error> {
+        self.background.wait_for(self.locks.shutdown(wait))
+    }
+
+    fn lock<L>(&self, lock: L) -> Lock<L> {
+        Lock::new(lock, &self.background)
+    }
+}

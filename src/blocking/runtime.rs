@@ -1,0 +1,95 @@
+//! The thread in the background, and waiting for what it does.
+
+use std::{fmt, io, sync::mpsc, thread, time::Duration};
+
+use dlock_core::{ConfigIssue, Error, Locks};
+use tokio::{
+    runtime::{Builder, Handle},
+    sync::oneshot,
+};
+
+/// How long the thread waits, at the end, for what was dropped.
+const LAST_WAIT: Duration = Duration::from_secs(30);
+
+/// Locks whose runtime is in a thread of its own, which ends when this is gone. It is not owned here,
+/// since tokio panics when a runtime is dropped in async code.
+pub(super) struct Background {
+    pub(super) locks: Locks,
+    handle: Handle,
+    /// Ends the thread by its drop.
+    _end: oneshot::Sender<()>,
+}
+
+impl Background {
+    /// Starts the thread, and makes the locks there.
+    pub(super) fn start<F>(connect: F) -> Result<Self, Error>
+    where
+        F: Future<Output = Result<Locks, Error>> + Send + 'static,
+    {
+        outside_a_runtime()?;
+        let (tell, told) = mpsc::sync_channel(1);
+        let (end, ended) = oneshot::channel();
+        let run = move || {
+            let runtime = match Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(tell.send(Err(refused(error)))),
+            };
+            let handle = runtime.handle().clone();
+            runtime.block_on(async {
+                let locks = match connect.await {
+                    Ok(locks) => locks,
+                    Err(error) => return drop(tell.send(Err(error))),
+                };
+                drop(tell.send(Ok((locks.clone(), handle))));
+                let Err(_gone) = ended.await else { return };
+                if let Err(error) = locks.shutdown(LAST_WAIT).await {
+                    // The leases free what is left.
+                    drop(error);
+                }
+            });
+        };
+        thread::Builder::new().name("dlock".to_owned()).spawn(run).map_err(refused)?;
+        let (locks, handle) = told.recv().map_err(|gone| refused(io::Error::other(gone)))??;
+        Ok(Self { locks, handle, _end: end })
+    }
+
+    /// Waits for `work` on the calling thread, while the one in the background does the rest.
+    pub(super) fn block_on<F: Future>(&self, work: F) -> Result<F::Output, Error> {
+        outside_a_runtime()?;
+        Ok(self.handle.block_on(work))
+    }
+
+    /// [`block_on`](Self::block_on) for what can fail.
+    pub(super) fn wait_for<T>(
+        &self,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        self.block_on(work)?
+    }
+}
+
+impl fmt::Debug for Background {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.locks.fmt(f)
+    }
+}
+
+/// tokio panics when a thread of a runtime waits for another.
+fn outside_a_runtime() -> Result<(), Error> {
+    if Handle::try_current().is_err() {
+        return Ok(());
+    }
+    Err(Error::config(
+        ConfigIssue::Runtime,
+        "this thread belongs to a tokio runtime, which a blocking call would stop: use \
+         dlock::connect and await, or call it from a thread of its own (std::thread::spawn)",
+    ))
+}
+
+fn refused(error: io::Error) -> Error {
+    Error::config(
+        ConfigIssue::Runtime,
+        "the thread that renews the locks can't be started: look at the limits of this process",
+    )
+    .with_source(error)
+}

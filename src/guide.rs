@@ -1,0 +1,29 @@
+//! The Rust code of the guide: each block is a test of `cargo test --doc`.
+
+#[doc = include_str!("../docs/src/first-lock.md")]
+struct FirstLock;
+
+#[doc = include_str!("../docs/src/choosing.md")]
+struct Choosing;
+
+// Its table is one of SQLite.
+#[cfg(feature = "sqlite")]
+#[doc = include_str!("../docs/src/fencing.md")]
+struct Fencing;
+
+#[doc = include_str!("../docs/src/leases.md")]
+struct Leases;
+
+#[cfg(feature = "sqlite")]
+#[doc = include_str!("../docs/src/operating-sql.md")]
+struct OperatingSql;
+
+#[doc = include_str!("../docs/src/kinds.md")]
+struct Kinds;
+
+#[cfg(feature = "blocking")]
+#[doc = include_str!("../docs/src/over-the-lock.md")]
+struct OverTheLock;
+
+#[doc = include_str!("../docs/src/own-backend.md")]
+struct OwnBackend;

@@ -1,0 +1,143 @@
+//! Locks without a runtime.
+
+#![cfg(feature = "blocking")]
+
+use std::{thread, time::Duration};
+
+use dlock::{
+    ConfigIssue, ErrorKind, LockOptions, Owner, Ran, Released,
+    blocking::{Guard, connect},
+};
+
+#[test]
+fn every_kind_is_taken_and_released() {
+    let locks = connect("memory:").unwrap();
+    let owner = Owner::new();
+    let reentrant = locks.reentrant("reentrant").unwrap();
+    let outer = reentrant.lock_as(&owner).unwrap();
+    let rw = locks.rw("rw").unwrap();
+    let semaphore = locks.semaphore("semaphore", 3).unwrap();
+    let guards: [Guard; 8] = [
+        locks.mutex("mutex").unwrap().lock().unwrap(),
+        locks.fair("fair").unwrap().lock_timeout(Duration::from_secs(1)).unwrap(),
+        reentrant.try_lock_as(&owner).unwrap().unwrap(),
+        rw.read().lock().unwrap(),
+        rw.read().try_lock().unwrap().unwrap(),
+        semaphore.acquire_many(2).unwrap(),
+        semaphore.try_acquire().unwrap().unwrap(),
+        locks.multi(["one", "two"]).unwrap().lock().unwrap(),
+    ];
+    assert_eq!(reentrant.hold_count(&owner), 2);
+    assert!(rw.write().try_lock().unwrap().is_none());
+    assert!(semaphore.try_acquire().unwrap().is_none());
+    assert_eq!(locks.inspect("semaphore").unwrap().holders.len(), 2);
+    assert_eq!(locks.health(Duration::from_secs(5)).unwrap().held, 9);
+    drop(outer);
+    for guard in guards {
+        assert!(!guard.is_lost());
+        guard.check().unwrap();
+        assert_eq!(guard.release().unwrap(), Released::Released);
+    }
+    let mut write = rw.write().lock().unwrap();
+    write.downgrade().unwrap();
+    assert!(rw.read().try_lock().unwrap().is_some());
+    drop(write);
+    assert!(locks.mutex("mutex").unwrap().with(|token| token.get() > 0).unwrap());
+    let job = locks.as_async().job("job").unwrap();
+    let ran = locks.block_on(job.run(|_| async { 1 })).unwrap().unwrap();
+    assert_eq!(ran, Ran::Done(1));
+    locks.shutdown(Duration::from_secs(5)).unwrap();
+    let error = locks.mutex("mutex").unwrap().lock().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::ShutDown));
+}
+
+#[test]
+fn the_lease_is_renewed_while_the_caller_works() {
+    let options = LockOptions::new().with_lease(Duration::from_millis(200));
+    let locks = connect("memory:").unwrap().with_options(options).unwrap();
+    let guard = locks.fair("n").unwrap().lock().unwrap();
+    let other = locks.clone();
+    let busy = thread::spawn(move || {
+        // The caller's own thread does nothing for the lock meanwhile.
+        thread::sleep(Duration::from_millis(1500));
+        other.fair("n").unwrap().try_lock().unwrap().is_none()
+    });
+    assert!(busy.join().unwrap());
+    assert!(!guard.is_lost());
+    assert_eq!(guard.release().unwrap(), Released::Released);
+}
+
+#[test]
+fn threads_take_turns_and_a_dropped_guard_lets_the_next_one_in() {
+    let locks = connect("memory:").unwrap();
+    let threads: Vec<_> = (0..8)
+        .map(|_| {
+            let lock = locks.mutex("n").unwrap();
+            thread::spawn(move || (0..20).map(|_| lock.lock().unwrap().token()).collect::<Vec<_>>())
+        })
+        .collect();
+    let mut tokens: Vec<_> = threads.into_iter().flat_map(|it| it.join().unwrap()).collect();
+    tokens.sort_unstable();
+    tokens.dedup();
+    assert_eq!(tokens.len(), 160, "each has a token of its own");
+}
+
+#[test]
+fn busy_is_an_answer_and_a_wait_ends() {
+    let locks = connect("memory:?dlock.wait=20ms").unwrap();
+    let lock = locks.mutex("n").unwrap();
+    let held = lock.lock().unwrap();
+    assert!(lock.try_lock().unwrap().is_none());
+    assert_eq!(lock.lock().unwrap_err().kind(), ErrorKind::Timeout);
+    let error = lock.lock_timeout(Duration::from_millis(10)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    drop(held);
+}
+
+#[test]
+fn in_async_code_it_is_an_error_and_no_panic() {
+    let locks = connect("memory:").unwrap();
+    let (first, second) = (locks.mutex("a").unwrap(), locks.mutex("b").unwrap());
+    let (guard, dropped) = (first.lock().unwrap(), second.lock().unwrap());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let errors = [
+            connect("memory:").unwrap_err(),
+            second.lock().unwrap_err(),
+            guard.release().unwrap_err(),
+            locks.shutdown(Duration::from_secs(1)).unwrap_err(),
+            locks.health(Duration::from_secs(1)).unwrap_err(),
+        ];
+        for error in errors {
+            assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Runtime), "{error}");
+            assert!(error.to_string().contains("dlock::connect"), "{error}");
+        }
+        drop(dropped);
+    });
+    // What was dropped there is released in the background all the same.
+    drop(first.lock().unwrap());
+    drop(second.lock().unwrap());
+    // So may the last of them be.
+    runtime.block_on(async move { drop((first, second, locks)) });
+}
+
+#[test]
+fn an_error_of_the_url_is_told_as_it_is() {
+    let error = connect("memory:?dlock.nope=1").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::UnknownOption));
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn what_was_dropped_reaches_the_store_after_the_last_handle_is_gone() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let url = format!("sqlite:{}?dlock.create_schema=true", dir.path().join("locks.db").display());
+    let locks = connect(&url).unwrap();
+    let guard = locks.mutex("n").unwrap().lock().unwrap();
+    drop(locks);
+    guard.check().unwrap();
+    drop(guard);
+    let others = connect(&url).unwrap();
+    // Far less than the lease, after which it would be free in any case.
+    others.mutex("n").unwrap().lock_timeout(Duration::from_secs(15)).unwrap().release().unwrap();
+}

@@ -1,0 +1,166 @@
+//! The guide and the other texts say what is there: their links lead to files and headings, their
+//! commands name what exists, and their Rust code is compiled. What runs of it, `cargo test --doc`
+//! runs: see `src/guide.rs`.
+
+mod commands;
+mod text;
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use commands::{Workspace, complaint};
+use text::{Text, Typed, chapters, console, links, rust_is_tested, slugs, spans, texts};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// What is wrong with a link of this text, if anything is.
+fn broken(text: &Text, link: &str) -> Option<String> {
+    if link.contains("://") || link.starts_with("mailto:") {
+        return None;
+    }
+    let (file, anchor) = link.split_once('#').map_or((link, None), |(f, a)| (f, Some(a)));
+    let path = match file {
+        "" => root().join(&text.path),
+        file => root().join(&text.path).parent().expect("a file is in a folder").join(file),
+    };
+    if !path.exists() {
+        return Some(format!("{}: no file at {link}", text.path));
+    }
+    let target = path.to_str().expect("UTF-8");
+    let found = anchor.is_none_or(|anchor| {
+        slugs(&Text::read(Path::new(""), target).content).iter().any(|slug| slug == anchor)
+    });
+    (!found).then(|| format!("{}: no heading for {link}", text.path))
+}
+
+/// What is wrong with a path in backticks, if it is one of the repository.
+fn missing(text: &Text, span: &str) -> Option<String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    let (top, rest) = span.split_once('/')?;
+    let ours = !top.is_empty() && !rest.is_empty() && span.chars().all(plain);
+    let gone = ours && root().join(top).is_dir() && !root().join(span).exists();
+    gone.then(|| format!("{}: there is no {span}", text.path))
+}
+
+#[test]
+fn every_link_leads_to_a_file_and_a_heading() {
+    let texts = texts(root());
+    let wrong: Vec<_> = texts
+        .iter()
+        .flat_map(|text| links(&text.content).into_iter().filter_map(|link| broken(text, &link)))
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn every_path_that_the_guide_names_is_there() {
+    let texts = texts(root());
+    let wrong: Vec<_> = texts
+        .iter()
+        .filter(|text| text.path.starts_with("docs/"))
+        .flat_map(|text| spans(&text.content).into_iter().filter_map(|span| missing(text, &span)))
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn every_chapter_is_in_the_summary_and_the_other_way_round() {
+    let summary = Text::read(root(), "docs/src/SUMMARY.md");
+    let listed = links(&summary.content);
+    let once: BTreeSet<String> = listed.iter().cloned().collect();
+    assert_eq!(listed.len(), once.len(), "a chapter is in SUMMARY.md twice");
+    assert_eq!(once, chapters(root()));
+}
+
+#[test]
+fn every_command_names_what_exists() {
+    let workspace = Workspace::read(root());
+    let mut seen = 0;
+    let mut wrong = Vec::new();
+    for text in texts(root()) {
+        for Typed { command, .. } in console(&text.content) {
+            seen += 1;
+            if let Some(what) = complaint(&workspace, &command) {
+                wrong.push(format!("{}: {what}: {command}", text.path));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(seen >= 10, "only {seen} commands were found");
+}
+
+#[test]
+fn the_subcommands_known_here_are_those_of_the_command() {
+    let known: BTreeSet<_> = commands::SUBCOMMANDS.iter().map(|(name, _)| *name).collect();
+    assert_eq!(known.len(), commands::SUBCOMMANDS.len(), "one is there twice");
+    let Ok(source) = fs::read_to_string(root().join("dlock-cli/src/args.rs")) else { return };
+    let (_, variants) = source.split_once("enum Command {\n").expect("the subcommands");
+    let variants = variants.lines().take_while(|line| !line.starts_with('}'));
+    let there: BTreeSet<_> = variants
+        .filter_map(|line| Some(line.trim().split_once('(')?.0.to_lowercase()))
+        .chain(["help".to_owned()])
+        .collect();
+    assert_eq!(known.into_iter().map(str::to_owned).collect::<BTreeSet<_>>(), there);
+}
+
+#[test]
+fn every_chapter_with_rust_code_is_tested() {
+    let tested = fs::read_to_string(root().join("src/guide.rs")).expect("the list of chapters");
+    let wrong: Vec<_> = chapters(root())
+        .into_iter()
+        .filter(|name| {
+            rust_is_tested(&Text::read(root(), &format!("docs/src/{name}")).content)
+                != tested.contains(&format!("/docs/src/{name}\""))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "src/guide.rs and the guide do not agree on {wrong:?}");
+}
+
+#[test]
+fn what_is_wrong_is_found() {
+    let text = |content: &str| Text { path: "docs/src/x.md".into(), content: content.into() };
+    for (link, is_wrong) in [
+        ("../../README.md", false),
+        ("../../README.md#stores", false),
+        ("https://example.com/none.md", false),
+        ("../../README.md#shops", true),
+        ("none.md", true),
+        ("none.md#stores", true),
+    ] {
+        assert_eq!(broken(&text(""), link).is_some(), is_wrong, "{link}");
+    }
+    for (span, is_wrong) in [
+        ("src/lib.rs", false),
+        ("redis://host/0", false),
+        ("inventory/42", false),
+        ("src/none.rs", true),
+        ("examples/none.rs", true),
+    ] {
+        assert_eq!(missing(&text(""), span).is_some(), is_wrong, "{span}");
+    }
+    let workspace = Workspace::read(root());
+    for (command, is_wrong) in [
+        ("cargo run --features sqlite --example counting", false),
+        ("cargo run --example quickstart -- memory:", false),
+        ("cargo test -p dlock-core", false),
+        ("cargo run -p dlock-testkit --bin dlock-soak -- --list", false),
+        ("cargo run --no-default-features -p dlock-testkit --bin dlock-soak", true),
+        ("mdbook build docs", false),
+        ("dlock run --name job --wait 0 -- ./report.sh --fast", false),
+        ("dlock help run", false),
+        ("cargo run --example none", true),
+        ("cargo run --example counting", true),
+        ("cargo run --features none --example quickstart", true),
+        ("cargo run --features sqlite,none --example counting", true),
+        ("cargo run --exampel quickstart", true),
+        ("cargo run --features sqlite --example counting -- --none", true),
+        ("cargo test -p dlock-none", true),
+        ("cargo test -p dlock-core --test none", true),
+        ("dlock none", true),
+        ("dlock run --none x -- ./report.sh", true),
+        ("dlock", true),
+    ] {
+        assert_eq!(complaint(&workspace, command).is_some(), is_wrong, "{command}");
+    }
+}

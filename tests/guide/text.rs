@@ -1,0 +1,153 @@
+//! What a text in Markdown has in it: as much of the language as is used here.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    fs,
+    path::Path,
+};
+
+/// A file, with what it includes in place.
+pub(crate) struct Text {
+    /// Below the root of the repository.
+    pub(crate) path: String,
+    pub(crate) content: String,
+}
+
+impl Text {
+    pub(crate) fn read(root: &Path, path: &str) -> Self {
+        let file = root.join(path);
+        let content = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let folder = file.parent().expect("a file is in a folder");
+        let lines = content.lines().map(|line| {
+            let included = line.strip_prefix("{{#include ").and_then(|l| l.strip_suffix("}}"));
+            // Links of what is included are looked at where it stands.
+            included.map_or(line.to_owned(), |name| headings(&folder.join(name)))
+        });
+        Self { path: path.to_owned(), content: lines.collect::<Vec<_>>().join("\n") }
+    }
+}
+
+fn headings(file: &Path) -> String {
+    let content = fs::read_to_string(file).unwrap_or_else(|error| panic!("{file:?}: {error}"));
+    let lines = content.lines().filter(|line| line.starts_with('#'));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// What an inhabitant of the repository reads.
+pub(crate) fn texts(root: &Path) -> Vec<Text> {
+    let mut paths: Vec<String> = [
+        "ARCHITECTURE.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "GUARANTEES.md",
+        "README.md",
+        "examples/README.md",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    paths.extend(chapters(root).into_iter().map(|name| format!("docs/src/{name}")));
+    paths.push("docs/src/SUMMARY.md".to_owned());
+    // The command is another package, which may be taken out of a copy of this one.
+    let of_command = "dlock-cli/README.md";
+    paths.extend(root.join(of_command).exists().then(|| of_command.to_owned()));
+    paths.iter().map(|path| Text::read(root, path)).collect()
+}
+
+/// The files of the guide but its table of contents.
+pub(crate) fn chapters(root: &Path) -> BTreeSet<String> {
+    fs::read_dir(root.join("docs/src"))
+        .expect("the guide is there")
+        .map(|entry| entry.expect("it can be listed").file_name().into_string().expect("UTF-8"))
+        .filter(|name| name.ends_with(".md") && name != "SUMMARY.md")
+        .collect()
+}
+
+/// The lines, each with the language of the fenced block that it is in, if it is in one.
+fn fenced(content: &str) -> impl Iterator<Item = (Option<&str>, &str)> {
+    let mut block = None;
+    content.lines().filter_map(move |line| {
+        if let Some(language) = line.trim_start().strip_prefix("```") {
+            block = block.is_none().then_some(language);
+            return None;
+        }
+        Some((block, line))
+    })
+}
+
+/// The text without code: a span of it becomes empty backticks.
+fn prose(content: &str) -> String {
+    let lines = fenced(content).filter(|(block, _)| block.is_none()).map(|(_, line)| line);
+    let text = lines.collect::<Vec<_>>().join("\n");
+    text.split('`').step_by(2).collect::<Vec<_>>().join("``")
+}
+
+/// The code between backticks.
+pub(crate) fn spans(content: &str) -> Vec<String> {
+    let lines = fenced(content).filter(|(block, _)| block.is_none()).map(|(_, line)| line);
+    let text = lines.collect::<Vec<_>>().join("\n");
+    text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// Where links lead: `[text](target)`, and `[text]: target` at the start of a line.
+pub(crate) fn links(content: &str) -> Vec<String> {
+    let text = prose(content);
+    let inline = text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
+    let named = text
+        .lines()
+        .filter(|line| line.starts_with('['))
+        .filter_map(|line| Some(line.split_once("]: ")?.1));
+    inline.chain(named).map(|link| link.trim().to_owned()).collect()
+}
+
+/// The anchors of the headings.
+pub(crate) fn slugs(content: &str) -> Vec<String> {
+    let mut seen = HashMap::<String, usize>::new();
+    let lines = fenced(content).filter(|(block, _)| block.is_none()).map(|(_, line)| line);
+    lines
+        .filter_map(|line| {
+            line.trim_start_matches('#').strip_prefix(' ').filter(|_| line.starts_with('#'))
+        })
+        .map(|heading| {
+            let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || " _-".contains(*c));
+            let slug = kept.collect::<String>().to_lowercase().replace(' ', "-");
+            let before = seen.entry(slug.clone()).or_default();
+            *before += 1;
+            if *before == 1 { slug } else { format!("{slug}-{}", *before - 1) }
+        })
+        .collect()
+}
+
+/// A command of a block of `console`, and what is said to come of it.
+pub(crate) struct Typed {
+    pub(crate) command: String,
+    pub(crate) prints: Vec<String>,
+}
+
+/// What is typed in blocks of `console`: each line after `$ `, with those that continue it.
+pub(crate) fn console(content: &str) -> Vec<Typed> {
+    let mut all: Vec<Typed> = Vec::new();
+    let mut goes_on = false;
+    for (_, line) in fenced(content).filter(|(block, _)| *block == Some("console")) {
+        let (typed, more) = line.strip_suffix('\\').map_or((line, false), |typed| (typed, true));
+        match (typed.strip_prefix("$ "), all.last_mut()) {
+            (Some(command), _) => {
+                all.push(Typed { command: command.to_owned(), prints: Vec::new() });
+            }
+            (None, Some(last)) if goes_on => last.command.push_str(typed),
+            (None, Some(last)) => last.prints.push(line.to_owned()),
+            (None, None) => {}
+        }
+        goes_on = more;
+    }
+    all
+}
+
+/// Whether there is Rust code that rustdoc takes for tests.
+pub(crate) fn rust_is_tested(content: &str) -> bool {
+    let mut opens = false;
+    content.lines().filter_map(|line| line.trim_start().strip_prefix("```")).any(|language| {
+        opens = !opens;
+        let mut words = language.split(',');
+        opens && words.next() == Some("rust") && words.all(|word| word != "ignore")
+    })
+}

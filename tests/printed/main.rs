@@ -1,0 +1,214 @@
+//! The commands that the guide and the other texts print do what they say: examples run
+//! here, as cargo has built them, on servers of their own. Those of the command `dlock` run in the
+//! tests of `dlock-cli`.
+
+#[path = "../guide/text.rs"]
+#[allow(dead_code, reason = "the guide's own tests need all of it")]
+mod text;
+
+use std::{path::Path, process::Stdio, time::Duration};
+
+use dlock_testkit::{
+    Stop, Verdict, judge,
+    servers::{
+        postgres::{self, PostgresServer},
+        redis::{self, RedisServer},
+    },
+};
+use tempfile::TempDir;
+use text::{console, texts};
+use tokio::{process::Command, time::timeout};
+
+/// What can't be run in a test, and why.
+const NOT_HERE: [(&str, &str); 5] = [
+    ("./scripts/test", "it runs this test"),
+    ("cargo install --path dlock-cli", "it changes the machine"),
+    ("cargo test -p dlock-testkit --test broken -- mutant", "it is a test, and runs as one"),
+    (
+        "cargo run --release -p dlock-testkit --bin dlock-soak -- --list",
+        "it is of another package, which runs it in its own tests",
+    ),
+    (
+        "cargo run --release --example redis_vs_zk --features postgres,redis,sqlite,zk",
+        "it takes minutes, and is run by scripts/test, with --quick",
+    ),
+];
+
+/// Options that make one short, which plays a longer game otherwise.
+const SHORT: [(&str, &[&str]); 1] = [("inventory", &["--items", "12", "--buyers", "40"])];
+
+/// A backstop on a busy machine, never a measure of speed.
+const BOUND: Duration = Duration::from_secs(300);
+
+/// What is printed, seen as what has to be done here.
+#[derive(Debug, PartialEq, Eq)]
+enum Kind {
+    /// An example, and its arguments.
+    Example {
+        name: String,
+        arguments: Vec<String>,
+    },
+    /// One of the command `dlock`, or a setting of its environment.
+    OfTheCommand,
+    NotHere,
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// What is to be done with a command; `None` for one that nobody has thought of.
+fn kind(command: &str) -> Option<Kind> {
+    let words: Vec<&str> = command.split_whitespace().map(|word| word.trim_matches('\'')).collect();
+    if NOT_HERE.iter().any(|(known, _)| words.iter().copied().eq(known.split_whitespace())) {
+        return Some(Kind::NotHere);
+    }
+    match words.as_slice() {
+        ["dlock", ..] => return Some(Kind::OfTheCommand),
+        ["export", setting] if setting.starts_with("DLOCK_") => return Some(Kind::OfTheCommand),
+        ["cargo", "run", ..] => {}
+        _ => return None,
+    }
+    let of_cargo = words.iter().take_while(|word| **word != "--");
+    let arguments = words.iter().skip(of_cargo.clone().count() + 1);
+    let behind = |flag| of_cargo.clone().skip_while(move |word| **word != flag).nth(1);
+    let name = (*behind("--example")?).to_owned();
+    Some(Kind::Example { name, arguments: arguments.map(|word| (*word).to_owned()).collect() })
+}
+
+/// The commands of all texts that are about this store: `memory` for those that name no server.
+fn of_store(store: &str) -> Vec<(String, String, Vec<String>)> {
+    let mut found = Vec::new();
+    for text in texts(root()) {
+        for typed in console(&text.content) {
+            if let Some(Kind::Example { name, arguments }) = kind(&typed.command) {
+                let server = arguments.iter().find_map(|word| word.split_once("://"));
+                if server.map_or("memory", |(scheme, _)| scheme) == store {
+                    found.push((format!("{}: {}", text.path, typed.command), name, arguments));
+                }
+            }
+        }
+    }
+    assert!(!found.is_empty(), "no text has a command for {store}");
+    found
+}
+
+/// Runs those of a store, with `url` in the place of the server that they name.
+async fn all_run(store: &str, url: Option<String>) -> Verdict {
+    for (printed, name, mut arguments) in of_store(store) {
+        for word in &mut arguments {
+            if let (true, Some(url)) = (word.contains("://"), &url) {
+                let query = word.split_once('?').map_or(String::new(), |(_, q)| format!("?{q}"));
+                *word = format!("{url}{query}");
+            }
+        }
+        if let Some((_, short)) = SHORT.iter().find(|(long, _)| *long == name) {
+            arguments.extend(short.iter().map(|word| (*word).to_owned()));
+        }
+        run(&printed, &name, &arguments).await?;
+    }
+    Ok(())
+}
+
+async fn run(printed: &str, name: &str, arguments: &[String]) -> Verdict {
+    // Cargo builds the examples before the tests, beside them.
+    let test = std::env::current_exe()?;
+    let profile = test.parent().and_then(Path::parent).ok_or("a test is in target/PROFILE/deps")?;
+    let file = format!("{name}{}", std::env::consts::EXE_SUFFIX);
+    let program = profile.join("examples").join(file);
+    if !program.exists() {
+        return Err(Stop::failed(format!(
+            "{printed}: {} is not built: cargo build --examples --all-features",
+            program.display()
+        )));
+    }
+    let directory = TempDir::new()?;
+    let running = Command::new(&program)
+        .args(arguments)
+        .env_remove("DLOCK_URL")
+        .env("TMPDIR", directory.path())
+        .current_dir(directory.path())
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = timeout(BOUND, running).await.map_err(|_| format!("{printed}: hangs"))??;
+    if output.status.success() && !(output.stdout.is_empty() && output.stderr.is_empty()) {
+        return Ok(());
+    }
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    Err(Stop::failed(format!("{printed}: {}, says {told:?}", output.status)))
+}
+
+#[tokio::test]
+async fn those_that_need_no_server_run() {
+    judge("sqlite", all_run("memory", None).await);
+}
+
+#[tokio::test]
+async fn those_that_name_redis_run() {
+    let tested = async {
+        let server = RedisServer::start(&redis::Options::new()).await?;
+        all_run("redis", Some(server.url())).await
+    };
+    judge("redis", tested.await);
+}
+
+#[tokio::test]
+async fn those_that_name_postgresql_run() {
+    let tested = async {
+        let server = PostgresServer::start(&postgres::Options::new()).await?;
+        all_run("postgres", Some(server.url())).await
+    };
+    judge("postgres", tested.await);
+}
+
+#[test]
+fn every_command_is_run_or_it_is_known_why_not() {
+    let typed: Vec<(String, String)> = texts(root())
+        .into_iter()
+        .flat_map(|text| {
+            let typed = console(&text.content).into_iter();
+            typed.map(|typed| (text.path.clone(), typed.command)).collect::<Vec<_>>()
+        })
+        .collect();
+    let unknown: Vec<_> = typed.iter().filter(|(_, command)| kind(command).is_none()).collect();
+    assert!(unknown.is_empty(), "run it here, or say in NOT_HERE why not: {unknown:#?}");
+    let servers = ["redis", "postgres"];
+    let strange: Vec<_> = typed
+        .iter()
+        .filter_map(|(_, command)| match kind(command)? {
+            Kind::Example { arguments, .. } => {
+                let scheme = arguments.iter().find_map(|word| Some(word.split_once("://")?.0))?;
+                (!servers.contains(&scheme)).then_some(command)
+            }
+            _ => None,
+        })
+        .collect();
+    assert!(strange.is_empty(), "no test has a server for {strange:#?}");
+    let stale = NOT_HERE.iter().filter(|(known, _)| {
+        let words: Vec<_> = known.split_whitespace().collect();
+        !typed.iter().any(|(_, command)| command.split_whitespace().eq(words.iter().copied()))
+    });
+    assert_eq!(stale.count(), 0, "NOT_HERE has a command that no text prints");
+}
+
+#[test]
+fn a_command_that_nobody_has_thought_of_is_found() {
+    for unknown in
+        ["cargo bench", "cargo run", "cargo run --bin b", "make", "./report.sh", "export HOME=/"]
+    {
+        assert_eq!(kind(unknown), None, "{unknown}");
+    }
+    let example = |name: &str, arguments: &[&str]| Kind::Example {
+        name: name.to_owned(),
+        arguments: arguments.iter().map(|word| (*word).to_owned()).collect(),
+    };
+    for (command, expected) in [
+        ("dlock list", Kind::OfTheCommand),
+        ("./scripts/test", Kind::NotHere),
+        ("cargo run --example a", example("a", &[])),
+        ("cargo run --example b -- 'x:y?z=1' --w", example("b", &["x:y?z=1", "--w"])),
+    ] {
+        assert_eq!(kind(command), Some(expected), "{command}");
+    }
+}
