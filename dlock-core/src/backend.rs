@@ -7,7 +7,7 @@ use tokio::sync::broadcast;
 
 use crate::{
     Answer, Claim, ClaimId, Clock, Error, ErrorKind, FencingToken, Guarantees, Instant, LockName,
-    Mode,
+    Mode, Note,
 };
 
 /// A store of locks. This is all that a backend author writes; guards, renewal, time-outs,
@@ -194,6 +194,9 @@ pub struct AcquireRequest {
     pub queue: Queue,
     /// How many consecutive tokens to reserve, at least 1.
     pub tokens: u32,
+    /// Who asks, for people: kept with the claim as long as it is there, where the store has a place
+    /// for it ([`Notes::Kept`](crate::Notes)). No renewal changes it.
+    pub note: Option<Note>,
 }
 
 impl AcquireRequest {
@@ -325,7 +328,7 @@ impl LockState {
 }
 
 /// One claim as the store sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimState {
     /// The claim.
     pub claim: ClaimId,
@@ -338,6 +341,9 @@ pub struct ClaimState {
     /// How long ago it was granted, or began to wait, by the store's clock; `None` where the store
     /// does not know. It may be less than that for a while after tokens were raised by hand.
     pub age: Option<Duration>,
+    /// Who it is, if its client says so ([`Locks::with_note`](crate::Locks::with_note)) and the
+    /// store keeps it.
+    pub note: Option<Note>,
 }
 
 /// Something about how a store is set up.

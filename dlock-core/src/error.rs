@@ -32,6 +32,8 @@ pub enum ErrorKind {
 pub enum ConfigIssue {
     /// The lock name is empty, too long, or holds control characters.
     Name,
+    /// The note is empty, too long, or holds control characters; or these locks have another.
+    Note,
     /// The lease is outside the accepted range.
     Lease,
     /// The renewal policy is outside the accepted range.

@@ -8,7 +8,8 @@ use std::time::Duration;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::{
-    BackendUrl, ClaimId, Error, ErrorKind, FencingToken, LockName, LockOptions, Mode, Queue, Renew,
+    BackendUrl, ClaimId, Error, ErrorKind, FencingToken, LockName, LockOptions, Mode, Note, Queue,
+    Renew,
     machine::{Machine, Op, text},
 };
 
@@ -37,6 +38,31 @@ pub fn name(data: &[u8]) {
             assert!(matches!(error.kind(), ErrorKind::Config(_)));
             short(&error);
         }
+    }
+}
+
+/// A note: what is accepted is kept as it is, obeys the bounds, and can be read from its ASCII form;
+/// what is read from such a form has that form alone.
+pub fn note(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let fits = (1..=Note::MAX_BYTES).contains(&text.len());
+    match Note::new(text) {
+        Ok(note) => {
+            assert!(fits && !text.chars().any(char::is_control));
+            assert_eq!(note.as_str(), text);
+            let word = note.to_ascii();
+            assert!(word.bytes().all(|byte| byte.is_ascii_graphic() && byte != b';'), "{word}");
+            assert_eq!(Note::from_ascii(&word), Some(note.clone()));
+            assert_eq!(Note::fitted(text), Some(note));
+        }
+        Err(error) => {
+            assert!(!fits || text.chars().any(char::is_control));
+            assert!(matches!(error.kind(), ErrorKind::Config(_)));
+            short(&error);
+        }
+    }
+    if let Some(note) = Note::from_ascii(text) {
+        assert_eq!(note.to_ascii(), text);
     }
 }
 
@@ -193,7 +219,7 @@ pub fn machine_log(data: &[u8]) {
             grants.clear();
         }
         now = now.saturating_add(passed);
-        if let (Op::Release { claim, used }, true) = (op, machine.next_expiry() > Some(now))
+        if let (&Op::Release { claim, used }, true) = (&op, machine.next_expiry() > Some(now))
             && let Some(grant) = machine.grant_of(claim)
         {
             let known = (1..grant.block).contains(&used);
@@ -210,7 +236,7 @@ pub fn machine_log(data: &[u8]) {
             used_up = used_up.max(grant.token);
         }
         let line = text::op_text(&op);
-        assert!(line.bytes().all(|byte| byte.is_ascii_alphanumeric() || b" =".contains(&byte)));
+        assert!(line.bytes().all(|byte| byte.is_ascii_graphic() && byte != b';' || byte == b' '));
         log += &format!("{line} {now};");
         sound(&machine, now);
     }
@@ -255,12 +281,19 @@ fn operation<'a>(bytes: &mut impl Iterator<Item = &'a u8>) -> (Op, u64) {
         _ if kind >= 248 => Op::Raise { above: floor(lease, passed) },
         0 | 1 => {
             let block = u32::from(kind / 4) + 1;
-            Op::Acquire { claim, mode, lease, block, queue, home: u32::from(what) }
+            let note = note_of(who, what);
+            Op::Acquire { claim, mode, lease, block, queue, home: u32::from(what), note }
         }
         2 => Op::Renew { claim, mode, lease },
         _ => Op::Release { claim, used: u32::from(kind / 4) },
     };
     (op, passed)
+}
+
+/// None for most.
+fn note_of(who: u8, what: u8) -> Option<Note> {
+    let letter = char::from(what);
+    (who & 0x08 != 0).then(|| Note::fitted(&format!("{who} n;{letter}é"))).flatten()
 }
 
 /// A token to be above, near the others or far from them.

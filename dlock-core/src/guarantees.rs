@@ -99,6 +99,16 @@ level! {
     }
 }
 
+level! {
+    /// Whether the store keeps the notes of who holds and who waits.
+    Notes {
+        /// It has no place for them: they are left out.
+        Dropped = "left out",
+        /// It does.
+        Kept = "kept",
+    }
+}
+
 /// What the *connected* backend promises: its configuration changes it.
 ///
 /// Each field is ordered from weak to strong. What is required of a backend has the same type:
@@ -127,6 +137,8 @@ pub struct Guarantees {
     pub scope: Scope,
     /// Whether there are semaphores.
     pub permits: Permits,
+    /// Whether a [`Note`](crate::Note) can be seen.
+    pub notes: Notes,
 }
 
 impl Guarantees {
@@ -139,13 +151,15 @@ impl Guarantees {
         wake_up: WakeUp::Poll,
         scope: Scope::Process,
         permits: Permits::Refused,
+        notes: Notes::Dropped,
     };
 
     /// The weaker of the two in each field: what a lock over both stores can promise.
     #[must_use]
     pub fn min(self, other: Self) -> Self {
         // Destructured, so that a new field can't be forgotten.
-        let Self { exclusion, fencing, orphan_release, fairness, wake_up, scope, permits } = self;
+        let Self { exclusion, fencing, orphan_release, fairness, wake_up, scope, permits, notes } =
+            self;
         Self {
             exclusion: exclusion.min(other.exclusion),
             fencing: fencing.min(other.fencing),
@@ -154,6 +168,7 @@ impl Guarantees {
             wake_up: wake_up.min(other.wake_up),
             scope: scope.min(other.scope),
             permits: permits.min(other.permits),
+            notes: notes.min(other.notes),
         }
     }
 
@@ -185,8 +200,9 @@ impl Guarantees {
     }
 
     /// Each guarantee as its name, its rank from 0 (weakest), and its text.
-    pub fn rows(&self) -> [(&'static str, u8, String); 7] {
-        let Self { exclusion, fencing, orphan_release, fairness, wake_up, scope, permits } = *self;
+    pub fn rows(&self) -> [(&'static str, u8, String); 8] {
+        let Self { exclusion, fencing, orphan_release, fairness, wake_up, scope, permits, notes } =
+            *self;
         [
             ("mutual exclusion", exclusion as u8, exclusion.to_string()),
             ("fencing tokens in order", fencing as u8, fencing.to_string()),
@@ -195,6 +211,7 @@ impl Guarantees {
             ("wake-up", wake_up as u8, wake_up.to_string()),
             ("reach", scope as u8, scope.to_string()),
             ("semaphores", permits as u8, permits.to_string()),
+            ("notes of who holds it", notes as u8, notes.to_string()),
         ]
     }
 
@@ -244,6 +261,13 @@ impl Guarantees {
     #[must_use]
     pub const fn with_permits(mut self, permits: Permits) -> Self {
         self.permits = permits;
+        self
+    }
+
+    /// With or without a place for notes.
+    #[must_use]
+    pub const fn with_notes(mut self, notes: Notes) -> Self {
+        self.notes = notes;
         self
     }
 }

@@ -34,6 +34,7 @@ mod memory;
 pub mod metrics;
 mod mode;
 mod name;
+mod note;
 pub mod observe;
 mod options;
 mod owner;
@@ -58,7 +59,7 @@ pub use engine::tasks::current_runtime;
 pub use error::{Certainty, ConfigIssue, Error, ErrorKind};
 pub use fence::{Fence, StaleToken};
 pub use guarantees::{
-    Exclusion, Fairness, Fencing, Guarantees, OrphanRelease, Permits, Scope, WakeUp,
+    Exclusion, Fairness, Fencing, Guarantees, Notes, OrphanRelease, Permits, Scope, WakeUp,
 };
 pub use guard::{Ended, Guard, GuardState, Lost};
 pub use health::Health;
@@ -71,6 +72,7 @@ pub use locks::Locks;
 pub use memory::Memory;
 pub use mode::Mode;
 pub use name::LockName;
+pub use note::Note;
 pub use options::{LockOptions, Renew};
 pub use owner::Owner;
 pub use registry::{Connecting, Factory, Registry};

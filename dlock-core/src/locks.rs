@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use crate::{
     Claim, ClaimState, Counting, DynBackend, Election, Error, ErrorKind, Fair, FairLock, Fairness,
     FencingToken, Finding, Guarantees, Health, Job, Lock, LockName, LockOptions, LockProvider,
-    LockState, Multi, MultiLock, Mutex, Permits, ReadWrite, ReadWriteLock, Reentrant,
+    LockState, Multi, MultiLock, Mutex, Note, Permits, ReadWrite, ReadWriteLock, Reentrant,
     ReentrantLock, Released, Semaphore, engine::Engine, kinds::Base,
 };
 
@@ -60,6 +60,36 @@ impl Locks {
     #[must_use]
     pub fn without_handoff(&self) -> Self {
         Self { hand_off: false, ..self.clone() }
+    }
+
+    /// These locks, whose claims say who they are, in a few words for people: `web-3 pid 4711`.
+    /// Whoever inspects a name sees it for each that holds it or waits for it, where the store keeps
+    /// notes ([`Notes`](crate::Notes)). None unless set, and then nothing is sent or stored for it.
+    ///
+    /// It is this client's, so all clones and views have it too: a mutex is passed on within the
+    /// process, while the store knows one claim. Set it before the first lock is taken. **No
+    /// secrets**: everybody who may read the store sees it.
+    ///
+    /// ```
+    /// # use dlock_core::{Locks, Memory};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock_core::Error> {
+    /// let locks = Locks::new(Memory::new())?.with_note("web-3 pid 4711")?;
+    /// let guard = locks.mutex("report")?.lock().await?;
+    /// let state = locks.inspect("report").await?;
+    /// assert_eq!(state.holders[0].note.as_ref().map(|note| note.as_str()), Some("web-3 pid 4711"));
+    /// # guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `Config(Note)` for a text that can't be one, and when another one was set.
+    pub fn with_note<N>(self, note: N) -> Result<Self, Error>
+    where
+        N: TryInto<Note>,
+        Error: From<N::Error>,
+    {
+        self.engine.set_note(note.try_into()?)?;
+        Ok(self)
     }
 
     /// The options of the locks that this view makes.

@@ -14,8 +14,8 @@ use hashbrown::{DefaultHashBuilder, HashMap, HashTable, hash_table::Entry};
 use crate::{
     AcquireRequest, Acquired, Answer, Backend, BackendUrl, Certainty, Claim, ClaimId, Clock,
     ConfigIssue, Connecting, DynBackend, Error, ErrorKind, Exclusion, Factory, Fairness, Fencing,
-    FencingToken, Finding, Grant, Guarantees, Instant, LockName, LockState, Mode, OrphanRelease,
-    Permits, Released, Renewal, Renewed, Scope, WakeUp,
+    FencingToken, Finding, Grant, Guarantees, Instant, LockName, LockState, Mode, Notes,
+    OrphanRelease, Permits, Released, Renewal, Renewed, Scope, WakeUp,
     machine::{Granted, Machine, Micros, Op, Outcome, conflict},
     sync::{Mutex, oneshot},
 };
@@ -179,6 +179,7 @@ fn acquire_op(request: &AcquireRequest) -> Op {
         block: request.tokens,
         queue: request.queue,
         home: 0,
+        note: request.note.clone(),
     }
 }
 
@@ -216,6 +217,7 @@ impl Backend for Memory {
             .with_wake_up(WakeUp::Push)
             .with_scope(Scope::Process)
             .with_permits(Permits::Counted)
+            .with_notes(Notes::Kept)
     }
 
     fn clock(&self) -> Clock {

@@ -79,6 +79,7 @@ async fn the_next_leads_when_a_leader_dies() {
         lease: secs(30),
         queue: Queue::Enqueue,
         tokens: 1,
+        note: None,
     };
     let Acquired::Granted(grant) = store.inner.acquire(&dead).await.unwrap() else {
         panic!("not granted")

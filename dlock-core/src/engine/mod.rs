@@ -24,7 +24,7 @@ pub(crate) mod tasks;
 
 use std::{
     hash::BuildHasher,
-    sync::{Arc, Weak},
+    sync::{Arc, OnceLock, Weak},
     time::Duration,
 };
 
@@ -32,7 +32,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 
 use self::{keeper::Keeper, meter::Meter, tasks::Tasks};
 use crate::{
-    Clock, ConfigIssue, DynBackend, Error, ErrorKind, LockName, LockOptions,
+    Clock, ConfigIssue, DynBackend, Error, ErrorKind, LockName, LockOptions, Note,
     cohort::Cohort,
     kinds::reentrant::Entries,
     sync::{
@@ -51,6 +51,8 @@ pub(crate) struct Engine {
     pub(crate) meter: Meter,
     pub(crate) cohorts: Shared<Cohort>,
     pub(crate) reentrants: Shared<Entries>,
+    /// What every claim says of its client.
+    note: OnceLock<Note>,
     closed: AtomicBool,
     closing: Notify,
 }
@@ -71,9 +73,31 @@ impl Engine {
             meter,
             cohorts: Shared::default(),
             reentrants: Shared::default(),
+            note: OnceLock::new(),
             closed: AtomicBool::new(false),
             closing: Notify::new(),
         }))
+    }
+
+    /// The note of every claim, if there is one.
+    pub(crate) fn note(&self) -> Option<Note> {
+        self.note.get().cloned()
+    }
+
+    /// Gives every claim from now on this note.
+    pub(crate) fn set_note(&self, note: Note) -> Result<(), Error> {
+        let first = self.note.get_or_init(|| note.clone());
+        if *first == note {
+            return Ok(());
+        }
+        Err(Error::config(
+            ConfigIssue::Note,
+            format!(
+                "these locks have the note {:?} already, which all clones and views share: set it \
+                 once, or connect once more for another",
+                first.as_str()
+            ),
+        ))
     }
 
     /// Whether new claims can be made.

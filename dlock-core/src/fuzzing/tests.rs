@@ -69,11 +69,22 @@ const ROW: &[&str] = &[
     "A 00000000000000000000000000000004 2 3 30 1 0 T 18;",
     "K 00000000000000000000000000000002 1 30 25;",
     "R 00000000000000000000000000000001 1 19;",
+    "n",
+    "nweb-3%20pid%201",
+    "%3B",
+    "00000000000000000000000000000005 = 1 0 30 90 0 na;",
+    "A 00000000000000000000000000000006 = 1073741824 30 1 0 Q na%20b 20;",
 ];
 
 #[test]
 fn names() {
     try_on(&["a", "é", "/", "\0", "\u{85}", "🔒", " ", LONG, "..", "{a}"], super::name);
+}
+
+#[test]
+fn notes() {
+    let pieces = &["a", "é", "%20", "%", ";", "\n", "%0A", "%41", "🔒", " ", LONG, "%C3%A9", "-._"];
+    try_on(pieces, super::note);
 }
 
 const LONG: &str = "a name of seventy letters is not too long by itself, but eight of them are";

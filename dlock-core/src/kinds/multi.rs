@@ -264,6 +264,7 @@ impl Group {
                 lease: engine.lease(*base.options)?,
                 queue: wait.queue(),
                 tokens: 1,
+                note: engine.note(),
             };
             Ok((request, *base.options))
         };

@@ -21,7 +21,7 @@ mod tests;
 
 use std::time::Duration;
 
-use crate::{ClaimId, ClaimState, ConfigIssue, Error, FencingToken, LockState, Mode, Queue};
+use crate::{ClaimId, ClaimState, ConfigIssue, Error, FencingToken, LockState, Mode, Note, Queue};
 
 /// Microseconds on the store's clock.
 pub type Micros = u64;
@@ -37,7 +37,7 @@ pub struct Machine {
 }
 
 /// One claim, waiting (`token` is zero) or held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     claim: ClaimId,
     weight: u32,
@@ -50,10 +50,12 @@ struct Entry {
     home: u32,
     /// When the lease ends, of the grant or of the place in the queue.
     expires: Micros,
+    /// Who it is, for people.
+    note: Option<Note>,
 }
 
 /// What happens to a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Op {
     /// Take it or wait for it.
@@ -70,6 +72,8 @@ pub enum Op {
         queue: Queue,
         /// Whom a store that can should tell of a grant that comes later; 0 for nobody.
         home: u32,
+        /// Who it is, for people; kept as long as the claim is there.
+        note: Option<Note>,
     },
     /// Start the lease anew: of a grant, perhaps in a weaker mode, or of a place in the queue.
     Renew {
@@ -189,7 +193,7 @@ impl Machine {
     pub fn apply(&mut self, op: &Op, now: Micros, grants: &mut Vec<Granted>) -> Outcome {
         self.entries.retain(|e| e.expires > now);
         match *op {
-            Op::Acquire { claim, mode, lease, block, queue, home } => {
+            Op::Acquire { claim, mode, lease, block, queue, home, ref note } => {
                 if let Some(entry) = self.entry_mut(claim) {
                     if entry.token == 0 {
                         entry.expires = entry.expires.max(now.saturating_add(lease));
@@ -211,6 +215,7 @@ impl Machine {
                         lease,
                         home,
                         expires: now.saturating_add(lease),
+                        note: note.clone(),
                     });
                 }
                 self.grant(now, grants);
@@ -291,6 +296,7 @@ impl Machine {
                 remaining: Duration::from_micros(entry.expires - now),
                 // Tokens begin at the clock. One that had to be larger makes its claim look younger.
                 age: token.and(now.checked_sub(entry.token)).map(Duration::from_micros),
+                note: entry.note.clone(),
             };
             if token.is_some() { holders.push(state) } else { waiters.push(state) }
         }

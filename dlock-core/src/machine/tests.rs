@@ -10,7 +10,8 @@ fn id(n: u128) -> ClaimId {
 }
 
 fn acquire(n: u128, mode: Mode) -> Op {
-    Op::Acquire { claim: id(n), mode, lease: LEASE, block: 1, queue: Queue::Enqueue, home: 0 }
+    let queue = Queue::Enqueue;
+    Op::Acquire { claim: id(n), mode, lease: LEASE, block: 1, queue, home: 0, note: None }
 }
 
 fn release(n: u128) -> Op {
@@ -89,6 +90,7 @@ fn unused_tokens_go_back_and_used_ones_do_not() {
         block: 100,
         queue: Queue::Enqueue,
         home: 0,
+        note: None,
     };
     let mut machine = Machine::default();
     let next = |machine: &mut Machine, used| {
@@ -110,12 +112,13 @@ fn a_floor_holds_when_a_block_below_it_is_given_back() {
         block: 100,
         queue: Queue::Enqueue,
         home: 0,
+        note: None,
     };
     // The block is 5 to 104.
     for (above, next) in [(4, 6), (50, 106), (104, 106), (105, 106), (1_000, 1_001)] {
         let mut machine = Machine::default();
         let raise = Op::Raise { above };
-        run(&mut machine, &[(5, block), (5, raise)]);
+        run(&mut machine, &[(5, block.clone()), (5, raise.clone())]);
         let once = machine.clone();
         assert_eq!(run(&mut machine, &[(5, raise)]).0, Some(Outcome::Raised));
         assert_eq!(machine, once, "asked again");
@@ -157,6 +160,13 @@ fn text_of_another_version_or_hand_is_refused() {
         ("v1 0 1073741825;", String::new()),
         ("", format!("A {claim} = 1073741825 10 1 0 Q 1;")),
         ("", format!("K {claim} 0 10 1;")),
+        ("", format!("K {claim} 1 10 na 1;")),
+        ("", format!("A {claim} = 1 10 1 0 Q n 1;")),
+        ("", format!("A {claim} = 1 10 1 0 Q na%2 1;")),
+        ("", format!("A {claim} = 1 10 1 0 Q n%0A 1;")),
+        ("", format!("A {claim} = 1 10 1 0 Q n%61 1;")),
+        ("", format!("A {claim} = 1 10 1 0 Q na nb 1;")),
+        ("", format!("A {claim} = 1 10 1 0 Q 1 na;")),
     ] {
         let ended = if snap == "v1 0" { "v1 0;1 2;" } else { snap };
         assert!(text::replay(ended, &log).is_err(), "{snap:?} {log:?}");
@@ -174,7 +184,7 @@ fn an_error_shows_the_begin_of_what_it_could_not_read() {
 
 #[test]
 fn the_last_of_all_tokens_can_be_written_and_read() {
-    let ops = [(u64::MAX - LEASE - 1, acquire(1, Mode::Shared)); 2];
+    let ops = [1, 1].map(|n| (u64::MAX - LEASE - 1, acquire(n, Mode::Shared)));
     let mut machine = Machine::after_token(FencingToken::MAX.get());
     run(&mut machine, &ops);
     let token = machine.grant_of(id(1)).unwrap().token;
@@ -182,11 +192,41 @@ fn the_last_of_all_tokens_can_be_written_and_read() {
     assert_eq!(text::replay(&text::snapshot(&machine), "").unwrap().machine, machine);
 }
 
+#[test]
+fn a_note_stays_as_long_as_its_claim_and_no_renewal_changes_it() {
+    let noted = |n, text: &str| Op::Acquire {
+        claim: id(n),
+        mode: Mode::Exclusive,
+        lease: LEASE,
+        block: 1,
+        queue: Queue::Enqueue,
+        home: 0,
+        note: Note::new(text).ok(),
+    };
+    assert!(text::op_text(&noted(1, "web 3;")).ends_with(" 0 Q nweb%203%3B"));
+    let renew = Op::Renew { claim: id(1), mode: Mode::Exclusive, lease: LEASE };
+    let ops =
+        [noted(1, "web 3;"), noted(2, "é"), acquire(3, Mode::Exclusive), noted(1, "x"), renew];
+    let mut machine = Machine::default();
+    run(&mut machine, &ops.map(|op| (5, op)));
+    let seen = |machine: &Machine| -> Vec<Option<String>> {
+        let state = machine.inspect(6);
+        let claims = state.holders.into_iter().chain(state.waiters);
+        claims.map(|claim| claim.note.map(|note| note.to_string())).collect()
+    };
+    assert_eq!(seen(&machine), [Some("web 3;".to_owned()), Some("é".to_owned()), None]);
+    let snap = text::snapshot(&machine);
+    assert!(snap.contains(" 0 nweb%203%3B;") && snap.is_ascii() && snap.ends_with(" 0;"), "{snap}");
+    assert_eq!(text::replay(&snap, "").unwrap().machine, machine);
+    run(&mut machine, &[(7, release(1))]);
+    assert_eq!(seen(&machine), [Some("é".to_owned()), None]);
+}
+
 /// Statements of one client may reach a row in another order than they were sent in.
 #[test]
 fn a_renewal_that_comes_late_does_not_shorten_a_later_one() {
     let mut machine = Machine::default();
     let renew = Op::Renew { claim: id(1), mode: Mode::Exclusive, lease: LEASE };
-    run(&mut machine, &[(5, acquire(1, Mode::Exclusive)), (50, renew), (10, renew)]);
+    run(&mut machine, &[(5, acquire(1, Mode::Exclusive)), (50, renew.clone()), (10, renew)]);
     assert_eq!(machine.next_expiry(), Some(50 + LEASE));
 }

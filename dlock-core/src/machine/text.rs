@@ -1,21 +1,23 @@
 //! The machine and its operations as text, for stores that keep a row.
 //!
 //! ```text
-//! snapshot  v1 LAST CAPACITY;CLAIM WEIGHT BLOCK TOKEN LEASE EXPIRES HOME;...
-//! log       A CLAIM WEIGHT CAPACITY LEASE BLOCK HOME Q|T NOW;     acquire: queue, or try
+//! snapshot  v1 LAST CAPACITY;CLAIM WEIGHT BLOCK TOKEN LEASE EXPIRES HOME[ nNOTE];...
+//! log       A CLAIM WEIGHT CAPACITY LEASE BLOCK HOME Q|T[ nNOTE] NOW;
+//!                                                                 acquire: queue, or try
 //!           K CLAIM WEIGHT LEASE NOW;                             renew (keep)
 //!           R CLAIM USED NOW;                                     release
 //!           F TOKEN NOW;                                          raise (floor)
 //! ```
 //! A weight that is the whole capacity is `=`. Other numbers are decimal, times in microseconds on
-//! the store's clock, claims 32 hexadecimal digits.
+//! the store's clock, claims 32 hexadecimal digits. A claim with a [`Note`] has it behind an `n`,
+//! percent-encoded; one without has no such field.
 //! All of it is ASCII, so that bytes and characters are the same to every database. The store
 //! writes ` NOW;` behind each operation: [`op_text`] gives it without.
 
 use std::fmt::{self, Write};
 
 use super::{Entry, Granted, Machine, Micros, Op, Outcome};
-use crate::{ClaimId, Error, ErrorKind, FencingToken, Mode, Queue};
+use crate::{ClaimId, Error, ErrorKind, FencingToken, Mode, Note, Queue};
 
 /// The version of the format, and of the rules: clients of one table must agree on both.
 pub const VERSION: &str = "v1";
@@ -29,9 +31,11 @@ pub fn snapshot(machine: &Machine) -> String {
         let weight = Weight(e.weight, machine.capacity);
         let _ = write!(
             text,
-            "{} {weight} {} {} {} {} {};",
+            "{} {weight} {} {} {} {} {}",
             e.claim, e.block, e.token, e.lease, e.expires, e.home
         );
+        push_note(&mut text, e.note.as_ref());
+        text.push(';');
     }
     text
 }
@@ -52,14 +56,23 @@ pub fn ops_text<'a>(ops: impl IntoIterator<Item = &'a Op>) -> String {
 /// The text of one operation, to which the store appends ` NOW;`.
 pub fn op_text(op: &Op) -> String {
     match *op {
-        Op::Acquire { claim, mode, lease, block, queue, home } => {
+        Op::Acquire { claim, mode, lease, block, queue, home, ref note } => {
             let wait = if queue == Queue::FailIfBusy { 'T' } else { 'Q' };
             let (weight, capacity) = (Weight(mode.weight(), mode.capacity()), mode.capacity());
-            format!("A {claim} {weight} {capacity} {lease} {block} {home} {wait}")
+            let mut text = format!("A {claim} {weight} {capacity} {lease} {block} {home} {wait}");
+            push_note(&mut text, note.as_ref());
+            text
         }
         Op::Renew { claim, mode, lease } => format!("K {claim} {} {lease}", mode.weight()),
         Op::Release { claim, used } => format!("R {claim} {used}"),
         Op::Raise { above } => format!("F {above}"),
+    }
+}
+
+fn push_note(text: &mut String, note: Option<&Note>) {
+    if let Some(note) = note {
+        *text += " n";
+        *text += &note.to_ascii();
     }
 }
 
@@ -151,6 +164,7 @@ pub fn snapshot_of(text: &str) -> Result<Machine, Error> {
             lease: fields.number()?,
             expires: fields.number()?,
             home: fields.number()?,
+            note: fields.note()?,
         };
         fields.end()?;
         machine.entries.push(entry);
@@ -185,6 +199,7 @@ fn parse_op(line: &str) -> Result<(Op, Option<Micros>), Error> {
                     "T" => Queue::FailIfBusy,
                     _ => return Err(malformed(line)),
                 },
+                note: fields.note()?,
             }
         }
         "K" => {
@@ -212,12 +227,12 @@ fn parse_op(line: &str) -> Result<(Op, Option<Micros>), Error> {
 /// The space-separated fields of one line.
 struct Fields<'a> {
     line: &'a str,
-    rest: std::str::Split<'a, char>,
+    rest: std::iter::Peekable<std::str::Split<'a, char>>,
 }
 
 impl<'a> Fields<'a> {
     fn of(line: &'a str) -> Self {
-        Self { line, rest: line.split(' ') }
+        Self { line, rest: line.split(' ').peekable() }
     }
 
     fn word(&mut self) -> Result<&'a str, Error> {
@@ -260,6 +275,13 @@ impl<'a> Fields<'a> {
 
     fn claim(&mut self) -> Result<ClaimId, Error> {
         self.word()?.parse().map_err(|_| malformed(self.line))
+    }
+
+    /// The note, if there is one. No number begins with its letter.
+    fn note(&mut self) -> Result<Option<Note>, Error> {
+        let Some(word) = self.rest.next_if(|word| word.starts_with('n')) else { return Ok(None) };
+        let note = Note::from_ascii(&word[1..]);
+        note.map(Some).ok_or_else(|| malformed(self.line))
     }
 
     fn end(&mut self) -> Result<(), Error> {

@@ -38,6 +38,7 @@ impl Hold {
                     // A lock that somebody else has is waited for by another hold.
                     queue: Queue::FailIfBusy,
                     tokens: self.tokens,
+                    note: self.engine.note(),
                 },
             })
         })

@@ -1,0 +1,165 @@
+//! Notes: who a claim is, for people.
+
+use std::{fmt, str::FromStr, sync::Arc};
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
+use crate::{ConfigIssue, Error};
+
+/// What stands for itself in a note's ASCII form.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
+
+/// A short text by which people know whose claim it is, such as `web-3 pid 4711 migrate`: any UTF-8
+/// of 1 to 128 bytes without control characters.
+///
+/// A client gives one to all its claims with [`Locks::with_note`](crate::Locks::with_note), and
+/// [`ClaimState::note`](crate::ClaimState) shows it. No secrets: **everybody who may read the store
+/// sees it**, and so do its backups and logs. It decides nothing. Cloning is cheap.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Note(Arc<str>);
+
+impl Note {
+    /// The longest note, in bytes.
+    pub const MAX_BYTES: usize = 128;
+
+    /// Checks a note.
+    ///
+    /// # Errors
+    /// `Config(Note)` when it is empty, longer than [`MAX_BYTES`](Self::MAX_BYTES), or holds a
+    /// control character.
+    pub fn new(note: &str) -> Result<Self, Error> {
+        let refuse = |why: String| Err(Error::config(ConfigIssue::Note, why));
+        if note.is_empty() {
+            return refuse(format!(
+                "a note is empty: give it 1 to {} bytes, or leave it out",
+                Self::MAX_BYTES
+            ));
+        }
+        if note.len() > Self::MAX_BYTES {
+            return refuse(format!(
+                "a note has {} bytes: use at most {}, such as the host and the process id",
+                note.len(),
+                Self::MAX_BYTES
+            ));
+        }
+        if let Some((at, c)) = note.char_indices().find(|(_, c)| c.is_control()) {
+            return refuse(format!(
+                "a note has the control character {c:?} at byte {at}: leave it out"
+            ));
+        }
+        Ok(Self(note.into()))
+    }
+
+    /// The begin of a text that is too long, and without its control characters; `None` when
+    /// nothing is left.
+    pub fn fitted(text: &str) -> Option<Self> {
+        let mut fits = String::with_capacity(Self::MAX_BYTES);
+        for c in text.chars().filter(|c| !c.is_control()) {
+            if fits.len() + c.len_utf8() > Self::MAX_BYTES {
+                break;
+            }
+            fits.push(c);
+        }
+        Self::new(&fits).ok()
+    }
+
+    /// The note as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The note as one word of ASCII, for stores whose records have fields: letters, digits, `-`,
+    /// `.` and `_` stand for themselves, all else is percent-encoded.
+    pub fn to_ascii(&self) -> String {
+        utf8_percent_encode(&self.0, ENCODED).to_string()
+    }
+
+    /// Reads [`to_ascii`](Self::to_ascii); `None` for what it does not write.
+    pub fn from_ascii(word: &str) -> Option<Self> {
+        let note = Self::new(&percent_decode_str(word).decode_utf8().ok()?).ok()?;
+        (note.to_ascii() == word).then_some(note)
+    }
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.0, f)
+    }
+}
+
+impl FromStr for Note {
+    type Err = Error;
+
+    fn from_str(note: &str) -> Result<Self, Error> {
+        Self::new(note)
+    }
+}
+
+impl TryFrom<&str> for Note {
+    type Error = Error;
+
+    fn try_from(note: &str) -> Result<Self, Error> {
+        Self::new(note)
+    }
+}
+
+impl TryFrom<String> for Note {
+    type Error = Error;
+
+    fn try_from(note: String) -> Result<Self, Error> {
+        Self::new(&note)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ErrorKind;
+
+    #[test]
+    fn good_notes_have_an_ascii_form_without_space_or_semicolon() {
+        for text in ["a", " ", "web-3 pid 4711 migrate", "a;b", "100%", "n%20", "caf\u{e9} 🔒"] {
+            let note = Note::new(text).unwrap();
+            let word = note.to_ascii();
+            assert!(word.bytes().all(|b| b.is_ascii_graphic() && b != b';'), "{word}");
+            assert_eq!(Note::from_ascii(&word), Some(note));
+        }
+        assert_eq!(Note::new("web-3 pid 1").unwrap().to_ascii(), "web-3%20pid%201");
+        assert!(Note::new(&"x".repeat(Note::MAX_BYTES)).is_ok());
+    }
+
+    #[test]
+    fn bad_notes_are_refused_with_the_reason() {
+        for (note, says) in [
+            (String::new(), "empty"),
+            ("x".repeat(Note::MAX_BYTES + 1), "129 bytes"),
+            ("a\nb".into(), "at byte 1"),
+            ("\u{85}".into(), "control character"),
+        ] {
+            let error = Note::new(&note).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Note));
+            assert!(error.to_string().contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_word_that_is_no_note_s_is_not_read() {
+        for word in ["", "%", "%2", "%0A", "%FF", "a b", "%61", "%3b", "é", &"x".repeat(129)] {
+            assert_eq!(Note::from_ascii(word), None, "{word}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut_between_characters() {
+        let long = format!("a{}", "é".repeat(100));
+        assert_eq!(Note::fitted(&long).unwrap().as_str().len(), 127);
+        assert_eq!(Note::fitted("a\tb\n").unwrap().as_str(), "ab");
+        assert_eq!(Note::fitted("\n"), None);
+    }
+}
