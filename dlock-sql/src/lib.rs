@@ -66,14 +66,14 @@
 //! nothing of dlock. The table is `dlock_plain (name, holder, state, version, expiry)`; `state` is
 //! `held` or `free`, `expiry` in microseconds since 1970 by the server's clock. Take, keep and give
 //! back a lock with one statement each that compares: see `plain.sql`. [`Scheme::Row`] has no tokens,
-//! [`Scheme::Version`] has the version, and neither has an order or a wake-up, as
-//! [`Guarantees`](dlock_core::Guarantees) says.
+//! [`Scheme::Version`] has the version, and neither has an order, a wake-up, or a place for
+//! notes, as [`Guarantees`](dlock_core::Guarantees) says.
 //!
 //! **Locks of a session** (`dlock.advisory=true`, PostgreSQL, mutex only) are the database's own
 //! advisory locks: no lease runs out, and the server frees them when it notices that the connection
 //! is gone. All locks of a backend are on one connection, and its loss is the loss of all. A holder
-//! may notice later than the server, so two may believe for a while; tokens tell them apart. No
-//! pooler may stand in between.
+//! may notice later than the server, so two may believe for a while; tokens tell them apart.
+//! There is no place for notes, and no pooler may stand in between.
 //!
 //! # For backend authors: the data layout
 //!

@@ -78,8 +78,8 @@ mod tests {
     }
 
     fn acquire(n: u128) -> Op {
-        let (mode, queue) = (Mode::Exclusive, Queue::Enqueue);
-        Op::Acquire { claim: ClaimId::from_bits(n), mode, lease: 99, block: 1, queue, home: 0 }
+        let (claim, mode, queue) = (ClaimId::from_bits(n), Mode::Exclusive, Queue::Enqueue);
+        Op::Acquire { claim, mode, lease: 99, block: 1, queue, home: 0, note: None }
     }
 
     /// A row in whose snapshot so many wait.

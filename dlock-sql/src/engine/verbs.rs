@@ -162,7 +162,7 @@ impl Backend for Engine {
                 // Nobody here knows it, or nobody looked while it was granted: the store knows.
                 Standing::Granted(_) | Standing::Unknown => {}
             }
-            let told = self.jobs.ask_one(request.name.clone(), op).await.map_err(place)?;
+            let told = self.jobs.ask_one(request.name.clone(), op.clone()).await.map_err(place)?;
             if let Some(grant) = told.granted().map_err(place)? {
                 return Ok(grant);
             }
@@ -239,6 +239,7 @@ impl Engine {
             block: request.tokens,
             queue: request.queue,
             home: self.settings.home,
+            note: request.note.clone(),
         }
     }
 
@@ -264,7 +265,8 @@ async fn acquire_all(
     jobs: &Jobs,
     requests: &[(AcquireRequest, Op)],
 ) -> Result<Vec<Acquired>, Error> {
-    let asks = requests.iter().map(|(request, op)| Ask::new(request.name.clone(), *op)).collect();
+    let asks =
+        requests.iter().map(|(request, op)| Ask::new(request.name.clone(), op.clone())).collect();
     let told = jobs.ask(asks).await?;
     let acquired = requests
         .iter()

@@ -144,7 +144,7 @@ impl<C: Conn> Worker<C> {
             Ok(applied) => {
                 for ((places, write), row) in of_names.iter().zip(&writes).zip(&applied.rows) {
                     let ops: Vec<Op> =
-                        places.iter().map(|&(job, ask)| batch[job].asks[ask].op).collect();
+                        places.iter().map(|&(job, ask)| batch[job].asks[ask].op.clone()).collect();
                     let told = self.learn(write, &ops, row, &applied);
                     for (at, &(job, ask)) in places.iter().enumerate() {
                         let told = told.as_ref().map(|told| told[at]).map_err(Error::clone);

@@ -80,7 +80,10 @@ fn mysql_arguments() {
 #[cfg(feature = "mysql")]
 #[test]
 fn ends_of_logs() {
-    try_on(&["R a 1", "R a 11", "K b 1 9", " ", "5", "17", ";", "R a 1 5;", "\n"], super::log_end);
+    try_on(
+        &["R a 1", "R a 11", "K b 1 9", " ", "5", "17", ";", "R a 1 5;", "\n", " nb%20 "],
+        super::log_end,
+    );
 }
 
 #[cfg(feature = "postgres")]

@@ -56,7 +56,7 @@ fn hex(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use dlock_core::{
-        ClaimId, Mode, Queue,
+        ClaimId, Mode, Note, Queue,
         machine::{
             Machine, Op,
             text::{op_text, snapshot},
@@ -86,8 +86,9 @@ mod tests {
     fn nothing_else_needs_escaping() {
         let claim = ClaimId::random();
         let (mode, queue) = (Mode::Exclusive, Queue::Enqueue);
+        let note = Note::new("\"é\\'; %").ok();
         let ops = [
-            Op::Acquire { claim, mode, lease: 9, block: 1, queue, home: 0 },
+            Op::Acquire { claim, mode, lease: 9, block: 1, queue, home: 0, note },
             Op::Renew { claim, mode, lease: 9 },
             Op::Release { claim, used: 1 },
             Op::Raise { above: 1 },
@@ -96,7 +97,7 @@ mod tests {
         machine.apply(&ops[0], 1, &mut Vec::new());
         let texts = ops.iter().map(op_text).chain([snapshot(&machine)]);
         for text in texts {
-            let plain = |byte: u8| byte.is_ascii_alphanumeric() || b" ;=".contains(&byte);
+            let plain = |byte: u8| byte.is_ascii_alphanumeric() || b" ;=%-._".contains(&byte);
             assert!(text.bytes().all(plain), "{text}");
         }
     }

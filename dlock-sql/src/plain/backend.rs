@@ -136,6 +136,7 @@ impl Backend for PlainStore {
         };
         let holder = ClaimState {
             age: None,
+            note: None,
             // Another program's name for itself is no claim of dlock's.
             claim: seen.holder.parse().unwrap_or(ClaimId::from_bits(0)),
             mode: Mode::Exclusive,

@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr, time::Duration};
 
 use dlock_core::{
-    BackendUrl, ConfigIssue, Error, Exclusion, Fairness, Fencing, Guarantees, LockOptions,
+    BackendUrl, ConfigIssue, Error, Exclusion, Fairness, Fencing, Guarantees, LockOptions, Notes,
     OrphanRelease, Permits, Scope, WakeUp,
 };
 
@@ -190,6 +190,7 @@ pub(crate) fn guarantees(exclusion: Exclusion, wake_up: WakeUp) -> Guarantees {
         .with_wake_up(wake_up)
         .with_scope(Scope::Network)
         .with_permits(Permits::Counted)
+        .with_notes(Notes::Kept)
 }
 
 pub(crate) fn value(what: &str) -> Error {

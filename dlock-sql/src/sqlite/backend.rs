@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use dlock_core::{
-    DynBackend, Error, Exclusion, Factory, Fairness, Fencing, Guarantees, OrphanRelease, Permits,
-    Scope, WakeUp, current_runtime,
+    DynBackend, Error, Exclusion, Factory, Fairness, Fencing, Guarantees, Notes, OrphanRelease,
+    Permits, Scope, WakeUp, current_runtime,
 };
 
 use super::{SqliteConfig, open::open, queries};
@@ -79,7 +79,8 @@ impl Sqlite {
             .with_fairness(Fairness::Fifo)
             .with_wake_up(if ears.is_some() { WakeUp::Push } else { WakeUp::Poll })
             .with_scope(Scope::Machine)
-            .with_permits(Permits::Counted);
+            .with_permits(Permits::Counted)
+            .with_notes(Notes::Kept);
         let links =
             Links { writers: vec![opened.writer], keeper: None, reader: opened.reader, ears };
         Ok(Arc::new(Engine::start(&runtime, store, guarantees, links, settings)))

@@ -29,7 +29,7 @@ fn many_locks_are_on_one_connection_and_others_see_them() {
     run("postgres", async {
         let server = Server::postgres().await?;
         let (client, other) = (
-            locks(&server.url(ADVISORY), LEASE).await?,
+            locks(&server.url(ADVISORY), LEASE).await?.with_note("web-3")?,
             locks(&server.url(ADVISORY), LEASE).await?,
         );
         let a = client.mutex("a")?.lock().await?;
@@ -40,7 +40,9 @@ fn many_locks_are_on_one_connection_and_others_see_them() {
         assert!(other.mutex("a")?.try_lock().await?.is_none());
         // Of the same client, too, although the session would be let in.
         assert!(client.mutex("a")?.try_lock().await?.is_none());
-        assert_eq!(other.inspect("a").await?.holders.len(), 1);
+        let seen = other.inspect("a").await?.holders;
+        assert_eq!(seen.len(), 1);
+        assert_eq!(seen[0].note, None, "there is no place for it");
         assert_eq!(client.inspect("a").await?.holders[0].token, Some(a.token()));
 
         assert_eq!(a.release().await?, Released::Released);

@@ -59,7 +59,7 @@ async fn row(server: &Server, name: &str) -> Result<Option<Vec<String>>, Stop> {
 }
 
 async fn a_lock_is_a_row_that_others_can_read(server: Server, scheme: &str) -> Verdict {
-    let client = locks(&server.url(scheme), LEASE).await?;
+    let client = locks(&server.url(scheme), LEASE).await?.with_note("web-3")?;
     let lock = client.mutex("job")?;
     let guard = lock.lock().await?;
     let seen = row(&server, "job").await?.ok_or_else(|| Stop::failed("no row"))?;
@@ -69,6 +69,7 @@ async fn a_lock_is_a_row_that_others_can_read(server: Server, scheme: &str) -> V
     assert!((25_000_000..=30_000_001).contains(&left), "{seen:?}");
     let state = client.inspect("job").await?;
     assert_eq!(state.holders[0].claim.to_string(), seen[0]);
+    assert_eq!(state.holders[0].note, None, "there is no place for it");
 
     assert!(locks(&server.url(scheme), LEASE).await?.mutex("job")?.try_lock().await?.is_none());
     assert_eq!(guard.release().await?, Released::Released);

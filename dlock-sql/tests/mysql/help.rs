@@ -79,6 +79,7 @@ pub(crate) fn ask(lock: &str) -> AcquireRequest {
         lease: LEASE,
         queue: Queue::Enqueue,
         tokens: 1,
+        note: None,
     }
 }
 

@@ -63,6 +63,7 @@ pub(crate) fn ask(lock: &str, mode: Mode, lease: Duration) -> AcquireRequest {
         lease,
         queue: Queue::Enqueue,
         tokens: 1,
+        note: None,
     }
 }
 

@@ -24,7 +24,7 @@ fn machine(ops: &[(Micros, Op)]) -> Machine {
 
 fn acquire(n: u128) -> Op {
     let (mode, queue) = (Mode::Exclusive, Queue::Enqueue);
-    Op::Acquire { claim: id(n), mode, lease: 1_000_000, block: 1, queue, home: 0 }
+    Op::Acquire { claim: id(n), mode, lease: 1_000_000, block: 1, queue, home: 0, note: None }
 }
 
 fn release(n: u128) -> Op {

@@ -135,6 +135,7 @@ impl Backend for Advisory {
         let seen = seen.map_err(|error| self.named(error, "inspect", name))?;
         let holders = seen.is_held.then(|| ClaimState {
             age: None,
+            note: None,
             // The server knows the session of another holder, not its claim.
             claim: seen.claim.unwrap_or(ClaimId::from_bits(0)),
             mode: Mode::Exclusive,

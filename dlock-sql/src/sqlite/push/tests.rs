@@ -52,6 +52,7 @@ fn request() -> AcquireRequest {
         lease: LEASE,
         queue: Queue::Enqueue,
         tokens: 1,
+        note: None,
     }
 }
 
