@@ -133,6 +133,7 @@ impl Shared {
                 };
                 let holder = ClaimState {
                     age: None,
+                    note: None,
                     claim: claim.unwrap_or(ClaimId::from_bits(0)),
                     mode: Mode::Exclusive,
                     token: None,

@@ -2,9 +2,9 @@
 //!
 //! A script that takes a free lock reserves a few tokens more than it gives out. As long as F
 //! still shows the end of that block, nobody was granted the lock since, so the client's next
-//! acquire needs no script: `SET H claim?token/end NX PX lease` and `GET F`, back to back. If the first
-//! wins and the second shows the same end, the lock is the claim's, by the next of the reserved
-//! tokens: no grant can come between the two, since H is held. Anything else goes the long way,
+//! acquire needs no script: `SET H claim?token/end NX PX lease`, with a note behind the end if there is
+//! one, and `GET F`, back to back. If the first wins and the second shows the same end, the lock is
+//! the claim's, by the next of the reserved tokens: no grant can come between the two, since H is held. Anything else goes the long way,
 //! with the same claim: by the mark `?` and the end behind it, a script sees that nobody has looked
 //! at F for this claim yet, and does.
 //!
@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use dlock_core::{ClaimId, FencingToken, LockName};
+use dlock_core::{AcquireRequest, ClaimId, FencingToken, LockName, Note};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
@@ -35,6 +35,7 @@ pub(crate) struct Quiet(Mutex<HashMap<LockName, Last>>);
 pub(crate) struct Last {
     pub(crate) keys: Arc<Keys>,
     claim: ClaimId,
+    note: Option<Note>,
     token: FencingToken,
     /// The end of the block.
     end: u64,
@@ -45,16 +46,23 @@ pub(crate) struct Last {
 
 impl Last {
     /// A grant of one token in this connection, with more reserved.
-    pub(crate) fn new(keys: Arc<Keys>, claim: ClaimId, token: FencingToken, epoch: u64) -> Self {
+    pub(crate) fn new(
+        keys: Arc<Keys>,
+        request: &AcquireRequest,
+        token: FencingToken,
+        epoch: u64,
+    ) -> Self {
+        let (claim, note) = (request.claim, request.note.clone());
         let end = token.get() + u64::from(SPARE);
-        Self { keys, claim, token, end, epoch, quietly: false }
+        Self { keys, claim, note, token, end, epoch, quietly: false }
     }
 
-    /// The next grant, if it is this claim's and a token is left.
-    pub(crate) fn next(&self, claim: ClaimId) -> Option<Self> {
+    /// The next grant, if a token is left for it.
+    pub(crate) fn next(&self, request: &AcquireRequest) -> Option<Self> {
         let token = FencingToken::new(self.token.get() + 1).ok()?;
         let left = token.get() <= self.end;
-        left.then(|| Self { claim, token, quietly: true, ..self.clone() })
+        let (claim, note) = (request.claim, request.note.clone());
+        left.then(|| Self { claim, note, token, quietly: true, ..self.clone() })
     }
 
     pub(crate) const fn token(&self) -> FencingToken {
@@ -64,10 +72,15 @@ impl Last {
     /// What H holds while this is the last grant.
     pub(crate) fn holds(&self) -> String {
         let (claim, token) = (self.claim, self.token);
-        match self.quietly {
+        let mut holds = match self.quietly {
             true => format!("{claim}?{token}/{}", self.end),
             false => format!("{claim}:{token}"),
+        };
+        if let Some(note) = &self.note {
+            holds.push(' ');
+            holds += note.as_str();
         }
+        holds
     }
 
     /// What F shows while this is the last grant.
@@ -100,57 +113,83 @@ impl Quiet {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use dlock_core::{Mode, Queue};
+
     use super::*;
 
     fn name(text: &str) -> LockName {
         LockName::new(text).unwrap()
     }
 
-    fn last(claim: ClaimId) -> Last {
-        let keys = Arc::new(Keys::of(&name("a")));
-        Last::new(keys, claim, FencingToken::new(100).unwrap(), 1)
+    fn request(note: Option<Note>) -> AcquireRequest {
+        AcquireRequest {
+            name: name("a"),
+            claim: ClaimId::random(),
+            mode: Mode::Exclusive,
+            lease: Duration::from_secs(1),
+            queue: Queue::Enqueue,
+            tokens: 1,
+            note,
+        }
+    }
+
+    fn last(request: &AcquireRequest) -> Last {
+        let keys = Arc::new(Keys::of(&request.name));
+        Last::new(keys, request, FencingToken::new(100).unwrap(), 1)
     }
 
     #[test]
     fn a_reserve_is_for_one_connection_and_one_acquire_at_a_time() {
-        let (quiet, claim) = (Quiet::default(), ClaimId::random());
-        quiet.put(&name("a"), last(claim));
+        let (quiet, request) = (Quiet::default(), request(None));
+        quiet.put(&name("a"), last(&request));
         assert!(quiet.take(&name("a"), 2).is_none(), "another connection");
-        quiet.put(&name("a"), last(claim));
+        quiet.put(&name("a"), last(&request));
         let taken = quiet.take(&name("a"), 1).unwrap();
         assert!(quiet.take(&name("a"), 1).is_none(), "it is under way");
-        let other = ClaimId::random();
-        let next = taken.next(other).unwrap();
-        assert_eq!(next.holds(), format!("{other}?101/{}", 100 + SPARE));
+        let other = AcquireRequest { claim: ClaimId::random(), ..request };
+        let next = taken.next(&other).unwrap();
+        assert_eq!(next.holds(), format!("{}?101/{}", other.claim, 100 + SPARE));
         assert_eq!(next.shows(), (100 + u64::from(SPARE)).to_string());
     }
 
     #[test]
     fn a_reserve_ends() {
-        let claim = ClaimId::random();
-        let mut last = last(claim);
+        let request = request(None);
+        let mut last = last(&request);
         for _ in 0..SPARE {
-            last = last.next(claim).unwrap();
+            last = last.next(&request).unwrap();
         }
         assert_eq!(last.token().get().to_string(), last.shows());
-        assert!(last.next(claim).is_none());
+        assert!(last.next(&request).is_none());
     }
 
     #[test]
     fn only_the_last_claim_is_released_quietly() {
-        let (quiet, claim) = (Quiet::default(), ClaimId::random());
-        quiet.put(&name("a"), last(claim));
-        let held = quiet.held(&name("a"), claim).unwrap();
-        assert_eq!(held.holds(), format!("{claim}:100"));
+        let (quiet, request) = (Quiet::default(), request(None));
+        quiet.put(&name("a"), last(&request));
+        let held = quiet.held(&name("a"), request.claim).unwrap();
+        assert_eq!(held.holds(), format!("{}:100", request.claim));
         assert!(quiet.held(&name("a"), ClaimId::random()).is_none());
-        assert!(quiet.held(&name("b"), claim).is_none());
+        assert!(quiet.held(&name("b"), request.claim).is_none());
+    }
+
+    #[test]
+    fn a_note_stands_behind_all_else() {
+        let [first, second] = [(); 2].map(|()| request(Note::new("web-3 pid 1").ok()));
+        let last = last(&first);
+        assert_eq!(last.holds(), format!("{}:100 web-3 pid 1", first.claim));
+        let next = last.next(&second).unwrap();
+        assert_eq!(next.holds(), format!("{}?101/{} web-3 pid 1", second.claim, 100 + SPARE));
+        assert_eq!(next.next(&request(None)).unwrap().holds().split(' ').count(), 1);
     }
 
     #[test]
     fn names_are_bounded() {
         let quiet = Quiet::default();
         for i in 0..2 * MOST {
-            quiet.put(&name(&i.to_string()), last(ClaimId::random()));
+            quiet.put(&name(&i.to_string()), last(&request(None)));
         }
         assert!(quiet.0.lock().len() <= MOST);
     }

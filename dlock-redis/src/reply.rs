@@ -1,8 +1,8 @@
 //! What the scripts answer.
 
-use dlock_core::{ClaimId, ClaimState, Error, FencingToken, LockState, Mode, Queue};
+use dlock_core::{ClaimId, ClaimState, Error, FencingToken, LockState, Mode, Note, Queue};
 use redis::Value;
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use crate::error::unreadable;
 
@@ -147,7 +147,15 @@ pub(crate) fn state(value: &Value) -> Result<LockState, Error> {
 
 fn read_state(value: &Value) -> Option<LockState> {
     let Value::Array(parts) = value else { return None };
-    let [Value::Int(last), Value::Array(claims)] = parts.as_slice() else { return None };
+    let (last, claims, notes) = match parts.as_slice() {
+        [Value::Int(last), Value::Array(claims)] => (last, claims, &[][..]),
+        [Value::Int(last), Value::Array(claims), Value::Array(notes)] => (last, claims, &**notes),
+        _ => return None,
+    };
+    let notes: HashMap<&[u8], &[u8]> = notes
+        .chunks_exact(2)
+        .filter_map(|pair| Some((bytes(&pair[0])?, bytes(&pair[1])?)))
+        .collect();
     let (mut holders, mut waiters) = (Vec::new(), Vec::new());
     for claim in claims.chunks(6) {
         let [Value::BulkString(id), weight, capacity, token, left, age] = claim else {
@@ -164,7 +172,10 @@ fn read_state(value: &Value) -> Option<LockState> {
         // Without the millisecond that was put on top: see `millis`.
         let remaining = Duration::from_micros(number(left)?).saturating_sub(TICK);
         let age = number(age).map(Duration::from_micros);
-        let state = ClaimState { age, claim, mode, token, remaining };
+        // What can't be one is left out, since nothing depends on it.
+        let note =
+            notes.get(&**id).and_then(|note| Note::new(std::str::from_utf8(note).ok()?).ok());
+        let state = ClaimState { age, claim, mode, token, remaining, note };
         if token.is_some() { holders.push(state) } else { waiters.push(state) }
     }
     holders.sort_by_key(|holder| holder.token);
@@ -213,6 +224,22 @@ mod tests {
         assert!(standings(&held).is_ok_and(|all| all[1].is_held()));
         assert_eq!(time_of(&Value::Array(vec![list(&[2, 1, 0, 98])])), Some(98));
         assert_eq!(time_of(&Value::Array(vec![list(&[0]), list(&[1, 7])])), None);
+    }
+
+    #[test]
+    fn a_note_is_of_the_claim_before_it_and_one_that_can_not_be_is_none() {
+        let text = |text: &str| Value::BulkString(text.into());
+        let [one, two] = [1, 2].map(ClaimId::from_bits);
+        let claim = |id: ClaimId, token| {
+            [vec![text(&id.to_string())], [1, 3, token, 1000, -1].map(Value::Int).to_vec()].concat()
+        };
+        let claims = Value::Array([claim(one, 7), claim(two, 0)].concat());
+        for (note, seen) in [("web-3 é", Some("web-3 é")), ("a\n", None), ("", None)] {
+            let notes = Value::Array(vec![text(&two.to_string()), text(note)]);
+            let state = state(&Value::Array(vec![Value::Int(9), claims.clone(), notes])).unwrap();
+            assert_eq!(state.holders[0].note, None);
+            assert_eq!(state.waiters[0].note.as_ref().map(Note::as_str), seen);
+        }
     }
 
     #[test]

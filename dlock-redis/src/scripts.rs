@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{ClaimId, ConfigIssue, Error, FencingToken, LockName, Mode};
+use dlock_core::{ClaimId, ConfigIssue, Error, FencingToken, LockName, Mode, Note};
 use redis::{Cmd, ToRedisArgs};
 
 use crate::{keys::Keys, reply::millis};
@@ -154,6 +154,14 @@ impl Call<'_> {
     pub(crate) fn arg(mut self, argument: impl ToRedisArgs) -> Self {
         self.command.arg(argument);
         self
+    }
+
+    /// The note of an acquire, as its last argument. One without has no such argument.
+    pub(crate) fn note(self, note: Option<&Note>) -> Self {
+        match note {
+            Some(note) => self.arg(note.as_str()),
+            None => self,
+        }
     }
 
     /// It may grant a lock, so it is not for a server that may have lost who holds it.

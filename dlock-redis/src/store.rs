@@ -7,8 +7,8 @@ use std::{fmt, sync::Arc};
 
 use dlock_core::{
     AcquireRequest, Acquired, Certainty, Claim, Clock, Error, Fairness, Fencing, FencingToken,
-    Finding, Grant, Guarantees, LockName, LockState, Mode, OrphanRelease, Permits, Queue, Released,
-    Scope, StoreClocks, WakeUp, machine::conflict,
+    Finding, Grant, Guarantees, LockName, LockState, Mode, Notes, OrphanRelease, Permits, Queue,
+    Released, Scope, StoreClocks, WakeUp, machine::conflict,
 };
 use redis::{Cmd, Value};
 
@@ -146,6 +146,7 @@ impl Store {
             .arg(self.retention)
             .arg(spare)
             .arg(0)
+            .note(request.note.as_ref())
             .granting();
         let answer = match &self.durable {
             None => self.session.run(&call).await.and_then(|value| standing(&value)),
@@ -161,7 +162,7 @@ impl Store {
         if let Standing::Held { token, spare: true } = answer
             && let Some(epoch) = epoch
         {
-            self.quiet.put(&request.name, Last::new(keys, request.claim, token, epoch));
+            self.quiet.put(&request.name, Last::new(keys, request, token, epoch));
         }
         self.settle(request, sent, answer)
     }
@@ -202,7 +203,7 @@ impl Store {
     /// Takes a lock that nobody else has taken since: see [`quiet`](crate::quiet).
     async fn acquire_quietly(&self, request: &AcquireRequest, epoch: u64) -> Quickly {
         let last = self.quiet.take(&request.name, epoch);
-        let Some(next) = last.and_then(|last| last.next(request.claim)) else { return Quickly::No };
+        let Some(next) = last.and_then(|last| last.next(request)) else { return Quickly::No };
         let (holder, token) = (next.keys.holder(), next.keys.token());
         let mut set = Cmd::with_capacity(6, 2 * holder.len() + 128);
         set.arg("SET").arg(holder).arg(next.holds()).arg("NX").arg("PX").arg(millis(request.lease));
@@ -351,6 +352,7 @@ impl Store {
             .with_wake_up(wake_up)
             .with_scope(Scope::Network)
             .with_permits(Permits::Counted)
+            .with_notes(Notes::Kept)
     }
 }
 

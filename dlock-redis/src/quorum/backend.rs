@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use dlock_core::{
     AcquireRequest, Acquired, Answer, Backend, Claim, ClaimId, ClaimState, Error, ErrorKind,
     Exclusion, Fencing, FencingToken, Finding, Grant, Guarantees, LockName, LockOptions, LockState,
-    Mode, Queue, Released, Renewal, Renewed, Scope,
+    Mode, Notes, Queue, Released, Renewal, Renewed, Scope,
 };
 use futures_util::future::join_all;
 
@@ -91,6 +91,7 @@ impl Backend for Quorum {
             .with_exclusion(if safe { Exclusion::Failover } else { Exclusion::Nothing })
             .with_fencing(Fencing::Clock)
             .with_scope(Scope::Network)
+            .with_notes(Notes::Kept)
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
@@ -259,7 +260,7 @@ fn masters(up: usize, all: usize) -> Finding {
 fn merged(states: &[LockState], needed: usize) -> LockState {
     let mut seen: HashMap<ClaimId, Vec<ClaimState>> = HashMap::new();
     for holder in states.iter().flat_map(|state| &state.holders) {
-        seen.entry(holder.claim).or_default().push(*holder);
+        seen.entry(holder.claim).or_default().push(holder.clone());
     }
     let mut holders: Vec<ClaimState> = seen
         .into_values()
@@ -267,12 +268,14 @@ fn merged(states: &[LockState], needed: usize) -> LockState {
         .filter_map(|votes| {
             let agreed =
                 |vote: &&ClaimState| votes.iter().filter(|other| other.token == vote.token).count();
-            let vote = *votes.iter().max_by_key(agreed)?;
+            let vote = votes.iter().max_by_key(agreed)?.clone();
+            // Of any that tells.
+            let note = votes.iter().find_map(|vote| vote.note.clone());
             // It holds the lock until so many have let it go that no majority is left.
             let mut remaining: Vec<Duration> = votes.iter().map(|vote| vote.remaining).collect();
             remaining.sort_unstable_by(|a, b| b.cmp(a));
             // The token comes from another master's clock.
-            Some(ClaimState { remaining: *remaining.get(needed - 1)?, age: None, ..vote })
+            Some(ClaimState { remaining: *remaining.get(needed - 1)?, age: None, note, ..vote })
         })
         .collect();
     holders.sort_by_key(|holder| holder.token);

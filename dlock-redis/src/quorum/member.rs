@@ -97,6 +97,7 @@ impl Member {
             .arg(self.retention)
             .arg(0)
             .arg(proposal)
+            .note(request.note.as_ref())
             .granting();
         standing(&self.run(&call).await?)
     }

@@ -3,7 +3,7 @@
 -- KEYS   H F Q W R of each name
 -- ARGV   1 retention of F, ms
 --        then for each name: claim, lease (ms), weight, capacity, tokens, 1 or 0 (leave or wait),
---        channel of the client
+--        channel of the client, and, if any of them has a note, the note or nothing
 -- RETURN for each name what ACQUIRE returns, never an integer
 local ret=ARGV[1]+0
 local T=redis.call('TIME')
@@ -12,10 +12,12 @@ local clock=us
 --%lock
 -- All are read before the first is written.
 local states,answers={},{}
+local per=(#ARGV-1)/(#KEYS/5)
 for i=0,#KEYS/5-1 do states[i]=open(5*i+1) end
 for i=0,#KEYS/5-1 do
-  local a=2+7*i
+  local a=2+per*i
+  local note=per>7 and ARGV[a+7]~='' and ' '..ARGV[a+7] or ''
   answers[i+1]=acquire(states[i],ARGV[a],ARGV[a+1]+0,ARGV[a+2]+0,ARGV[a+3]+0,ARGV[a+4]+0,
-    ARGV[a+5]=='1',ARGV[a+6])
+    ARGV[a+5]=='1',ARGV[a+6],note)
 end
 return answers

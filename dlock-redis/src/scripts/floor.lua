@@ -19,7 +19,7 @@ elseif mark=='+' then
   mark='!'
 end
 if s.owner and (s.last~='' or mark~=s.mark) then
-  call('SET',s.H,s.owner..mark..num(s.token),'KEEPTTL')
+  call('SET',s.H,s.owner..mark..num(s.token)..s.note,'KEEPTTL')
 end
 -- Above what F showed, too: a client whose reserve ends there must find another number.
 local last=math.max(s.t+1,above,clock)

@@ -2,23 +2,29 @@
 --
 -- KEYS   H F Q W R of the name
 -- RETURN {last token, {claim, weight, capacity, token (0: it waits), us left, us since it was
---        granted (-1: not known), ...}}, the waiters last and in order
+--        granted (-1: not known), ...}}, the waiters last and in order; with {claim, note, ...} behind
+--        them if there are notes
 local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]
 local H,F,Q,W,R=KEYS[1],KEYS[2],KEYS[3],KEYS[4],KEYS[5]
-local out,last={},0
+local out,last,notes={},0,{}
 -- Tokens start at the clock, but for those that were in reserve.
-local function add(id,weight,cap,token,left,timed)
+local function add(id,weight,cap,token,left,timed,note)
   local n=#out
   out[n+1],out[n+2],out[n+3],out[n+4],out[n+5]=id,weight+0,cap+0,token+0,left
   out[n+6]=timed and us>=token+0 and us-token or -1
   if token+0>last then last=token+0 end
+  local m=#notes
+  if note and note~='' then notes[m+1],notes[m+2]=id,note end
 end
 local o=redis.call('GET',H)
 if o then
-  local id,mark,token=string.match(o,'^(%x+)([:!+?&])(%d+)/?%d*$')
-  if not id then return redis.error_reply('DLOCK the key '..H..' is not of dlock') end
-  add(id,1073741824,1073741824,token,redis.call('PTTL',H)*1000,mark~='?' and mark~='&')
+  local id,mark,token,note=string.match(o,'^(%x+)([:!+?&])(%d+)/?%d*(.*)$')
+  if not id or note~='' and string.byte(note)~=32 then
+    return redis.error_reply('DLOCK the key '..H..' is not of dlock')
+  end
+  local timed=mark~='?' and mark~='&'
+  add(id,1073741824,1073741824,token,redis.call('PTTL',H)*1000,timed,string.sub(note,2))
 end
 local f=redis.call('GET',F)
 if f then
@@ -29,11 +35,14 @@ if f then
     for _,key in ipairs({R,Q}) do
       local list=redis.call('ZRANGE',key,0,-1,'WITHSCORES')
       for i=1,#list,2 do
-        local w,c,_,_,n=string.match(redis.call('HGET',W,list[i]) or '','^(%d+):(%d+):(%d+):(%d+):(%d+):')
-        if w and key==R and list[i+1]-us>0 then add(list[i],w,c,n,list[i+1]-us,true) end
-        if w and key==Q and n-us>0 then add(list[i],w,c,0,n-us) end
+        local held=redis.call('HGET',W,list[i]) or ''
+        local w,c,_,_,n=string.match(held,'^(%d+):(%d+):(%d+):(%d+):(%d+):')
+        local note=string.match(held,' (.*)$')
+        if w and key==R and list[i+1]-us>0 then add(list[i],w,c,n,list[i+1]-us,true,note) end
+        if w and key==Q and n-us>0 then add(list[i],w,c,0,n-us,false,note) end
       end
     end
   end
 end
+if #notes>0 then return {last,out,notes} end
 return {last,out}

@@ -14,10 +14,12 @@ local us=T[1]*1000000+T[2]
 local clock=us
 --%lock
 local function weaken(s,id,weight,cap,lease)
+  local note
   if s.owner==id then
     if weight>=WHOLE then return end
     call('DEL',s.H)
     s.owner,s.mark=nil,nil
+    note=s.note
     call('ZADD',s.R,us+lease*1000,id)
     s.used,s.cap=weight,cap
   else
@@ -25,8 +27,9 @@ local function weaken(s,id,weight,cap,lease)
     local before=string.match(held,'^(%d+):')+0
     if weight>=before then return end
     s.used=s.used-before+weight
+    note=string.match(held,' .*$') or ''
   end
-  call('HSET',s.W,id,string.format('%d:%d:1:%d:%.0f:',weight,cap,lease,s.kept))
+  call('HSET',s.W,id,string.format('%d:%d:1:%d:%.0f:%s',weight,cap,lease,s.kept,note))
   -- Whoever looks at F must see that there are shared holders.
   s.dirty,s.flag,s.fresh=true,true,true
 end

@@ -5,7 +5,8 @@
 local call=redis.call
 local unpack=unpack or table.unpack
 local WHOLE=1073741824
-local WAITS='^(%d+):(%d+):(%d+):(%d+):(%d+):(.*)$'
+-- The last is the note, with the space before it.
+local WAITS='^(%d+):(%d+):(%d+):(%d+):(%d+):([^ ]*)(.*)$'
 
 local function num(n) return string.format('%.0f',n) end
 
@@ -22,9 +23,11 @@ local function open(k,o)
   s.was=f
   if o==nil then o=call('GET',s.H) end
   if o then
-    local owner,mark,token,last=string.match(o,'^(%x+)([:!+?&])(%d+)/?(%d*)$')
-    if not owner then error('DLOCK the key '..s.H..' is not of dlock',0) end
-    s.owner,s.mark,s.token,s.last=owner,mark,token+0,last
+    local owner,mark,token,last,note=string.match(o,'^(%x+)([:!+?&])(%d+)/?(%d*)(.*)$')
+    if not owner or note~='' and string.byte(note)~=32 then
+      error('DLOCK the key '..s.H..' is not of dlock',0)
+    end
+    s.owner,s.mark,s.token,s.last,s.note=owner,mark,token+0,last,note
   end
   -- Whom a script gave H to, nobody shares it with.
   local shared=s.flag and (not s.owner or s.last~='') and call('HGET',s.W,'#')
@@ -57,16 +60,16 @@ local function check(s,weight)
 end
 
 -- Gives the lock to a claim. Others may wait behind it, unless it is alone.
-local function grant(s,id,weight,cap,block,lease,alone)
+local function grant(s,id,weight,cap,block,lease,alone,note)
   local token=next_token(s)
   s.t=token+block-1
   if weight==WHOLE then
     local mark=block>1 and '+' or alone and ':' or '!'
-    call('SET',s.H,id..mark..num(token),'PX',lease)
-    s.owner,s.token,s.mark=id,token,mark
+    call('SET',s.H,id..mark..num(token)..note,'PX',lease)
+    s.owner,s.token,s.mark,s.note=id,token,mark,note
   else
     call('ZADD',s.R,us+lease*1000,id)
-    call('HSET',s.W,id,string.format('%d:%d:%d:%d:%.0f:',weight,cap,block,lease,token))
+    call('HSET',s.W,id,string.format('%d:%d:%d:%d:%.0f:%s',weight,cap,block,lease,token,note))
     if s.used==0 then s.fresh=true end
     s.used,s.cap,s.dirty=s.used+weight,cap,true
     if lease>s.need then s.need=lease end
@@ -102,7 +105,7 @@ local function promote(s,me)
     local e=call('ZRANGE',s.Q,at,at+1,'WITHSCORES')
     local wid=e[1]
     if not wid then break end
-    local weight,cap,block,lease,deadline,inbox=string.match(call('HGET',s.W,wid) or '',WAITS)
+    local weight,cap,block,lease,deadline,inbox,note=string.match(call('HGET',s.W,wid) or '',WAITS)
     if not weight or deadline+0<=us then
       call('ZREM',s.Q,wid)
       call('HDEL',s.W,wid)
@@ -124,7 +127,7 @@ local function promote(s,me)
           deaf[inbox],s.fresh,at=true,true,at+1
         else
           call('HDEL',s.W,wid)
-          local token=grant(s,wid,weight,cap,block,lease,false)
+          local token=grant(s,wid,weight,cap,block,lease,false,note)
           if wid==me then mine=token end
           if s.owner then
             s.blocked=e[3]~=nil
@@ -215,12 +218,12 @@ end
 -- Starts the lease of a waiting claim anew; nil when it does not wait, false when it is dead.
 local function stay(s,id,lease,sooner)
   if not s.flag or not call('ZSCORE',s.Q,id) then return nil end
-  local weight,cap,block,kept,deadline,inbox=string.match(call('HGET',s.W,id) or '',WAITS)
+  local weight,cap,block,kept,deadline,inbox,note=string.match(call('HGET',s.W,id) or '',WAITS)
   if not weight or deadline+0<=us then return false end
   call('ZREM',s.Q,'')
   local later=us+lease*1000
   if not sooner and later<deadline+0 then later=deadline+0 end
-  call('HSET',s.W,id,weight..':'..cap..':'..block..':'..kept..':'..num(later)..':'..inbox)
+  call('HSET',s.W,id,weight..':'..cap..':'..block..':'..kept..':'..num(later)..':'..inbox..note)
   if lease>s.need then s.need=lease end
   return true
 end
@@ -233,7 +236,7 @@ local function leave(s,id)
   return deadline~=nil and deadline+0>us
 end
 
-local function acquire(s,id,lease,weight,cap,block,try,inbox)
+local function acquire(s,id,lease,weight,cap,block,try,inbox,note)
   prove(s,id)
   local token=hold(s,id,lease)
   if token then
@@ -259,7 +262,7 @@ local function acquire(s,id,lease,weight,cap,block,try,inbox)
       answer={4,other}
     elseif not s.blocked and fits(s,weight,cap) then
       if weight<WHOLE and s.used==0 then check(s,weight) end
-      token=grant(s,id,weight,cap,block,lease,not s.waiting)
+      token=grant(s,id,weight,cap,block,lease,not s.waiting,note)
       answer={1,token}
     elseif try then
       answer={3}
@@ -271,7 +274,7 @@ local function acquire(s,id,lease,weight,cap,block,try,inbox)
         s.fresh=true
       end
       call('ZADD',s.Q,(s.tail or 0)+1,id)
-      local w=string.format('%d:%d:%d:%d:%.0f:%s',weight,cap,block,lease,us+lease*1000,inbox)
+      local w=string.format('%d:%d:%d:%d:%.0f:%s',weight,cap,block,lease,us+lease*1000,inbox..note)
       call('HSET',s.W,id,w)
       -- From now on the holder's release has to look at the queue.
       if s.mark==':' then call('SETRANGE',s.H,32,'!') end

@@ -11,18 +11,20 @@
 --        8 retention of F, ms
 --        9 how many tokens more to reserve for the client's next acquires, when that costs nothing
 --       10 proposed token of a quorum; 0: the server's clock
+--       11 note, if there is one
 -- RETURN an integer: granted with this token, and so many more are reserved;
 --        {1, token} granted; {2, 1 for the first in the queue and more for others, for the first
 --        the ms to the next lease that ends, us of the server's clock} queued; {3} busy;
 --        {4, capacity} in use with another capacity
 local id,block,ret=ARGV[1],ARGV[5]+0,ARGV[8]+0
+local note=ARGV[11] and ' '..ARGV[11] or ''
 local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]
 local clock=ARGV[10]=='0' and us or ARGV[10]+0
 if ARGV[3]=='1073741824' then
   local H,F=KEYS[1],KEYS[2]
   local mark=block==1 and ':' or '+'
-  if redis.call('SET',H,id..mark..string.format('%.0f',clock),'NX','PX',ARGV[2]) then
+  if redis.call('SET',H,id..mark..string.format('%.0f',clock)..note,'NX','PX',ARGV[2]) then
     local f=redis.pcall('GET',F)
     if type(f)=='table' then redis.call('DEL',H) return f end
     local n=f and string.find(f,'^%d+$') and f+0
@@ -32,7 +34,7 @@ if ARGV[3]=='1073741824' then
     end
     if n then
       -- F is ahead of the clock: its next number, and none to spare.
-      redis.call('SET',H,id..mark..string.format('%.0f',n+1),'PX',ARGV[2])
+      redis.call('SET',H,id..mark..string.format('%.0f',n+1)..note,'PX',ARGV[2])
       redis.call('SET',F,string.format('%.0f',n+block),'PX',ret)
       return {1,n+1}
     end

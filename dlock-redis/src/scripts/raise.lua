@@ -12,14 +12,14 @@ local s=open(1)
 if s.owner==id then
   -- Never lower: an answer that is late may ask for less than was agreed on meanwhile.
   if token>s.token then
-    call('SET',s.H,id..s.mark..num(token),'PX',call('PTTL',s.H))
+    call('SET',s.H,id..s.mark..num(token)..s.note,'PX',call('PTTL',s.H))
   end
 elseif s.used>0 and call('ZSCORE',s.R,id) then
-  local weight,cap,had,lease,own=string.match(call('HGET',s.W,id),WAITS)
+  local weight,cap,had,lease,own,_,note=string.match(call('HGET',s.W,id),WAITS)
   -- Another reader was granted here since, and may have this very token.
   if token>own+0 and s.t>own+had-1 then return 0 end
   if token>own+0 then
-    call('HSET',s.W,id,weight..':'..cap..':'..num(block)..':'..lease..':'..num(token)..':')
+    call('HSET',s.W,id,weight..':'..cap..':'..num(block)..':'..lease..':'..num(token)..':'..note)
   end
 else
   return 0

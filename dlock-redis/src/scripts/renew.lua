@@ -20,7 +20,7 @@ for i=1,n do
       local left=redis.call('PTTL',F)
       if left==-2 then
         -- Refused without memory, which is no loss of the lock.
-        redis.pcall('SET',F,string.match(o,'(%d+)$') or '0','NX','PX',need+ARGV[2*i])
+        redis.pcall('SET',F,string.match(o..' ','(%d+) ') or '0','NX','PX',need+ARGV[2*i])
       elseif left>=0 and left<need then
         redis.call('PEXPIRE',F,need+ARGV[2*i])
       end

@@ -1,6 +1,6 @@
 //! Several names with one script.
 
-use dlock_core::{AcquireRequest, Acquired, Certainty, Clock, Error, Queue};
+use dlock_core::{AcquireRequest, Acquired, Certainty, Clock, Error, Note, Queue};
 use redis::Value;
 
 use super::Store;
@@ -32,6 +32,7 @@ impl Store {
         for request in requests {
             call = call.keys(&Keys::of(&request.name));
         }
+        let noted = requests.iter().any(|request| request.note.is_some());
         call = call.arg(self.retention);
         for request in requests {
             let waits = request.queue == Queue::Enqueue;
@@ -50,6 +51,9 @@ impl Store {
                 .arg(request.tokens)
                 .arg(tries(request.queue))
                 .arg(channel.as_deref().unwrap_or_default());
+            if noted {
+                call = call.arg(request.note.as_ref().map_or("", Note::as_str));
+            }
         }
         let call = call.granting();
         let sent = Clock::Boot.now();

@@ -25,6 +25,7 @@ pub(crate) fn ask(name: &LockName, lease: Duration) -> AcquireRequest {
         lease,
         queue: Queue::Enqueue,
         tokens: 1,
+        note: None,
     }
 }
 

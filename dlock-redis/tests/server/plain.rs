@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use dlock_core::{DynBackend, LockOptions, Locks, Owner, Prefixed, Released, Renewal, Renewed};
+use dlock_core::{
+    DynBackend, LockOptions, Locks, Note, Owner, Prefixed, Released, Renewal, Renewed,
+};
 use dlock_testkit::{
     Stop,
     servers::redis::{Options, RedisServer, Reply},
@@ -35,8 +37,11 @@ async fn theirs(server: &RedisServer, name: &str, millis: &str) -> Result<bool, 
 fn who_holds_it_keeps_the_others_out() {
     run(async {
         let (server, client) = start().await?;
-        let held = exclusive("a");
+        let note = Some(Note::new("web-3")?);
+        let held = dlock_core::AcquireRequest { note, ..exclusive("a") };
         take(&client, &held).await?;
+        // There is no place for the note.
+        assert_eq!(client.inspect(&held.name).await?.holders[0].note, None);
         assert_eq!(server.keys("*").await?, ["a"]);
         assert_eq!(server.command(&["GET", "a"]).await?.text()?, held.claim.to_string());
         let left = server.command(&["PTTL", "a"]).await?.int()?;

@@ -40,6 +40,7 @@ pub(crate) fn ask(name: &str, lease: Duration) -> AcquireRequest {
         lease,
         queue: Queue::Enqueue,
         tokens: 1,
+        note: None,
     }
 }
 
