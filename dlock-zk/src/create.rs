@@ -7,7 +7,6 @@ use futures_util::future::{join, join_all, try_join_all};
 use zookeeper_client::{CreateMode, Error as ZkError, MultiWriteError, MultiWriteResult};
 
 use crate::{
-    data::Data,
     error::{is_passing, is_unknown},
     node::{Node, child},
     place::{Place, Spot},
@@ -92,7 +91,7 @@ impl Session {
         epoch: Option<&str>,
     ) -> Result<Vec<Spot>, MultiWriteError> {
         let mode = CreateMode::EphemeralSequential.with_acls(self.acl.for_driver());
-        let data = |place: &Place| Data::of(place.lease()).text();
+        let data = |place: &Place| place.data().text();
         let prefix =
             |place: &Place, dir: &str| format!("{dir}/{}", child(place.claim, place.mode()));
         if let (None, [place], [dir]) = (epoch, places, dirs) {

@@ -1,17 +1,24 @@
-//! What a claim's node holds: `lease=30000ms`, and maybe a mark behind it.
+//! What a claim's node holds: `lease=30000ms`, maybe a mark behind it, and maybe a note behind that:
+//! `lease=30000ms shared note=web-3 pid 4711`.
 //!
 //! The lease is for people and for [`inspect`](dlock_core::Backend::inspect). A mark changes what
 //! the node stands for without a new node, so that its place in the queue stays: `shared` for a
 //! writer that has become a reader, `granted` for permits that were waited for. Whoever watches
-//! the node learns of it.
+//! the node learns of it. A note is for people, and stays what it was.
 
 use std::time::Duration;
 
+use dlock_core::Note;
+
+/// What stands before a note, and in nothing before that.
+const NOTE: &str = " note=";
+
 /// What a claim's node holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Data {
     pub(crate) lease: Duration,
     pub(crate) mark: Option<Mark>,
+    pub(crate) note: Option<Note>,
 }
 
 /// What has happened to the claim since it came.
@@ -24,26 +31,37 @@ pub(crate) enum Mark {
 }
 
 impl Data {
-    pub(crate) const fn of(lease: Duration) -> Self {
-        Self { lease, mark: None }
+    /// What a node holds from the beginning.
+    pub(crate) const fn of(lease: Duration, note: Option<Note>) -> Self {
+        Self { lease, mark: None, note }
     }
 
-    pub(crate) const fn marked(lease: Duration, mark: Mark) -> Self {
-        Self { lease, mark: Some(mark) }
+    pub(crate) fn marked(self, mark: Mark) -> Self {
+        Self { mark: Some(mark), ..self }
     }
 
-    pub(crate) fn text(self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mark = match self.mark {
             None => "",
             Some(Mark::Shared) => " shared",
             Some(Mark::Granted) => " granted",
         };
-        format!("lease={}ms{mark}", self.lease.as_millis())
+        let mut text = format!("lease={}ms{mark}", self.lease.as_millis());
+        if let Some(note) = &self.note {
+            text += NOTE;
+            text += note.as_str();
+        }
+        text
     }
 
     /// Reads a node's data; `None` for what another program wrote.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(bytes).ok()?;
+        let (text, note) = match text.split_once(NOTE) {
+            None => (text, None),
+            // What can't be one is left out: the rest of the queue depends on the mark.
+            Some((text, note)) => (text, Note::new(note).ok()),
+        };
         let (lease, mark) = match text.split_once(' ') {
             None => (text, None),
             Some((lease, "shared")) => (lease, Some(Mark::Shared)),
@@ -51,7 +69,7 @@ impl Data {
             Some(_) => return None,
         };
         let lease = lease.strip_prefix("lease=")?.strip_suffix("ms")?.parse().ok()?;
-        Some(Self { lease: Duration::from_millis(lease), mark })
+        Some(Self { lease: Duration::from_millis(lease), mark, note })
     }
 
     /// Whether these bytes have this mark.
@@ -67,17 +85,40 @@ mod tests {
     #[test]
     fn data_round_trips() {
         let lease = Duration::from_secs(30);
-        for data in
-            [Data::of(lease), Data::marked(lease, Mark::Shared), Data::marked(lease, Mark::Granted)]
-        {
-            assert_eq!(Data::parse(data.text().as_bytes()), Some(data));
+        for note in [None, Note::new("web-3 note= shared é").ok()] {
+            let plain = Data::of(lease, note);
+            let marked = [Mark::Shared, Mark::Granted].map(|mark| plain.clone().marked(mark));
+            for data in marked.into_iter().chain([plain]) {
+                assert_eq!(Data::parse(data.text().as_bytes()), Some(data));
+            }
         }
-        assert_eq!(Data::of(lease).text(), "lease=30000ms");
+        assert_eq!(Data::of(lease, None).text(), "lease=30000ms");
+        let note = Note::new("web-3 pid 1").ok();
+        let text = Data::of(lease, note).marked(Mark::Shared).text();
+        assert_eq!(text, "lease=30000ms shared note=web-3 pid 1");
+    }
+
+    #[test]
+    fn a_note_that_can_not_be_changes_nothing_else() {
+        let lease = Duration::from_millis(1);
+        let data = Data::of(lease, None).marked(Mark::Shared);
+        for note in ["", "a\n", &"x".repeat(Note::MAX_BYTES + 1)] {
+            let text = format!("lease=1ms shared note={note}");
+            assert_eq!(Data::parse(text.as_bytes()), Some(data.clone()));
+        }
     }
 
     #[test]
     fn what_others_wrote_is_nothing() {
-        for bytes in [&b""[..], b"10.0.0.1", b"lease=ms", b"lease=1ms?", b"lease=1ms x", b"\xff"] {
+        for bytes in [
+            &b""[..],
+            b"10.0.0.1",
+            b"lease=ms",
+            b"lease=1ms?",
+            b"lease=1ms x",
+            b"lease=1ms x note=a",
+            b"\xff",
+        ] {
             assert_eq!(Data::parse(bytes), None);
         }
     }

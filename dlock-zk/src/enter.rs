@@ -7,7 +7,7 @@ use dlock_core::{
 };
 
 use crate::{
-    data::{Data, Mark},
+    data::Mark,
     error::{conflict, explain, gone},
     place::{Place, Spot, Stage},
     queue::Standing,
@@ -149,7 +149,7 @@ impl Session {
             // Locked, so that the node is not renamed meanwhile.
             let stage = place.stage.lock().await;
             let Stage::There(spot) = &*stage else { return };
-            let (path, data) = (spot.path(), Data::marked(place.lease(), Mark::Granted).text());
+            let (path, data) = (spot.path(), place.data().marked(Mark::Granted).text());
             let set = || session.client.set_data(&path, data.as_bytes(), None);
             // When it fails for good the node is gone, or the session.
             let _ = session.insist(set).await;

@@ -75,7 +75,7 @@ impl Session {
             return Ok(());
         }
         let (session, place) = (Arc::clone(self), Arc::clone(place));
-        let (mode, data) = (renewal.mode, Data::of(renewal.lease));
+        let (mode, data) = (renewal.mode, Data::of(renewal.lease, place.note.clone()));
         // Seen through to the end, or nobody would know the node's name.
         self.see_through(async move {
             let mut stage = place.stage.lock().await;
@@ -106,14 +106,14 @@ impl Session {
         if spot.mode == Mode::Exclusive {
             // A mark: the node stays what the writers behind it wait for, and the readers that
             // watch it learn that they may go.
-            let data = Data { mark: Some(Mark::Shared), ..data }.text();
+            let data = data.marked(Mark::Shared).text();
             self.insist(|| client.set_data(&path, data.as_bytes(), None)).await.0?;
         } else if let Some(node) = Node::parse(&spot.child) {
             // A new name in the same place: the weights of a queue are read from the names.
             let digits = spot.child.rsplit_once("lock-").map_or("", |(_, digits)| digits);
             let child = child_since(claim, mode, Some(node.since.unwrap_or(spot.czxid))) + digits;
             let new = format!("{}/{child}", spot.dir);
-            let data = Data { mark: Some(Mark::Granted), ..data }.text();
+            let data = data.marked(Mark::Granted).text();
             let ephemeral = CreateMode::Ephemeral.with_acls(self.acl.for_driver());
             let rename = || async {
                 let mut both = client.new_multi_writer();

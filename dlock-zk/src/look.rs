@@ -38,28 +38,29 @@ impl Session {
                 // What has gone meanwhile is not there.
                 if let MultiReadResult::Data { data, stat } = result {
                     let data = Data::parse(&data);
-                    let reads = data.is_some_and(|data| data.mark == Some(Mark::Shared));
+                    let reads = data.as_ref().is_some_and(|data| data.mark == Some(Mark::Shared));
                     let mode = if reads { Mode::Shared } else { node.mode };
                     let czxid = node.since.unwrap_or(stat.czxid);
-                    seen.push((node.claim, mode, czxid, data.map(|data| data.lease)));
+                    seen.push((node.claim, mode, czxid, data));
                 }
             }
         }
         let now = Clock::Boot.now();
         let held = Queue::holding(seen.iter().map(|(_, mode, ..)| *mode));
         let state = |at: usize| {
-            let (claim, mode, czxid, lease) = seen[at];
+            let (claim, mode, czxid, data) = &seen[at];
             // What others do with their leases only they know.
-            let remaining = match self.find(claim) {
+            let remaining = match self.find(*claim) {
                 Some(place) => place.remaining(now),
-                None => lease.unwrap_or(self.timeout),
+                None => data.as_ref().map_or(self.timeout, |data| data.lease),
             };
             ClaimState {
                 age: None,
-                claim,
-                mode,
-                token: (at < held).then(|| token(czxid)),
+                claim: *claim,
+                mode: *mode,
+                token: (at < held).then(|| token(*czxid)),
                 remaining,
+                note: data.as_ref().and_then(|data| data.note.clone()),
             }
         };
         let holders: Vec<_> = (0..held).map(state).collect();

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use dlock_core::{AcquireRequest, ClaimId, Clock, FencingToken, Grant, Instant, LockName, Mode};
+use dlock_core::{
+    AcquireRequest, ClaimId, Clock, FencingToken, Grant, Instant, LockName, Mode, Note,
+};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::{own::OwnWatch, queue::Watch};
+use crate::{data::Data, own::OwnWatch, queue::Watch};
 
 /// Tokens that one node has room for: `czxid * 256 + k`.
 pub(crate) const TOKENS: u32 = 256;
@@ -15,6 +17,7 @@ pub(crate) const TOKENS: u32 = 256;
 pub(crate) struct Place {
     pub(crate) name: LockName,
     pub(crate) claim: ClaimId,
+    pub(crate) note: Option<Note>,
     /// Locked by whoever makes, renames or deletes the node, until the outcome is certain.
     pub(crate) stage: tokio::sync::Mutex<Stage>,
     life: Mutex<Life>,
@@ -79,6 +82,7 @@ impl Place {
         Self {
             name: request.name.clone(),
             claim: request.claim,
+            note: request.note.clone(),
             stage: tokio::sync::Mutex::new(Stage::New),
             life: Mutex::new(Life {
                 mode: request.mode,
@@ -133,6 +137,11 @@ impl Place {
 
     pub(crate) fn lease(&self) -> Duration {
         self.life.lock().lease
+    }
+
+    /// What its node holds, without a mark.
+    pub(crate) fn data(&self) -> Data {
+        Data::of(self.lease(), self.note.clone())
     }
 
     /// What it wants or holds.
@@ -249,6 +258,7 @@ mod tests {
             lease,
             queue: dlock_core::Queue::Enqueue,
             tokens: 1000,
+            note: None,
         })
     }
 

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use dlock_core::{
-    ConfigIssue, Error, Exclusion, Fairness, Fencing, Guarantees, OrphanRelease, Permits, Scope,
-    StoreEvent, WakeUp, current_runtime,
+    ConfigIssue, Error, Exclusion, Fairness, Fencing, Guarantees, Notes, OrphanRelease, Permits,
+    Scope, StoreEvent, WakeUp, current_runtime,
 };
 use parking_lot::Mutex;
 use tokio::{
@@ -61,7 +61,8 @@ impl Store {
                 .with_fairness(Fairness::Fifo)
                 .with_wake_up(WakeUp::Push)
                 .with_scope(Scope::Network)
-                .with_permits(Permits::Counted),
+                .with_permits(Permits::Counted)
+                .with_notes(Notes::Kept),
         })
     }
 

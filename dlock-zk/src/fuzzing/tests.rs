@@ -92,7 +92,8 @@ fn nodes() {
 
 #[test]
 fn contents() {
-    let pieces = &["lease=", "30000", "ms", " shared", " granted", " ", "lease=1ms", "+"];
+    let pieces =
+        &["lease=", "30000", "ms", " shared", " granted", " ", "lease=1ms", "+", " note=", "é"];
     try_on(pieces, super::node_data);
 }
 

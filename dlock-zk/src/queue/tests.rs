@@ -113,6 +113,7 @@ mod against_the_machine {
                 block: 1,
                 queue: Wait::Enqueue,
                 home: 0,
+                note: None,
             };
             let _ = machine.apply(&op, 1, &mut Vec::new());
         }

@@ -183,7 +183,7 @@ fn a_look_shows_a_java_holder_and_waiter() {
         second.queues(&server, 1).await?;
         let state = client.inspect(&name("a")).await?;
         assert_eq!((state.holders.len(), state.waiters.len()), (1, 1), "{state:?}");
-        let (holder, waiter) = (state.holders[0], state.waiters[0]);
+        let (holder, waiter) = (&state.holders[0], &state.waiters[0]);
         assert_eq!((holder.mode, waiter.mode), (Mode::Exclusive, Mode::Exclusive));
         assert!(holder.token.is_some() && holder.token == state.last_token, "{state:?}");
         assert!(waiter.token.is_none() && waiter.claim != holder.claim, "{state:?}");

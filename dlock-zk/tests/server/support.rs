@@ -96,6 +96,7 @@ pub(crate) fn ask(lock: &str, mode: Mode) -> AcquireRequest {
         lease: LEASE,
         queue: Queue::Enqueue,
         tokens: 1,
+        note: None,
     }
 }
 
