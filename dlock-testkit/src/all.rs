@@ -3,7 +3,7 @@
 
 use crate::{
     Case,
-    case::Need::{self, Fifo, NoFifo, NoPermits, Permits, Processes, Tokens},
+    case::Need::{self, Fifo, NoFifo, NoNotes, NoPermits, Notes, Permits, Processes, Tokens},
     cases,
 };
 
@@ -191,6 +191,19 @@ pub const ALL: &[Case] = list! {
         what_is_handed_over_meanwhile_is_listed [Fifo],
         a_prefix_is_taken_off,
         where_it_can_not_be_it_is_refused,
+    }
+    notes {
+        a_holder_has_its_note_until_it_goes [Notes],
+        a_waiter_has_its_note_and_keeps_it [Notes, Fifo],
+        claims_that_share_have_a_note_each [Notes, Fifo],
+        permits_have_a_note_each [Notes, Permits],
+        no_renewal_changes_it [Notes],
+        it_stays_when_tokens_are_raised [Notes],
+        any_note_comes_through [Notes],
+        all_locks_of_a_client_have_it [Notes],
+        without_one_there_is_none,
+        where_it_can_not_be_it_is_left_out [NoNotes],
+        a_client_has_one_note,
     }
     errors {
         leases_out_of_range_are_refused,

@@ -2,7 +2,7 @@
 
 use std::{fmt, pin::Pin};
 
-use dlock_core::{Fairness, Fencing, Guarantees, Permits, Scope};
+use dlock_core::{Fairness, Fencing, Guarantees, Notes, Permits, Scope};
 
 use crate::{Verdict, context::Cx};
 
@@ -41,6 +41,10 @@ pub(crate) enum Need {
     Permits,
     /// No semaphores, so that asking for one must be refused.
     NoPermits,
+    /// A place for notes.
+    Notes,
+    /// No place for notes, so that none must be seen.
+    NoNotes,
     /// Tokens that mean something.
     Tokens,
     /// A store that other processes reach.
@@ -55,12 +59,15 @@ impl Need {
             Self::NoFifo => given.fairness < Fairness::Fifo,
             Self::Permits => given.permits >= Permits::Counted,
             Self::NoPermits => given.permits < Permits::Counted,
+            Self::Notes => given.notes >= Notes::Kept,
+            Self::NoNotes => given.notes < Notes::Kept,
             Self::Tokens => given.fencing > Fencing::None,
             Self::Processes => given.scope > Scope::Process && address.is_some(),
         };
         let (what, is) = match self {
             Self::Fifo | Self::NoFifo => ("order of grants", given.fairness.to_string()),
             Self::Permits | Self::NoPermits => ("semaphores", given.permits.to_string()),
+            Self::Notes | Self::NoNotes => ("notes", given.notes.to_string()),
             Self::Tokens => ("fencing tokens", given.fencing.to_string()),
             Self::Processes if address.is_none() => ("reach", "no address for a child".to_owned()),
             Self::Processes => ("reach", given.scope.to_string()),

@@ -18,6 +18,7 @@ pub(crate) fn ask(name: &LockName, mode: Mode) -> AcquireRequest {
         lease: Duration::from_secs(300),
         queue: Queue::Enqueue,
         tokens: 1,
+        note: None,
     }
 }
 

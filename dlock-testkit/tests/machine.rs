@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dlock_core::{
-    ClaimId, Mode, Queue,
+    ClaimId, Mode, Note, Queue,
     machine::{Granted, Machine, Op, Outcome, text},
 };
 use dlock_testkit::model::{Member, Model, Standing};
@@ -27,9 +27,9 @@ fn op(semaphore: bool) -> impl Strategy<Value = Op> {
     let queue = prop_oneof![3 => Just(Queue::Enqueue), 1 => Just(Queue::FailIfBusy)];
     let any_mode = prop_oneof![9 => mode(semaphore), 1 => mode(!semaphore)];
     prop_oneof![
-        4 => (claim(), any_mode, lease(), 1u32..5, 0u32..2, queue).prop_map(
-            |(claim, mode, lease, block, home, queue)| {
-                Op::Acquire { claim, mode, lease, block, queue, home }
+        4 => (claim(), any_mode, lease(), 1u32..5, 0u32..2, queue, note()).prop_map(
+            |(claim, mode, lease, block, home, queue, note)| {
+                Op::Acquire { claim, mode, lease, block, queue, home, note }
             }
         ),
         1 => (claim(), mode(semaphore), lease())
@@ -37,6 +37,10 @@ fn op(semaphore: bool) -> impl Strategy<Value = Op> {
         3 => claim().prop_map(|claim| Op::Release { claim, used: 0 }),
         1 => (900u64..1_400).prop_map(|above| Op::Raise { above }),
     ]
+}
+
+fn note() -> impl Strategy<Value = Option<Note>> {
+    prop_oneof![Just(None), "[a-z ;%=é🔒]{1,9}".prop_map(|text| Note::new(&text).ok())]
 }
 
 fn log() -> impl Strategy<Value = Log> {
@@ -50,12 +54,13 @@ fn log() -> impl Strategy<Value = Log> {
 fn played(log: &Log) -> Vec<(Op, u64)> {
     let (mut machine, mut now) = (Machine::default(), 1_000);
     let (mut ops, mut asked) = (Vec::new(), BTreeMap::new());
-    for &(op, passed) in log {
+    for (op, passed) in log {
+        let (op, passed) = (op.clone(), *passed);
         now += passed;
         let op = match op {
-            Op::Acquire { claim, mode, lease, block, queue, home } => {
+            Op::Acquire { claim, mode, lease, block, queue, home, note } => {
                 let (mode, lease, block) = *asked.entry(claim).or_insert((mode, lease, block));
-                Op::Acquire { claim, mode, lease, block, queue, home }
+                Op::Acquire { claim, mode, lease, block, queue, home, note }
             }
             Op::Release { claim, .. } => {
                 // Every second client does not know.

@@ -36,6 +36,7 @@ pub(crate) async fn belief_in_what_is_found_ends_before_the_lease(toy: Toy) -> R
         lease: LEASE,
         queue: Queue::Enqueue,
         tokens: 1,
+        note: None,
     };
     toy.acquire(&request).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;

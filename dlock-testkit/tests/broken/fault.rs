@@ -137,6 +137,14 @@ pub(crate) enum Fault {
     AgeOfTheLease,
     /// The age of a claim is that of the lock.
     AgeOfTheLock,
+    /// A renewed claim has no note.
+    RenewalForgetsTheNote,
+    /// All claims have the note of the first.
+    OneNoteForAll,
+    /// Who waits has no note.
+    WaitersWithoutNotes,
+    /// A note is kept in ASCII.
+    FoldsNotes,
 }
 
 impl Fault {
@@ -209,6 +217,10 @@ impl Fault {
             (ListsAll, &["list::no_more_are_listed_than_asked_for"]),
             (AgeOfTheLease, &["claims::a_claim_grows_older_and_no_renewal_makes_it_younger"]),
             (AgeOfTheLock, &["claims::a_claim_is_no_older_than_its_grant"]),
+            (RenewalForgetsTheNote, &["notes::no_renewal_changes_it"]),
+            (OneNoteForAll, &["notes::claims_that_share_have_a_note_each"]),
+            (WaitersWithoutNotes, &["notes::a_waiter_has_its_note_and_keeps_it"]),
+            (FoldsNotes, &["notes::any_note_comes_through"]),
         ]
     };
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use dlock_core::{AcquireRequest, Acquired, ClaimId, Clock, FencingToken, Grant, Instant, Mode};
+use dlock_core::{
+    AcquireRequest, Acquired, ClaimId, Clock, FencingToken, Grant, Instant, Mode, Note,
+};
 
 use crate::fault::Fault;
 
@@ -29,6 +31,7 @@ pub(crate) struct Entry {
     pub(crate) token: Option<u64>,
     /// Whose connection it came by.
     pub(crate) client: u64,
+    pub(crate) note: Option<Note>,
 }
 
 impl Lock {
@@ -47,6 +50,7 @@ impl Lock {
             block: request.tokens,
             token: None,
             client: 0,
+            note: request.note.clone(),
         };
         self.began.get_or_insert(now);
         let held = self.entries.iter().filter(|entry| entry.token.is_some()).count();
@@ -136,6 +140,16 @@ impl Lock {
             (Fault::AgeOfTheLock, Some(began)) => began,
             _ => entry.came,
         })
+    }
+
+    /// What is shown of a claim's note.
+    pub(crate) fn note(&self, entry: &Entry, fault: Fault) -> Option<Note> {
+        match fault {
+            Fault::OneNoteForAll => self.entries.first()?.note.clone(),
+            Fault::WaitersWithoutNotes => entry.note.clone().filter(|_| entry.token.is_some()),
+            Fault::FoldsNotes => Note::new(&entry.note.as_ref()?.as_str().replace('é', "e")).ok(),
+            _ => entry.note.clone(),
+        }
     }
 
     pub(crate) fn new_token(&mut self, id: ClaimId) {

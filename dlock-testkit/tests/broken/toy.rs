@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use dlock_core::{
     AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, ClaimId, ClaimState, ConfigIssue,
     Error, ErrorKind, Exclusion, Fairness, Fencing, FencingToken, Grant, Guarantees, Instant,
-    LockName, LockState, Mode, Permits, Queue, Released, Renewal, Renewed, WakeUp,
+    LockName, LockState, Mode, Notes, Permits, Queue, Released, Renewal, Renewed, WakeUp,
 };
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -189,6 +189,9 @@ impl Toy {
                         entry.lease = renewal.lease;
                         (entry.since, entry.until) = (now, now.saturating_add(renewal.lease));
                     }
+                    if fault == Fault::RenewalForgetsTheNote {
+                        entry.note = None;
+                    }
                     if fault != Fault::DowngradeIgnored {
                         entry.mode = renewal.mode;
                     }
@@ -202,6 +205,7 @@ impl Toy {
                         lease: renewal.lease,
                         queue: Queue::Enqueue,
                         tokens: 1,
+                        note: None,
                     };
                     lock.join(&request, fault, now);
                     Renewed::Kept
@@ -266,6 +270,7 @@ impl Backend for Toy {
             .with_fairness(Fairness::Fifo)
             .with_wake_up(WakeUp::Push)
             .with_permits(Permits::Counted)
+            .with_notes(Notes::Kept)
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
@@ -341,6 +346,7 @@ impl Backend for Toy {
                 },
                 token: entry.token.and_then(|token| FencingToken::new(token).ok()),
                 remaining: entry.until.since(now),
+                note: lock.note(entry, self.fault).filter(|_| !self.modest),
             };
             entries.map(state).collect()
         };

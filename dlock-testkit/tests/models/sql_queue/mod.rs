@@ -170,7 +170,7 @@ impl SqlQueue {
         }
         let home = u32::try_from(letter.client + 1).unwrap_or_default();
         let (mode, queue) = (Mode::Exclusive, Queue::Enqueue);
-        Op::Acquire { claim, mode, lease: LEASE, block: 1, queue, home }
+        Op::Acquire { claim, mode, lease: LEASE, block: 1, queue, home, note: None }
     }
 
     fn send(&self, state: &mut State, at: usize, release: bool) {
