@@ -87,7 +87,8 @@ async fn take(args: &Break, name: &LockName, locks: &Locks) -> Result<u8, Failur
     } else {
         for claim in &taken {
             let token = claim.token.map_or(String::new(), |token| format!(" with token {token}"));
-            output::print(&format!("{name}: taken from claim {}{token}\n", claim.claim))?;
+            let note = claim.note.as_ref().map_or(String::new(), |note| format!(" ({note})"));
+            output::print(&format!("{name}: taken from claim {}{token}{note}\n", claim.claim))?;
         }
     }
     Ok(0)

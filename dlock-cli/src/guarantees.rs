@@ -16,7 +16,7 @@ use crate::{
 /// store promises is in GUARANTEES.md.
 ///
 /// With --json one object: store, and guarantees with exclusion, fencing, orphan_release, fairness,
-/// wake_up, scope and permits, each with value and text.
+/// wake_up, scope, permits and notes, each with value and text.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  dlock guarantees --url redis://localhost")]
 pub(crate) struct GuaranteesOf {
@@ -44,6 +44,7 @@ pub(crate) struct View {
     wake_up: Level,
     scope: Level,
     permits: Level,
+    notes: Level,
 }
 
 #[derive(Serialize)]
@@ -83,6 +84,7 @@ impl View {
             wake_up,
             scope,
             permits,
+            notes,
             ..
         } = *guarantees;
         Self {
@@ -93,6 +95,7 @@ impl View {
             wake_up: Level::new(wake_up),
             scope: Level::new(scope),
             permits: Level::new(permits),
+            notes: Level::new(notes),
         }
     }
 }

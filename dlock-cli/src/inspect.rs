@@ -12,10 +12,11 @@ use crate::{
 /// Show who holds a lock and who waits for it.
 ///
 /// Changes nothing. Each claim has its mode, fencing token, how long it has held or waited (where
-/// the store knows), how long it stays unless it is renewed, and its id.
+/// the store knows), how long it stays unless it is renewed, its id, and the note by which its
+/// client says who it is (where it does, and the store keeps it).
 ///
 /// With --json one object: name, free, holders, waiters, last_token; each claim has claim, mode
-/// (exclusive, shared, or permits with permits and of), token, age_ms, remaining_ms.
+/// (exclusive, shared, or permits with permits and of), token, age_ms, remaining_ms, note.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  dlock inspect inventory/42")]
 pub(crate) struct Inspect {

@@ -37,6 +37,8 @@ pub(crate) struct ClaimView {
     age_ms: Option<u64>,
     /// Until it ends unless it is renewed.
     remaining_ms: u64,
+    /// Who it is; null where its client does not say or the store does not keep it.
+    pub(crate) note: Option<String>,
 }
 
 impl LockView {
@@ -55,7 +57,7 @@ impl LockView {
         Self { name, free: true, holders: Vec::new(), waiters: Vec::new(), last_token: None }
     }
 
-    /// One line: `jobs/7: held by 1 (exclusive, token 12, for 3s), 2 waiting`.
+    /// One line: `jobs/7: held by 1 (exclusive, token 12, for 3s, web-3 pid 4711 sh), 2 waiting`.
     pub(crate) fn line(&self) -> String {
         if self.free {
             return format!("{}: free", self.name);
@@ -66,7 +68,8 @@ impl LockView {
                 let token = first.token.map_or(String::new(), |token| format!(", token {token}"));
                 let age = first.age_ms.map_or(String::new(), |age| format!(", for {}", short(age)));
                 let (count, mode) = (self.holders.len(), first.mode());
-                format!("{}: held by {count} ({mode}{token}{age})", self.name)
+                let note = first.note.as_ref().map_or(String::new(), |note| format!(", {note}"));
+                format!("{}: held by {count} ({mode}{token}{age}{note})", self.name)
             }
         };
         if !self.waiters.is_empty() {
@@ -82,7 +85,8 @@ impl LockView {
             text += &format!("last token {token}\n");
         }
         if !self.free {
-            let head = ["", "MODE", "TOKEN", "SINCE", "LEFT", "CLAIM"].map(str::to_owned).to_vec();
+            let head = ["", "MODE", "TOKEN", "SINCE", "LEFT", "CLAIM", "NOTE"];
+            let head = head.map(str::to_owned).to_vec();
             let holders = self.holders.iter().map(|claim| claim.row("holds"));
             let waiters = self.waiters.iter().map(|claim| claim.row("waits"));
             let rows: Vec<_> = std::iter::once(head).chain(holders).chain(waiters).collect();
@@ -108,6 +112,7 @@ impl ClaimView {
             token: state.token.map(dlock::FencingToken::get),
             age_ms: state.age.map(millis),
             remaining_ms: millis(state.remaining),
+            note: state.note.as_ref().map(dlock::Note::to_string),
         }
     }
 
@@ -126,6 +131,7 @@ impl ClaimView {
             self.age_ms.map_or("-".into(), short),
             short(self.remaining_ms),
             self.claim.clone(),
+            self.note.clone().unwrap_or_else(|| "-".into()),
         ]
     }
 }
@@ -180,7 +186,7 @@ pub(crate) fn complain(line: &str) {
 
 #[cfg(test)]
 mod tests {
-    use dlock::{ClaimId, FencingToken};
+    use dlock::{ClaimId, FencingToken, Note};
 
     use super::*;
 
@@ -191,6 +197,7 @@ mod tests {
             token: token.map(|token| FencingToken::new(token).unwrap()),
             remaining: Duration::from_millis(29_400),
             age: token.map(|_| Duration::from_millis(3_900)),
+            note: token.and_then(|_| Note::new("web-3 pid 4711 sh").ok()),
         }
     }
 
@@ -204,10 +211,12 @@ mod tests {
     #[test]
     fn a_lock_is_a_line_and_a_table() {
         let view = view();
-        assert_eq!(view.line(), "jobs/7: held by 1 (exclusive, token 12, for 3s), 1 waiting");
+        let line = "jobs/7: held by 1 (exclusive, token 12, for 3s, web-3 pid 4711 sh), 1 waiting";
+        assert_eq!(view.line(), line);
         let text = view.text();
         assert!(text.contains("\nholds  exclusive  12     3s     29s   0000"), "{text}");
         assert!(text.contains("\nwaits  2 of 5     -      -      29s   0000"), "{text}");
+        assert!(text.contains("007  web-3 pid 4711 sh\n") && text.ends_with("007  -\n"), "{text}");
         assert_eq!(LockView::gone("a".into()).text(), "a: free\n");
     }
 
@@ -220,6 +229,8 @@ mod tests {
         assert_eq!(json["waiters"][0]["permits"], 2);
         assert_eq!(json["waiters"][0]["of"], 5);
         assert!(json["waiters"][0]["age_ms"].is_null());
+        assert_eq!(json["holders"][0]["note"], "web-3 pid 4711 sh");
+        assert!(json["waiters"][0]["note"].is_null());
         assert!(json["holders"][0].get("permits").is_none());
     }
 }

@@ -156,6 +156,7 @@ mod tests {
             token: None,
             remaining: Duration::from_secs(left),
             age: None,
+            note: None,
         };
         let state = LockState::new(vec![holder], Vec::new(), None);
         LockView::new(&LockName::new(name).unwrap(), &state)

@@ -3,11 +3,12 @@
 mod child;
 mod signals;
 mod voice;
+mod who;
 
 use std::{ffi::OsString, pin::pin, time::Duration};
 
 use clap::Args;
-use dlock::{Error, Guard, LockName, Locks, Released, Scope};
+use dlock::{Error, Guard, LockName, Locks, Note, Released, Scope};
 
 use self::{child::Child, signals::Signals, voice::Voice};
 use crate::{
@@ -42,6 +43,9 @@ use crate::{
 ///
 /// If dlock itself is killed with KILL, the command runs on and the lock is free when its lease
 /// ends. On Linux `dlock run ... -- setpriv --pdeathsig KILL COMMAND` ends the command as well.
+///
+/// `inspect`, `list` and `watch` show whose the claim is: the host, the process id of dlock, and the
+/// program's name without its path and its arguments, or what --note says.
 ///
 /// With --json dlock's messages on stderr are JSON objects, one a line, with event (waiting, granted,
 /// lost, released) or error.
@@ -88,6 +92,14 @@ pub(crate) struct Run {
     /// The exit code when the lock is busy
     #[arg(long, short = 'E', value_name = "CODE", default_value_t = code::BUSY)]
     busy_code: u8,
+
+    /// What `inspect`, `list` and `watch` show beside the claim [default: host, process id and the
+    /// name of the program]
+    ///
+    /// At most 128 bytes without control characters. Everybody who may read the store sees it, so it
+    /// must hold no secrets. Not kept by plain and advisory locks.
+    #[arg(long, value_name = "TEXT")]
+    note: Option<Note>,
 
     /// Keep the command in dlock's process group, and send signals to it alone
     #[arg(long)]
@@ -224,7 +236,12 @@ impl Run {
             options = options.with_lock_delay(delay);
         }
         // There is nobody in this process to hand it to.
-        locks.without_handoff().with_options(options)
+        let locks = locks.without_handoff().with_options(options)?;
+        let program = self.command.first().map(OsString::as_os_str);
+        match self.note.clone().or_else(|| who::note(program?)) {
+            Some(note) => locks.with_note(note),
+            None => Ok(locks),
+        }
     }
 
     async fn take(&self, locks: &Locks, name: &LockName) -> Result<Guard, Error> {

@@ -19,12 +19,48 @@ fn inspect_shows_holders_and_waiters() {
     assert_eq!(holder["token"], seen["last_token"]);
     assert!(waiter["token"].is_null());
     assert!((1..=30_000).contains(&holder["remaining_ms"].as_u64().unwrap()));
+    let host = rustix::system::uname();
+    let note =
+        |pid: u32, program| format!("{} pid {pid} {program}", host.nodename().to_str().unwrap());
+    // `env` makes way for the command, in the same process.
+    assert_eq!(holder["note"], note(held.id(), "sh"));
+    assert_eq!(waiter["note"], note(waiting.id(), "true"));
 
     let text = dlock.out(&["inspect", "a"]);
     assert!(text.starts_with("a: held by 1 (exclusive, token "), "{text}");
     assert!(text.lines().any(|line| line.starts_with("waits  shared ")), "{text}");
     assert!(text.contains(holder["claim"].as_str().unwrap()), "{text}");
     assert_eq!((held.finish().code, waiting.finish().code), (Some(0), Some(0)));
+}
+
+#[test]
+fn a_note_is_what_was_asked_for_and_never_an_argument() {
+    let dlock = Dlock::on_sqlite();
+    let note = "db-1: migrate é (urgent)";
+    let held = dlock.hold(&["--name", "a", "--note", note], HOLD);
+    assert_eq!(dlock.inspect("a")["holders"][0]["note"], note);
+    let ends = format!("{note})\n");
+    assert!(dlock.out(&["list"]).ends_with(&ends));
+    assert!(dlock.out(&["watch", "--name", "a", "--count", "1"]).ends_with(&ends));
+    assert!(dlock.out(&["inspect", "a"]).contains(&format!("  {note}\n")));
+    assert_eq!(held.finish().code, Some(0));
+
+    let secret = "hunter2";
+    let args =
+        ["run", "-n", "a", "--", "/bin/sh", "-c", "echo held; cat; exit \"$1\"", secret, "0"];
+    let mut held = Running::start(dlock.command(&args));
+    assert_eq!(held.line(), "held");
+    let seen = dlock.out(&["inspect", "a", "--json"]);
+    assert!(seen.contains(" sh\"") && !seen.contains(secret) && !seen.contains("/bin"), "{seen}");
+    assert_eq!(held.finish().code, Some(0));
+
+    for (note, says) in
+        [("", "empty"), ("a\nb", "control character"), (&"x".repeat(129), "129 bytes")]
+    {
+        let went = dlock.went(&["run", "-n", "a", "--note", note, "--", "true"]);
+        assert_eq!(went.code, Some(125), "{went:?}");
+        assert!(went.err.contains(says), "{went:?}");
+    }
 }
 
 #[test]

@@ -17,6 +17,9 @@ use crate::support::{Dlock, HOLD, Running, until};
 /// The lock that the texts show.
 const LOCK: &str = "nightly-job";
 
+/// What they show of who holds it.
+const NOTE: &str = "web-3 pid 4711 report.sh";
+
 fn all() -> Vec<Text> {
     texts(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")))
 }
@@ -106,7 +109,7 @@ async fn what_is_printed_looks_as_the_texts_show_it() {
     let tested = async {
         let server = RedisServer::start(&Options::new()).await?;
         let dlock = Dlock::on(server.url());
-        let held = dlock.hold(&["--name", LOCK], HOLD);
+        let held = dlock.hold(&["--name", LOCK, "--note", NOTE], HOLD);
         let waits = Running::start(dlock.command(&["run", "--name", LOCK, "--", "true"]));
         let waiting =
             || dlock.inspect(LOCK)["waiters"].as_array().is_some_and(|all| all.len() == 1);

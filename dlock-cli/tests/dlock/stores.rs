@@ -29,6 +29,7 @@ fn serves(url: String) -> Verdict {
     assert_eq!(dlock.went(&["run", "-n", "a/1", "-w", "0", "--", "true"]).code, Some(124));
     let seen = dlock.inspect("a/1");
     assert_eq!(seen["holders"].as_array().unwrap().len(), 1, "{seen}");
+    assert!(seen["holders"][0]["note"].as_str().unwrap().ends_with(" sh"), "{seen}");
     held.stdin().write_all(b"on\n")?;
     assert_eq!(held.line(), "on");
     let broken = dlock.json(&["break", "a/1", "--yes", "--json"]);

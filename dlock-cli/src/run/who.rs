@@ -1,0 +1,37 @@
+//! By what whoever looks at a lock knows the run that holds it.
+
+use std::{ffi::OsStr, path::Path};
+
+use dlock::Note;
+
+/// How much of a host's name is kept, so that the rest has room.
+const HOST: usize = 64;
+
+/// `web-3 pid 4711 migrate.sh`: the host, this process, and the program's name. Not its arguments,
+/// which may hold secrets.
+pub(super) fn note(program: &OsStr) -> Option<Note> {
+    let host = rustix::system::uname();
+    text(&host.nodename().to_string_lossy(), std::process::id(), program)
+}
+
+fn text(host: &str, pid: u32, program: &OsStr) -> Option<Note> {
+    let host: String = host.chars().take(HOST).collect();
+    let name = Path::new(program).file_name().unwrap_or(program);
+    Note::fitted(&format!("{host} pid {pid} {}", name.to_string_lossy()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_the_host_the_process_and_the_bare_name_of_the_program() {
+        let note = |host: &str, program: &str| text(host, 7, program.as_ref()).unwrap().to_string();
+        assert_eq!(note("web-3", "migrate"), "web-3 pid 7 migrate");
+        assert_eq!(note("web-3", "/secret/path/./migrate.sh"), "web-3 pid 7 migrate.sh");
+        assert_eq!(note("web-3", "a\nb"), "web-3 pid 7 ab");
+        let long = note(&"h".repeat(255), &"é".repeat(255));
+        assert!(long.starts_with(&format!("{} pid 7 éé", "h".repeat(64))), "{long}");
+        assert!(long.len() <= Note::MAX_BYTES);
+    }
+}
