@@ -21,7 +21,7 @@ use async_trait::async_trait;
 use dlock_core::{
     AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, Clock, DynBackend, Error,
     ErrorKind, Fairness, Fencing, FencingToken, Grant, Guarantees, Instant, LockName, LockState,
-    Mode, OrphanRelease, Permits, Released, Renewal, Renewed, Scope, WakeUp,
+    Mode, Notes, OrphanRelease, Permits, Released, Renewal, Renewed, Scope, WakeUp,
     machine::{Granted, Machine, Micros, Op, Outcome, conflict, text},
 };
 use dlock_testkit::{Opened, Stop, Store};
@@ -146,6 +146,7 @@ impl Backend for Files {
             .with_wake_up(WakeUp::Poll)
             .with_scope(Scope::Machine)
             .with_permits(Permits::Counted)
+            .with_notes(Notes::Kept)
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
@@ -162,7 +163,7 @@ impl Backend for Files {
         let (claim, lease) = (request.claim, micros_of(request.lease));
         let keep = Op::Renew { claim, mode: request.mode, lease };
         loop {
-            let name = request.name.clone();
+            let (name, keep) = (request.name.clone(), keep.clone());
             match self.visit(move |table, now| table.apply(&name, &keep, now)).await? {
                 Outcome::Granted(granted) => return grant(&granted),
                 Outcome::Queued { .. } => {}
@@ -254,6 +255,7 @@ fn acquire_op(request: &AcquireRequest) -> Op {
         block: request.tokens,
         queue: request.queue,
         home: 0,
+        note: request.note.clone(),
     }
 }
 

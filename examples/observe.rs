@@ -26,6 +26,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // Who has lost a lock learns of it with a renewal: after a third of the lease.
     let options = LockOptions::new().with_lease(Duration::from_millis(600));
     let locks = dlock::connect(&given::url("memory:")?).await?.with_options(options)?;
+    let locks = locks.with_note("observe")?;
     let lock = locks.fair("report")?;
     let first = lock.lock().await?;
     let (waits, ends) = tokio::join!(lock.lock(), async {
@@ -34,7 +35,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     });
     ends?;
     let second = waits?;
-    locks.force_release("report").await?;
+    for claim in locks.force_release("report").await? {
+        println!("it is taken from {:?}", claim.note);
+    }
     println!("the second lost it, since {}", second.lost().await);
     drop(second);
     locks.shutdown(Duration::from_secs(5)).await?;

@@ -14,6 +14,9 @@ struct Fencing;
 #[doc = include_str!("../docs/src/leases.md")]
 struct Leases;
 
+#[doc = include_str!("../docs/src/operating.md")]
+struct Operating;
+
 #[cfg(feature = "sqlite")]
 #[doc = include_str!("../docs/src/operating-sql.md")]
 struct OperatingSql;

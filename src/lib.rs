@@ -14,9 +14,9 @@ pub use dlock_core::{
     Ended, Error, ErrorKind, Exclusion, Factory, Fair, FairLock, Fairness, Fence, Fencing,
     FencingToken, Finding, Guarantees, Guard, GuardState, Health, Job, Leadership, Level, Lock,
     LockExt, LockName, LockOptions, LockProvider, LockState, Locks, Lost, Memory, Mode, Multi,
-    MultiLock, Mutex, OrphanRelease, Owner, Permits, Prefixed, Ran, ReadWrite, ReadWriteLock,
-    Reentrant, ReentrantLock, Registry, Released, Renew, Scope, Semaphore, Side, StaleToken,
-    Traced, WakeUp, observe,
+    MultiLock, Mutex, Note, Notes, OrphanRelease, Owner, Permits, Prefixed, Ran, ReadWrite,
+    ReadWriteLock, Reentrant, ReentrantLock, Registry, Released, Renew, Scope, Semaphore, Side,
+    StaleToken, Traced, WakeUp, observe,
 };
 
 /// Locks in an SQLite file, for the processes of one machine.

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use dlock_core::{
-    Counting, Error, Fair, Health, LockName, LockOptions, LockState, Multi, Mutex, ReadWrite,
+    Counting, Error, Fair, Health, LockName, LockOptions, LockState, Multi, Mutex, Note, ReadWrite,
     Reentrant, Registry,
 };
 
@@ -37,6 +37,18 @@ pub fn connect_with(registry: &Registry, url: &str) -> Result<Locks, Error> {
 }
 
 impl Locks {
+    /// These locks, whose claims say who they are: see [`crate::Locks::with_note`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_note<N>(self, note: N) -> Result<Self, Error>
+    where
+        N: TryInto<Note>,
+        Error: From<N::Error>,
+    {
+        Ok(Self { locks: self.locks.with_note(note)?, ..self })
+    }
+
     /// A lock for one holder at a time: see [`crate::Locks::mutex`].
     ///
     /// # Errors

@@ -114,5 +114,6 @@ pub(crate) fn claim(name: &str, mode: Mode) -> Result<AcquireRequest, Stop> {
         lease: LEASE,
         queue: Queue::Enqueue,
         tokens: 1,
+        note: None,
     })
 }
