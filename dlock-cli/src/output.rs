@@ -57,7 +57,8 @@ impl LockView {
         Self { name, free: true, holders: Vec::new(), waiters: Vec::new(), last_token: None }
     }
 
-    /// One line: `jobs/7: held by 1 (exclusive, token 12, for 3s, web-3 pid 4711 sh), 2 waiting`.
+    /// One line, with the notes of the first holder and the first in line:
+    /// `jobs/7: held by 1 (exclusive, token 12, for 3s, web-3 pid 4711 sh), 2 waiting (first db-1)`.
     pub(crate) fn line(&self) -> String {
         if self.free {
             return format!("{}: free", self.name);
@@ -73,7 +74,9 @@ impl LockView {
             }
         };
         if !self.waiters.is_empty() {
-            line += &format!(", {} waiting", self.waiters.len());
+            let first = self.waiters.first().and_then(|first| first.note.as_ref());
+            let note = first.map_or(String::new(), |note| format!(" (first {note})"));
+            line += &format!(", {} waiting{note}", self.waiters.len());
         }
         line
     }
@@ -199,6 +202,15 @@ mod tests {
             age: token.map(|_| Duration::from_millis(3_900)),
             note: token.and_then(|_| Note::new("web-3 pid 4711 sh").ok()),
         }
+    }
+
+    #[test]
+    fn the_first_in_line_is_on_the_line() {
+        let waiter =
+            |note: &str| ClaimState { note: Note::new(note).ok(), ..claim(Mode::Exclusive, None) };
+        let state = LockState::new(Vec::new(), vec![waiter("db-1"), waiter("db-2")], None);
+        let view = LockView::new(&LockName::new("a").unwrap(), &state);
+        assert_eq!(view.line(), "a: held by nobody, 2 waiting (first db-1)");
     }
 
     fn view() -> LockView {

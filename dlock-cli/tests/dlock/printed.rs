@@ -17,8 +17,9 @@ use crate::support::{Dlock, HOLD, Running, until};
 /// The lock that the texts show.
 const LOCK: &str = "nightly-job";
 
-/// What they show of who holds it.
+/// What they show of who holds it, and of who waits.
 const NOTE: &str = "web-3 pid 4711 report.sh";
+const NEXT: &str = "web-4 pid 180 report.sh";
 
 fn all() -> Vec<Text> {
     texts(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")))
@@ -110,7 +111,8 @@ async fn what_is_printed_looks_as_the_texts_show_it() {
         let server = RedisServer::start(&Options::new()).await?;
         let dlock = Dlock::on(server.url());
         let held = dlock.hold(&["--name", LOCK, "--note", NOTE], HOLD);
-        let waits = Running::start(dlock.command(&["run", "--name", LOCK, "--", "true"]));
+        let waits =
+            Running::start(dlock.command(&["run", "--name", LOCK, "--note", NEXT, "--", "true"]));
         let waiting =
             || dlock.inspect(LOCK)["waiters"].as_array().is_some_and(|all| all.len() == 1);
         until("one waits", waiting);
