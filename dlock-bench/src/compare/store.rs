@@ -108,7 +108,7 @@ impl Server {
                 (Running::Sql(server, control), version)
             }
             Store::Zk => {
-                let options = ZkOptions::new().with_fsync(waits);
+                let options = ZkOptions::new().with_fsync(waits).with_room(true);
                 let server = ZooKeeperServer::start(&options).await;
                 let server = server.map_err(|stop| format!("no server: {stop:?}"))?;
                 let version = counters::version(&server).await?;

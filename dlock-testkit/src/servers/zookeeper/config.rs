@@ -13,9 +13,12 @@ const CONFIG: &str = "zoo.cfg";
 /// The server's certificate with its key, as Java wants them.
 const IDENTITY: &str = "server.pem";
 
-/// What keeps Java small, and from leaving a file outside of the directory.
-const SMALL: [&str; 4] =
-    ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"];
+/// What keeps Java from leaving a file outside of the directory, and from taking all processors.
+const JAVA: [&str; 2] = ["-XX:+UseSerialGC", "-XX:-UsePerfData"];
+
+/// What keeps it small.
+const SMALL: &[&str] = &["-Xmx128m", "-XX:TieredStopAtLevel=1"];
+const ROOMY: &[&str] = &["-Xmx1g"];
 
 /// How long a server that starts may take to learn what the others know.
 const INIT: Duration = Duration::from_secs(10);
@@ -67,7 +70,8 @@ pub(super) fn launch(
     home.write(CONFIG, &(config(part, options, ports).join("\n") + "\n"))?;
     let class = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
     let properties = properties(options);
-    let mut args = SMALL.to_vec();
+    let mut args = JAVA.to_vec();
+    args.extend(if options.roomy { ROOMY } else { SMALL });
     args.extend(properties.iter().map(String::as_str));
     args.extend(["-cp", &programs.class_path, class, CONFIG]);
     Ok(home.launch(&programs.java, &args).with_clock(options.clock.as_ref()))

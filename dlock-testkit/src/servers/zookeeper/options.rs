@@ -16,6 +16,7 @@ pub struct Options {
     pub(super) words: String,
     pub(super) tls: bool,
     pub(super) fsync: bool,
+    pub(super) roomy: bool,
     pub(super) clock: Option<SteppedClock>,
 }
 
@@ -33,6 +34,7 @@ impl Options {
             words: "*".to_owned(),
             tls: false,
             fsync: false,
+            roomy: false,
             clock: None,
         }
     }
@@ -105,6 +107,14 @@ impl Options {
     #[must_use]
     pub fn with_fsync(mut self, fsync: bool) -> Self {
         self.fsync = fsync;
+        self
+    }
+
+    /// Sets whether it has all of Java's compiler and a gigabyte of memory, for benchmarks and for
+    /// hundreds of thousands of nodes, or starts fast and stays small.
+    #[must_use]
+    pub fn with_room(mut self, roomy: bool) -> Self {
+        self.roomy = roomy;
         self
     }
 
