@@ -23,6 +23,10 @@ use crate::sync::{Plant, plant, time};
 /// How many random schedules a scenario passes; `DLOCK_SCHEDULES` overrules it.
 const SCHEDULES: usize = 20_000;
 
+/// In how many random schedules what is broken has to be noticed: the search ends when it is, and
+/// the rarest (a turn that is lost to a time-out) is so in one of about ten thousand.
+const SEARCHED: usize = 20 * SCHEDULES;
+
 /// Runs the scenario under random schedules, and a tenth as many that change hands seldom, where
 /// the depth of a mistake counts rather than its place.
 fn check<F: Future + Send + 'static>(scenario: fn() -> F) {
@@ -36,10 +40,10 @@ fn check<F: Future + Send + 'static>(scenario: fn() -> F) {
 fn notices<F: Future + Send + 'static>(broken: Plant, scenario: fn() -> F, says: &str) {
     let found = std::thread::spawn(move || {
         plant(broken);
-        run(RandomScheduler::new(SCHEDULES), scenario);
+        run(RandomScheduler::new(SEARCHED), scenario);
     });
     let Err(panic) = found.join() else {
-        panic!("{broken:?} went unnoticed in {SCHEDULES} schedules");
+        panic!("{broken:?} went unnoticed in {SEARCHED} schedules");
     };
     // Unwinding may fail a second time, in shuttle, and hide the complaint.
     if let Some(text) = panic.downcast_ref::<String>() {
