@@ -95,7 +95,8 @@
 //! With `dlock.plain=true` a mutex is one key of its very name, taken by `SET name claim NX PX` and
 //! deleted if it still holds the claim, as in the documentation of `SET`. Other programs can read
 //! it and take part. There are no readers and permits, nobody queues, no note is kept, and
-//! fencing tokens mean nothing; the guarantees say so. To list them is to list all strings of the database.
+//! fencing tokens mean nothing; the guarantees say so. To list them is to list all strings of the
+//! database.
 
 mod backend;
 mod config;

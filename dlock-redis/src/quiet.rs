@@ -2,11 +2,11 @@
 //!
 //! A script that takes a free lock reserves a few tokens more than it gives out. As long as F
 //! still shows the end of that block, nobody was granted the lock since, so the client's next
-//! acquire needs no script: `SET H claim?token/end NX PX lease`, with a note behind the end if there is
-//! one, and `GET F`, back to back. If the first wins and the second shows the same end, the lock is
-//! the claim's, by the next of the reserved tokens: no grant can come between the two, since H is held. Anything else goes the long way,
-//! with the same claim: by the mark `?` and the end behind it, a script sees that nobody has looked
-//! at F for this claim yet, and does.
+//! acquire needs no script: `SET H claim?token/end NX PX lease`, with a note behind the end if there
+//! is one, and `GET F`, back to back. If the first wins and the second shows the same end, the lock
+//! is the claim's, by the next of the reserved tokens: no grant can come between the two, since H is
+//! held. Anything else goes the long way, with the same claim: by the mark `?` and the end behind
+//! it, a script sees that nobody has looked at F for this claim yet, and does.
 //!
 //! It holds for one connection only: after a failover F may be older than a grant that got lost
 //! with the old master. At most one acquire of a name is under way like this, so that tokens are

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use dlock_core::{ClaimId, ConfigIssue, Error, FencingToken, LockName, Mode, Note};
+use dlock_core::{AcquireRequest, ClaimId, ConfigIssue, Error, FencingToken, LockName, Mode, Note};
 use redis::{Cmd, ToRedisArgs};
 
-use crate::{keys::Keys, reply::millis};
+use crate::{
+    keys::Keys,
+    reply::{millis, tries},
+};
 
 /// Numbers in a script are exact to 2^53, which microseconds reach in the year 2255; the tokens above
 /// a floor need some room.
@@ -154,6 +157,17 @@ impl Call<'_> {
     pub(crate) fn arg(mut self, argument: impl ToRedisArgs) -> Self {
         self.command.arg(argument);
         self
+    }
+
+    /// What an acquire asks for, and where it is told of a grant that comes later.
+    pub(crate) fn request(self, request: &AcquireRequest, channel: Option<&str>) -> Self {
+        self.arg(request.claim.to_string())
+            .arg(millis(request.lease))
+            .arg(request.mode.weight())
+            .arg(request.mode.capacity())
+            .arg(request.tokens)
+            .arg(tries(request.queue))
+            .arg(channel.unwrap_or_default())
     }
 
     /// The note of an acquire, as its last argument. One without has no such argument.

@@ -21,7 +21,7 @@ use crate::{
     keys::{Bucket, Keys},
     list,
     quiet::{Last, Quiet, SPARE},
-    reply::{self, Standing, millis, standing, tries},
+    reply::{self, Standing, millis, standing},
     scripts::Scripts,
     session::{Session, Trouble},
 };
@@ -115,20 +115,23 @@ impl Store {
         }
     }
 
+    /// Where who waits is to be told of its grant, which is expected from now on.
+    async fn channel_for(&self, request: &AcquireRequest, bucket: Bucket) -> Option<Arc<str>> {
+        if request.queue != Queue::Enqueue {
+            return None;
+        }
+        let channel = self.session.link.channel(bucket).await;
+        self.inbox.expect(request);
+        channel
+    }
+
     async fn acquire_by_script(
         &self,
         request: &AcquireRequest,
         epoch: Option<u64>,
     ) -> Result<Acquired, Error> {
         let keys = Arc::new(Keys::of(&request.name));
-        let waits = request.queue == Queue::Enqueue;
-        let channel = match waits {
-            true => self.session.link.channel(keys.bucket()).await,
-            false => None,
-        };
-        if waits {
-            self.inbox.expect(request);
-        }
+        let channel = self.channel_for(request, keys.bucket()).await;
         let sent = Clock::Boot.now();
         let spare = if epoch.is_some() { SPARE } else { 0 };
         let call = self
@@ -136,13 +139,7 @@ impl Store {
             .acquire
             .on(Keys::COUNT)
             .keys(&keys)
-            .arg(request.claim.to_string())
-            .arg(millis(request.lease))
-            .arg(request.mode.weight())
-            .arg(request.mode.capacity())
-            .arg(request.tokens)
-            .arg(tries(request.queue))
-            .arg(channel.as_deref().unwrap_or_default())
+            .request(request, channel.as_deref())
             .arg(self.retention)
             .arg(spare)
             .arg(0)

@@ -64,6 +64,7 @@ mod cases;
 mod child;
 mod context;
 mod crew;
+pub mod found;
 #[cfg(all(unix, any(test, fuzzing)))]
 #[doc(hidden)]
 pub mod fuzzing;

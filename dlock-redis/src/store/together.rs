@@ -1,6 +1,6 @@
 //! Several names with one script.
 
-use dlock_core::{AcquireRequest, Acquired, Certainty, Clock, Error, Note, Queue};
+use dlock_core::{AcquireRequest, Acquired, Certainty, Clock, Error, Note};
 use redis::Value;
 
 use super::Store;
@@ -8,7 +8,7 @@ use crate::{
     config::Topology,
     error::unreadable,
     keys::{Bucket, Keys},
-    reply::{millis, standings, tries},
+    reply::standings,
 };
 
 impl Store {
@@ -35,22 +35,8 @@ impl Store {
         let noted = requests.iter().any(|request| request.note.is_some());
         call = call.arg(self.retention);
         for request in requests {
-            let waits = request.queue == Queue::Enqueue;
-            let channel = match waits {
-                true => self.session.link.channel(Bucket::of(&request.name)).await,
-                false => None,
-            };
-            if waits {
-                self.inbox.expect(request);
-            }
-            call = call
-                .arg(request.claim.to_string())
-                .arg(millis(request.lease))
-                .arg(request.mode.weight())
-                .arg(request.mode.capacity())
-                .arg(request.tokens)
-                .arg(tries(request.queue))
-                .arg(channel.as_deref().unwrap_or_default());
+            let channel = self.channel_for(request, Bucket::of(&request.name)).await;
+            call = call.request(request, channel.as_deref());
             if noted {
                 call = call.arg(request.note.as_ref().map_or("", Note::as_str));
             }

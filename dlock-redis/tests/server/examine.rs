@@ -3,6 +3,7 @@
 use dlock_core::{DynBackend, Finding, Level};
 use dlock_testkit::{
     Stop,
+    found::{self, only},
     servers::redis::{
         Options, Persistence, RedisCluster, RedisMasters, RedisSentinel, RedisServer,
     },
@@ -12,20 +13,7 @@ use crate::support::{connect, run, start, until};
 
 /// What is not fine.
 async fn amiss(client: &DynBackend) -> Result<Vec<Finding>, Stop> {
-    let findings = client.examine().await?;
-    assert!(findings.len() >= 4, "{findings:?}");
-    for finding in &findings {
-        assert_eq!(finding.remedy.is_some(), finding.level > Level::Fine, "{finding:?}");
-    }
-    Ok(findings.into_iter().filter(|finding| finding.level > Level::Fine).collect())
-}
-
-/// The only one, of this level, with this remedy.
-#[track_caller]
-fn only(findings: &[Finding], about: &str, level: Level, remedy: &str) {
-    let [finding] = findings else { panic!("{findings:?}") };
-    assert_eq!((finding.about, finding.level), (about, level), "{finding:?}");
-    assert!(finding.remedy.as_ref().is_some_and(|text| text.contains(remedy)), "{finding:?}");
+    found::amiss(client, 4).await
 }
 
 async fn set(server: &RedisServer, setting: &str, value: &str) -> Result<(), Stop> {

@@ -4,6 +4,7 @@ use dlock_core::{DynBackend, Finding, Level};
 use dlock_sql::Mysql;
 use dlock_testkit::{
     Stop,
+    found::{self, only},
     servers::mariadb::{MariadbServer, Options},
 };
 
@@ -11,19 +12,7 @@ use crate::help::{config, connect, connect_plainly, server_with, with_mariadb};
 
 /// What is not fine.
 async fn amiss(client: &DynBackend) -> Result<Vec<Finding>, Stop> {
-    let findings = client.examine().await?;
-    assert!(findings.len() > 5, "{findings:?}");
-    for finding in &findings {
-        assert_eq!(finding.remedy.is_some(), finding.level > Level::Fine, "{finding:?}");
-    }
-    Ok(findings.into_iter().filter(|finding| finding.level > Level::Fine).collect())
-}
-
-#[track_caller]
-fn only(findings: &[Finding], about: &str, level: Level, remedy: &str) {
-    let [finding] = findings else { panic!("{findings:?}") };
-    assert_eq!((finding.about, finding.level), (about, level), "{finding:?}");
-    assert!(finding.remedy.as_ref().is_some_and(|text| text.contains(remedy)), "{finding:?}");
+    found::amiss(client, 6).await
 }
 
 async fn well() -> Result<MariadbServer, Stop> {

@@ -3,6 +3,7 @@
 use dlock_core::{DynBackend, Finding, Level};
 use dlock_testkit::{
     Stop,
+    found::{self, only},
     servers::postgres::{Options, PostgresServer},
 };
 
@@ -10,19 +11,7 @@ use crate::support::{connect, create, run, start};
 
 /// What is not fine.
 async fn amiss(client: &DynBackend) -> Result<Vec<Finding>, Stop> {
-    let findings = client.examine().await?;
-    assert!(findings.len() > 5, "{findings:?}");
-    for finding in &findings {
-        assert_eq!(finding.remedy.is_some(), finding.level > Level::Fine, "{finding:?}");
-    }
-    Ok(findings.into_iter().filter(|finding| finding.level > Level::Fine).collect())
-}
-
-#[track_caller]
-fn only(findings: &[Finding], about: &str, level: Level, remedy: &str) {
-    let [finding] = findings else { panic!("{findings:?}") };
-    assert_eq!((finding.about, finding.level), (about, level), "{finding:?}");
-    assert!(finding.remedy.as_ref().is_some_and(|text| text.contains(remedy)), "{finding:?}");
+    found::amiss(client, 6).await
 }
 
 async fn well() -> Result<(PostgresServer, DynBackend), Stop> {

@@ -2,7 +2,7 @@
 
 use dlock_core::{ConfigIssue, DynBackend, ErrorKind, Finding, Level};
 use dlock_testkit::{
-    Stop,
+    Stop, found,
     servers::zookeeper::{Ensemble, Options, ZooKeeperServer},
 };
 use zookeeper_client::{Acl, AuthId, CreateMode, Permission};
@@ -11,12 +11,7 @@ use crate::support::{connect, exclusive, free, name, raw, run, says, server, sta
 
 /// What is not fine.
 async fn amiss(client: &DynBackend) -> Result<Vec<Finding>, Stop> {
-    let findings = client.examine().await?;
-    assert!(findings.len() > 5, "{findings:?}");
-    for finding in &findings {
-        assert_eq!(finding.remedy.is_some(), finding.level > Level::Fine, "{finding:?}");
-    }
-    Ok(findings.into_iter().filter(|finding| finding.level > Level::Fine).collect())
+    found::amiss(client, 6).await
 }
 
 #[track_caller]

@@ -65,13 +65,7 @@ impl Subject for Bare {
     type Lock = BareLock;
 
     async fn lock(&self, want: Want<'_>) -> Result<BareLock, Failure> {
-        let names: Vec<&str> = match &want {
-            Want::One(name) => vec![name],
-            Want::All(names) => names.iter().map(String::as_str).collect(),
-            Want::Fair(name) if self.does == Does::Row => vec![name],
-            Want::Fair(_) | Want::Read(_) | Want::Write(_) => return Err(super::NO_WAIT.into()),
-        };
-        let names = names.into_iter().map(|name| (name.to_owned(), floor::owner(name))).collect();
+        let names = self.does.names(&want)?;
         Ok(BareLock { connection: self.connection().await?, does: self.does, names })
     }
 }

@@ -1,6 +1,7 @@
 //! What the floors of all databases have in common.
 
-use super::Own;
+use super::{NO_WAIT, Own};
+use crate::{Failure, sql::floor::owner, subject::Want};
 
 /// What a cycle is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,5 +15,16 @@ pub(super) enum Does {
 impl Does {
     pub(super) fn of(own: Own) -> Self {
         if own == Own::Row { Self::Row } else { Self::Lock }
+    }
+
+    /// The names that a cycle is over, each with its owner.
+    pub(super) fn names(self, want: &Want<'_>) -> Result<Vec<(String, String)>, Failure> {
+        let names: Vec<&str> = match want {
+            Want::One(name) => vec![name],
+            Want::All(names) => names.iter().map(String::as_str).collect(),
+            Want::Fair(name) if self == Self::Row => vec![name],
+            Want::Fair(_) | Want::Read(_) | Want::Write(_) => return Err(NO_WAIT.into()),
+        };
+        Ok(names.into_iter().map(|name| (name.to_owned(), owner(name))).collect())
     }
 }

@@ -12,7 +12,6 @@ use tokio::sync::Mutex;
 use super::sql::Does;
 use crate::{
     Failure,
-    sql::floor::owner,
     subject::{Lock, Subject, Want, Witness},
 };
 
@@ -61,13 +60,7 @@ impl Subject for Bare {
     type Lock = BareLock;
 
     async fn lock(&self, want: Want<'_>) -> Result<BareLock, Failure> {
-        let names: Vec<&str> = match &want {
-            Want::One(name) => vec![name],
-            Want::All(names) => names.iter().map(String::as_str).collect(),
-            Want::Fair(name) if self.does == Does::Row => vec![name],
-            Want::Fair(_) | Want::Read(_) | Want::Write(_) => return Err(super::NO_WAIT.into()),
-        };
-        let names = names.into_iter().map(|name| (name.to_owned(), owner(name))).collect();
+        let names = self.does.names(&want)?;
         Ok(BareLock { bare: self.clone(), names })
     }
 }

@@ -37,6 +37,14 @@ impl Store {
         Sqlite::start(config, rarely).await.unwrap()
     }
 
+    /// The file, and who listens beside it.
+    async fn listen(&self) -> (PathBuf, SqliteEars, u32) {
+        let file = self.path();
+        std::fs::write(&file, "").unwrap();
+        let (ears, home) = ears(&file).await.unwrap();
+        (file, ears, home)
+    }
+
     fn sockets(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.dir.path().canonicalize().unwrap()).unwrap();
         let paths = entries.map(|entry| entry.unwrap().path());
@@ -113,6 +121,11 @@ async fn a_dead_socket_is_removed_by_who_would_tell_it() {
     hand_over(&other, &one).await;
 }
 
+fn note_to(home: u32) -> Note {
+    let granted = Granted { claim: ClaimId::random(), token: 7, block: 1, since: 5, home };
+    Note { name: request().name, granted, expiry: 8 }
+}
+
 async fn hears(ears: &mut SqliteEars, note: &Note) {
     let heard = timeout(LONG, ears.next()).await.expect("nothing to hear");
     assert_eq!(heard.unwrap(), note.to_string());
@@ -121,11 +134,8 @@ async fn hears(ears: &mut SqliteEars, note: &Note) {
 #[tokio::test]
 async fn ears_that_can_be_reached_stay_as_they_are() {
     let store = Store::new();
-    let file = store.path();
-    std::fs::write(&file, "").unwrap();
-    let (mut ears, home) = ears(&file).await.unwrap();
-    let granted = Granted { claim: ClaimId::random(), token: 7, block: 1, since: 5, home };
-    let note = Note { name: request().name, granted, expiry: 8 };
+    let (file, mut ears, home) = store.listen().await;
+    let note = note_to(home);
     Voice::new(&file).unwrap().tell(std::slice::from_ref(&note));
     ears.open().await.unwrap();
     hears(&mut ears, &note).await;
@@ -141,9 +151,7 @@ async fn ears_that_can_be_reached_stay_as_they_are() {
 #[tokio::test]
 async fn what_is_somebody_elses_by_now_is_not_removed() {
     let store = Store::new();
-    let file = store.path();
-    std::fs::write(&file, "").unwrap();
-    let (ears, home) = ears(&file).await.unwrap();
+    let (file, ears, home) = store.listen().await;
     std::fs::rename(path(&file, home), file.with_extension("away")).unwrap();
     let other = std::os::unix::net::UnixDatagram::bind(path(&file, home)).unwrap();
     drop(ears);
@@ -156,11 +164,8 @@ async fn what_is_somebody_elses_by_now_is_not_removed() {
 #[tokio::test]
 async fn a_queue_that_is_full_holds_nobody_up() {
     let store = Store::new();
-    let file = store.path();
-    std::fs::write(&file, "").unwrap();
-    let (mut ears, home) = ears(&file).await.unwrap();
-    let granted = Granted { claim: ClaimId::random(), token: 7, block: 1, since: 5, home };
-    let note = Note { name: request().name, granted, expiry: 8 };
+    let (file, mut ears, home) = store.listen().await;
+    let note = note_to(home);
     // More than any system queues.
     Voice::new(&file).unwrap().tell(&vec![note.clone(); 10_000]);
     hears(&mut ears, &note).await;
