@@ -45,12 +45,21 @@ impl FromStr for ClaimId {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let canonical =
-            text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-        let bits = canonical.then(|| u128::from_str_radix(text, 16).ok()).flatten();
+        let bits = (text.len() == 32)
+            .then(|| text.bytes().try_fold(0, |bits: u128, digit| Some(bits << 4 | nibble(digit)?)))
+            .flatten();
         bits.map(Self::from_bits).ok_or_else(|| {
             Error::new(ErrorKind::Protocol, "a claim id is not 32 hexadecimal digits")
         })
+    }
+}
+
+/// The value of a digit as [`ClaimId`] is written.
+fn nibble(digit: u8) -> Option<u128> {
+    match digit {
+        b'0'..=b'9' => Some(u128::from(digit - b'0')),
+        b'a'..=b'f' => Some(u128::from(digit - b'a') + 10),
+        _ => None,
     }
 }
 
@@ -75,8 +84,13 @@ mod tests {
     fn text_form_round_trips() {
         let id = ClaimId::random();
         assert_eq!(id.to_string().parse::<ClaimId>().unwrap(), id);
-        for bad in ["", "0", "+0000000000000000000000000000000", "G0000000000000000000000000000000"]
-        {
+        for bad in [
+            "",
+            "0",
+            "+0000000000000000000000000000000",
+            "G0000000000000000000000000000000",
+            "A0000000000000000000000000000000",
+        ] {
             assert!(bad.parse::<ClaimId>().is_err(), "{bad}");
         }
     }
