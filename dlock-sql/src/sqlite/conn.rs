@@ -1,5 +1,7 @@
 //! A connection to a SQLite file, and the engine's statements on it.
 
+use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
+
 use dlock_core::{Error, ErrorKind, Finding};
 use sqlx::{
     ConnectOptions as _, Connection as _, Row as _, Sqlite, SqliteConnection,
@@ -9,6 +11,10 @@ use sqlx::{
 
 use super::{error::classify, examine::examine, json::Array, push::Voice, queries};
 use crate::engine::{Conn, Fault, Mark, Micros, Note, Paged, Range, Row, Sighting, Wanted, Write};
+
+/// What takes so many rows takes milliseconds, so that nobody minds another one.
+const MANY: usize = 65;
+const GULP: Duration = Duration::from_millis(1);
 
 /// A connection that is made again when its thread has died.
 #[derive(Debug)]
@@ -33,6 +39,24 @@ impl SqliteConn {
         match self.conn.take() {
             Some(conn) => Ok(conn),
             None => self.options.connect().await.map_err(classify),
+        }
+    }
+
+    /// Runs a statement of many rows to its end.
+    ///
+    /// The driver's thread hands over row by row, and wakes up whoever waits for the next. That
+    /// costs more than the row; so nobody waits, but looks at times what has come.
+    async fn fetch_many(
+        &mut self,
+        query: Query<'_, Sqlite, SqliteArguments>,
+    ) -> Result<Vec<SqliteRow>, Fault> {
+        let mut fetch = pin!(self.fetch(query));
+        loop {
+            let polled = poll_fn(|cx| Poll::Ready(fetch.as_mut().poll(cx))).await;
+            match polled {
+                Poll::Ready(rows) => return rows,
+                Poll::Pending => tokio::time::sleep(GULP).await,
+            }
         }
     }
 
@@ -69,7 +93,11 @@ impl Conn for SqliteConn {
             let one = Array::new().text(write.name.as_str()).number(seen).number(cut);
             all.array(one.text(snap).text(&write.op))
         });
-        let rows = self.fetch(sqlx::query(queries::APPLY_MANY).bind(array.finish())).await?;
+        let query = sqlx::query(queries::APPLY_MANY).bind(array.finish());
+        let rows = match writes.len() {
+            ..MANY => self.fetch(query).await?,
+            _ => self.fetch_many(query).await?,
+        };
         let mut rows = rows
             .iter()
             .map(|found| Ok((get::<String>(found, 0)?, row(found, 1)?)))

@@ -20,6 +20,9 @@ use super::{
 };
 use crate::engine::{Fault, Patience};
 
+/// How many rows may be on their way: those of a statement of renewals, and its end.
+const ROWS: usize = 512;
+
 /// An open file.
 #[derive(Debug)]
 pub(super) struct Opened {
@@ -38,6 +41,8 @@ pub(super) async fn open(config: &SqliteConfig) -> Result<Opened, Error> {
         .create_if_missing(config.create_schema)
         // SQLite's own waiting is in steps of up to 100 ms; ours are as long as a statement.
         .busy_timeout(Duration::ZERO)
+        // The driver's thread need not wait until somebody takes the rows of many renewals.
+        .row_buffer_size(ROWS)
         .disable_statement_logging();
     // Not opened for reading only: whoever closes the file last must be able to tidy it up.
     let reads = options.clone().create_if_missing(false).pragma("query_only", "ON");
