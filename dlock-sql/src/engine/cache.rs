@@ -7,7 +7,10 @@ use std::collections::HashMap;
 
 use dlock_core::{
     LockName,
-    machine::text::{Replayed, snapshot},
+    machine::{
+        Op,
+        text::{Replayed, snapshot},
+    },
 };
 
 use super::row::{Fold, Row};
@@ -21,12 +24,20 @@ const FOLD_ABOVE: usize = 128;
 /// the snapshot may stand there, the log should not.)
 const FOLD_ANYWAY: usize = 1024;
 
-/// Memory of a bounded number of names: when the young half is full, the old half is forgotten.
+/// How many names are remembered.
+const NAMES: usize = 8192;
+
+/// How many more of those that are only renewed, if their log is due. Who holds many locks comes
+/// back to each after all the others: were it forgotten by then, the log would grow as long as the
+/// lock is held.
+const RENEWED: usize = 131_072;
+
+/// Memory of names that were used of late, and of what else is to be folded.
 #[derive(Debug)]
 pub(crate) struct Cache {
-    young: HashMap<LockName, Known>,
-    old: HashMap<LockName, Known>,
-    half: usize,
+    used: Halves<Known>,
+    /// Of locks that `used` has forgotten.
+    renewed: Halves<Fold>,
 }
 
 #[derive(Debug)]
@@ -36,27 +47,30 @@ struct Known {
 }
 
 impl Cache {
-    /// Remembers up to `names` names.
-    pub(crate) fn new(names: usize) -> Self {
-        Self { young: HashMap::new(), old: HashMap::new(), half: (names / 2).max(1) }
+    pub(crate) fn new() -> Self {
+        Self { used: Halves::new(NAMES), renewed: Halves::new(RENEWED) }
     }
 
     /// Whether somebody held the lock when it was last seen.
     pub(crate) fn is_held(&self, name: &LockName) -> bool {
-        self.known(name).is_some_and(|known| known.held)
+        self.used.get(name).is_some_and(|known| known.held)
     }
 
     /// The folded row, for the next statement about it.
     pub(crate) fn fold(&self, name: &LockName) -> Option<Fold> {
-        self.known(name)?.fold.clone()
+        match self.used.get(name) {
+            Some(known) => known.fold.clone(),
+            None => self.renewed.get(name).cloned(),
+        }
     }
 
-    /// Learns from a row that a statement returned.
+    /// Learns from a row that a statement with these operations returned.
     ///
     /// `snap` is how long its snapshot is, and `written` how much the statement appended.
     pub(crate) fn learn(
         &mut self,
         name: &LockName,
+        ops: &[Op],
         row: &Row,
         replayed: &Replayed,
         snap: usize,
@@ -65,24 +79,54 @@ impl Cache {
         let fold = folds(row.log.len(), snap, written)
             .then(|| Fold { mark: row.mark(), snap: snapshot(&replayed.machine).into() });
         let held = !replayed.machine.is_free(replayed.now);
-        if fold.is_none() && !held {
-            self.forget(name);
-            return;
+        let renews = ops.iter().all(|op| matches!(op, Op::Renew { .. }));
+        if renews && held && self.used.get(name).is_none() {
+            return match fold {
+                Some(fold) => self.renewed.insert(name, fold),
+                None => self.renewed.remove(name),
+            };
         }
-        if self.young.len() >= self.half && !self.young.contains_key(name) {
-            self.old = std::mem::take(&mut self.young);
+        self.renewed.remove(name);
+        match fold.is_some() || held {
+            true => self.used.insert(name, Known { fold, held }),
+            false => self.used.remove(name),
         }
-        self.young.insert(name.clone(), Known { fold, held });
     }
 
     /// Forgets a name.
     pub(crate) fn forget(&mut self, name: &LockName) {
-        self.young.remove(name);
-        self.old.remove(name);
+        self.used.remove(name);
+        self.renewed.remove(name);
+    }
+}
+
+/// Memory of a bounded number of names: when the young half is full, the old half is forgotten.
+#[derive(Debug)]
+struct Halves<T> {
+    young: HashMap<LockName, T>,
+    old: HashMap<LockName, T>,
+    half: usize,
+}
+
+impl<T> Halves<T> {
+    fn new(names: usize) -> Self {
+        Self { young: HashMap::new(), old: HashMap::new(), half: names / 2 }
     }
 
-    fn known(&self, name: &LockName) -> Option<&Known> {
+    fn get(&self, name: &LockName) -> Option<&T> {
         self.young.get(name).or_else(|| self.old.get(name))
+    }
+
+    fn insert(&mut self, name: &LockName, known: T) {
+        if self.young.len() >= self.half && !self.young.contains_key(name) {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(name.clone(), known);
+    }
+
+    fn remove(&mut self, name: &LockName) {
+        self.young.remove(name);
+        self.old.remove(name);
     }
 }
 
@@ -98,7 +142,7 @@ fn folds(log: usize, snap: usize, written: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use dlock_core::machine::text::replay;
+    use dlock_core::{ClaimId, Mode, machine::text::replay};
 
     use super::*;
 
@@ -120,20 +164,28 @@ mod tests {
         (row, replayed)
     }
 
+    fn renewal() -> Op {
+        Op::Renew { claim: ClaimId::from_bits(u128::MAX), mode: Mode::Exclusive, lease: 9 }
+    }
+
+    fn release() -> Op {
+        Op::Release { claim: ClaimId::from_bits(u128::MAX), used: 0 }
+    }
+
     #[test]
     fn a_quiet_lock_is_not_remembered() {
-        let mut cache = Cache::new(8);
+        let mut cache = Cache::new();
         let (row, replayed) = row(1, false);
-        cache.learn(&name(1), &row, &replayed, 0, 50);
+        cache.learn(&name(1), &[release()], &row, &replayed, 0, 50);
         assert!(cache.fold(&name(1)).is_none() && !cache.is_held(&name(1)));
-        assert!(cache.young.is_empty());
+        assert!(cache.used.young.is_empty() && cache.renewed.young.is_empty());
     }
 
     #[test]
     fn a_long_log_is_folded_to_the_same_state() {
-        let mut cache = Cache::new(8);
+        let mut cache = Cache::new();
         let (row, replayed) = row(10, true);
-        cache.learn(&name(1), &row, &replayed, 0, 50);
+        cache.learn(&name(1), &[release()], &row, &replayed, 0, 50);
         let fold = cache.fold(&name(1)).unwrap();
         assert_eq!(fold.mark, row.mark());
         assert_eq!(replay(&fold.snap, "").unwrap().machine, replayed.machine);
@@ -142,13 +194,33 @@ mod tests {
 
     #[test]
     fn it_stays_bounded_and_keeps_the_latest() {
-        let mut cache = Cache::new(8);
-        let (row, replayed) = row(0, true);
-        for n in 0..1000 {
-            cache.learn(&name(n), &row, &replayed, 0, 50);
+        let mut cache = Cache { used: Halves::new(8), renewed: Halves::new(8) };
+        let (row, replayed) = row(10, true);
+        for op in [release(), renewal()] {
+            for n in 0..1000 {
+                cache.learn(&name(n), std::slice::from_ref(&op), &row, &replayed, 0, 50);
+            }
         }
-        assert!(cache.young.len() + cache.old.len() <= 8);
+        assert!(cache.used.young.len() + cache.used.old.len() <= 8);
+        assert!(cache.renewed.young.len() + cache.renewed.old.len() <= 8);
         assert!(cache.is_held(&name(999)) && !cache.is_held(&name(0)));
+        assert!(cache.fold(&name(995)).is_some() && cache.fold(&name(0)).is_none());
+    }
+
+    #[test]
+    fn locks_that_are_renewed_in_turns_are_folded_however_many() {
+        let (mut cache, many) = (Cache::new(), 100_000);
+        let (row, replayed) = row(10, true);
+        for n in 0..many {
+            cache.learn(&name(n), &[renewal()], &row, &replayed, 0, 50);
+        }
+        assert!((0..many).all(|n| cache.fold(&name(n)).is_some()));
+        // What was folded is forgotten, and so is what is given back.
+        let (short, replayed) = self::row(0, true);
+        cache.learn(&name(1), &[renewal()], &short, &replayed, 0, 50);
+        let (free, replayed) = self::row(1, false);
+        cache.learn(&name(2), &[release()], &free, &replayed, 0, 50);
+        assert!(cache.fold(&name(1)).is_none() && cache.fold(&name(2)).is_none());
     }
 
     #[test]

@@ -28,9 +28,6 @@ use super::{
     waiters::Waiters,
 };
 
-/// How many names are remembered.
-const NAMES: usize = 8192;
-
 /// How many jobs are looked through for those that can go together.
 const IN_SIGHT: usize = 256;
 
@@ -67,8 +64,7 @@ impl<C: Conn> Worker<C> {
         shared: Shared,
         settings: Settings,
     ) -> Self {
-        let cache = Cache::new(NAMES);
-        Self { conn, jobs, waiting: VecDeque::new(), cache, shared, settings }
+        Self { conn, jobs, waiting: VecDeque::new(), cache: Cache::new(), shared, settings }
     }
 
     /// Works until the last caller's end of the queue is dropped and all jobs are done, and gives
@@ -196,7 +192,7 @@ impl<C: Conn> Worker<C> {
                 "the store returned a row without the operation",
             ));
         }
-        self.cache.learn(name, row, &replayed, snap, write.op.len());
+        self.cache.learn(name, ops, row, &replayed, snap, write.op.len());
         if !applied.in_doubt && ops.iter().any(|op| op.claim().is_some()) {
             // No other sending has written the very same text, so this is the time of this one.
             clocks.observe(0, sight.now, sight.sent);
@@ -232,6 +228,9 @@ impl<C: Conn> Worker<C> {
     /// Refuses the tries for locks that were held when last seen and, by a read, still are, so
     /// that a busy try writes nothing.
     async fn refuse_busy(&mut self, batch: &mut Vec<Job>) {
+        if !batch.iter().any(|job| matches!(&*job.asks, [ask] if is_try(&ask.op))) {
+            return;
+        }
         let mut names = HashSet::new();
         let mut tries = Vec::new();
         for job in std::mem::take(batch) {

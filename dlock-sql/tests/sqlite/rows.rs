@@ -30,6 +30,31 @@ async fn ten_thousand_cycles_leave_a_small_row() {
     assert!(rows[0].1.len() + rows[0].2.len() < 1000, "{rows:?}");
 }
 
+#[tokio::test]
+async fn ten_thousand_locks_that_are_held_keep_small_rows() {
+    let store = Store::new();
+    let client = store.open().await;
+    let requests: Vec<_> = (0..10_000).map(|n| exclusive(&format!("held {n}"))).collect();
+    for part in requests.chunks(1000) {
+        client.acquire_all(part).unwrap().await.unwrap();
+    }
+    let renewals: Vec<_> = requests
+        .iter()
+        .map(|request| Renewal {
+            claim: request.as_claim(),
+            mode: request.mode,
+            lease: request.lease,
+            token: None,
+        })
+        .collect();
+    for _ in 0..6 {
+        let renewed = client.renew(&renewals).await.unwrap();
+        assert!(renewed.iter().all(|answer| *answer == Renewed::Kept));
+    }
+    let longest = store.rows().await.into_iter().map(|(_, snap, log)| snap.len() + log.len()).max();
+    assert!(longest.is_some_and(|longest| longest < 400), "{longest:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_fold_at_the_same_time_lose_nothing() {
     let store = Store::new();
