@@ -125,10 +125,11 @@ impl Guard {
 
     /// The fencing token of this grant; of a multi-lock, the largest of [`tokens`](Self::tokens).
     pub fn token(&self) -> FencingToken {
-        let mut largest = None;
-        self.each(&mut |_, token| largest = largest.max(Some(token)));
-        // A guard has at least one hold for as long as anybody can ask it.
-        largest.unwrap_or(FencingToken::MAX)
+        match &self.0 {
+            Kind::Single(held) => held.token(),
+            Kind::Entered(entry) => entry.guard().token(),
+            Kind::Many(parts) => parts.1.iter().map(Self::token).max().unwrap_or(FencingToken::MAX),
+        }
     }
 
     /// The token of each name, in the order of names. A resource that is guarded by one of the
@@ -328,12 +329,16 @@ impl Guard {
     /// Visits the holds behind it with their tokens.
     fn each(&self, visit: &mut dyn FnMut(&Arc<Hold>, FencingToken)) {
         match &self.0 {
-            Kind::Single(held) => {
-                visit(&held.hold, held.token.unwrap_or_else(|| held.hold.first_token()));
-            }
+            Kind::Single(held) => visit(&held.hold, held.token()),
             Kind::Entered(entry) => entry.guard().each(visit),
             Kind::Many(parts) => parts.1.iter().for_each(|guard| guard.each(visit)),
         }
+    }
+}
+
+impl Held {
+    fn token(&self) -> FencingToken {
+        self.token.unwrap_or_else(|| self.hold.first_token())
     }
 }
 

@@ -52,7 +52,6 @@ struct Names {
 
 struct Record {
     name: LockName,
-    hash: u64,
     machine: Machine,
 }
 
@@ -102,7 +101,23 @@ impl Memory {
         let (hash, shard) = self.place(name);
         let mut shard = shard.lock();
         let now = self.micros();
-        apply_in(&mut shard, name, hash, op, now, then)
+        self.apply_in(&mut shard, name, hash, op, now, then)
+    }
+
+    fn apply_in<T>(
+        &self,
+        shard: &mut Shard,
+        name: &LockName,
+        hash: u64,
+        op: &Op,
+        now: Micros,
+        then: impl FnOnce(&Machine, &mut Waiting, Outcome) -> T,
+    ) -> T {
+        let Shard { names, waiting, grants } = shard;
+        let machine = names.machine(name, hash, &self.hasher, now);
+        let outcome = machine.apply(op, now, grants);
+        waiting.wake(grants.drain(..).map(|granted| granted.claim));
+        then(machine, waiting, outcome)
     }
 
     fn acquire_now(&self, request: &AcquireRequest) -> Result<Acquired, Error> {
@@ -112,34 +127,23 @@ impl Memory {
     }
 }
 
-fn apply_in<T>(
-    shard: &mut Shard,
-    name: &LockName,
-    hash: u64,
-    op: &Op,
-    now: Micros,
-    then: impl FnOnce(&Machine, &mut Waiting, Outcome) -> T,
-) -> T {
-    let Shard { names, waiting, grants } = shard;
-    let machine = names.machine(name, hash, now);
-    let outcome = machine.apply(op, now, grants);
-    for granted in grants.drain(..) {
-        waiting.wake(granted.claim);
-    }
-    then(machine, waiting, outcome)
-}
-
 impl Names {
-    fn machine(&mut self, name: &LockName, hash: u64, now: Micros) -> &mut Machine {
+    fn machine(
+        &mut self,
+        name: &LockName,
+        hash: u64,
+        hasher: &DefaultHashBuilder,
+        now: Micros,
+    ) -> &mut Machine {
         if self.records.len() >= self.sweep_at {
             self.sweep(now);
         }
-        let entry = self.records.entry(hash, |record| record.name == *name, |record| record.hash);
-        let record = match entry {
+        let again = |record: &Record| hasher.hash_one(record.name.as_str());
+        let record = match self.records.entry(hash, |record| record.name == *name, again) {
             Entry::Occupied(found) => found.into_mut(),
             Entry::Vacant(vacant) => {
                 let machine = Machine::after_token(self.floor);
-                vacant.insert(Record { name: name.clone(), hash, machine }).into_mut()
+                vacant.insert(Record { name: name.clone(), machine }).into_mut()
             }
         };
         &mut record.machine
@@ -160,15 +164,18 @@ impl Names {
 }
 
 impl Waiting {
-    fn wake(&mut self, claim: ClaimId) {
-        if !self.0.is_empty() {
+    fn wake(&mut self, claims: impl IntoIterator<Item = ClaimId>) {
+        if self.0.is_empty() {
+            return;
+        }
+        for claim in claims {
             self.0.remove(&claim);
         }
     }
 }
 
 fn micros(duration: Duration) -> Micros {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+    duration.as_secs().saturating_mul(1_000_000).saturating_add(duration.subsec_micros().into())
 }
 
 fn acquire_op(request: &AcquireRequest) -> Op {
@@ -240,7 +247,7 @@ impl Backend for Memory {
                     Ok(Ok((turn, lock.next_expiry())))
                 }
                 _ => {
-                    tasks.wake(request.claim);
+                    tasks.wake([request.claim]);
                     Err(Error::new(
                         ErrorKind::NotHeld,
                         "the place in the queue ended with its lease: ask for the lock again",
@@ -282,7 +289,7 @@ impl Backend for Memory {
     fn release(&self, claim: &Claim) -> Answer<Released> {
         let op = Op::Release { claim: claim.id, used: claim.used };
         Answer::ready(Ok(self.apply(&claim.name, &op, |_, waiting, outcome| {
-            waiting.wake(claim.id);
+            waiting.wake([claim.id]);
             match outcome {
                 Outcome::Released => Released::Released,
                 _ => Released::AlreadyLost,
@@ -338,7 +345,7 @@ impl Backend for Memory {
             let at = self.shards.iter().position(|shard| std::ptr::eq(shard, wanted));
             let Some(shard) = at.and_then(|at| shards[at].as_mut()) else { continue };
             let op = acquire_op(request);
-            answers.push(apply_in(shard, &request.name, hash, &op, now, |_, _, outcome| {
+            answers.push(self.apply_in(shard, &request.name, hash, &op, now, |_, _, outcome| {
                 acquired(&request.name, request.mode, &self.store, outcome)
             }));
         }

@@ -64,8 +64,6 @@ pub(crate) struct Hold {
     granted_at: AtomicU64,
     /// When the lease began that is believed in.
     began: AtomicU64,
-    /// By how much sooner it ends since the store's clock was set forward, in nanoseconds.
-    cut: AtomicU64,
     /// The last token that was handed out; with `FROZEN`, none follows, since the hold is about to
     /// be lost. So a guard is either lost or has passed the hold on, and all are told the same.
     used: AtomicU64,
@@ -78,6 +76,10 @@ pub(crate) struct Hold {
     downgraded: AtomicBool,
     /// Somebody waits for the end.
     watched: AtomicBool,
+    /// The keeper has it in hand: a renewal is on its way, or its loss is being told.
+    pub(super) renewing: AtomicBool,
+    /// The renewal on its way is the last one: see [`Hold::part`].
+    pub(super) last: AtomicBool,
     rare: OnceLock<Box<Rare>>,
     /// The end of a hold, whoever brings it about, passes on the lead of its cohort.
     cohort: Option<Arc<Cohort>>,
@@ -87,38 +89,25 @@ pub(crate) struct Hold {
 
 /// A hold's place in the keeper's books.
 pub(super) struct Place {
-    /// Index in its list; `usize::MAX` while it is in none.
+    /// Index in its list, with `OLD` if that is one of the old; `usize::MAX` while it is in none.
     at: AtomicUsize,
-    /// Its list is one of the old.
-    pub(super) old: AtomicBool,
     /// When the keeper is to look at it.
     pub(super) due: AtomicU64,
-    /// The keeper has it in hand: a renewal is on its way, or its loss is being told.
-    pub(super) renewing: AtomicBool,
-    /// The renewal on its way is the last one: see [`Hold::part`].
-    pub(super) last: AtomicBool,
 }
 
 impl Place {
     const fn new() -> Self {
-        Self {
-            at: AtomicUsize::new(usize::MAX),
-            old: AtomicBool::new(false),
-            due: AtomicU64::new(0),
-            renewing: AtomicBool::new(false),
-            last: AtomicBool::new(false),
-        }
+        Self { at: AtomicUsize::new(usize::MAX), due: AtomicU64::new(0) }
     }
 
     /// Where it is: the index, and whether among the old.
     pub(super) fn get(&self) -> Option<(usize, bool)> {
         let at = self.at.load(Ordering::Relaxed);
-        (at != usize::MAX).then(|| (at, self.old.load(Ordering::Relaxed)))
+        (at != usize::MAX).then_some((at & !OLD, at & OLD != 0))
     }
 
     pub(super) fn set(&self, at: usize, old: bool) {
-        self.at.store(at, Ordering::Relaxed);
-        self.old.store(old, Ordering::Relaxed);
+        self.at.store(if old { at | OLD } else { at }, Ordering::Relaxed);
     }
 
     /// It is in no list any more.
@@ -137,6 +126,8 @@ const REVIVING: u8 = 6;
 const RETIRED: u8 = 7;
 const STEPPED: u8 = 8;
 const RESET: u8 = 9;
+/// Above all indices.
+const OLD: usize = 1 << (usize::BITS - 1);
 /// Above all tokens.
 const FROZEN: u64 = 1 << 63;
 
@@ -166,13 +157,14 @@ impl Hold {
             tokens: grant.tokens.max(1),
             granted_at: AtomicU64::new(grant.since.as_nanos()),
             began: AtomicU64::new(grant.since.as_nanos()),
-            cut: AtomicU64::new(0),
             used: AtomicU64::new(grant.token.get()),
             valid_until: AtomicU64::new(valid_until(grant.since, lease).as_nanos()),
             state: AtomicU8::new(HELD),
             writer: AtomicBool::new(false),
             downgraded: AtomicBool::new(false),
             watched: AtomicBool::new(false),
+            renewing: AtomicBool::new(false),
+            last: AtomicBool::new(false),
             rare: OnceLock::new(),
             cohort,
             place: Place::new(),

@@ -178,16 +178,16 @@ impl Keeper {
             .collect();
         for hold in ready {
             let revived = hold.renewal_due();
-            let in_hand = hold.place.renewing.load(Ordering::Relaxed);
+            let in_hand = hold.renewing.load(Ordering::Relaxed);
             if !in_hand && revived > now && revived.as_nanos() > hold.due() {
                 // It was granted anew since it was booked.
                 books.move_to(&hold, revived);
                 continue;
             }
             // From here on it can't rest, so that nothing of this grant can reach the next.
-            hold.place.renewing.store(true, Ordering::SeqCst);
+            hold.renewing.store(true, Ordering::SeqCst);
             if !hold.is_running() {
-                hold.place.renewing.store(in_hand, Ordering::Relaxed);
+                hold.renewing.store(in_hand, Ordering::Relaxed);
                 if hold.retire() {
                     due.retired.extend(books.take(&hold));
                 } else {
@@ -205,7 +205,7 @@ impl Keeper {
             books.move_to(&hold, hold.valid_until());
             match renewal {
                 Some(renewal) => due.add(hold, renewal, backend),
-                None => hold.place.renewing.store(in_hand, Ordering::Relaxed),
+                None => hold.renewing.store(in_hand, Ordering::Relaxed),
             }
         }
         self.next_look.store(books.old.first().unwrap_or(NEVER), Ordering::Relaxed);
@@ -221,7 +221,7 @@ impl Keeper {
             for (i, (hold, renewal)) in batch.holds.iter().zip(&batch.renewals).enumerate() {
                 match answers.as_ref().map(|answers| answers.get(i)) {
                     // Both stay in hand until they are over.
-                    Ok(Some(Renewed::Kept)) if hold.place.last.load(Ordering::Relaxed) => {
+                    Ok(Some(Renewed::Kept)) if hold.last.load(Ordering::Relaxed) => {
                         parted.push(Arc::clone(hold));
                         continue;
                     }
@@ -239,7 +239,7 @@ impl Keeper {
                         books.move_to(hold, hold.retry_due(now));
                     }
                 }
-                hold.place.renewing.store(false, Ordering::SeqCst);
+                hold.renewing.store(false, Ordering::SeqCst);
             }
             self.next_look.fetch_min(books.old.first().unwrap_or(NEVER), Ordering::Relaxed);
         }

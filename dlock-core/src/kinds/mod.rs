@@ -75,8 +75,8 @@ pub(crate) async fn lock_timeout(lock: &impl Takes, wait: Duration) -> Result<Gu
 }
 
 /// See [`Lock::lock`].
-pub(crate) async fn lock(lock: &impl Takes) -> Result<Guard, Error> {
-    lock_timeout(lock, lock.base().options.wait()).await
+pub(crate) fn lock(lock: &impl Takes) -> impl Future<Output = Result<Guard, Error>> + Send {
+    lock_timeout(lock, lock.base().options.wait())
 }
 
 #[async_trait]

@@ -219,7 +219,16 @@ impl Machine {
                     });
                 }
                 self.grant(now, grants);
-                self.standing(claim, queue, now, grants)
+                match (self.standing(claim), queue) {
+                    (Some(granted @ Outcome::Granted(_)), _) => granted,
+                    (Some(queued), Queue::Enqueue) => queued,
+                    _ => {
+                        self.remove(claim, 0);
+                        // A claim that tries after it queued may have stood before one that fits.
+                        self.grant(now, grants);
+                        Outcome::Busy
+                    }
+                }
             }
             Op::Renew { claim, mode, lease } => {
                 if let Some(entry) = self.entry_mut(claim) {
@@ -235,11 +244,7 @@ impl Machine {
                     }
                 }
                 self.grant(now, grants);
-                match (self.grant_of(claim), self.ahead_of(claim)) {
-                    (Some(granted), _) => Outcome::Granted(granted),
-                    (None, Some(ahead)) => Outcome::Queued { ahead },
-                    (None, None) => Outcome::NotFound,
-                }
+                self.standing(claim).unwrap_or(Outcome::NotFound)
             }
             Op::Release { claim, used } => {
                 let found = self.remove(claim, used);
@@ -317,29 +322,17 @@ impl Machine {
                 entry.token = self.last.saturating_add(1).max(now).min(most);
                 self.last = entry.token.saturating_add(u64::from(entry.block - 1)).min(most);
                 entry.expires = now.saturating_add(entry.lease);
-                grants.extend(entry.granted());
+                if let Some(granted) = entry.granted() {
+                    grants.push(granted);
+                }
             }
         }
     }
 
-    /// Where `claim` stands after an acquire; one that does not want to wait leaves the queue.
-    fn standing(
-        &mut self,
-        claim: ClaimId,
-        queue: Queue,
-        now: Micros,
-        grants: &mut Vec<Granted>,
-    ) -> Outcome {
-        match (self.grant_of(claim), self.ahead_of(claim), queue) {
-            (Some(granted), _, _) => Outcome::Granted(granted),
-            (None, Some(ahead), Queue::Enqueue) => Outcome::Queued { ahead },
-            (None, _, _) => {
-                self.remove(claim, 0);
-                // A claim that tries after it queued may have stood before one that fits.
-                self.grant(now, grants);
-                Outcome::Busy
-            }
-        }
+    /// Where `claim` stands: it holds the lock or waits, unless it is not there.
+    fn standing(&self, claim: ClaimId) -> Option<Outcome> {
+        let (ahead, entry) = self.entries.iter().enumerate().find(|(_, e)| e.claim == claim)?;
+        Some(entry.granted().map_or(Outcome::Queued { ahead }, Outcome::Granted))
     }
 
     /// Lifts the last token to `above`, and past the end of a block that reaches down below it and
@@ -361,12 +354,13 @@ impl Machine {
     /// Removes an entry; the tokens behind the `used` ones, which nobody saw, can be given out
     /// again.
     fn remove(&mut self, claim: ClaimId, used: u32) -> bool {
-        let Some(at) = self.entries.iter().position(|e| e.claim == claim) else { return false };
-        let entry = self.entries.remove(at);
+        let found = self.entries.iter().enumerate().find(|(_, e)| e.claim == claim);
+        let Some((at, entry)) = found else { return false };
         let end = entry.token.saturating_add(u64::from(entry.block - 1));
         if entry.token > 0 && (1..entry.block).contains(&used) && self.last == end {
             self.last = entry.token.saturating_add(u64::from(used - 1));
         }
+        self.entries.remove(at);
         true
     }
 }

@@ -1,4 +1,4 @@
-//! What few holds need: to be watched, parted with, or asked for again.
+//! What few holds need: to be watched, parted with, cut short, or asked for again.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -12,11 +12,14 @@ use crate::{
     },
 };
 
-/// What a hold has that somebody watches, parts with, or lets rest; one that is only kept has none.
+/// What a hold has that somebody watches, parts with, or lets rest, or whose store's clock was set
+/// forward; one that is only kept has none.
 pub(super) struct Rare {
     ended: Notify,
     /// Until when the store is to keep it without a holder, in nanoseconds; 0 while it has one.
     pub(super) parting: AtomicU64,
+    /// By how much sooner the lease ends since the store's clock was set forward, in nanoseconds.
+    pub(super) cut: AtomicU64,
     /// The claim while one token was handed out, made once for all grants.
     claim: Claim,
     /// What asks for the next grant.
@@ -29,6 +32,7 @@ impl Hold {
             Box::new(Rare {
                 ended: Notify::new(),
                 parting: AtomicU64::new(0),
+                cut: AtomicU64::new(0),
                 claim: self.claim_with(1),
                 again: AcquireRequest {
                     name: self.name.clone(),

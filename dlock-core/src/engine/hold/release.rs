@@ -58,7 +58,7 @@ impl Hold {
         self.cohort.is_some()
             && matches!(self.place.get(), Some((_, false)))
             && !self.watched.load(Ordering::SeqCst)
-            && !self.place.renewing.load(Ordering::SeqCst)
+            && !self.renewing.load(Ordering::SeqCst)
     }
 
     /// Whether it rests, and so is not held.
@@ -81,13 +81,14 @@ impl Hold {
         if woken.is_err() {
             return false;
         }
-        let answer = match self.engine.backend.acquire(&self.rare().again).try_ready() {
+        let rare = self.rare();
+        let answer = match self.engine.backend.acquire(&rare.again).try_ready() {
             Ok(Ok(Acquired::Granted(grant))) if grant.tokens >= self.tokens => {
                 self.first.store(grant.token.get(), Ordering::Release);
                 self.used.store(grant.token.get(), Ordering::Release);
                 self.granted_at.store(grant.since.as_nanos(), Ordering::Release);
                 self.began.store(grant.since.as_nanos(), Ordering::Release);
-                self.cut.store(0, Ordering::Release);
+                rare.cut.store(0, Ordering::Release);
                 let until = valid_until(grant.since, self.lease());
                 self.valid_until.store(until.as_nanos(), Ordering::Release);
                 self.state.store(HELD, Ordering::Release);

@@ -19,7 +19,7 @@ impl Hold {
     /// The renewal to send now: `None` when it must run out.
     pub(in crate::engine) fn renewal(&self, now: Instant) -> Option<Renewal> {
         let last = self.last_lease(now);
-        self.place.last.store(last.is_some(), Ordering::Relaxed);
+        self.last.store(last.is_some(), Ordering::Relaxed);
         let left = self.renew_until().since(now);
         let lease = self.lease().min(left);
         (last.is_some() || lease >= LockOptions::MIN_LEASE).then(|| Renewal {
@@ -39,7 +39,7 @@ impl Hold {
         if self.renewed_for == 0 {
             return end;
         }
-        let cut = Duration::from_nanos(self.cut.load(Ordering::Acquire));
+        let cut = Duration::from_nanos(self.cut());
         let due = self.began().saturating_add(self.lease() / 3).saturating_sub(cut);
         if self.renew_until().since(due) < LockOptions::MIN_LEASE { end } else { due.min(end) }
     }
@@ -62,7 +62,9 @@ impl Hold {
             valid_until(sent, believed(stored, self.delay())).saturating_sub(cut).as_nanos();
         if sent >= self.began() {
             self.began.store(sent.as_nanos(), Ordering::Release);
-            self.cut.store(nanos(cut), Ordering::Release);
+            if self.cut() != nanos(cut) {
+                self.rare().cut.store(nanos(cut), Ordering::Release);
+            }
         }
         self.valid_until.fetch_max(until, Ordering::AcqRel);
         let _ = self.state.compare_exchange(DOUBTFUL, HELD, Ordering::AcqRel, Ordering::Acquire);
@@ -75,9 +77,13 @@ impl Hold {
         if until <= now {
             return true;
         }
-        self.cut.fetch_add(nanos(by), Ordering::AcqRel);
+        self.rare().cut.fetch_add(nanos(by), Ordering::AcqRel);
         self.valid_until.store(until.as_nanos(), Ordering::Release);
         false
+    }
+
+    fn cut(&self) -> u64 {
+        self.rare.get().map_or(0, |rare| rare.cut.load(Ordering::Acquire))
     }
 
     /// A renewal has failed.

@@ -82,7 +82,7 @@ impl Books {
         if due.as_nanos() >= hold.due() {
             return;
         }
-        if hold.place.old.load(Relaxed) {
+        if matches!(hold.place.get(), Some((_, true))) {
             self.move_to(hold, due);
         } else {
             hold.place.due.store(due.as_nanos(), Relaxed);
