@@ -9,7 +9,7 @@ pub(crate) use release::{LettingGo, Releasing};
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use self::rare::Rare;
+use self::rare::{Rare, Terms};
 use super::{
     Engine,
     belief::{believed, valid_until},
@@ -54,10 +54,6 @@ pub(crate) struct Hold {
     tokens: u32,
     /// The whole lease, as the holder takes it, in nanoseconds.
     lease: u64,
-    /// By how much longer the store keeps it: the lock-delay.
-    delay: u64,
-    /// For how long after the grant it is renewed, in nanoseconds; 0 is not at all.
-    renewed_for: u64,
     /// The first token of the grant.
     first: AtomicU64,
     /// When the store granted it, or a little earlier.
@@ -147,12 +143,6 @@ impl Hold {
             id: request.claim,
             mode: request.mode,
             lease: nanos(lease),
-            delay: nanos(request.lease.saturating_sub(lease)),
-            renewed_for: match options.renew() {
-                Renew::Auto => u64::MAX,
-                Renew::For(limit) => nanos(limit),
-                Renew::Never => 0,
-            },
             first: AtomicU64::new(grant.token.get()),
             tokens: grant.tokens.max(1),
             granted_at: AtomicU64::new(grant.since.as_nanos()),
@@ -169,6 +159,17 @@ impl Hold {
             cohort,
             place: Place::new(),
         });
+        let terms = Terms {
+            delay: request.lease.saturating_sub(lease),
+            renewed_for: match options.renew() {
+                Renew::Auto => Duration::MAX,
+                Renew::For(limit) => limit,
+                Renew::Never => Duration::ZERO,
+            },
+        };
+        if terms != Terms::default() {
+            hold.rare_with(terms);
+        }
         #[cfg(feature = "metrics")]
         engine.meter.held();
         engine.keeper.add(&hold);
@@ -301,13 +302,13 @@ impl Hold {
     }
 
     /// For how much longer than its holder believes the store keeps it.
-    pub(super) const fn delay(&self) -> Duration {
-        Duration::from_nanos(self.delay)
+    pub(super) fn delay(&self) -> Duration {
+        self.terms().delay
     }
 
     /// The whole lease that the store is asked for.
-    pub(super) const fn stored_lease(&self) -> Duration {
-        Duration::from_nanos(self.lease.saturating_add(self.delay))
+    pub(super) fn stored_lease(&self) -> Duration {
+        self.lease().saturating_add(self.delay())
     }
 
     /// Whether its last renewal failed.

@@ -1,6 +1,6 @@
 //! What few holds need: to be watched, parted with, cut short, or asked for again.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use super::Hold;
 use crate::{
@@ -12,9 +12,10 @@ use crate::{
     },
 };
 
-/// What a hold has that somebody watches, parts with, or lets rest, or whose store's clock was set
-/// forward; one that is only kept has none.
+/// What a hold has that somebody watches, parts with, or lets rest, whose store's clock was set
+/// forward, or whose terms are not the usual; one that is only kept has none.
 pub(super) struct Rare {
+    terms: Terms,
     ended: Notify,
     /// Until when the store is to keep it without a holder, in nanoseconds; 0 while it has one.
     pub(super) parting: AtomicU64,
@@ -26,10 +27,31 @@ pub(super) struct Rare {
     pub(super) again: AcquireRequest,
 }
 
+/// What most locks have no wishes about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Terms {
+    /// By how much longer than its holder believes the store keeps it: the lock-delay.
+    pub(super) delay: Duration,
+    /// For how long after the grant it is renewed; zero is not at all.
+    pub(super) renewed_for: Duration,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self { delay: Duration::ZERO, renewed_for: Duration::MAX }
+    }
+}
+
 impl Hold {
     pub(super) fn rare(&self) -> &Rare {
+        self.rare_with(Terms::default())
+    }
+
+    /// The terms count when it is made, which is at once for those that are not the usual.
+    pub(super) fn rare_with(&self, terms: Terms) -> &Rare {
         self.rare.get_or_init(|| {
             Box::new(Rare {
+                terms,
                 ended: Notify::new(),
                 parting: AtomicU64::new(0),
                 cut: AtomicU64::new(0),
@@ -38,7 +60,7 @@ impl Hold {
                     name: self.name.clone(),
                     claim: self.id,
                     mode: self.mode,
-                    lease: self.stored_lease(),
+                    lease: self.lease().saturating_add(terms.delay),
                     // A lock that somebody else has is waited for by another hold.
                     queue: Queue::FailIfBusy,
                     tokens: self.tokens,
@@ -46,6 +68,10 @@ impl Hold {
                 },
             })
         })
+    }
+
+    pub(super) fn terms(&self) -> Terms {
+        self.rare.get().map_or_else(Terms::default, |rare| rare.terms)
     }
 
     /// The claim, with how many of its tokens were handed out.

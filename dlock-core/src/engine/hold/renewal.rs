@@ -13,7 +13,7 @@ use crate::{
 impl Hold {
     /// Renewal stops here.
     fn renew_until(&self) -> Instant {
-        self.granted_at().saturating_add(Duration::from_nanos(self.renewed_for))
+        self.granted_at().saturating_add(self.terms().renewed_for)
     }
 
     /// The renewal to send now: `None` when it must run out.
@@ -36,7 +36,7 @@ impl Hold {
         if self.is_parting() {
             return self.began().min(end);
         }
-        if self.renewed_for == 0 {
+        if self.terms().renewed_for.is_zero() {
             return end;
         }
         let cut = Duration::from_nanos(self.cut());
