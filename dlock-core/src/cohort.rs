@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// The most hand-offs in a row; as many tokens are reserved with each claim of a contended lock.
-pub(crate) const MOST: u32 = 8192;
+pub(crate) const MOST: u32 = 32_768;
 /// The longest that one claim is passed on.
 pub(crate) const LONGEST: Duration = Duration::from_millis(10);
 

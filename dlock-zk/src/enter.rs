@@ -8,8 +8,8 @@ use dlock_core::{
 
 use crate::{
     data::Mark,
-    error::{conflict, explain, gone},
-    place::{Place, Spot, Stage},
+    error::{conflict, explain, gone, no_tokens},
+    place::{Place, Spot, Stage, token},
     queue::Standing,
     session::Session,
 };
@@ -130,7 +130,8 @@ impl Session {
     ) -> Result<Grant, Error> {
         let first = !place.is_granted();
         let since = self.since(at, place.lease());
-        let grant = place.grant(spot.czxid, since).ok_or_else(gone)?;
+        let token = token(spot.czxid).ok_or_else(no_tokens)?;
+        let grant = place.grant(token, since).ok_or_else(gone)?;
         if first {
             self.granted(place);
             // Who comes later sees that it holds its permits.

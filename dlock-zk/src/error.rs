@@ -3,6 +3,8 @@
 use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind};
 use zookeeper_client::Error as ZkError;
 
+use crate::place::ELECTIONS;
+
 /// Whether the request may have been applied all the same, or may still be. The session goes on.
 pub(crate) fn is_unknown(error: &ZkError) -> bool {
     // The driver reports a peer that does not answer, and a reset connection, as `Custom`.
@@ -128,6 +130,19 @@ pub(crate) fn no_floor() -> Error {
 /// The claim has no node, or its session is over.
 pub(crate) fn gone() -> Error {
     Error::new(ErrorKind::NotHeld, "the claim has left the queue: ask again")
+}
+
+/// The numbers of transactions are too large for tokens. The node is there.
+pub(crate) fn no_tokens() -> Error {
+    Error::config(
+        ConfigIssue::Token,
+        format!(
+            "these servers have elected a leader more than {ELECTIONS} times, so their numbers of \
+             transactions have no room for fencing tokens: move the locks to a new ensemble, and \
+             have what is fenced forget the larger tokens"
+        ),
+    )
+    .with_certainty(Certainty::Unknown)
 }
 
 /// The name is in use with another capacity.

@@ -8,6 +8,7 @@ use zookeeper_client::Error as ZkError;
 use crate::{
     config::ZkConfig,
     error::{explain, no_answer},
+    place::ELECTIONS,
     session::Session,
     warn::{ask_any, longest_deafness},
 };
@@ -15,6 +16,9 @@ use crate::{
 /// Roots with more directories than this are told of: an answer with all names has about 60 bytes
 /// for each, and other clients stop at 1 MB.
 const MANY: usize = 15_000;
+
+/// There is time left to move.
+const MANY_ELECTIONS: u64 = 100_000;
 
 /// What there is to say of the servers, the session and the root.
 pub(crate) async fn examine(session: &Session, config: &ZkConfig) -> Result<Vec<Finding>, Error> {
@@ -26,6 +30,7 @@ pub(crate) async fn examine(session: &Session, config: &ZkConfig) -> Result<Vec<
         deafness(session.timeout, settings.as_deref()),
         Finding::fine("clock", "no clock matters: a lock ends with its session"),
     ];
+    findings.extend(tokens(about.as_deref()));
     match tokio::time::timeout(session.timeout, root(session)).await {
         Ok(found) => findings.extend(found?),
         Err(_) => return Err(no_answer()),
@@ -95,6 +100,19 @@ fn version(told: Option<&str>) -> Finding {
             "look there, or allow the question without TLS: 4lw.commands.whitelist=srvr,conf",
         ),
     }
+}
+
+/// Nothing while they last: see [`ELECTIONS`].
+fn tokens(told: Option<&str>) -> Option<Finding> {
+    let zxid = told?.lines().find_map(|line| line.strip_prefix("Zxid: 0x"))?;
+    let elections = u64::from_str_radix(zxid.trim(), 16).ok()? >> 32;
+    (elections > MANY_ELECTIONS).then(|| {
+        Finding::warning(
+            "tokens",
+            format!("leaders were elected {elections} times: tokens last for {ELECTIONS}"),
+            "find out why the ensemble elects so often, and plan to move the locks to a new one",
+        )
+    })
 }
 
 fn ensemble(members: Option<usize>) -> Finding {
@@ -169,6 +187,7 @@ mod tests {
             (version(Some(srvr)), Level::Fine, ""),
             (version(None), Level::Warning, "4lw"),
             (version(Some("srvr is not executed")), Level::Warning, "4lw"),
+            (tokens(Some("Zxid: 0x2000000000000\n")).unwrap(), Level::Warning, "plan to move"),
             (ensemble(Some(3)), Level::Fine, ""),
             (ensemble(Some(1)), Level::Warning, "three"),
             (ensemble(Some(4)), Level::Warning, "three"),
@@ -188,6 +207,8 @@ mod tests {
             assert!(says.contains(remedy), "{finding:?}");
             assert_eq!(says.is_empty(), level == Level::Fine, "{finding:?}");
         }
+        assert_eq!(tokens(Some("Zxid: 0x10000000a\n")), None);
+        assert_eq!(tokens(Some(srvr)), None);
         assert_eq!(version(Some(srvr)).found, "ZooKeeper 3.8.4, leader");
     }
 }

@@ -58,7 +58,7 @@
 //! - *Acquire*: `create` and `getChildren`, sent back to back. A session's requests are served in
 //!   order and a server applies changes in one order, so the list can show predecessors that have
 //!   gone, and can't miss one. First in line: granted. The fencing token is the node's `czxid`,
-//!   ZooKeeper's number of the transaction that made it, times 256: room for local hand-off.
+//!   ZooKeeper's number of the transaction that made it, times 16,384: room for local hand-off.
 //! - *Hand-over*: a waiter watches the one node that stands in its way. When that was the only one
 //!   before it, its deletion is the grant, without a list.
 //! - *Unknown outcomes*: where several servers decide together, every `create` goes with a write to a node of the session,

@@ -58,7 +58,7 @@ impl Session {
                 age: None,
                 claim: *claim,
                 mode: *mode,
-                token: (at < held).then(|| token(*czxid)),
+                token: if at < held { token(*czxid) } else { None },
                 remaining,
                 note: data.as_ref().and_then(|data| data.note.clone()),
             }

@@ -10,8 +10,15 @@ use tokio::sync::Notify;
 
 use crate::{data::Data, own::OwnWatch, queue::Watch};
 
-/// Tokens that one node has room for: `czxid * 256 + k`.
-pub(crate) const TOKENS: u32 = 256;
+/// Tokens that one node has room for: `czxid * 16384 + k`.
+///
+/// A zxid is the number of the election in its upper 32 bits and a counter in the others, and
+/// tokens are below 2^63. So this is a choice between long blocks, which make a lock cheap that
+/// a whole process wants, and [`ELECTIONS`].
+pub(crate) const TOKENS: u32 = 1 << 14;
+
+/// For how many elections of a leader there are tokens: one each hour for 15 years.
+pub(crate) const ELECTIONS: u64 = 1 << (63 - 32 - TOKENS.trailing_zeros());
 
 /// A claim of a session.
 pub(crate) struct Place {
@@ -115,14 +122,14 @@ impl Place {
     }
 
     /// It holds the lock, and its lease starts anew.
-    pub(crate) fn grant(&self, czxid: i64, since: Instant) -> Option<Grant> {
+    pub(crate) fn grant(&self, token: FencingToken, since: Instant) -> Option<Grant> {
         let mut life = self.life.lock();
         if life.state.has_ended() {
             return None;
         }
         life.state = State::Granted;
         life.until = Clock::Boot.now().saturating_add(life.lease);
-        Some(Grant { token: token(czxid), tokens: life.tokens, since })
+        Some(Grant { token, tokens: life.tokens, since })
     }
 
     pub(crate) fn is_granted(&self) -> bool {
@@ -234,10 +241,10 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// The first token of a node. Zxids that leave no room come after eight million elections.
-pub(crate) fn token(czxid: i64) -> FencingToken {
-    let first = u64::try_from(czxid).unwrap_or(0).saturating_mul(u64::from(TOKENS));
-    FencingToken::new(first).unwrap_or(FencingToken::MAX)
+/// The first token of a node; `None` after too many [`ELECTIONS`].
+pub(crate) fn token(czxid: i64) -> Option<FencingToken> {
+    let first = u64::try_from(czxid).ok()?.checked_mul(u64::from(TOKENS))?;
+    FencingToken::new(first).ok()
 }
 
 impl Spot {
@@ -249,6 +256,8 @@ impl Spot {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const FIRST: FencingToken = FencingToken::MAX;
 
     fn place(lease: Duration) -> Place {
         Place::new(&AcquireRequest {
@@ -264,11 +273,21 @@ mod tests {
 
     #[test]
     fn tokens_of_two_nodes_do_not_meet() {
-        let (a, b) = (token(7), token(8));
+        let (a, b) = (token(7).unwrap(), token(8).unwrap());
         assert_eq!(b.get() - a.get(), u64::from(TOKENS));
-        let grant = place(Duration::ZERO).grant(7, Instant::from_nanos(0)).unwrap();
-        assert_eq!(grant.tokens, TOKENS);
-        assert_eq!(token(i64::MAX), FencingToken::MAX);
+        let mut place = place(Duration::ZERO);
+        place.life.get_mut().tokens = u32::MAX.clamp(1, TOKENS);
+        let grant = place.grant(a, Instant::from_nanos(0)).unwrap();
+        assert_eq!((grant.token, grant.tokens), (a, TOKENS));
+    }
+
+    #[test]
+    fn the_last_election_with_tokens_has_room_for_each() {
+        let last = i64::try_from((ELECTIONS << 32) - 1).unwrap();
+        assert!(token(last).unwrap() <= FencingToken::MAX);
+        assert_eq!(token(last).unwrap().plus(u64::from(TOKENS) - 1), FencingToken::MAX);
+        assert_eq!(token(last + 1), None);
+        assert_eq!(token(i64::MAX), None);
     }
 
     #[test]
@@ -285,16 +304,16 @@ mod tests {
     #[test]
     fn what_is_over_is_not_granted_and_told_once() {
         let place = place(Duration::from_secs(1));
-        assert!(place.grant(1, Instant::from_nanos(0)).is_some());
+        assert!(place.grant(FIRST, Instant::from_nanos(0)).is_some());
         assert!(place.start_watch() && !place.start_watch());
         assert!(place.lose() && !place.lose());
-        assert!(place.grant(1, Instant::from_nanos(0)).is_none());
+        assert!(place.grant(FIRST, Instant::from_nanos(0)).is_none());
     }
 
     #[test]
     fn what_was_given_up_is_not_lost() {
         let place = place(Duration::from_secs(1));
-        assert!(place.grant(1, Instant::from_nanos(0)).is_some());
+        assert!(place.grant(FIRST, Instant::from_nanos(0)).is_some());
         place.leave();
         assert!(!place.lose() && place.was_left() && place.is_over());
     }

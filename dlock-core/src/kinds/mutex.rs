@@ -12,8 +12,8 @@ use crate::{
 /// A lock for one holder at a time: what [`Locks::mutex`](crate::Locks::mutex) makes.
 ///
 /// Tasks of one process that share a [`Locks`](crate::Locks) pass it on without asking the store,
-/// at most 8192 times or for 10 ms, each with a token of its own; then every process that waits in
-/// the store's queue has its turn first. Use [`Fair`](super::Fair) where the order counts.
+/// at most 32,768 times or for 10 ms, each with a token of its own; then every process that waits
+/// in the store's queue has its turn first. Use [`Fair`](super::Fair) where the order counts.
 #[derive(Clone, Debug)]
 pub struct Mutex {
     pub(super) base: Base,
