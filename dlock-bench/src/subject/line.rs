@@ -21,7 +21,7 @@ use std::io::{BufRead, Write};
 use tokio::{runtime::Runtime, sync::mpsc};
 
 use super::{
-    Subject, Want,
+    Lock, Subject, Want,
     work::{self, Mostly, Span},
 };
 use crate::Failure;
@@ -117,6 +117,10 @@ async fn prepare<S: Subject>(
         ["contend", name, tasks] => {
             for _ in 0..tasks.parse::<u32>()? {
                 locks.push(subject.lock(Want::Fair(name)).await?);
+            }
+            // What a store makes for a name that is new, such as a directory, is there before.
+            if let Some(first) = locks.first_mut() {
+                first.cycle(&mut ()).await?;
             }
             Work::Holds(locks)
         }

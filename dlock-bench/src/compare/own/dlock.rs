@@ -50,20 +50,23 @@ impl Dlock {
     }
 
     /// How many of those that are kept were seen with less than half of their lease left, though
-    /// a renewal is due after a third of it; and how many were lost.
+    /// a renewal is due after a third of it; how many were lost; and the processor seconds of the
+    /// looking.
     async fn watch(&self, lease: Duration, lasts: Duration) -> Result<String, Failure> {
         let kept = self.kept.lock().await;
         let mut late = vec![false; kept.len()];
-        let start = clock::now();
+        let (start, mut looking) = (clock::now(), Duration::ZERO);
         while clock::since(start) < lasts {
             tokio::time::sleep(LOOK.min(lasts)).await;
+            let before = clock::thread_time()?;
             for (late, guard) in late.iter_mut().zip(kept.iter()) {
                 *late |= guard.remaining() < lease / 2;
             }
+            looking += clock::thread_time()? - before;
         }
         let late = late.iter().filter(|late| **late).count();
         let lost = kept.iter().filter(|guard| guard.check().is_err()).count();
-        Ok(format!("{late} {lost}"))
+        Ok(format!("{late} {lost} {}", looking.as_secs_f64()))
     }
 }
 
