@@ -100,7 +100,7 @@ async fn mind(weak: &Weak<Session>, mut states: StateWatcher) {
                 let now = Clock::Boot.now();
                 let (lapsed, next) = session.lapse(now);
                 end(&session, lapsed);
-                for place in session.take_fresh() {
+                for place in session.take_matured(now) {
                     if place.start_watch() {
                         let watching = watch(weak.clone(), place);
                         jobs.push(Box::pin(async move { watching.await; Done::Watch }));

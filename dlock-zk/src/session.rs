@@ -11,7 +11,7 @@
 //! [`Session::longest_lease`].
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -35,6 +35,10 @@ use crate::{
     place::Place,
 };
 
+/// For how long nobody watches the node of a claim that is granted: to watch is a request, and most
+/// claims are given back before.
+const BRIEF: Duration = Duration::from_secs(1);
+
 /// One session.
 pub(crate) struct Session {
     pub(crate) client: Client,
@@ -47,8 +51,8 @@ pub(crate) struct Session {
     /// What the next creation has to write to, if it was made yet. Locked while that changes.
     pub(crate) epoch: tokio::sync::Mutex<Option<Arc<str>>>,
     places: Mutex<HashMap<ClaimId, Arc<Place>>>,
-    /// Claims that were granted a short while ago.
-    fresh: Mutex<Vec<Arc<Place>>>,
+    /// Claims that were granted a short while ago, and when, in that order.
+    fresh: Mutex<VecDeque<(Instant, Arc<Place>)>>,
     beat: AtomicU64,
     over: AtomicBool,
     ending: Notify,
@@ -156,12 +160,15 @@ impl Session {
 
     /// It will be watched, if it is held for long enough.
     pub(crate) fn granted(&self, place: &Arc<Place>) {
-        self.fresh.lock().push(Arc::clone(place));
+        self.fresh.lock().push_back((Clock::Boot.now(), Arc::clone(place)));
     }
 
-    /// The claims that were granted since the last call.
-    pub(crate) fn take_fresh(&self) -> Vec<Arc<Place>> {
-        std::mem::take(&mut *self.fresh.lock())
+    /// The claims that were granted [`BRIEF`] ago or earlier, and that no call before this one has
+    /// given.
+    pub(crate) fn take_matured(&self, now: Instant) -> Vec<Arc<Place>> {
+        let mut fresh = self.fresh.lock();
+        let matured = fresh.partition_point(|(granted, _)| now.since(*granted) >= BRIEF);
+        fresh.drain(..matured).map(|(_, place)| place).collect()
     }
 
     /// Loses the claims whose lease has ended. They stay in the books until their nodes are

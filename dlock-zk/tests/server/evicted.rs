@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock_core::{
-    Acquired, Claim, ClaimId, DynBackend, Ended, ErrorKind, Locks, Mode, Released, Renewal,
+    Acquired, Claim, ClaimId, Clock, DynBackend, Ended, ErrorKind, Locks, Mode, Released, Renewal,
     Renewed, StoreEvent,
 };
 use dlock_testkit::{Stop, Verdict};
@@ -60,13 +60,22 @@ fn a_holder_that_is_evicted_is_told() {
         let (server, client) = start().await?;
         let other = connect(&url(&server)).await?;
         let locks = Locks::over(client)?;
+        let began = Clock::Boot.now();
         let guards = [
             locks.mutex("a")?.lock().await?,
             locks.rw("b")?.read().lock().await?,
             locks.fair("c")?.lock().await?,
         ];
-        // A node is watched some time after it is held.
-        sleep(Duration::from_millis(600)).await;
+        // Most locks are given back by then.
+        sleep(Duration::from_millis(500)).await;
+        let watched = server.four_letter_word("wchp").await?;
+        if Clock::Boot.now().since(began) < Duration::from_secs(1) {
+            assert_eq!(watched.trim(), "");
+        }
+        until("their nodes are watched", async || {
+            Ok(server.four_letter_word("wchp").await?.matches("/_c_").count() == guards.len())
+        })
+        .await?;
         for (lock, guard) in ["a", "b", "c"].into_iter().zip(&guards) {
             guard.check()?;
             let state = other.inspect(&name(lock)).await?;
