@@ -27,6 +27,9 @@ use crate::{
 /// How long a virtual machine runs before it counts, until it has compiled what it needs.
 const WARM_UP: Duration = Duration::from_secs(4);
 
+/// How much of a reason is told, in characters.
+const MOST_SAID: usize = 200;
+
 /// Everything that is asked for.
 pub(crate) fn run(
     options: &Options,
@@ -197,7 +200,16 @@ fn entries(runners: &[Runner]) -> Vec<Entry> {
 
 impl Part {
     fn leave_out(&mut self, name: &str, reason: &str) {
-        self.left_out.push(LeftOut { name: name.to_owned(), reason: reason.to_owned() });
+        self.left_out.push(LeftOut { name: name.to_owned(), reason: in_short(reason) });
+    }
+}
+
+/// The first line of what may end in the log of a server, and not too much of that.
+fn in_short(reason: &str) -> String {
+    let line = reason.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    match line.char_indices().nth(MOST_SAID) {
+        Some((end, _)) => format!("{} ...", line[..end].trim_end()),
+        None => line.to_owned(),
     }
 }
 
@@ -221,4 +233,17 @@ fn setting(options: &Options) -> BTreeMap<&'static str, String> {
         ("tasks of a client", options.flavour.label().to_owned()),
         ("dlock", env!("CARGO_PKG_VERSION").to_owned()),
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_a_line() {
+        assert_eq!(in_short("\n  it ended: no memory\n\tat java.util\n"), "it ended: no memory");
+        assert_eq!(in_short(""), "");
+        let long = in_short(&"ü".repeat(300));
+        assert_eq!(long, format!("{} ...", "ü".repeat(MOST_SAID)));
+    }
 }
