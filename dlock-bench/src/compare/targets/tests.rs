@@ -74,4 +74,5 @@ fn commands_of_a_hand_over_are_compared_over_all_crowds() {
     assert_eq!(verdicts.len(), 1);
     assert_eq!((verdicts[0].measured, verdicts[0].met), (Some(1.4), false));
     assert!(judge(&[crowd(8, 5.0), crowd(64, 5.2)])[0].met);
+    assert!(judge(&[crowd(8, 6.0), crowd(64, 2.0), crowd(512, 1.5)])[0].met);
 }
