@@ -52,15 +52,17 @@ impl Dlock {
     /// How many of those that are kept were seen with less than half of their lease left, though
     /// a renewal is due after a third of it; how many were lost; and the processor seconds of the
     /// looking.
-    async fn watch(&self, lease: Duration, lasts: Duration) -> Result<String, Failure> {
+    async fn watch(&self, lasts: Duration) -> Result<String, Failure> {
         let kept = self.kept.lock().await;
         let mut late = vec![false; kept.len()];
-        let (start, mut looking) = (clock::now(), Duration::ZERO);
+        let (start, mut looking, mut whole) = (clock::now(), Duration::ZERO, Duration::ZERO);
         while clock::since(start) < lasts {
             tokio::time::sleep(LOOK.min(lasts)).await;
             let before = clock::thread_time()?;
+            // A store may stand for less than the lease that was asked for.
+            whole = kept.iter().map(Guard::remaining).fold(whole, Duration::max);
             for (late, guard) in late.iter_mut().zip(kept.iter()) {
-                *late |= guard.remaining() < lease / 2;
+                *late |= guard.remaining() < whole / 2;
             }
             looking += clock::thread_time()? - before;
         }
@@ -105,10 +107,7 @@ impl Subject for Dlock {
             ["keep", name, count, lease] => {
                 self.keep(name, count.parse()?, Duration::from_millis(lease.parse()?)).await
             }
-            ["watch", lease, lasts] => {
-                let lease = Duration::from_millis(lease.parse()?);
-                self.watch(lease, Duration::from_millis(lasts.parse()?)).await
-            }
+            ["watch", lasts] => self.watch(Duration::from_millis(lasts.parse()?)).await,
             _ => Err(format!("it does not know: {}", words.join(" ")).into()),
         }
     }

@@ -89,7 +89,7 @@ impl Scenario for Held {
         let (looked, start) = (counter.look()?, clock::now());
         let before = team.spent();
         let lasts = lease * 2 / 3;
-        let answers = team.ask(|_| format!("watch {} {}", lease.as_millis(), lasts.as_millis()))?;
+        let answers = team.ask(|_| format!("watch {}", lasts.as_millis()))?;
         let spent = team.spent().since(before);
         let took = clock::since(start).as_secs_f64();
         let commands = looked.until(counter.look()?);
