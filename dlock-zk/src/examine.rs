@@ -83,16 +83,18 @@ fn names(count: usize) -> Finding {
     }
 }
 
+/// What a server tells behind this.
+fn field<'a>(told: Option<&'a str>, name: &str) -> Option<&'a str> {
+    let line = told?.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().split([',', '-']).next()
+}
+
 fn version(told: Option<&str>) -> Finding {
-    let field = |name: &str| {
-        let line = told?.lines().find_map(|line| line.strip_prefix(name))?;
-        Some(line.trim().split([',', '-']).next()?.to_owned())
-    };
-    match (field("Zookeeper version:"), field("Mode:")) {
+    match (field(told, "Zookeeper version:"), field(told, "Mode:")) {
         // Older ones have no containers, and are refused when connecting.
         (Some(version), mode) => Finding::fine(
             "version",
-            format!("ZooKeeper {version:.40}, {:.40}", mode.as_deref().unwrap_or("mode not told")),
+            format!("ZooKeeper {version:.40}, {:.40}", mode.unwrap_or("mode not told")),
         ),
         _ => Finding::warning(
             "version",
@@ -104,8 +106,7 @@ fn version(told: Option<&str>) -> Finding {
 
 /// Nothing while they last: see [`ELECTIONS`].
 fn tokens(told: Option<&str>) -> Option<Finding> {
-    let zxid = told?.lines().find_map(|line| line.strip_prefix("Zxid: 0x"))?;
-    let elections = u64::from_str_radix(zxid.trim(), 16).ok()? >> 32;
+    let elections = u64::from_str_radix(field(told, "Zxid: 0x")?, 16).ok()? >> 32;
     (elections > MANY_ELECTIONS).then(|| {
         Finding::warning(
             "tokens",

@@ -257,8 +257,6 @@ impl Spot {
 mod tests {
     use super::*;
 
-    const FIRST: FencingToken = FencingToken::MAX;
-
     fn place(lease: Duration) -> Place {
         Place::new(&AcquireRequest {
             name: LockName::new("x").unwrap(),
@@ -266,7 +264,7 @@ mod tests {
             mode: Mode::Exclusive,
             lease,
             queue: dlock_core::Queue::Enqueue,
-            tokens: 1000,
+            tokens: TOKENS + 1,
             note: None,
         })
     }
@@ -275,9 +273,7 @@ mod tests {
     fn tokens_of_two_nodes_do_not_meet() {
         let (a, b) = (token(7).unwrap(), token(8).unwrap());
         assert_eq!(b.get() - a.get(), u64::from(TOKENS));
-        let mut place = place(Duration::ZERO);
-        place.life.get_mut().tokens = u32::MAX.clamp(1, TOKENS);
-        let grant = place.grant(a, Instant::from_nanos(0)).unwrap();
+        let grant = place(Duration::ZERO).grant(a, Instant::from_nanos(0)).unwrap();
         assert_eq!((grant.token, grant.tokens), (a, TOKENS));
     }
 
@@ -304,16 +300,16 @@ mod tests {
     #[test]
     fn what_is_over_is_not_granted_and_told_once() {
         let place = place(Duration::from_secs(1));
-        assert!(place.grant(FIRST, Instant::from_nanos(0)).is_some());
+        assert!(place.grant(token(1).unwrap(), Instant::from_nanos(0)).is_some());
         assert!(place.start_watch() && !place.start_watch());
         assert!(place.lose() && !place.lose());
-        assert!(place.grant(FIRST, Instant::from_nanos(0)).is_none());
+        assert!(place.grant(token(1).unwrap(), Instant::from_nanos(0)).is_none());
     }
 
     #[test]
     fn what_was_given_up_is_not_lost() {
         let place = place(Duration::from_secs(1));
-        assert!(place.grant(FIRST, Instant::from_nanos(0)).is_some());
+        assert!(place.grant(token(1).unwrap(), Instant::from_nanos(0)).is_some());
         place.leave();
         assert!(!place.lose() && place.was_left() && place.is_over());
     }

@@ -8,7 +8,7 @@
 //! spread NAME TASKS      -> ok     each task has a name of its own
 //! local NAME TASKS       -> ok     all tasks want one lock
 //! rw NAME TASKS READS    -> ok     READS of 100 read
-//! contend NAME TASKS     -> ok     all tasks want one fair lock
+//! contend NAME TASKS     -> ok     all tasks want one fair lock, which the first has had once
 //!
 //! go FROM UNTIL          -> ok P50 P99 CYCLES            of one task, in nanoseconds
 //!                        -> ok CYCLES...                 of each task
