@@ -69,7 +69,7 @@ where
 impl<L: DistributedLock + Send + 'static> Lock for Named<L> {
     async fn cycle<W: Witness>(&mut self, witness: &mut W) -> Result<(), Failure> {
         let handle = self.0.acquire(WAIT).await?;
-        witness.held(None);
+        witness.held(None).await;
         handle.release().await?;
         Ok(())
     }

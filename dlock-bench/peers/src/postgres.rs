@@ -46,7 +46,7 @@ impl Subject for Advisory {
 impl Lock for Named {
     async fn cycle<W: Witness>(&mut self, witness: &mut W) -> Result<(), Failure> {
         let guard = self.lock.acquire(self.pool.acquire().await?).await?;
-        witness.held(None);
+        witness.held(None).await;
         guard.release_now().await?;
         Ok(())
     }

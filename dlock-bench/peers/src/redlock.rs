@@ -54,7 +54,7 @@ impl Lock for Named {
                 Ok::<_, Failure>(lock.is_some())
             };
             if spawn_blocking(cycle).await?? {
-                witness.held(None);
+                witness.held(None).await;
                 return Ok(());
             }
         }

@@ -44,7 +44,7 @@ impl Subject for Rslock {
 impl Lock for Named {
     async fn cycle<W: Witness>(&mut self, witness: &mut W) -> Result<(), Failure> {
         let guard = self.manager.acquire(self.name.as_bytes(), LEASE).await?;
-        witness.held(None);
+        witness.held(None).await;
         guard.release().await;
         Ok(())
     }

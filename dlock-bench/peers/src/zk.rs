@@ -55,7 +55,7 @@ impl Lock for Named {
         let above = CreateMode::Persistent.with_acls(Acls::anyone_all());
         let options = LockOptions::new(Acls::anyone_all()).with_ancestor_options(above)?;
         let guard = self.client.lock(prefix, b"", options).await?;
-        witness.held(None);
+        witness.held(None).await;
         drop(guard);
         Ok(())
     }

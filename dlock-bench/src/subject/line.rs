@@ -6,7 +6,7 @@
 //! quiet NAME             -> ok     one task
 //! multi NAMES NAME       -> ok     one task, so many names together
 //! spread NAME TASKS      -> ok     each task has a name of its own
-//! local NAME TASKS       -> ok     all tasks want one lock
+//! local NAME TASKS       -> ok     all tasks want one lock, and queue for it
 //! rw NAME TASKS READS    -> ok     READS of 100 read
 //! contend NAME TASKS     -> ok     all tasks want one fair lock, which the first has had once
 //!
@@ -22,7 +22,7 @@ use tokio::{runtime::Runtime, sync::mpsc};
 
 use super::{
     Lock, Subject, Want,
-    work::{self, Mostly, Span},
+    work::{self, Crowd, Mostly, Span},
 };
 use crate::Failure;
 
@@ -54,6 +54,7 @@ pub(crate) fn serve(runtime: &Runtime, subject: &impl Subject) -> Result<(), Fai
 enum Work<L> {
     Quiet(L),
     Counts(Vec<L>),
+    Crowd(Vec<L>),
     Mostly(Vec<Mostly<L>>),
     Holds(Vec<L>),
 }
@@ -67,8 +68,9 @@ async fn obey<S: Subject>(
         let span = Span::parse(from, until)?;
         return match next.take().ok_or("nothing is to be done")? {
             Work::Quiet(lock) => work::quiet(lock, span).await,
-            Work::Counts(locks) => work::counts(locks, span).await,
-            Work::Mostly(locks) => work::counts(locks, span).await,
+            Work::Counts(locks) => work::counts(locks, (), span).await,
+            Work::Crowd(locks) => work::counts(locks, Crowd::default(), span).await,
+            Work::Mostly(locks) => work::counts(locks, (), span).await,
             Work::Holds(locks) => work::holds(locks, span).await,
         };
     }
@@ -103,7 +105,7 @@ async fn prepare<S: Subject>(
             for _ in 0..tasks.parse::<u32>()? {
                 locks.push(subject.lock(Want::One(name)).await?);
             }
-            Work::Counts(locks)
+            Work::Crowd(locks)
         }
         ["rw", name, tasks, reads] => {
             let (reads, mut locks) = (reads.parse()?, Vec::new());

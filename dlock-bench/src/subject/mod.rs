@@ -55,11 +55,11 @@ pub(crate) trait Lock: Send + 'static {
 
 /// Who wants to know when a lock is held.
 pub(crate) trait Witness: Send {
-    /// It is, now; the fencing token, if it has one.
-    fn held(&mut self, token: Option<u64>);
+    /// It is, now, and until this is over; the fencing token, if it has one.
+    fn held(&mut self, token: Option<u64>) -> impl Future<Output = ()> + Send;
 }
 
 /// Nobody.
 impl Witness for () {
-    fn held(&mut self, _token: Option<u64>) {}
+    async fn held(&mut self, _token: Option<u64>) {}
 }

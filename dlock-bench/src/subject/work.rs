@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::task::{JoinSet, coop::consume_budget};
+use tokio::task::{JoinSet, coop::consume_budget, yield_now};
 
 use super::{Lock, Witness};
 use crate::{Failure, clock};
@@ -75,17 +75,21 @@ pub(super) async fn quiet(mut lock: impl Lock, span: Span) -> Result<String, Fai
 }
 
 /// A task for each lock: how many cycles each has got done in time.
-pub(super) async fn counts<L: Lock>(locks: Vec<L>, span: Span) -> Result<String, Failure> {
+pub(super) async fn counts<L, W>(locks: Vec<L>, witness: W, span: Span) -> Result<String, Failure>
+where
+    L: Lock,
+    W: Witness + Clone + 'static,
+{
     let (mut tasks, mut counts) = (JoinSet::new(), Vec::new());
     for mut lock in locks {
-        let count = Arc::new(AtomicU64::new(0));
+        let (count, mut witness) = (Arc::new(AtomicU64::new(0)), witness.clone());
         counts.push(Arc::clone(&count));
         tasks.spawn(async move {
             clock::sleep_until(span.from).await;
             while clock::now() < span.until {
                 // As the rest of an application does: a lock that is free never makes it wait.
                 consume_budget().await;
-                lock.cycle(&mut ()).await?;
+                lock.cycle(&mut witness).await?;
                 let late = clock::now() >= span.until;
                 count.fetch_add(u64::from(!late), Ordering::Relaxed);
             }
@@ -115,6 +119,21 @@ pub(super) async fn holds<L: Lock>(locks: Vec<L>, span: Span) -> Result<String, 
     Ok(std::mem::take(&mut *all.lock().unwrap_or_else(PoisonError::into_inner)))
 }
 
+/// Holds on, the first time, until all others have asked. Tasks of one thread would find the lock
+/// free otherwise, each for as long as the scheduler lets it run, and nobody would ever wait.
+#[derive(Clone, Default)]
+pub(super) struct Crowd {
+    has_come: bool,
+}
+
+impl Witness for Crowd {
+    async fn held(&mut self, _token: Option<u64>) {
+        if !std::mem::replace(&mut self.has_come, true) {
+            yield_now().await;
+        }
+    }
+}
+
 /// Writes down each hold: `TASK:TOKEN:GOT:LEFT`.
 struct Scribe {
     task: usize,
@@ -122,7 +141,7 @@ struct Scribe {
 }
 
 impl Witness for Scribe {
-    fn held(&mut self, token: Option<u64>) {
+    async fn held(&mut self, token: Option<u64>) {
         let now = clock::now();
         // Without a token, the times have to say who came after whom.
         let token = token.unwrap_or(now);

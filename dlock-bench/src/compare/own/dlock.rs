@@ -122,7 +122,7 @@ impl Lock for Any {
             Self::Write(lock) => lock.write().lock().await?,
             Self::Multi(lock) => lock.lock().await?,
         };
-        witness.held(Some(guard.token().get()));
+        witness.held(Some(guard.token().get())).await;
         guard.release().await?;
         Ok(())
     }

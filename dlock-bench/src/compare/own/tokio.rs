@@ -54,22 +54,22 @@ impl Lock for Any {
         match self {
             Self::Mutex(lock) => {
                 let _guard = lock.lock().await;
-                witness.held(None);
+                witness.held(None).await;
             }
             Self::Read(lock) => {
                 let _guard = lock.read().await;
-                witness.held(None);
+                witness.held(None).await;
             }
             Self::Write(lock) => {
                 let _guard = lock.write().await;
-                witness.held(None);
+                witness.held(None).await;
             }
             Self::All(locks) => {
                 let mut guards = Vec::with_capacity(locks.len());
                 for lock in locks {
                     guards.push(lock.lock().await);
                 }
-                witness.held(None);
+                witness.held(None).await;
             }
         }
         Ok(())
