@@ -112,7 +112,10 @@ pub trait Backend: Send + Sync + Debug + 'static {
 
     /// Gives a claim up, held or waiting, and grants the next.
     ///
-    /// Contract: total; a claim that is not in the store is [`Released::AlreadyLost`].
+    /// Contract: total; a claim that is not in the store is [`Released::AlreadyLost`]. The core
+    /// polls it once and may then ask for the same name, for another claim, without waiting for the
+    /// answer. A store that keeps the order of what one client sends grants that at once; in any
+    /// other the claim waits until this one has gone.
     fn release(&self, claim: &Claim) -> Answer<Released>;
 
     /// Who holds the name and who waits, as the store sees it now. Changes nothing.

@@ -45,9 +45,12 @@ impl FromStr for ClaimId {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let bits = (text.len() == 32)
-            .then(|| text.bytes().try_fold(0, |bits: u128, digit| Some(bits << 4 | nibble(digit)?)))
-            .flatten();
+        let half = |digits: &str| {
+            digits.bytes().try_fold(0, |bits: u64, digit| Some(bits << 4 | nibble(digit)?))
+        };
+        let bits = (text.len() == 32).then(|| text.split_at_checked(16)).flatten();
+        let bits = bits
+            .and_then(|(high, low)| Some(u128::from(half(high)?) << 64 | u128::from(half(low)?)));
         bits.map(Self::from_bits).ok_or_else(|| {
             Error::new(ErrorKind::Protocol, "a claim id is not 32 hexadecimal digits")
         })
@@ -55,10 +58,10 @@ impl FromStr for ClaimId {
 }
 
 /// The value of a digit as [`ClaimId`] is written.
-fn nibble(digit: u8) -> Option<u128> {
+fn nibble(digit: u8) -> Option<u64> {
     match digit {
-        b'0'..=b'9' => Some(u128::from(digit - b'0')),
-        b'a'..=b'f' => Some(u128::from(digit - b'a') + 10),
+        b'0'..=b'9' => Some(u64::from(digit - b'0')),
+        b'a'..=b'f' => Some(u64::from(digit - b'a') + 10),
         _ => None,
     }
 }

@@ -9,26 +9,29 @@
 //! first, the claim goes back to the store, and the process joins the store's queue anew, behind
 //! everybody who waits there.
 
+mod line;
+
 use std::{
-    collections::VecDeque,
     fmt,
+    pin::Pin,
     sync::{Arc, Weak},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
+use self::line::Line;
 use crate::{
     Error, FencingToken, Guard, GuardState, LockName, LockOptions, Mode,
     engine::{
         Engine, OfHandles,
         acquire::take,
         hold::Hold,
-        meter::Line,
+        meter,
         patience::{Wait, within},
     },
     sync::{
         Mutex,
         atomic::{AtomicBool, AtomicU8, Ordering},
-        oneshot,
     },
 };
 
@@ -62,48 +65,25 @@ struct Members {
     /// The last hold, which may rest in the keeper's books until the next grant.
     last: Weak<Hold>,
     /// Made when the first has to wait.
-    queue: Option<Box<Waiting>>,
-}
-
-/// The waiting tasks of this process, some of which may have left.
-#[derive(Default)]
-struct Waiting {
-    line: VecDeque<oneshot::Sender<Turn>>,
-    /// At this length those that have left are looked for.
-    sweep_at: usize,
-}
-
-impl Waiting {
-    fn push(&mut self, next: oneshot::Sender<Turn>) {
-        if self.line.len() >= self.sweep_at {
-            self.line.retain(|waiting| !waiting.is_closed());
-            self.sweep_at = 64.max(2 * self.line.len());
-        }
-        self.line.push_back(next);
-    }
+    line: Option<Box<Line<Turn>>>,
 }
 
 const BUSY: u8 = 1;
 const QUEUED: u8 = 2;
 
-/// What a waiting task gets.
+/// What a waiting task gets. Whoever does not want it passes it on.
 enum Turn {
-    Handed(Handed),
-    Lead(OwnedLead),
-}
-
-/// A hold on its way to the next task. Dropped, it passes on.
-struct Handed {
-    hold: Arc<Hold>,
-    token: FencingToken,
-    taken: bool,
+    /// A hold, with the token for this task.
+    Handed(Arc<Hold>, FencingToken),
+    /// To ask the store for the lock, and then to hold it.
+    Lead,
 }
 
 /// The right to ask the store for the lock in the name of the process, and then to hold it.
 /// Dropped, it passes on to the next task.
 pub(crate) struct Lead<'a>(Option<&'a Arc<Cohort>>);
 
-/// A [`Lead`] on its way.
+/// A [`Lead`] that goes with what is seen through in the background.
 pub(crate) struct OwnedLead(Option<Arc<Cohort>>);
 
 impl Cohort {
@@ -125,22 +105,21 @@ impl Cohort {
         wait: Wait,
     ) -> Result<Option<Guard>, Error> {
         loop {
-            let lead = match self.enter(wait) {
-                Entered::Lead(lead) => lead,
-                Entered::Busy => return Ok(None),
-                Entered::Queued(turn) => {
-                    let waiting = engine.meter.wait();
-                    engine.meter.queued(Line::Process);
-                    let turn = await_turn(turn, wait, name).await?;
-                    drop(waiting);
-                    match turn {
-                        Some(Turn::Lead(lead)) => lead.with(self),
-                        // A hold that was lost on the way here is dropped, and the wait goes on.
-                        Some(Turn::Handed(handed)) => match handed.into_guard() {
-                            Some(guard) => return Ok(Some(guard)),
-                            None => continue,
-                        },
-                        None => continue,
+            let lead = if self.try_begin() {
+                Lead::of(self)
+            } else if matches!(wait, Wait::Try) {
+                return Ok(None);
+            } else {
+                match self.wait(engine, name, wait).await? {
+                    Turn::Lead => Lead::of(self),
+                    Turn::Handed(hold, token) => {
+                        let held = hold.state() != GuardState::Lost;
+                        let guard = Guard::single(hold, token);
+                        if held {
+                            return Ok(Some(guard));
+                        }
+                        // It was lost on the way here.
+                        continue;
                     }
                 }
             };
@@ -163,26 +142,35 @@ impl Cohort {
         }
     }
 
-    fn enter<'a>(self: &'a Arc<Self>, wait: Wait) -> Entered<'a> {
-        if self.try_begin() {
-            return Entered::Lead(Lead::of(self));
+    /// Waits in the process's queue.
+    async fn wait(
+        self: &Arc<Self>,
+        engine: &Engine,
+        name: &LockName,
+        wait: Wait,
+    ) -> Result<Turn, Error> {
+        let _waiting = engine.meter.wait();
+        engine.meter.queued(meter::Line::Process);
+        let place = Place { cohort: self, ticket: None };
+        match wait.deadline() {
+            None => Ok(place.await),
+            deadline => within(deadline, name, async { Ok(place.await) }).await,
         }
-        if matches!(wait, Wait::Try) {
-            return Entered::Busy;
-        }
+    }
+
+    /// Joins the queue; `None`, with the lead, if the lock is free by now.
+    fn join(&self, waker: &Waker) -> Option<u64> {
         let mut members = self.members.lock();
         // Only a busy lock may have a queue: whoever ends being busy looks at it.
         while !self.has_queue() {
             if self.try_begin() {
-                return Entered::Lead(Lead::of(self));
+                return None;
             }
             let order = Ordering::AcqRel;
             let _ = self.flags.compare_exchange(BUSY, BUSY | QUEUED, order, Ordering::Relaxed);
         }
-        let (sender, turn) = oneshot::channel();
-        members.queue.get_or_insert_default().push(sender);
         self.hot.store(true, Ordering::Relaxed);
-        Entered::Queued(turn)
+        Some(members.line.get_or_insert_default().join(waker))
     }
 
     /// Holds the lock again with the hold that rests here, if it is free.
@@ -213,71 +201,61 @@ impl Cohort {
     }
 
     fn try_begin(&self) -> bool {
-        self.flags.compare_exchange(0, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        // Looking first is cheaper where many wait.
+        self.flags.load(Ordering::Relaxed) == 0
+            && self.flags.compare_exchange(0, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// The first that still waits.
-    fn next(&self) -> Option<oneshot::Sender<Turn>> {
-        if !self.has_queue() {
-            return None;
-        }
+    /// Gives the first who waits this turn, if somebody waits and there is one.
+    fn give(&self, turn: impl FnOnce() -> Option<Turn>) -> bool {
         let mut members = self.members.lock();
-        let line = &mut members.queue.get_or_insert_default().line;
-        let next = loop {
-            match line.pop_front() {
-                Some(gone) if gone.is_closed() => {}
-                next => break next,
-            }
+        let Some(line) = members.line.as_mut().filter(|line| !line.is_empty()) else {
+            return false;
         };
+        let first = turn().and_then(|turn| line.give(turn));
+        self.note_length(line);
+        drop(members);
+        match first {
+            Some(waker) => {
+                waker.wake();
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Who leaves the line, or is served, may be the last.
+    fn note_length(&self, line: &Line<Turn>) {
         if line.is_empty() {
             self.flags.fetch_and(!QUEUED, Ordering::AcqRel);
         }
-        next
     }
 
     /// Lets the next task ask the store, or ends being busy.
-    fn pass_lead(self: &Arc<Self>) {
+    fn pass_lead(&self) {
         loop {
             let idle = self.flags.compare_exchange(BUSY, 0, Ordering::AcqRel, Ordering::Relaxed);
-            if idle.is_ok() {
+            if idle.is_ok() || self.give(|| Some(Turn::Lead)) {
                 return;
             }
-            let Some(next) = self.next() else {
-                if self.flags.load(Ordering::Acquire) & BUSY == 0 {
-                    return;
-                }
-                continue;
-            };
-            match next.send(Turn::Lead(OwnedLead(Some(Arc::clone(self))))) {
-                Ok(()) => return,
-                Err(mut back) => back.disarm(),
+            if self.flags.load(Ordering::Acquire) & BUSY == 0 {
+                return;
             }
         }
     }
 
     /// Passes a hold on to the next task, unless it was lost or has been passed on enough.
     pub(crate) fn pass(&self, hold: &Arc<Hold>) -> bool {
-        let mut turn = None;
-        // What to hand on is made before a waiter is taken out, since who was taken out can't be
-        // put back: the hold may be lost meanwhile, and the lock look idle.
-        while self.has_queue() && hold.is_running() {
-            if turn.is_none() {
-                turn = Handed::next_of(hold).map(Turn::Handed);
-            }
-            let Some(handed) = turn.take() else { break };
-            let Some(next) = self.next() else {
-                turn = Some(handed);
-                break;
-            };
-            match next.send(handed) {
-                Ok(()) => return true,
-                Err(back) => turn = Some(back),
-            }
+        if !self.has_queue() || !hold.is_running() || !may_pass(hold) {
+            return false;
         }
-        if let Some(mut handed) = turn {
-            handed.disarm();
+        // One that is lost meanwhile has no more tokens.
+        let next = || Some(Turn::Handed(Arc::clone(hold), hold.next_token()?));
+        let passed = self.give(next);
+        if passed {
+            hold.tell_watchers();
         }
-        false
+        passed
     }
 
     fn has_queue(&self) -> bool {
@@ -291,19 +269,50 @@ impl OfHandles for Cohort {
     }
 }
 
-enum Entered<'a> {
-    Lead(Lead<'a>),
-    Queued(oneshot::Receiver<Turn>),
-    Busy,
+/// A place in the queue. Dropped, it is left, and what was given to it passes on.
+struct Place<'a> {
+    cohort: &'a Arc<Cohort>,
+    /// Of who waits.
+    ticket: Option<u64>,
 }
 
-/// Waits in the process's queue. `None` if the turn got lost with its sender.
-async fn await_turn(
-    turn: oneshot::Receiver<Turn>,
-    wait: Wait,
-    name: &LockName,
-) -> Result<Option<Turn>, Error> {
-    within(wait.deadline(), name, async { Ok(turn.await.ok()) }).await
+impl Future for Place<'_> {
+    type Output = Turn;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Turn> {
+        let Some(ticket) = self.ticket else {
+            self.ticket = self.cohort.join(cx.waker());
+            return if self.ticket.is_some() { Poll::Pending } else { Poll::Ready(Turn::Lead) };
+        };
+        let mut members = self.cohort.members.lock();
+        let turn = members.line.as_mut().and_then(|line| line.take(ticket, cx.waker()));
+        drop(members);
+        match turn {
+            Some(turn) => {
+                self.ticket = None;
+                Poll::Ready(turn)
+            }
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let Some(ticket) = self.ticket else { return };
+        let mut members = self.cohort.members.lock();
+        let Some(line) = members.line.as_mut() else { return };
+        let turn = line.leave(ticket);
+        self.cohort.note_length(line);
+        drop(members);
+        match turn {
+            #[cfg(dlock_schedules)]
+            Some(turn) if crate::sync::loses_turns() => std::mem::forget(turn),
+            Some(Turn::Handed(hold, _)) => hold.let_go_in_background(),
+            Some(Turn::Lead) => self.cohort.pass_lead(),
+            None => {}
+        }
+    }
 }
 
 impl<'a> Lead<'a> {
@@ -329,13 +338,6 @@ impl Drop for Lead<'_> {
     }
 }
 
-impl OwnedLead {
-    fn with(mut self, cohort: &Arc<Cohort>) -> Lead<'_> {
-        self.0 = None;
-        Lead::of(cohort)
-    }
-}
-
 impl Drop for OwnedLead {
     fn drop(&mut self) {
         if let Some(cohort) = self.0.take() {
@@ -344,48 +346,16 @@ impl Drop for OwnedLead {
     }
 }
 
-impl Turn {
-    /// Nobody had it; whoever tried to pass it on still has.
-    fn disarm(&mut self) {
-        match self {
-            Self::Lead(lead) => lead.0 = None,
-            Self::Handed(handed) => handed.taken = true,
-        }
-    }
-}
-
-impl Handed {
-    /// The hold with its next token, if it may be passed on once more.
-    fn next_of(hold: &Arc<Hold>) -> Option<Self> {
-        let now = hold.engine.clock.now();
-        let spent = now.since(hold.granted_at()) >= LONGEST || now >= hold.valid_until();
-        if spent || hold.engine.is_closed() {
-            return None;
-        }
-        let token = hold.next_token()?;
-        Some(Self { hold: Arc::clone(hold), token, taken: false })
-    }
-
-    /// The guard, unless the hold was lost on the way.
-    fn into_guard(mut self) -> Option<Guard> {
-        self.taken = true;
-        let held = self.hold.state() != GuardState::Lost;
-        let guard = Guard::single(Arc::clone(&self.hold), self.token);
-        held.then_some(guard)
-    }
-}
-
-impl Drop for Handed {
-    fn drop(&mut self) {
-        if !self.taken {
-            self.hold.let_go_in_background();
-        }
-    }
+/// Whether a hold may be passed on once more, by the time of its grant and its lease.
+fn may_pass(hold: &Hold) -> bool {
+    let now = hold.engine.clock.now();
+    let spent = now.since(hold.granted_at()) >= LONGEST || now >= hold.valid_until();
+    !spent && !hold.engine.is_closed()
 }
 
 impl fmt::Debug for Cohort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let waiting = self.members.lock().queue.as_ref().map_or(0, |queue| queue.line.len());
+        let waiting = self.members.lock().line.as_ref().map_or(0, |line| line.len());
         f.debug_struct("Cohort")
             .field("name", &self.name)
             .field("busy", &(self.flags.load(Ordering::Relaxed) & BUSY != 0))

@@ -104,6 +104,28 @@ async fn dropped_waiters_are_skipped_and_dropped_leaders_are_replaced() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_next_claim_is_on_its_way_before_the_release_is_answered() {
+    let store = Faulty::new();
+    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let lock = locks.mutex("n").unwrap();
+    // With one token, it can't be passed on.
+    let guard = lock.lock().await.unwrap();
+    let next = tokio::spawn(async move { lock.lock().await.unwrap() });
+    tokio::task::yield_now().await;
+    assert_eq!(store.acquires.load(Ordering::SeqCst), 1);
+    store.slow.store(true, Ordering::SeqCst);
+    let release = tokio::spawn(guard.release());
+    while store.acquires.load(Ordering::SeqCst) == 1 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!release.is_finished(), "the claim has waited for the answer to the release");
+    assert_eq!(release.await.unwrap().unwrap(), Released::Released);
+    let guard = next.await.unwrap();
+    assert_eq!(guard.release().await.unwrap(), Released::Released);
+    assert!(locks.inspect("n").await.unwrap().is_free());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lost_holder_does_not_keep_its_own_process_waiting() {
     let store = Faulty::new();
     let locks = Locks::new(Arc::clone(&store)).unwrap();

@@ -197,7 +197,8 @@ impl Hold {
         Instant::from_nanos(self.began.load(Ordering::Acquire))
     }
 
-    /// Takes the next token of the block, if there is one.
+    /// Takes the next token of the block, if there is one: the guard before it has ended, and who
+    /// watches it is to be told.
     pub(crate) fn next_token(&self) -> Option<FencingToken> {
         let (first, used) = (self.first_token(), self.used());
         let next = first.plus(used - first.get() + 1);
@@ -206,7 +207,6 @@ impl Hold {
         }
         // One guard at a time has the hold, so nobody else moves this; but it may freeze.
         self.used.compare_exchange(used, next.get(), Ordering::SeqCst, Ordering::Relaxed).ok()?;
-        self.tell_watchers();
         Some(next)
     }
 

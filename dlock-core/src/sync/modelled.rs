@@ -19,7 +19,7 @@ use crate::Error;
 pub(crate) enum Plant {
     /// A state of one byte is read and written in two steps.
     TornState,
-    /// What is sent to a task that has gone comes back to nobody.
+    /// What a task was given that has gone comes back to nobody.
     LostTurn,
     /// Who waits for a notice never hears it.
     LostNotice,
@@ -40,6 +40,11 @@ pub(crate) fn plant(plant: Plant) {
 
 fn planted(plant: Plant) -> bool {
     PLANTED.get() == Some(plant)
+}
+
+/// Whether a turn is lost with the task that it was given to.
+pub(crate) fn loses_turns() -> bool {
+    planted(Plant::LostTurn)
 }
 
 /// Here another task may run.

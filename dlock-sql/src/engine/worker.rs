@@ -12,7 +12,7 @@ use dlock_core::{
     Clock, Error, ErrorKind, Instant, Queue, StoreClocks,
     machine::{Granted, Op, Outcome, text::ops_text},
 };
-use tokio::{select, sync::mpsc};
+use tokio::{select, sync::mpsc, task::yield_now};
 
 use super::{
     Settings, batch,
@@ -83,7 +83,12 @@ impl<C: Conn> Worker<C> {
             select! {
                 () = sweep.due(), if sweeps => self.tidy(&mut sweep).await,
                 job = self.jobs.recv() => match job {
-                    Some(job) => self.waiting.push_back(job),
+                    Some(job) => {
+                        self.waiting.push_back(job);
+                        // Who is ready to ask as well may share the statement: the next task of
+                        // this process, after a release.
+                        yield_now().await;
+                    }
                     None => break,
                 },
             }

@@ -122,7 +122,7 @@ impl Hold {
     }
 
     /// Tells them that it has ended, or was passed on.
-    pub(super) fn tell_watchers(&self) {
+    pub(crate) fn tell_watchers(&self) {
         if self.watched.load(Ordering::SeqCst)
             && let Some(rare) = self.rare.get()
         {

@@ -1,6 +1,6 @@
 //! The end of a hold: passing it on, giving it back, and letting it rest for the next grant.
 
-use std::{pin::Pin, sync::Arc};
+use std::{future::poll_fn, pin::Pin, sync::Arc, task::Poll};
 
 use super::{HELD, Hold, RELEASED, RESTING, RETIRED, REVIVING};
 use crate::{
@@ -112,13 +112,19 @@ impl Hold {
 
     async fn released(
         self: Arc<Self>,
-        first: Answer<Released>,
+        mut first: Answer<Released>,
         lead: Option<OwnedLead>,
         held: bool,
     ) -> Result<Released, Error> {
-        let first = first.await;
-        // The next task of this process need not wait for the retries.
+        let sent = poll_fn(|cx| Poll::Ready(Pin::new(&mut first).poll(cx))).await;
+        // The next task of this process need not wait for the answer: what it asks comes after
+        // this, in one message with it where the store can. Should this come late all the same,
+        // it waits in the store's queue.
         drop(lead);
+        let first = match sent {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => first.await,
+        };
         let released =
             acquire::insist(&self.engine, self.claim().into_owned(), self.stored_lease(), first)
                 .await

@@ -13,20 +13,11 @@ pub(crate) fn channel<T>() -> (Sender<T>, Receiver<T>) {
 }
 
 impl<T> Sender<T> {
-    pub(crate) fn is_closed(&self) -> bool {
-        point();
-        self.0.as_ref().is_none_or(tokio::sync::oneshot::Sender::is_closed)
-    }
-
     pub(crate) fn send(mut self, value: T) -> Result<(), T> {
         point();
-        let Some(sender) = self.0.take() else { return Err(value) };
-        match sender.send(value) {
-            Err(value) if planted(Plant::LostTurn) => {
-                std::mem::forget(value);
-                Ok(())
-            }
-            sent => sent,
+        match self.0.take() {
+            Some(sender) => sender.send(value),
+            None => Err(value),
         }
     }
 }

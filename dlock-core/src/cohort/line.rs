@@ -1,0 +1,121 @@
+//! Tasks that wait for one thing after the other, first come, first served.
+
+use std::{collections::VecDeque, task::Waker};
+
+/// Who waits, and who has been given something. It is kept under a lock, so that nothing is given
+/// to a task that has left.
+pub(super) struct Line<T> {
+    /// In the order of their tickets.
+    waiting: VecDeque<(u64, Waker)>,
+    /// What is on its way to its task.
+    given: Vec<(u64, T)>,
+    tickets: u64,
+}
+
+impl<T> Line<T> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Waits behind all others, and is woken when it has something.
+    pub(super) fn join(&mut self, waker: &Waker) -> u64 {
+        self.tickets += 1;
+        self.waiting.push_back((self.tickets, waker.clone()));
+        self.tickets
+    }
+
+    /// Gives this to the first, who is to be woken then; nothing happens when nobody waits.
+    pub(super) fn give(&mut self, what: T) -> Option<Waker> {
+        let (ticket, waker) = self.waiting.pop_front()?;
+        self.given.push((ticket, what));
+        Some(waker)
+    }
+
+    /// What this one was given; it is woken by this waker when there is nothing yet.
+    pub(super) fn take(&mut self, ticket: u64, waker: &Waker) -> Option<T> {
+        let given = self.given(ticket);
+        if given.is_none()
+            && let Ok(at) = self.place(ticket)
+            && let Some((_, known)) = self.waiting.get_mut(at)
+        {
+            known.clone_from(waker);
+        }
+        given
+    }
+
+    /// Waits no more; what it had been given by then is the caller's to pass on.
+    pub(super) fn leave(&mut self, ticket: u64) -> Option<T> {
+        if let Ok(at) = self.place(ticket) {
+            self.waiting.remove(at);
+        }
+        self.given(ticket)
+    }
+
+    fn given(&mut self, ticket: u64) -> Option<T> {
+        let at = self.given.iter().position(|(of, _)| *of == ticket)?;
+        Some(self.given.swap_remove(at).1)
+    }
+
+    fn place(&self, ticket: u64) -> Result<usize, usize> {
+        self.waiting.binary_search_by_key(&ticket, |(ticket, _)| *ticket)
+    }
+}
+
+impl<T> Default for Line<T> {
+    fn default() -> Self {
+        Self { waiting: VecDeque::new(), given: Vec::new(), tickets: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering::SeqCst},
+        },
+        task::Wake,
+    };
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Bell(AtomicUsize);
+
+    impl Wake for Bell {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+
+    #[test]
+    fn first_come_first_served_and_who_left_is_skipped() {
+        let (mut line, waker) = (Line::default(), Waker::noop());
+        let tickets: Vec<_> = (0..4).map(|_| line.join(waker)).collect();
+        assert_eq!(line.leave(tickets[1]), None);
+        for what in ["a", "b", "c"] {
+            assert!(line.give(what).is_some());
+        }
+        assert!(line.is_empty() && line.give("d").is_none());
+        assert_eq!(line.take(tickets[2], waker), Some("b"));
+        assert_eq!(line.take(tickets[0], waker), Some("a"));
+        // What it had not looked at comes back, once.
+        assert_eq!(line.leave(tickets[3]), Some("c"));
+        assert_eq!(line.leave(tickets[3]), None);
+    }
+
+    #[test]
+    fn the_last_waker_is_woken() {
+        let mut line = Line::default();
+        let (old, new) = (Arc::new(Bell::default()), Arc::new(Bell::default()));
+        let ticket = line.join(&Waker::from(Arc::clone(&old)));
+        assert_eq!(line.take(ticket, &Waker::from(Arc::clone(&new))), None);
+        line.give(()).unwrap().wake();
+        assert_eq!((old.0.load(SeqCst), new.0.load(SeqCst)), (0, 1));
+        assert_eq!(line.take(ticket, Waker::noop()), Some(()));
+    }
+}
