@@ -231,7 +231,7 @@ fn spot(place: &Place, dir: &str, path: &str, czxid: i64) -> Result<Spot, MultiW
     Ok(Spot {
         dir: dir.to_owned(),
         worn: !IN_ORDER.contains(&node.number),
-        child: node.child,
+        child: node.child.to_owned(),
         czxid,
         mode: place.mode(),
         watch: None,

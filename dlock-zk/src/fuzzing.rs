@@ -116,9 +116,9 @@ pub fn node(data: &[u8]) {
         assert_eq!(node.child, text);
         assert!(node.mode.weight() > 0 && node.mode.weight() <= node.mode.capacity());
         let again = child_since(node.claim, node.mode, node.since);
-        let again = Node::parse(&format!("{again}{:010}", node.number));
-        let again = again.unwrap_or_else(|| panic!("{text}"));
-        assert_eq!(Node { child: text.to_owned(), ..again }, node);
+        let again = format!("{again}{:010}", node.number);
+        let again = Node::parse(&again).unwrap_or_else(|| panic!("{text}"));
+        assert_eq!(Node { child: text, ..again }, node);
     }
     let mut bytes = data.iter();
     let mut number = || (0..4).fold(0, |all, _| (all << 8) | u32::from(next(&mut bytes)));
@@ -132,10 +132,7 @@ pub fn node(data: &[u8]) {
     let counted = number().cast_signed();
     let child = format!("{}{counted:010}", child_since(claim, mode, since));
     let number = i64::from(counted);
-    assert_eq!(
-        Node::parse(&child),
-        Some(Node { child: child.clone(), claim, mode, number, since })
-    );
+    assert_eq!(Node::parse(&child), Some(Node { child: &child, claim, mode, number, since }));
 }
 
 /// What a node holds: it reads as itself.
@@ -162,10 +159,10 @@ pub fn queue(data: &[u8]) {
         assert_eq!(listed, queue.standing(child) != Standing::Gone);
     }
     let Some(first) = nodes.first() else { return };
-    assert!(matches!(queue.standing(&first.child), Standing::Held { .. }), "somebody is first");
+    assert!(matches!(queue.standing(first.child), Standing::Held { .. }), "somebody is first");
     for (at, node) in nodes.iter().enumerate() {
         let ahead = |child: &str| nodes[..at].iter().any(|node| node.child == child);
-        match queue.standing(&node.child) {
+        match queue.standing(node.child) {
             Standing::Held { followed } => assert_eq!(followed, at + 1 < nodes.len()),
             Standing::Behind(
                 Watch::Last(child)
@@ -181,7 +178,7 @@ pub fn queue(data: &[u8]) {
     }
     let capacity = first.mode.capacity();
     if nodes.iter().all(|node| node.mode.capacity() == capacity) {
-        let held = nodes.iter().map(|node| queue.standing(&node.child));
+        let held = nodes.iter().map(|node| queue.standing(node.child));
         let held: Vec<bool> = held.map(|it| matches!(it, Standing::Held { .. })).collect();
         let holding = Queue::holding(nodes.iter().map(|node| node.mode));
         assert!(held[..holding].iter().all(|held| *held));

@@ -20,7 +20,7 @@ impl Session {
         self: &Arc<Self>,
         renewals: &[Renewal],
     ) -> Result<Vec<Renewed>, Error> {
-        let places: Vec<_> = renewals.iter().map(|renewal| self.find(renewal.claim.id)).collect();
+        let places = self.places_of(renewals.iter().map(|renewal| renewal.claim.id));
         if places.iter().all(Option::is_none) {
             return Ok(vec![Renewed::Lost; renewals.len()]);
         }
@@ -33,7 +33,7 @@ impl Session {
             };
             let held = self.holds(place).await?;
             if held {
-                place.touch(renewal.lease);
+                self.touch(place, renewal.lease);
                 match renewals {
                     [_] => self.weaken(place, renewal).await?,
                     // The others must not suffer for it. What fails will be asked again.

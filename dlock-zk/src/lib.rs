@@ -86,6 +86,7 @@
 mod acl;
 mod backend;
 mod config;
+mod connect;
 mod create;
 mod data;
 mod enter;

@@ -12,11 +12,11 @@ use std::{
 
 use dlock_core::Clock;
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use zookeeper_client::StateWatcher;
+use zookeeper_client::{EventType, StateWatcher};
 
 use crate::{
     error::is_unknown,
-    own::watch,
+    own::{Own, OwnWatch},
     place::Place,
     session::{Rest, Session},
     store::Store,
@@ -80,8 +80,15 @@ async fn open_next(store: &Weak<Store>) {
 type Job = Pin<Box<dyn Future<Output = Done> + Send>>;
 
 enum Done {
-    Watch,
-    Heartbeat { answered: bool },
+    /// The node of what is held is watched, or not there.
+    Asked(Arc<Place>, Own),
+    /// Something has happened to it.
+    Changed(Arc<Place>, EventType),
+    Heartbeat {
+        answered: bool,
+    },
+    /// The session is gone.
+    Nothing,
 }
 
 /// Until the session has ended, or nobody holds it any more.
@@ -102,8 +109,7 @@ async fn mind(weak: &Weak<Session>, mut states: StateWatcher) {
                 end(&session, lapsed);
                 for place in session.take_matured(now) {
                     if place.start_watch() {
-                        let watching = watch(weak.clone(), place);
-                        jobs.push(Box::pin(async move { watching.await; Done::Watch }));
+                        jobs.push(Box::pin(ask(weak.clone(), place)));
                     }
                 }
                 // Any other write that was answered is as good.
@@ -129,16 +135,43 @@ async fn mind(weak: &Weak<Session>, mut states: StateWatcher) {
                 let tick = next.unwrap_or(TICK).clamp(SHORTEST_TICK, TICK);
                 look.as_mut().reset(tokio::time::Instant::now() + tick);
             }
-            Some(done) = jobs.next(), if !jobs.is_empty() => {
-                if let Done::Heartbeat { answered } = done {
+            Some(done) = jobs.next(), if !jobs.is_empty() => match done {
+                // Two futures, since there may be 100,000 that wait, and to ask takes a large one.
+                Done::Asked(place, Own::Watched(watch)) => {
+                    jobs.push(Box::pin(changed(watch, place)));
+                }
+                // A claim that is given up ends its watch, too: its node goes.
+                Done::Changed(place, event) if event != EventType::Session => {
+                    jobs.push(Box::pin(ask(weak.clone(), place)));
+                }
+                Done::Asked(place, Own::Gone) => {
+                    if let Some(session) = weak.upgrade() {
+                        session.lose(&place);
+                    }
+                }
+                Done::Heartbeat { answered } => {
                     beating = false;
                     if answered {
                         silent = None;
                     }
                 }
-            }
+                Done::Asked(_, Own::Over) | Done::Changed(..) | Done::Nothing => {}
+            },
         }
     }
+}
+
+/// Has the server tell of the node of a claim that is held.
+async fn ask(session: Weak<Session>, place: Arc<Place>) -> Done {
+    let Some(session) = session.upgrade() else { return Done::Nothing };
+    let own = session.watch_own(&place).await;
+    Done::Asked(place, own)
+}
+
+/// Waits until something happens to it. It must not keep the session open.
+async fn changed(watch: OwnWatch, place: Arc<Place>) -> Done {
+    let event = watch.event().await;
+    Done::Changed(place, event)
 }
 
 /// Sleeps until there is something to keep, or the session has ended.

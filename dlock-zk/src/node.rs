@@ -17,11 +17,11 @@ use std::fmt::Write as _;
 use dlock_core::{ClaimId, LockName, Mode};
 use percent_encoding::percent_decode_str;
 
-/// One claim's node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Node {
+/// One claim's node. Each who waits reads all of a directory's, so they borrow their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Node<'a> {
     /// Its name in the directory.
-    pub(crate) child: String,
+    pub(crate) child: &'a str,
     pub(crate) claim: ClaimId,
     /// What it held or wanted when it was named.
     pub(crate) mode: Mode,
@@ -31,25 +31,23 @@ pub(crate) struct Node {
     pub(crate) since: Option<i64>,
 }
 
-impl Node {
+impl<'a> Node<'a> {
     /// Reads a child's name; `None` for what is not of dlock or of Curator's mutex.
-    pub(crate) fn parse(child: &str) -> Option<Self> {
+    pub(crate) fn parse(child: &'a str) -> Option<Self> {
         let rest = child.strip_prefix("_c_")?;
         let (uuid, rest) = rest.split_at_checked(36)?;
-        let (kind, number) = rest.rsplit_once("lock-")?;
-        let (mode, since) = match kind.strip_prefix('-')?.strip_suffix('-') {
-            None if kind == "-" => (Mode::Exclusive, None),
-            Some("read") => (Mode::Shared, None),
-            Some(permits) => permits_of(permits)?,
-            None => return None,
+        let (mode, since, number) = match rest.strip_prefix("-lock-") {
+            Some(number) => (Mode::Exclusive, None, number),
+            None => {
+                let (kind, number) = rest.strip_prefix('-')?.rsplit_once("-lock-")?;
+                let (mode, since) = match kind {
+                    "read" => (Mode::Shared, None),
+                    permits => permits_of(permits)?,
+                };
+                (mode, since, number)
+            }
         };
-        Some(Self {
-            child: child.to_owned(),
-            claim: claim_of(uuid)?,
-            mode,
-            number: number_of(number)?,
-            since,
-        })
+        Some(Self { child, claim: claim_of(uuid)?, mode, number: number_of(number)?, since })
     }
 }
 
@@ -121,9 +119,20 @@ fn digits(text: &str) -> Option<i64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
+/// A claim as a UUID: 32 digits with a dash after the 8th, 12th, 16th and 20th.
 fn claim_of(uuid: &str) -> Option<ClaimId> {
-    let dashes = uuid.char_indices().all(|(at, c)| (c == '-') == matches!(at, 8 | 13 | 18 | 23));
-    dashes.then(|| uuid.replace('-', "").parse().ok())?
+    let mut digits = [0; 32];
+    let mut rest = uuid.as_bytes();
+    for (from, to) in [(0, 8), (8, 12), (12, 16), (16, 20), (20, 32)] {
+        if from > 0 {
+            rest = rest.strip_prefix(b"-")?;
+        }
+        let group;
+        (group, rest) = rest.split_at_checked(to - from)?;
+        digits.get_mut(from..to)?.copy_from_slice(group);
+    }
+    // A dash too many is no digit.
+    rest.is_empty().then(|| std::str::from_utf8(&digits).ok()?.parse().ok())?
 }
 
 /// `%010d` of 32 bits; servers to come may have 64.
@@ -151,7 +160,7 @@ mod tests {
                 [("0000000007", 7), ("2147483647", 2_147_483_647), ("-2147483648", -2_147_483_648)]
             {
                 let child = child_since(claim, mode, since) + text;
-                let node = Node { child: child.clone(), claim, mode, number, since };
+                let node = Node { child: &child, claim, mode, number, since };
                 assert_eq!(Node::parse(&child), Some(node));
             }
         }

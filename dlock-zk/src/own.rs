@@ -1,9 +1,6 @@
 //! Watching the nodes of this session's claims, which others may delete.
 
-use std::{
-    pin::Pin,
-    sync::{Arc, Weak},
-};
+use std::pin::Pin;
 
 use zookeeper_client::{Error as ZkError, EventType, WatchedEvent};
 
@@ -22,8 +19,15 @@ pub(crate) struct OwnWatch {
     child: String,
 }
 
+impl OwnWatch {
+    /// What happens to the node.
+    pub(crate) async fn event(self) -> EventType {
+        self.event.await.event_type
+    }
+}
+
 /// What is known of a claim's own node.
-enum Own {
+pub(crate) enum Own {
     /// It is there, and this tells of the next change.
     Watched(OwnWatch),
     /// It was deleted.
@@ -56,7 +60,8 @@ impl Session {
         std::future::pending().await
     }
 
-    async fn watch_own(&self, place: &Place) -> Own {
+    /// Has the server tell of the next change to a claim's node.
+    pub(crate) async fn watch_own(&self, place: &Place) -> Own {
         if let Some(watch) = place.take_watch() {
             return Own::Watched(watch);
         }
@@ -104,24 +109,6 @@ impl Drop for Kept<'_> {
     fn drop(&mut self) {
         if let Some(watch) = self.watch.take() {
             self.place.keep_watch(watch);
-        }
-    }
-}
-
-/// Watches the node of a claim that is held, and tells when it goes.
-pub(crate) async fn watch(session: Weak<Session>, place: Arc<Place>) {
-    loop {
-        let Some(strong) = session.upgrade() else { return };
-        let watch = match strong.watch_own(&place).await {
-            Own::Watched(watch) => watch,
-            Own::Gone => return strong.lose(&place),
-            Own::Over => return,
-        };
-        // The watch must not keep the session open.
-        drop(strong);
-        // A claim that is given up ends it, too: its node goes.
-        if watch.event.await.event_type == EventType::Session {
-            return;
         }
     }
 }

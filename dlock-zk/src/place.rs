@@ -114,11 +114,12 @@ impl Place {
         self.watch.lock().take()
     }
 
-    /// The lease starts anew, from now on.
-    pub(crate) fn touch(&self, lease: Duration) {
+    /// The lease starts anew, from now on: until when it lasts.
+    pub(crate) fn touch(&self, lease: Duration) -> Instant {
         let mut life = self.life.lock();
         life.lease = lease;
         life.until = Clock::Boot.now().saturating_add(lease);
+        life.until
     }
 
     /// It holds the lock, and its lease starts anew.

@@ -27,7 +27,7 @@ pub(crate) const IN_ORDER: RangeInclusive<i64> = 0..=2_000_000_000;
 
 /// The claims of a lock, first come first.
 #[derive(Clone, Debug)]
-pub(crate) struct Queue(Vec<Node>);
+pub(crate) struct Queue<'a>(Vec<Node<'a>>);
 
 /// How a claim stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,31 +60,31 @@ pub(crate) enum Watch {
     Children,
 }
 
-impl Queue {
+impl<'a> Queue<'a> {
     /// The claims among these children, and whether their numbers are in order. If not, the queue
     /// is to be sorted by [`by_age`](Self::by_age).
-    pub(crate) fn of<S: AsRef<str>>(children: &[S]) -> (Self, bool) {
-        let mut nodes: Vec<_> =
-            children.iter().filter_map(|child| Node::parse(child.as_ref())).collect();
+    pub(crate) fn of<S: AsRef<str>>(children: &'a [S]) -> (Self, bool) {
+        let mut nodes = Vec::with_capacity(children.len());
+        nodes.extend(children.iter().filter_map(|child| Node::parse(child.as_ref())));
         nodes.sort_by_key(|node| node.number);
         let in_order = nodes.iter().all(|node| IN_ORDER.contains(&node.number));
         (Self(nodes), in_order)
     }
 
     /// The claims with these zxids, by age.
-    pub(crate) fn by_age(aged: Vec<(i64, Node)>) -> Self {
+    pub(crate) fn by_age(aged: Vec<(i64, Node<'a>)>) -> Self {
         let mut aged = aged;
         aged.sort_by_key(|(czxid, node)| node.since.unwrap_or(*czxid));
         Self(aged.into_iter().map(|(_, node)| node).collect())
     }
 
     /// The claims in their order.
-    pub(crate) fn nodes(&self) -> &[Node] {
+    pub(crate) fn nodes(&self) -> &[Node<'a>] {
         &self.0
     }
 
     /// The nodes of one claim.
-    pub(crate) fn of_claim(&self, claim: ClaimId) -> impl Iterator<Item = &Node> {
+    pub(crate) fn of_claim(&self, claim: ClaimId) -> impl Iterator<Item = &Node<'a>> {
         self.0.iter().filter(move |node| node.claim == claim)
     }
 
@@ -102,17 +102,17 @@ impl Queue {
             Mode::Shared => {
                 let writer = ahead.iter().rposition(|node| node.mode == Mode::Exclusive);
                 writer.map(|at| match at {
-                    0 => Watch::Writer(ahead[0].child.clone()),
-                    at => Watch::Child(ahead[at].child.clone()),
+                    0 => Watch::Writer(ahead[0].child.to_owned()),
+                    at => Watch::Child(ahead[at].child.to_owned()),
                 })
             }
             Mode::Permits { n, of } => first_waiter(ahead, n, of).map(|first| match first {
                 first if first == at => Watch::Children,
-                _ => Watch::Waiter(ahead[at - 1].child.clone()),
+                _ => Watch::Waiter(ahead[at - 1].child.to_owned()),
             }),
             _ => ahead.last().map(|last| match at {
-                1 => Watch::Last(last.child.clone()),
-                _ => Watch::Child(last.child.clone()),
+                1 => Watch::Last(last.child.to_owned()),
+                _ => Watch::Child(last.child.to_owned()),
             }),
         };
         let held = Standing::Held { followed: at + 1 < self.0.len() };
@@ -133,7 +133,7 @@ impl Queue {
 }
 
 /// Where the first claim that waits stands; `None` when the one behind `ahead` does not.
-fn first_waiter(ahead: &[Node], n: u32, of: u32) -> Option<usize> {
+fn first_waiter(ahead: &[Node<'_>], n: u32, of: u32) -> Option<usize> {
     let mine = Mode::Permits { n, of };
     let held = Queue::holding(ahead.iter().map(|node| node.mode).chain([mine]));
     (held <= ahead.len()).then_some(held)

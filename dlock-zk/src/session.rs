@@ -30,7 +30,8 @@ use zookeeper_client::{Client, Error as ZkError, MultiWriteError};
 use crate::{
     acl::Acl,
     config::ZkConfig,
-    error::{explain, is_over, is_passing, is_unknown, no_answer},
+    connect::{connect, members},
+    error::{is_passing, is_unknown, no_answer},
     node::segment,
     place::Place,
 };
@@ -51,6 +52,8 @@ pub(crate) struct Session {
     /// What the next creation has to write to, if it was made yet. Locked while that changes.
     pub(crate) epoch: tokio::sync::Mutex<Option<Arc<str>>>,
     places: Mutex<HashMap<ClaimId, Arc<Place>>>,
+    /// No lease ends before this time.
+    next_end: AtomicU64,
     /// Claims that were granted a short while ago, and when, in that order.
     fresh: Mutex<VecDeque<(Instant, Arc<Place>)>>,
     beat: AtomicU64,
@@ -84,6 +87,7 @@ impl Session {
             root: config.root.clone(),
             epoch: tokio::sync::Mutex::default(),
             places: Mutex::default(),
+            next_end: AtomicU64::new(u64::MAX),
             fresh: Mutex::default(),
             beat: AtomicU64::new(began.as_nanos()),
             over: AtomicBool::new(false),
@@ -127,13 +131,30 @@ impl Session {
         let place = places.entry(request.claim).or_insert_with(|| Arc::new(Place::new(request)));
         let place = Arc::clone(place);
         drop(places);
-        place.touch(request.lease);
+        self.touch(&place, request.lease);
         self.rest.stir();
         place
     }
 
+    /// A claim's lease starts anew, from now on.
+    pub(crate) fn touch(&self, place: &Place, lease: Duration) {
+        let until = place.touch(lease).as_nanos();
+        if until < self.next_end.load(Ordering::SeqCst) {
+            self.next_end.fetch_min(until, Ordering::SeqCst);
+        }
+    }
+
     pub(crate) fn find(&self, claim: ClaimId) -> Option<Arc<Place>> {
         self.places.lock().get(&claim).cloned()
+    }
+
+    /// The places of these claims.
+    pub(crate) fn places_of(
+        &self,
+        claims: impl Iterator<Item = ClaimId>,
+    ) -> Vec<Option<Arc<Place>>> {
+        let places = self.places.lock();
+        claims.map(|claim| places.get(&claim).cloned()).collect()
     }
 
     /// Takes a claim out of the books, if it is still this one.
@@ -174,18 +195,31 @@ impl Session {
     /// Loses the claims whose lease has ended. They stay in the books until their nodes are
     /// deleted. With them, when the next lease may end.
     pub(crate) fn lapse(&self, now: Instant) -> (Vec<Arc<Place>>, Option<Duration>) {
-        let places = self.places.lock();
         let mut lapsed = Vec::new();
+        let places = self.places.lock();
+        let known = Instant::from_nanos(self.next_end.load(Ordering::SeqCst));
+        if now < known {
+            // There may be 100,000, and most leases are renewed long before they end.
+            return (lapsed, (!places.is_empty()).then(|| known.since(now)));
+        }
+        // What is touched from here on is seen by this look, or lowers this itself.
+        self.next_end.store(u64::MAX, Ordering::SeqCst);
+        let mut next = None;
         for place in places.values() {
             if let Some(granted) = place.lapse(now) {
                 lapsed.push(Arc::clone(place));
                 if granted {
                     self.tell(place);
                 }
+            } else if !place.is_over() {
+                let remaining = place.remaining(now);
+                next = Some(next.map_or(remaining, |next: Duration| next.min(remaining)));
             }
         }
-        let next = places.values().filter(|place| !place.is_over());
-        (lapsed, next.map(|place| place.remaining(now)).min())
+        if let Some(next) = next {
+            self.next_end.fetch_min(now.saturating_add(next).as_nanos(), Ordering::SeqCst);
+        }
+        (lapsed, next)
     }
 
     /// What the minder waits on while nothing is kept; `None` when something is.
@@ -347,49 +381,5 @@ impl Rest {
 
     pub(crate) async fn until_stirred(&self) {
         self.stirred.notified().await;
-    }
-}
-
-/// Opens the connection.
-async fn connect(config: &ZkConfig, timeout: Duration) -> Result<Client, Error> {
-    let connector = Client::connector()
-        .with_session_timeout(timeout)
-        .with_connection_timeout(timeout / 5)
-        .with_fail_eagerly();
-    let cluster = config.cluster();
-    let opening = async {
-        let client = match &config.tls {
-            None => connector.connect(&cluster).await.map_err(explain)?,
-            Some(tls) => crate::tls::connect(connector, tls, &cluster).await?,
-        };
-        if let Some(login) = &config.login {
-            // Not with the connection: a server with Netty, as all with TLS, may answer to the
-            // credentials first, which the driver takes for nonsense. It shows them again when it
-            // connects again, and then tries until it works.
-            client.auth("digest", login.as_bytes()).await.map_err(explain)?;
-        }
-        Ok(client)
-    };
-    let limit = timeout.min(Duration::from_secs(10));
-    let late = |_| {
-        let explain = if config.tls.is_some() { crate::tls::explain } else { explain };
-        Err(explain(ZkError::Timeout))
-    };
-    tokio::time::timeout(limit, opening).await.unwrap_or_else(late)
-}
-
-/// How many servers decide together; `None` where that can't be seen.
-async fn members(client: &Client) -> Result<Option<usize>, Error> {
-    let config = tokio::time::timeout(client.session_timeout(), client.get_config()).await;
-    match config.unwrap_or(Err(ZkError::Timeout)) {
-        Ok((config, _)) => {
-            let config = String::from_utf8_lossy(&config).into_owned();
-            let voters = config
-                .lines()
-                .filter(|line| line.starts_with("server.") && !line.contains(":observer"));
-            Ok(Some(voters.count().max(1)))
-        }
-        Err(error) if is_unknown(&error) || is_over(&error) => Err(explain(error)),
-        Err(_) => Ok(None),
     }
 }

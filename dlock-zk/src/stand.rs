@@ -17,10 +17,15 @@ impl Session {
         spot: &Spot,
         listed: Option<Vec<String>>,
     ) -> Result<Standing, ZkError> {
-        let Some(children) = self.list(&spot.dir, listed).await? else {
-            return Ok(Standing::Gone);
+        let mut listed = listed;
+        let standing = loop {
+            let Some(children) = self.list(&spot.dir, listed.take()).await? else {
+                return Ok(Standing::Gone);
+            };
+            if let Some(queue) = self.queue(&spot.dir, &children).await? {
+                break queue.standing(&spot.child);
+            }
         };
-        let standing = self.queue(&spot.dir, &children).await?.standing(&spot.child);
         match &standing {
             Standing::Behind(Watch::Writer(child)) if self.reads_only(&spot.dir, child).await? => {
                 Ok(Standing::Held { followed: true })
@@ -45,38 +50,37 @@ impl Session {
         }
     }
 
-    /// The claims among these children. Where their numbers are not in order any more, the zxids
-    /// of their nodes decide.
-    pub(crate) async fn queue(&self, dir: &str, children: &[String]) -> Result<Queue, ZkError> {
-        let (mut queue, in_order) = Queue::of(children);
+    /// The claims among these children; `None` when they have to be listed again. Where their
+    /// numbers are not in order any more, the zxids of their nodes decide.
+    pub(crate) async fn queue<'a>(
+        &self,
+        dir: &str,
+        children: &'a [String],
+    ) -> Result<Option<Queue<'a>>, ZkError> {
+        let (queue, in_order) = Queue::of(children);
         if in_order {
-            return Ok(queue);
+            return Ok(Some(queue));
         }
-        loop {
-            let aged = queue.nodes().iter().map(async |node| {
-                let path = format!("{dir}/{}", node.child);
-                let stat = self.read(|| self.client.check_stat(&path)).await?;
-                Ok::<_, ZkError>((stat.map(|stat| stat.czxid), node.clone()))
-            });
-            let (mut there, mut missing) = (Vec::new(), Vec::new());
-            for (czxid, node) in try_join_all(aged).await? {
-                match czxid {
-                    Some(czxid) => there.push((czxid, node)),
-                    None => missing.push(node.claim),
-                }
-            }
-            // What has gone stands in nobody's way, but it may only have another name by now.
-            let now = match missing.is_empty() {
-                true => None,
-                false => self.list(dir, None).await?.map(|children| Queue::of(&children).0),
-            };
-            match now {
-                Some(now) if now.nodes().iter().any(|node| missing.contains(&node.claim)) => {
-                    queue = now;
-                }
-                _ => return Ok(Queue::by_age(there)),
+        let aged = queue.nodes().iter().map(async |node| {
+            let path = format!("{dir}/{}", node.child);
+            let stat = self.read(|| self.client.check_stat(&path)).await?;
+            Ok::<_, ZkError>((stat.map(|stat| stat.czxid), *node))
+        });
+        let (mut there, mut missing) = (Vec::new(), Vec::new());
+        for (czxid, node) in try_join_all(aged).await? {
+            match czxid {
+                Some(czxid) => there.push((czxid, node)),
+                None => missing.push(node.claim),
             }
         }
+        // What has gone stands in nobody's way, but it may only have another name by now.
+        if !missing.is_empty()
+            && let Some(now) = self.list(dir, None).await?
+            && Queue::of(&now).0.nodes().iter().any(|node| missing.contains(&node.claim))
+        {
+            return Ok(None);
+        }
+        Ok(Some(Queue::by_age(there)))
     }
 
     /// What a majority knows now is what the next read shows.

@@ -80,8 +80,7 @@ fn numbers_that_ran_over_are_told_and_age_decides() {
         [format!("{}-2147483648", child(young, ALONE)), format!("{}2147483647", child(old, ALONE))];
     let (queue, in_order) = Queue::of(&names);
     assert!(!in_order);
-    let aged =
-        queue.nodes().iter().map(|node| (if node.claim == old { 5 } else { 9 }, node.clone()));
+    let aged = queue.nodes().iter().map(|node| (if node.claim == old { 5 } else { 9 }, *node));
     let queue = Queue::by_age(aged.collect());
     assert_eq!(queue.standing(&names[1]), Standing::Held { followed: true });
     assert_eq!(queue.standing(&names[0]), Standing::Behind(Watch::Last(names[1].clone())));
