@@ -24,7 +24,7 @@ use dlock_core::{
     Mode, Notes, OrphanRelease, Permits, Released, Renewal, Renewed, Scope, WakeUp,
     machine::{Granted, Machine, Micros, Op, Outcome, conflict, text},
 };
-use dlock_testkit::{Opened, Stop, Store};
+use dlock_testkit::{Bounds, Opened, Stop, Store};
 use tempfile::TempDir;
 use tokio::{task::spawn_blocking, time::sleep};
 
@@ -337,6 +337,13 @@ impl Opened for Open {
             .map(|machine| format!("{name}: {}", text::snapshot(machine)))
             .into_iter()
             .collect())
+    }
+
+    fn bounds(&self) -> Bounds {
+        let mut bounds = Bounds::default();
+        // Whoever wants to pass the gate takes turns with all other cases, in no order.
+        bounds.lease = Duration::from_millis(1250);
+        bounds
     }
 
     async fn forget(&self, name: &LockName) -> Result<bool, Stop> {
