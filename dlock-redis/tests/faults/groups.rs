@@ -23,7 +23,7 @@ pub(crate) async fn one_sentinel_fails_over() -> Verdict {
     let url = with_options(&servers.url(), "dlock.durability=1");
     let load = Load::new("sentinel").start(&url).await?;
     let mut storm = Storm::begin("sentinel");
-    while storm.next(800).await {
+    while storm.next(&load, 800).await {
         fail_over(&servers).await?;
     }
     let report = load.finish().await?;
@@ -37,7 +37,7 @@ pub(crate) async fn any_sentinel_fails_over() -> Verdict {
     let url = with_options(&servers.url(), "dlock.durability=1");
     let load = Load::new("sentinels").start(&url).await?;
     let mut storm = Storm::begin("sentinels");
-    while storm.next(800).await {
+    while storm.next(&load, 800).await {
         fail_over(&servers).await?;
     }
     servers.until_in_sync().await?;
@@ -61,7 +61,7 @@ pub(crate) async fn a_replica_takes_over() -> Verdict {
     let url = with_options(&cluster.url(), "dlock.durability=1");
     let load = Load::new("force").start(&url).await?;
     let mut storm = Storm::begin("force");
-    while storm.next(600).await {
+    while storm.next(&load, 600).await {
         let slot = some_slot(&cluster).await?;
         let master = cluster.master_of_slot(slot).await?;
         let replica = cluster.replica_of(master).await?;
@@ -77,7 +77,7 @@ pub(crate) async fn slots_move() -> Verdict {
     let cluster = RedisCluster::start(&Options::new()).await?;
     let load = Load::new("slots").start(&with_options(&cluster.url(), "")).await?;
     let mut storm = Storm::begin("slots");
-    while storm.next(300).await {
+    while storm.next(&load, 300).await {
         let slot = some_slot(&cluster).await?;
         let from = cluster.master_of_slot(slot).await?;
         let others: Vec<&RedisServer> =
@@ -101,7 +101,7 @@ pub(crate) async fn two_of_five_are_away() -> Verdict {
     let guard = format!("dlock.restart_guard={}ms", load.longest_lease().as_millis());
     let load = load.start(&with_options(&masters.url(), &guard)).await?;
     let mut storm = Storm::begin("quorum");
-    while storm.next(400).await {
+    while storm.next(&load, 400).await {
         let first = rand::random_range(0..5);
         let second = (first + rand::random_range(1..5)) % 5;
         let mut killed = false;

@@ -14,7 +14,7 @@ pub(crate) async fn are_killed() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;
     let mut load = Load::new("killed").start(&with_options(&server.url(), "")).await?;
     let mut storm = Storm::begin("killed");
-    while storm.next(300).await {
+    while storm.next(&load, 300).await {
         load.kill_one().await?;
     }
     let report = load.finish().await?;
@@ -26,7 +26,7 @@ pub(crate) async fn are_stopped() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;
     let load = Load::new("stopped").start(&with_options(&server.url(), "")).await?;
     let mut storm = Storm::begin("stopped");
-    while storm.next(150).await {
+    while storm.next(&load, 150).await {
         load.stop_one(Duration::from_millis(rand::random_range(200..1200))).await?;
     }
     let report = load.finish().await?;
@@ -40,7 +40,7 @@ pub(crate) async fn change_their_minds() -> Verdict {
     let load = Load::new("cancel").with_cancels(85).with_tasks(12);
     let load = load.start(&with_options(&server.url(), "")).await?;
     let mut storm = Storm::begin("cancel");
-    while storm.next(1000).await {}
+    while storm.next(&load, 1000).await {}
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
     left::nothing(&[&server]).await?;

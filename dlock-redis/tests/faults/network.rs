@@ -20,7 +20,7 @@ pub(crate) async fn connections_are_cut() -> Verdict {
     let url = format!("redis://{}", proxy.address());
     let load = Load::new("cut").start(&with_options(&url, "")).await?;
     let mut storm = Storm::begin("cut");
-    while storm.next(150).await {
+    while storm.next(&load, 150).await {
         match rand::random_range(0..3) {
             0 => proxy.cut(),
             1 => proxy.hang_up(),
@@ -39,7 +39,7 @@ pub(crate) async fn replies_are_lost() -> Verdict {
     let url = format!("redis://{}", proxy.address());
     let load = Load::new("replies").start(&with_options(&url, "")).await?;
     let mut storm = Storm::begin("replies");
-    while storm.next(300).await {
+    while storm.next(&load, 300).await {
         let time = Duration::from_millis(rand::random_range(1..400));
         match rand::random_range(0..4) {
             0 | 1 => {

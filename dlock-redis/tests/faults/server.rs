@@ -17,7 +17,7 @@ pub(crate) async fn is_killed() -> Verdict {
     let server = RedisServer::start(&options).await?;
     let load = Load::new("aof").start(&with_options(&server.url(), "")).await?;
     let mut storm = Storm::begin("aof");
-    while storm.next(600).await {
+    while storm.next(&load, 600).await {
         kill_and_restart(&server).await?;
     }
     let report = load.finish().await?;
@@ -32,7 +32,7 @@ pub(crate) async fn forgets() -> Verdict {
     let guard = format!("dlock.restart_guard={}ms", load.longest_lease().as_millis());
     let load = load.start(&with_options(&server.url(), &guard)).await?;
     let mut storm = Storm::begin("forgets");
-    while storm.next(2500).await {
+    while storm.next(&load, 2500).await {
         kill_and_restart(&server).await?;
     }
     let report = load.finish().await?;
@@ -45,7 +45,7 @@ pub(crate) async fn forgets_unguarded() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;
     let load = Load::new("unguarded").start(&with_options(&server.url(), "")).await?;
     let mut storm = Storm::begin("unguarded");
-    while storm.next(600).await {
+    while storm.next(&load, 600).await {
         kill_and_restart(&server).await?;
     }
     let report = load.finish().await?;
@@ -58,7 +58,7 @@ pub(crate) async fn is_paused() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;
     let load = Load::new("paused").start(&with_options(&server.url(), "")).await?;
     let mut storm = Storm::begin("paused");
-    while storm.next(500).await {
+    while storm.next(&load, 500).await {
         server.pause()?;
         sleep(Duration::from_millis(rand::random_range(50..900))).await;
         server.resume()?;
@@ -73,7 +73,7 @@ pub(crate) async fn is_emptied() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;
     let load = Load::new("emptied").start(&with_options(&server.url(), "")).await?;
     let mut storm = Storm::begin("emptied");
-    while storm.next(60).await {
+    while storm.next(&load, 60).await {
         server.command(&["FLUSHALL"]).await?.ok()?;
     }
     let report = load.finish().await?;
@@ -88,7 +88,7 @@ pub(crate) async fn forgets_its_scripts() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;
     let load = Load::new("scripts").start(&with_options(&server.url(), "")).await?;
     let mut storm = Storm::begin("scripts");
-    while storm.next(50).await {
+    while storm.next(&load, 50).await {
         server.flush_scripts().await?;
     }
     let report = load.finish().await?;

@@ -19,7 +19,7 @@ pub(crate) async fn all_at_once() -> Verdict {
     let url = format!("redis://{}", proxy.address());
     let mut load = Load::new("all").start(&with_options(&url, "")).await?;
     let mut storm = Storm::begin("all");
-    while storm.next(80).await {
+    while storm.next(&load, 80).await {
         match rand::random_range(0..10) {
             0..2 => load.kill_one().await?,
             2..4 => load.stop_one(Duration::from_millis(rand::random_range(50..800))).await?,

@@ -19,7 +19,7 @@ pub(crate) async fn connections_are_cut(kind: Kind) -> Verdict {
     let proxy = Proxy::start(&server.address()).await?;
     let load = Load::new("cut").start(&server.url_through(&proxy)).await?;
     let mut storm = Storm::begin("cut");
-    while storm.next(150).await {
+    while storm.next(&load, 150).await {
         match rand::random_range(0..2) {
             0 => proxy.cut(),
             _ => proxy.hang_up(),
@@ -36,7 +36,7 @@ pub(crate) async fn replies_are_lost(kind: Kind) -> Verdict {
     let proxy = Proxy::start(&server.address()).await?;
     let load = Load::new("replies").start(&server.url_through(&proxy)).await?;
     let mut storm = Storm::begin("replies");
-    while storm.next(500).await {
+    while storm.next(&load, 500).await {
         let time = Duration::from_millis(rand::random_range(1..400));
         match rand::random_range(0..4) {
             0 | 1 => {
@@ -68,7 +68,7 @@ pub(crate) async fn all_at_once(kind: Kind) -> Verdict {
     let proxy = Proxy::start(&server.address()).await?;
     let mut load = Load::new("all").start(&server.url_through(&proxy)).await?;
     let mut storm = Storm::begin("all");
-    while storm.next(150).await {
+    while storm.next(&load, 150).await {
         match rand::random_range(0..10) {
             0..2 => load.kill_one().await?,
             2..4 => load.stop_one(Duration::from_millis(rand::random_range(50..800))).await?,

@@ -110,7 +110,7 @@ pub(crate) async fn is_killed(kind: Kind) -> Verdict {
     let server = Server::start(kind).await?;
     let load = Load::new("crash").start(&server.url()).await?;
     let mut storm = Storm::begin("crash");
-    while storm.next(900).await {
+    while storm.next(&load, 900).await {
         server.restart().await?;
     }
     let report = load.finish().await?;
@@ -122,7 +122,7 @@ pub(crate) async fn is_paused(kind: Kind) -> Verdict {
     let server = Server::start(kind).await?;
     let load = Load::new("paused").start(&server.url()).await?;
     let mut storm = Storm::begin("paused");
-    while storm.next(600).await {
+    while storm.next(&load, 600).await {
         server.pause(Duration::from_millis(rand::random_range(50..1000))).await?;
     }
     let report = load.finish().await?;
@@ -135,7 +135,7 @@ pub(crate) async fn ends_its_sessions(kind: Kind) -> Verdict {
     let server = Server::start(kind).await?;
     let load = Load::new("sessions").start(&server.url()).await?;
     let mut storm = Storm::begin("sessions");
-    while storm.next(400).await {
+    while storm.next(&load, 400).await {
         server.end_sessions().await?;
     }
     let report = load.finish().await?;

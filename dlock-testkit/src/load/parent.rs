@@ -9,8 +9,8 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 use super::{
-    Load, Report, belief,
-    line::Phase,
+    Load, Report,
+    line::{Phase, What},
     process::{Files, Process},
     record::{Broke, Record, Run},
     resource::Resource,
@@ -72,6 +72,19 @@ impl Running {
         self.processes.len()
     }
 
+    /// How many locks were granted so far.
+    pub fn grants(&self) -> usize {
+        // What can't be read is said at the end.
+        let lines = self.files().flat_map(|(_, files)| files.lines().unwrap_or_default());
+        lines.filter(|line| matches!(line.what, What::Got { .. })).count()
+    }
+
+    /// What each process wrote, also those that are dead.
+    fn files(&self) -> impl Iterator<Item = (usize, &Files)> {
+        let alive = self.processes.iter().map(|process| (process.number, &process.files));
+        alive.chain(self.dead.iter().map(|(number, files)| (*number, files)))
+    }
+
     /// Lets the processes go on in peace, has them end, and gathers what they wrote. Everything
     /// has to be well by now. A process that has ended by itself or does not end is a violation
     /// that the report has.
@@ -103,13 +116,9 @@ impl Running {
             self.directory.disable_cleanup(true);
             println!("the logs are in {}", self.directory.path().display());
         }
-        let alive = self.processes.iter().map(|process| (process.number, &process.files));
-        let dead = self.dead.iter().map(|(number, files)| (*number, files));
         let mut records = Vec::new();
-        for (number, files) in alive.chain(dead) {
-            // One that was killed early may have written nothing.
-            let text = std::fs::read_to_string(&files.log).unwrap_or_default();
-            records.extend(belief::read(&text)?.into_iter().map(Record::Did));
+        for (number, files) in self.files() {
+            records.extend(files.lines()?.into_iter().map(Record::Did));
             if let Some(panic) = files.panic() {
                 self.broke(number, panic);
             }

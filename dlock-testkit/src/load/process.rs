@@ -17,7 +17,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::child::CHILD;
+use super::{belief, child::CHILD, line::Line};
 use crate::{Stop, Verdict, context::now, stop::ensure};
 
 /// How long a process may take to begin or to end.
@@ -45,6 +45,12 @@ pub(super) struct Files {
 }
 
 impl Files {
+    /// The lines of its log so far.
+    pub(super) fn lines(&self) -> Result<Vec<Line>, Stop> {
+        // One that was killed early may have written nothing.
+        belief::read(&std::fs::read_to_string(&self.log).unwrap_or_default())
+    }
+
     /// The first panic that it complained of, if there was one. All of it is passed on.
     pub(super) fn panic(&self) -> Option<String> {
         let errors = std::fs::read(&self.errors).unwrap_or_default();

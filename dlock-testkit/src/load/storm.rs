@@ -5,33 +5,41 @@ use std::time::Duration;
 use dlock_core::{Clock, Instant};
 use tokio::time::sleep;
 
-use super::{Report, effort};
+use super::{Report, Running, effort};
 use crate::Stop;
 
 /// For how long a case does harm, without more effort.
 const STORM: Duration = Duration::from_secs(4);
 
-/// How many grants a verdict needs, also on a busy machine.
+/// How many times as long, where too little happens.
+const LONGEST: u32 = 8;
+
+/// How many grants a verdict needs.
 const GRANTS: usize = 50;
 
-/// The time in which harm is done: four seconds, times [`effort`].
+/// The time in which harm is done: four seconds, times [`effort`]; longer on a machine so busy, or
+/// with a disk so slow, that too few locks were granted for a verdict by then.
 #[derive(Debug)]
 pub struct Storm {
     name: &'static str,
     end: Instant,
+    latest: Instant,
     faults: usize,
 }
 
 impl Storm {
     /// One that begins now.
     pub fn begin(name: &'static str) -> Self {
-        Self { name, end: Clock::Boot.now().saturating_add(STORM * effort()), faults: 0 }
+        let (now, time) = (Clock::Boot.now(), STORM * effort());
+        let (end, latest) = (now.saturating_add(time), now.saturating_add(time * LONGEST));
+        Self { name, end, latest, faults: 0 }
     }
 
     /// Waits for a random time up to this many milliseconds, and counts a fault; `false` when the
     /// storm is over.
-    pub async fn next(&mut self, most: u64) -> bool {
-        if Clock::Boot.now() >= self.end {
+    pub async fn next(&mut self, load: &Running, most: u64) -> bool {
+        let now = Clock::Boot.now();
+        if now >= self.latest || now >= self.end && load.grants() >= GRANTS {
             return false;
         }
         sleep(Duration::from_millis(rand::random_range(most / 4..=most))).await;

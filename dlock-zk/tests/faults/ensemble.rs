@@ -14,7 +14,7 @@ pub(crate) async fn its_leader_is_killed() -> Verdict {
     let servers = Ensemble::start(&options()).await?;
     let load = load("elect").start(&url_of(&servers)).await?;
     let mut storm = Storm::begin("elect");
-    while storm.next(400).await {
+    while storm.next(&load, 400).await {
         let leader = &servers.nodes()[servers.leader().await?];
         leader.kill();
         sleep(Duration::from_millis(rand::random_range(0..1000))).await;
@@ -32,7 +32,7 @@ pub(crate) async fn a_follower_is_cut_off() -> Verdict {
     let servers = Ensemble::start(&options().with_sync_limit(SESSION * 2)).await?;
     let load = load("follower").start(&url_of(&servers)).await?;
     let mut storm = Storm::begin("follower");
-    while storm.next(300).await {
+    while storm.next(&load, 300).await {
         let followers = servers.followers().await;
         let node = followers[rand::random_range(0..followers.len())];
         servers.cut_from_leader(node).await?;
@@ -50,7 +50,7 @@ pub(crate) async fn its_leader_is_cut_off() -> Verdict {
     let servers = Ensemble::start(&options()).await?;
     let load = load("leader").start(&url_of(&servers)).await?;
     let mut storm = Storm::begin("leader");
-    while storm.next(300).await {
+    while storm.next(&load, 300).await {
         let leader = servers.leader().await?;
         servers.isolate(leader);
         sleep(Duration::from_millis(rand::random_range(100..4000))).await;
@@ -67,7 +67,7 @@ pub(crate) async fn its_leader_stands_still() -> Verdict {
     let servers = Ensemble::start(&options()).await?;
     let load = load("still").start(&url_of(&servers)).await?;
     let mut storm = Storm::begin("still");
-    while storm.next(300).await {
+    while storm.next(&load, 300).await {
         let leader = &servers.nodes()[servers.leader().await?];
         leader.pause()?;
         sleep(Duration::from_millis(rand::random_range(300..4000))).await;

@@ -14,7 +14,7 @@ pub(crate) async fn are_killed() -> Verdict {
     let server = ZooKeeperServer::start(&options()).await?;
     let mut load = load("killed").start(&url(&server.address())).await?;
     let mut storm = Storm::begin("killed");
-    while storm.next(300).await {
+    while storm.next(&load, 300).await {
         load.kill_one().await?;
     }
     let report = load.finish().await?;
@@ -26,7 +26,7 @@ pub(crate) async fn are_stopped() -> Verdict {
     let server = ZooKeeperServer::start(&options()).await?;
     let load = load("stopped").start(&url(&server.address())).await?;
     let mut storm = Storm::begin("stopped");
-    while storm.next(100).await {
+    while storm.next(&load, 100).await {
         let times = [200..1500, 1000..3500].map(rand::random_range);
         let [some, other] = times.map(|time: u64| load.stop_one(Duration::from_millis(time)));
         try_join!(some, other)?;
@@ -42,7 +42,7 @@ pub(crate) async fn change_their_minds() -> Verdict {
     let load = load("cancel").with_cancels(85).with_tasks(12);
     let load = load.start(&url(&server.address())).await?;
     let mut storm = Storm::begin("cancel");
-    while storm.next(1000).await {}
+    while storm.next(&load, 1000).await {}
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
     left::nothing(&server).await?;

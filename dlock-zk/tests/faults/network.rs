@@ -19,7 +19,7 @@ pub(crate) async fn connections_are_cut() -> Verdict {
     let proxy = Proxy::start(&server.address()).await?;
     let load = load("cut").start(&url(&proxy.address())).await?;
     let mut storm = Storm::begin("cut");
-    while storm.next(150).await {
+    while storm.next(&load, 150).await {
         match rand::random() {
             true => proxy.cut(),
             false => proxy.hang_up(),
@@ -37,7 +37,7 @@ pub(crate) async fn replies_are_lost() -> Verdict {
     let proxy = Proxy::start(&server.address()).await?;
     let load = load("replies").start(&url(&proxy.address())).await?;
     let mut storm = Storm::begin("replies");
-    while storm.next(300).await {
+    while storm.next(&load, 300).await {
         harm(&proxy).await?;
     }
     let report = load.finish().await?;

@@ -16,7 +16,7 @@ pub(crate) async fn is_killed() -> Verdict {
     let server = ZooKeeperServer::start(&options()).await?;
     let load = load("crash").start(&url(&server.address())).await?;
     let mut storm = Storm::begin("crash");
-    while storm.next(1600).await {
+    while storm.next(&load, 1600).await {
         server.kill();
         sleep(Duration::from_millis(rand::random_range(0..300))).await;
         server.restart().await?;
@@ -32,7 +32,7 @@ pub(crate) async fn is_paused() -> Verdict {
     let server = ZooKeeperServer::start(&options()).await?;
     let load = load("paused").start(&url(&server.address())).await?;
     let mut storm = Storm::begin("paused");
-    while storm.next(400).await {
+    while storm.next(&load, 400).await {
         server.pause()?;
         let longest = if rand::random_bool(0.3) { 4000 } else { 700 };
         sleep(Duration::from_millis(rand::random_range(50..longest))).await;
@@ -48,7 +48,7 @@ pub(crate) async fn forgets_nodes() -> Verdict {
     let server = ZooKeeperServer::start(&options()).await?;
     let load = load("wiped").start(&url(&server.address())).await?;
     let mut storm = Storm::begin("wiped");
-    while storm.next(30).await {
+    while storm.next(&load, 30).await {
         for claim in left::claims(&server).await? {
             server.delete_recursively(&claim).await?;
         }
@@ -67,7 +67,7 @@ pub(crate) async fn forgets() -> Verdict {
     let server = ZooKeeperServer::start(&options()).await?;
     let load = load("emptied").start(&url(&server.address())).await?;
     let mut storm = Storm::begin("emptied");
-    while storm.next(1500).await {
+    while storm.next(&load, 1500).await {
         server.kill();
         std::fs::remove_dir_all(server.directory().join("data/version-2"))?;
         server.restart().await?;

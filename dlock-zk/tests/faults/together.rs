@@ -23,7 +23,7 @@ pub(crate) async fn all_at_once() -> Verdict {
     let proxy = Proxy::start(&server.address()).await?;
     let mut load = load("all").start(&url(&proxy.address())).await?;
     let mut storm = Storm::begin("all");
-    while storm.next(80).await {
+    while storm.next(&load, 80).await {
         match rand::random_range(0..12) {
             0..5 => harm_holders(&mut load).await?,
             5..7 => proxy.cut(),
@@ -50,7 +50,7 @@ pub(crate) async fn all_at_once_on_three() -> Verdict {
     let hosts: Vec<_> = proxies.iter().map(Proxy::address).collect();
     let mut load = load("both").start(&url(&hosts.join(","))).await?;
     let mut storm = Storm::begin("both");
-    while storm.next(150).await {
+    while storm.next(&load, 150).await {
         let node = rand::random_range(0..proxies.len());
         match rand::random_range(0..10) {
             0..4 => harm_holders(&mut load).await?,
