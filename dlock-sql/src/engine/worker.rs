@@ -5,14 +5,16 @@
 
 use std::{
     collections::{HashSet, VecDeque},
+    future::poll_fn,
     sync::Arc,
+    task::Poll,
 };
 
 use dlock_core::{
     Clock, Error, ErrorKind, Instant, Queue, StoreClocks,
     machine::{Granted, Op, Outcome, text::ops_text},
 };
-use tokio::{select, sync::mpsc, task::yield_now};
+use tokio::{select, sync::mpsc};
 
 use super::{
     Settings, batch,
@@ -57,6 +59,21 @@ struct Applied {
     in_doubt: bool,
 }
 
+/// Lets the tasks run that are ready. Other than tokio's `yield_now`, it does not have the runtime
+/// look at sockets and timers first.
+async fn after_the_ready() {
+    let mut waited = false;
+    poll_fn(|cx| {
+        if waited {
+            return Poll::Ready(());
+        }
+        waited = true;
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 impl<C: Conn> Worker<C> {
     pub(crate) fn new(
         conn: C,
@@ -87,7 +104,7 @@ impl<C: Conn> Worker<C> {
                         self.waiting.push_back(job);
                         // Who is ready to ask as well may share the statement: the next task of
                         // this process, after a release.
-                        yield_now().await;
+                        after_the_ready().await;
                     }
                     None => break,
                 },
