@@ -15,7 +15,10 @@ use crate::{
     processors,
     redis::{counters::Counters as RedisCounters, floor},
     sql::{Kind, bare::Bare, server::SqlServer},
-    zk::counters::{self, Counters as ZkCounters},
+    zk::{
+        CHECKS,
+        counters::{self, Counters as ZkCounters},
+    },
 };
 
 /// A store.
@@ -109,6 +112,7 @@ impl Server {
             }
             Store::Zk => {
                 let options = ZkOptions::new().with_fsync(waits).with_room(true);
+                let options = options.with_container_checks_every(CHECKS);
                 let server = ZooKeeperServer::start(&options).await;
                 let server = server.map_err(|stop| format!("no server: {stop:?}"))?;
                 let version = counters::version(&server).await?;

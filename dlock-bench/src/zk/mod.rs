@@ -30,7 +30,7 @@ type Bench<'a> = bench::Bench<'a, ZooKeeperServer>;
 
 /// How often a server looks for directories that are empty, unless it is told otherwise: so seldom
 /// that locks hardly ever find theirs gone.
-const CHECKS: Duration = Duration::from_secs(60);
+pub(crate) const CHECKS: Duration = Duration::from_secs(60);
 
 /// The measurements.
 pub(crate) const MEASUREMENTS: &[Measurement<ZooKeeperServer>] = &[
