@@ -12,7 +12,7 @@
 //! with the old master. At most one acquire of a name is under way like this, so that tokens are
 //! used in the order in which they were reserved.
 
-use std::sync::Arc;
+use std::{fmt::Write, sync::Arc};
 
 use dlock_core::{AcquireRequest, ClaimId, FencingToken, LockName, Note};
 use hashbrown::HashMap;
@@ -25,6 +25,8 @@ use crate::keys::Keys;
 pub(crate) const SPARE: u32 = 256;
 /// How many names are remembered.
 const MOST: usize = 8192;
+/// The longest that H holds but for a note: a claim, two numbers, and what stands between.
+const LONGEST: usize = 32 + 2 * 20 + 3;
 
 /// Names that this client was the last to take, as far as it knows.
 #[derive(Debug, Default)]
@@ -72,20 +74,23 @@ impl Last {
     /// What H holds while this is the last grant.
     pub(crate) fn holds(&self) -> String {
         let (claim, token) = (self.claim, self.token);
-        let mut holds = match self.quietly {
-            true => format!("{claim}?{token}/{}", self.end),
-            false => format!("{claim}:{token}"),
+        let note = self.note.as_ref().map_or("", Note::as_str);
+        let mut holds = String::with_capacity(LONGEST + note.len());
+        // To write into a string does not fail.
+        let _ = match self.quietly {
+            true => write!(holds, "{claim}?{token}/{}", self.end),
+            false => write!(holds, "{claim}:{token}"),
         };
-        if let Some(note) = &self.note {
+        if !note.is_empty() {
             holds.push(' ');
-            holds += note.as_str();
+            holds += note;
         }
         holds
     }
 
-    /// What F shows while this is the last grant.
-    pub(crate) fn shows(&self) -> String {
-        self.end.to_string()
+    /// Whether F, which shows this, does so because this is the last grant.
+    pub(crate) fn is_shown_by(&self, shown: &[u8]) -> bool {
+        str::from_utf8(shown).is_ok_and(|shown| shown.parse() == Ok(self.end))
     }
 }
 
@@ -151,7 +156,7 @@ mod tests {
         let other = AcquireRequest { claim: ClaimId::random(), ..request };
         let next = taken.next(&other).unwrap();
         assert_eq!(next.holds(), format!("{}?101/{}", other.claim, 100 + SPARE));
-        assert_eq!(next.shows(), (100 + u64::from(SPARE)).to_string());
+        assert!(next.is_shown_by((100 + u64::from(SPARE)).to_string().as_bytes()));
     }
 
     #[test]
@@ -161,7 +166,7 @@ mod tests {
         for _ in 0..SPARE {
             last = last.next(&request).unwrap();
         }
-        assert_eq!(last.token().get().to_string(), last.shows());
+        assert!(last.is_shown_by(last.token().get().to_string().as_bytes()));
         assert!(last.next(&request).is_none());
     }
 

@@ -214,7 +214,7 @@ impl Store {
         };
         match answers.as_slice() {
             [Value::Okay, Value::BulkString(shown)]
-                if shown.as_slice() == next.shows().as_bytes()
+                if next.is_shown_by(shown)
                     // The lease may have ended between the two.
                     && Clock::Boot.now().since(sent) < request.lease / 2
                     && self.session.link.epoch() == Some(epoch) =>

@@ -122,7 +122,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// The store has granted the claim. One with a token that must not be is withdrawn.
-    pub(crate) fn settle(mut self, grant: Grant) -> Result<Guard, Error> {
+    pub(crate) fn settle(&mut self, grant: Grant) -> Result<Guard, Error> {
         floor::check(self.engine, self.options, &grant)
             .map_err(|error| error.with_lock(&self.request.name))?;
         self.stage = Stage::Clear;
@@ -135,7 +135,9 @@ impl<'a> Attempt<'a> {
     }
 
     /// Sees the claim through to a hold, an answer, or an error.
-    pub(crate) async fn run(mut self, wait: Wait) -> Result<Option<Guard>, Error> {
+    ///
+    /// What a quiet lock does not come to is boxed: there may be many of these futures at a time.
+    pub(crate) async fn run(&mut self, wait: Wait) -> Result<Option<Guard>, Error> {
         let deadline = wait.deadline();
         let (mut trouble, mut too_slow) = (Trouble::default(), Trouble::default());
         let mut restarts = 0;
@@ -150,7 +152,7 @@ impl<'a> Attempt<'a> {
             let answer = if queued {
                 let granted = self.engine.backend.granted(&self.request);
                 let granted = within(deadline, &self.request.name, granted);
-                self.engine.while_open(granted).await.map(Acquired::Granted)
+                Box::pin(self.engine.while_open(granted)).await.map(Acquired::Granted)
             } else {
                 self.ask(deadline).await
             };
@@ -199,7 +201,7 @@ impl<'a> Attempt<'a> {
                     if queued && self.engine.clock.now().since(began) > peace {
                         trouble.over();
                     }
-                    self.retry(error, wait, deadline, &mut trouble).await?;
+                    Box::pin(self.retry(error, wait, deadline, &mut trouble)).await?;
                     queued = !self.alone;
                     continue;
                 }
@@ -209,7 +211,7 @@ impl<'a> Attempt<'a> {
             self.unsure = false;
             queued = false;
             if restarts > 0 {
-                pause(backoff(restarts), deadline, &self.request.name).await?;
+                Box::pin(pause(backoff(restarts), deadline, &self.request.name)).await?;
             }
             restarts += 1;
         }

@@ -338,7 +338,7 @@ impl Entering {
         let busy = answers.contains(&Acquired::Busy);
         let mut guards = Vec::with_capacity(attempts.len());
         let mut waiting = Vec::new();
-        for (attempt, answer) in attempts.into_iter().zip(answers) {
+        for (mut attempt, answer) in attempts.into_iter().zip(answers) {
             match answer {
                 Acquired::Granted(grant) => guards.push(attempt.settle(grant)?),
                 Acquired::Queued => waiting.push(attempt),
@@ -350,7 +350,7 @@ impl Entering {
             return Ok(None);
         }
         // They wait side by side: a place in a queue is kept alive only while it is waited for.
-        let waits = waiting.into_iter().map(|attempt| attempt.run(wait));
+        let waits = waiting.iter_mut().map(|attempt| attempt.run(wait));
         guards.extend(futures_util::future::try_join_all(waits).await?.into_iter().flatten());
         guards.sort_by(|a, b| a.name().cmp(b.name()));
         Ok(Some(Guard::many(name, guards)))

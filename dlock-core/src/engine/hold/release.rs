@@ -6,7 +6,7 @@ use super::{HELD, Hold, RELEASED, RESTING, RETIRED, REVIVING};
 use crate::{
     Acquired, Answer, Error, Released,
     cohort::{Lead, OwnedLead},
-    engine::{acquire, belief::valid_until},
+    engine::{acquire, belief::valid_until, tasks::Ticket},
     sync::atomic::Ordering,
 };
 
@@ -44,11 +44,8 @@ impl Hold {
         if held {
             self.engine.keeper.remove(self);
         }
-        let released = Arc::clone(self).released(first, lead.map(Lead::into_owned), held);
-        LettingGo::Later(Box::pin(async move {
-            let _ticket = ticket;
-            released.await
-        }))
+        let lead = lead.map(Lead::into_owned);
+        LettingGo::Later(Box::pin(Arc::clone(self).released(first, lead, held, ticket)))
     }
 
     /// Only a hold with a cohort is looked for again; somebody who watches for the end must not see
@@ -115,6 +112,7 @@ impl Hold {
         mut first: Answer<Released>,
         lead: Option<OwnedLead>,
         held: bool,
+        _ticket: Ticket,
     ) -> Result<Released, Error> {
         let sent = poll_fn(|cx| Poll::Ready(Pin::new(&mut first).poll(cx))).await;
         // The next task of this process need not wait for the answer: what it asks comes after
@@ -125,10 +123,16 @@ impl Hold {
             Poll::Ready(answer) => answer,
             Poll::Pending => first.await,
         };
-        let released =
-            acquire::insist(&self.engine, self.claim().into_owned(), self.stored_lease(), first)
-                .await
-                .map_err(|error| error.during("release").with_lock(self.name()))?;
+        let released = match first {
+            Ok(released) => released,
+            // Boxed, since few are asked for again.
+            failed => {
+                let (claim, lease) = (self.claim().into_owned(), self.stored_lease());
+                Box::pin(acquire::insist(&self.engine, claim, lease, failed))
+                    .await
+                    .map_err(|error| error.during("release").with_lock(self.name()))?
+            }
+        };
         Ok(if held { released } else { Released::AlreadyLost })
     }
 
