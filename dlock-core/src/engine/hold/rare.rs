@@ -102,11 +102,14 @@ impl Hold {
         loop {
             let mut told = std::pin::pin!(self.rare().ended.notified());
             told.as_mut().enable();
+            // In this order: no token is used once it has ended, but it may be passed on and end
+            // as somebody else's between two looks.
+            let ended = self.ended();
             if self.used() > token.get() {
                 // The guard has passed it on.
                 return Ended::Released;
             }
-            if let Some(ended) = self.ended() {
+            if let Some(ended) = ended {
                 return ended;
             }
             let (clock, until) = (self.engine.clock, self.valid_until());
