@@ -59,8 +59,8 @@ mod sqlite {
     pub fn sqlite_json(data: &[u8]) {
         let Ok(text) = std::str::from_utf8(data) else { return };
         let texts: Vec<&str> = text.split('|').collect();
-        let array = texts.iter().fold(Array::new(), |array, text| array.text(text));
-        let json = Array::new().array(array).number(-7).finish();
+        let fill = |array| texts.iter().fold(array, |array: Array, text| array.text(text));
+        let json = Array::new().array(fill).number(-7).finish();
         let mut rest = json.strip_prefix("[[").unwrap_or_else(|| panic!("{json}"));
         for (at, text) in texts.iter().enumerate() {
             let (found, behind) = read_text(rest).unwrap_or_else(|| panic!("{json}"));

@@ -87,7 +87,10 @@
 //! `base` names the snapshot. A client that finds the log long sends the state that it has
 //! replayed along with its next operation: `seen` is the base and `cut` the length of the log that
 //! it stands for. The row takes it only while its base is still `seen`, and keeps the log behind
-//! `cut`, so a slow client can't undo what others have appended or folded. `seen` and `cut` are
+//! `cut`, so a slow client can't undo what others have appended or folded. What stands before `cut`
+//! has to end with the time that the client has seen there, since a database may lose writes (it
+//! answers before they are on the disk, or another server takes over), and then the log goes on
+//! differently from where it was. `seen` and `cut` are
 //! columns only because that is how an upsert gets at its arguments. Bases are times of the clock, so
 //! no two snapshots of a row have the same: whoever has read the snapshot of a base says so, and it
 //! is not sent again. With a long queue that is most of the row.

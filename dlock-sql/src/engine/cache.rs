@@ -76,8 +76,11 @@ impl Cache {
         snap: usize,
         written: usize,
     ) {
-        let fold = folds(row.log.len(), snap, written)
-            .then(|| Fold { mark: row.mark(), snap: snapshot(&replayed.machine).into() });
+        let fold = folds(row.log.len(), snap, written).then(|| Fold {
+            mark: row.mark(),
+            time: replayed.now,
+            snap: snapshot(&replayed.machine).into(),
+        });
         let held = !replayed.machine.is_free(replayed.now);
         let renews = ops.iter().all(|op| matches!(op, Op::Renew { .. }));
         if renews && held && self.used.get(name).is_none() {
@@ -195,7 +198,7 @@ mod tests {
         let (row, replayed) = row(10, true);
         cache.learn(&name(1), &[release()], &row, &replayed, 0, 50);
         let fold = cache.fold(&name(1)).unwrap();
-        assert_eq!(fold.mark, row.mark());
+        assert_eq!((fold.mark, fold.time), (row.mark(), replayed.now));
         assert_eq!(replay(&fold.snap, "").unwrap().machine, replayed.machine);
         assert!(cache.is_held(&name(1)));
     }

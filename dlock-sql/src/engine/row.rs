@@ -9,7 +9,7 @@ use std::sync::Arc;
 use dlock_core::{
     Error, LockName,
     machine::{
-        Machine,
+        Machine, Micros,
         text::{self, Replayed},
     },
 };
@@ -91,10 +91,11 @@ pub(crate) struct Write {
 }
 
 impl Write {
-    /// The arguments `seen`, `cut` and `snap` of the statement. No row has base 0, so without a
-    /// fold nothing is folded.
-    pub(crate) fn fold_args(&self) -> (i64, i64, &str) {
-        self.fold.as_ref().map_or((0, 0, ""), |fold| (fold.mark.base, fold.mark.len, &*fold.snap))
+    /// The arguments `seen`, `cut`, `time` and `snap` of the statement. No row has base 0, so
+    /// without a fold nothing is folded.
+    pub(crate) fn fold_args(&self) -> (i64, i64, i64, &str) {
+        let Some(Fold { mark, time, snap }) = &self.fold else { return (0, 0, 0, "") };
+        (mark.base, mark.len, i64::try_from(*time).unwrap_or(i64::MAX), snap)
     }
 
     /// The base whose snapshot need not be returned, or 0.
@@ -109,10 +110,12 @@ fn base_of(known: Option<&Known>) -> i64 {
 }
 
 /// The snapshot of a row at a mark. The statement takes it, and cuts off the log up to the mark,
-/// only while the row still has that base: who comes late can't undo what others appended or
-/// folded.
+/// only while the row still has that base, and this operation at its place: who comes late can't undo
+/// what others appended or folded, nor who has seen what the database has lost since.
 #[derive(Clone, Debug)]
 pub(crate) struct Fold {
     pub(crate) mark: Mark,
+    /// That of the last operation before the mark.
+    pub(crate) time: Micros,
     pub(crate) snap: Arc<str>,
 }

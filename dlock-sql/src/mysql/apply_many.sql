@@ -1,5 +1,5 @@
 -- Appends operations to each of several rows, all or none, at one time of the clock.
--- ? 1: JSON array of [name, seen, cut, op, snap], as in apply_one.sql, with distinct names in
+-- ? 1: JSON array of [name, seen, cut, op, snap, time], as in apply_one.sql, with distinct names in
 -- hexadecimal digits. Rows are locked in its order.
 -- Returns nothing, or with returning.sql behind it the rows: name, base, snap, log.
 INSERT INTO dlock_lock (name, base, seen, cut, snap, log)
@@ -9,14 +9,23 @@ SELECT
 FROM
   JSON_TABLE(? , '$[*]' COLUMNS (
     name VARCHAR(1024) PATH '$[0]', seen BIGINT PATH '$[1]', cut BIGINT PATH '$[2]',
-    op MEDIUMTEXT PATH '$[3]', snap MEDIUMTEXT PATH '$[4]'
+    op MEDIUMTEXT PATH '$[3]', snap MEDIUMTEXT PATH '$[4]',
+    time BIGINT PATH '$[5]'
   )) AS w
 ON DUPLICATE KEY UPDATE
+  seen = IF(
+    dlock_lock.base = VALUES(seen)
+      AND LEFT(dlock_lock.log, VALUES(cut)) LIKE CONCAT('% ', w.time, ';'),
+    dlock_lock.base, 0
+  ),
   log  = CONCAT(
-    IF(dlock_lock.base = VALUES(seen), SUBSTRING(dlock_lock.log, VALUES(cut) + 1), dlock_lock.log),
+    IF(
+      dlock_lock.base = dlock_lock.seen, SUBSTRING(dlock_lock.log, VALUES(cut) + 1), dlock_lock.log
+    ),
     VALUES(log)
   ),
-  snap = IF(dlock_lock.base = VALUES(seen), w.snap, dlock_lock.snap),
+  snap = IF(dlock_lock.base = dlock_lock.seen, w.snap, dlock_lock.snap),
   base = IF(
-    dlock_lock.base = VALUES(seen), GREATEST(dlock_lock.base + 1, VALUES(base)), dlock_lock.base
+    dlock_lock.base = dlock_lock.seen,
+    GREATEST(dlock_lock.base + 1, VALUES(base)), dlock_lock.base
   )

@@ -245,12 +245,13 @@ impl Conn for MysqlConn {
 }
 
 fn apply_one<'q>(sql: &'static str, write: &'q Write) -> Query<'q, MySql, MySqlArguments> {
-    let (seen, cut, snap) = write.fold_args();
+    let (seen, cut, time, snap) = write.fold_args();
     sqlx::query(sql)
         .bind(write.name.as_str().as_bytes())
         .bind(seen)
         .bind(cut)
         .bind(&*write.op)
+        .bind(time)
         .bind(snap)
 }
 

@@ -12,9 +12,9 @@ use crate::engine::{Mark, Write};
 /// For `apply_many.sql`.
 pub(super) fn writes(writes: &[Write]) -> String {
     array(writes, |out, write| {
-        let (seen, cut, snap) = write.fold_args();
+        let (seen, cut, time, snap) = write.fold_args();
         let (name, op) = (hex(write.name.as_str()), &write.op);
-        let _ = write!(out, "[\"{name}\",{seen},{cut},\"{op}\",\"{snap}\"]");
+        let _ = write!(out, "[\"{name}\",{seen},{cut},\"{op}\",\"{snap}\",{time}]");
     })
 }
 
@@ -46,11 +46,8 @@ fn array<T>(items: impl IntoIterator<Item = T>, mut put: impl FnMut(&mut String,
 }
 
 fn hex(text: &str) -> String {
-    let mut out = String::with_capacity(2 * text.len());
-    for byte in text.bytes() {
-        let _ = write!(out, "{byte:02x}");
-    }
-    out
+    let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap_or_default();
+    text.bytes().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 #[cfg(test)]
@@ -73,7 +70,7 @@ mod tests {
             r#"[["61225c",0],["c3a4f09f9492",7]]"#
         );
         let write = Write { name: name("é"), op: "R 1".to_owned(), fold: None, known: None };
-        assert_eq!(writes(&[write]), r#"[["c3a9",0,0,"R 1",""]]"#);
+        assert_eq!(writes(&[write]), r#"[["c3a9",0,0,"R 1","",0]]"#);
         let mark = Mark { base: 7, len: 9 };
         assert_eq!(
             marks(&[("b".to_owned(), mark), ("c".to_owned(), mark)]),

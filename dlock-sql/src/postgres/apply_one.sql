@@ -2,11 +2,19 @@
 -- $1 name: text       $2 seen: the `base` that $4 was made from, or 0
 -- $3 cut: how many characters of the log $4 contains    $4 snap: text
 -- $5 op: text, without its time    $6 known: the `base` whose snap the caller has, or 0
+-- $7 time: that of the last operation that $4 contains. A log of the same base with another one there
+-- is not the log that the caller has seen: a crash, or another server, has lost that.
 -- Returns the row: base, snap (empty if known), log. Times: microseconds since 1970.
 -- A row that is not there begins empty, whatever the caller remembers of an earlier one.
 INSERT INTO dlock_lock AS d (name, base, seen, cut, snap, log)
 SELECT
-  $1::text, clock.now, $2::bigint, $3::bigint, '',
+  $1::text, clock.now,
+  CASE WHEN $2::bigint = 0 THEN 0 ELSE coalesce((
+    SELECT e.base FROM dlock_lock AS e
+    WHERE e.name = $1::text AND e.base = $2::bigint
+      AND left(e.log, $3::integer) LIKE '% ' || $7::bigint || ';'
+  ), 0) END,
+  $3::bigint, '',
   $5::text || ' ' || clock.now || ';'
 FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint AS now) AS clock
 ON CONFLICT (name) DO UPDATE SET

@@ -18,7 +18,7 @@ pub(super) struct PgConn(pub(super) Link);
 impl Conn for PgConn {
     async fn apply(&mut self, writes: &[Write]) -> Result<Vec<Row>, Fault> {
         if let [write] = writes {
-            let (seen, cut, snap) = write.fold_args();
+            let (seen, cut, time, snap) = write.fold_args();
             let args = [
                 Arg::Text(write.name.as_str()),
                 Arg::Number(seen),
@@ -26,18 +26,25 @@ impl Conn for PgConn {
                 Arg::Text(snap),
                 Arg::Text(&write.op),
                 Arg::Number(write.known_base()),
+                Arg::Number(time),
             ];
             let rows = self.0.fetch(queries::APPLY_ONE, &args).await?;
             return rows.iter().map(|found| row(found, 0)).collect();
         }
-        let folds = writes.iter().map(Write::fold_args);
-        let (seen, (cut, snap)) = folds.map(|(seen, cut, snap)| (seen, (cut, snap))).unzip();
+        let (mut seen, mut cut, mut time, mut snap) = (vec![], vec![], vec![], vec![]);
+        for fold in writes.iter().map(Write::fold_args) {
+            seen.push(fold.0);
+            cut.push(fold.1);
+            time.push(fold.2);
+            snap.push(fold.3);
+        }
         let args = [
             Arg::Texts(writes.iter().map(|write| write.name.as_str()).collect()),
             Arg::Numbers(seen),
             Arg::Numbers(cut),
             Arg::Texts(snap),
             Arg::Texts(writes.iter().map(|write| &*write.op).collect()),
+            Arg::Numbers(time),
         ];
         let rows = self.0.fetch(queries::APPLY_MANY, &args).await?;
         let mut rows = rows

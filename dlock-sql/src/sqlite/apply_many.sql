@@ -1,9 +1,15 @@
 -- Appends operations to each of several rows, all or none, at one time of the clock.
--- ?1: JSON array of [name, seen, cut, snap, op], as in apply_one.sql, with distinct names.
+-- ?1: JSON array of [name, seen, cut, snap, op, time], as in apply_one.sql, with distinct names.
 -- Returns the rows in no order: name, base, snap, log.
 INSERT INTO dlock_lock AS d (name, base, seen, cut, snap, log)
 SELECT
-  w.value ->> 0, clock.now, w.value ->> 1, w.value ->> 2,
+  w.value ->> 0, clock.now,
+  CASE WHEN w.value ->> 1 = 0 THEN 0 ELSE coalesce((
+    SELECT e.base FROM dlock_lock AS e
+    WHERE e.name = w.value ->> 0 AND e.base = w.value ->> 1
+      AND substr(e.log, 1, w.value ->> 2) LIKE '% ' || (w.value ->> 5) || ';'
+  ), 0) END,
+  w.value ->> 2,
   CASE
     WHEN w.value ->> 1 = 0 THEN ''
     WHEN EXISTS (SELECT 1 FROM dlock_lock AS e WHERE e.name = w.value ->> 0) THEN w.value ->> 3

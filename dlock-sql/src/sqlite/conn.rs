@@ -77,21 +77,24 @@ impl SqliteConn {
 impl Conn for SqliteConn {
     async fn apply(&mut self, writes: &[Write]) -> Result<Vec<Row>, Fault> {
         if let [write] = writes {
-            let (seen, cut, snap) = write.fold_args();
+            let (seen, cut, time, snap) = write.fold_args();
             let query = sqlx::query(queries::APPLY_ONE)
                 .bind(write.name.as_str())
                 .bind(seen)
                 .bind(cut)
                 .bind(snap)
                 .bind(&*write.op)
-                .bind(write.known_base());
+                .bind(write.known_base())
+                .bind(time);
             let rows = self.fetch(query).await?;
             return rows.iter().map(|found| row(found, 0)).collect();
         }
         let array = writes.iter().fold(Array::new(), |all, write| {
-            let (seen, cut, snap) = write.fold_args();
-            let one = Array::new().text(write.name.as_str()).number(seen).number(cut);
-            all.array(one.text(snap).text(&write.op))
+            let (seen, cut, time, snap) = write.fold_args();
+            all.array(|one| {
+                let one = one.text(write.name.as_str()).number(seen).number(cut);
+                one.text(snap).text(&write.op).number(time)
+            })
         });
         let query = sqlx::query(queries::APPLY_MANY).bind(array.finish());
         let rows = match writes.len() {
@@ -114,7 +117,7 @@ impl Conn for SqliteConn {
 
     async fn read(&mut self, wanted: &[Wanted]) -> Result<Sighting, Fault> {
         let array = wanted.iter().fold(Array::new(), |all, wanted| {
-            all.array(Array::new().text(wanted.name.as_str()).number(wanted.known_base()))
+            all.array(|one| one.text(wanted.name.as_str()).number(wanted.known_base()))
         });
         let found = self.fetch(sqlx::query(queries::READ).bind(array.finish())).await?;
         let mut seen = Sighting { now: 0, rows: vec![None; wanted.len()] };
@@ -163,7 +166,7 @@ impl Conn for SqliteConn {
 
     async fn delete(&mut self, rows: &[(String, Mark)]) -> Result<(), Fault> {
         let array = rows.iter().fold(Array::new(), |all, (name, mark)| {
-            all.array(Array::new().text(name).number(mark.base).number(mark.len))
+            all.array(|one| one.text(name).number(mark.base).number(mark.len))
         });
         self.fetch(sqlx::query(queries::DELETE).bind(array.finish())).await?;
         Ok(())

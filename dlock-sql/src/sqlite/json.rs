@@ -1,5 +1,7 @@
 //! Arguments for many rows as one JSON array, which SQLite takes apart again.
 
+use std::fmt::Write as _;
+
 /// A JSON array under construction.
 #[derive(Debug)]
 pub(crate) struct Array(String);
@@ -27,15 +29,16 @@ impl Array {
     /// Adds a number.
     pub(crate) fn number(mut self, number: i64) -> Self {
         self.comma();
-        self.0.push_str(&number.to_string());
+        // Writing to a String does not fail.
+        let _ = write!(self.0, "{number}");
         self
     }
 
-    /// Adds an array.
-    pub(crate) fn array(mut self, array: Self) -> Self {
+    /// Adds an array of what `fill` adds.
+    pub(crate) fn array(mut self, fill: impl FnOnce(Self) -> Self) -> Self {
         self.comma();
-        self.0.push_str(&array.finish());
-        self
+        self.0.push('[');
+        Self(fill(self).finish())
     }
 
     /// The array as text.
@@ -45,7 +48,7 @@ impl Array {
     }
 
     fn comma(&mut self) {
-        if self.0.len() > 1 {
+        if !self.0.ends_with('[') {
             self.0.push(',');
         }
     }
@@ -57,8 +60,9 @@ mod tests {
 
     #[test]
     fn texts_are_escaped() {
-        let array = Array::new().text("a\"b\\c\u{1}🔒").number(-5);
-        let array = Array::new().array(array).array(Array::new());
-        assert_eq!(array.finish(), "[[\"a\\\"b\\\\c\\u0001🔒\",-5],[]]");
+        let array = Array::new()
+            .array(|array| array.text("a\"b\\c\u{1}🔒").number(-5).text("[").text("]"))
+            .array(|array| array);
+        assert_eq!(array.finish(), "[[\"a\\\"b\\\\c\\u0001🔒\",-5,\"[\",\"]\"],[]]");
     }
 }

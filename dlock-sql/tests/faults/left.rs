@@ -16,7 +16,7 @@ const BOUND: Duration = Duration::from_secs(20);
 pub(crate) async fn nothing(server: &Server) -> Verdict {
     let end = Clock::Boot.now().saturating_add(BOUND);
     // Somebody has to be there to sweep.
-    let _sweeper = connect(server.url()).await?;
+    let _sweeper = connect(server.patient_url()).await?;
     for all in [false, true] {
         loop {
             let mut left = server.open_transactions().await?;

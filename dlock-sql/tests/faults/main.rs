@@ -7,6 +7,7 @@
 
 mod holders;
 mod left;
+mod lost;
 mod network;
 mod server;
 
@@ -40,6 +41,7 @@ fn main() {
     scenarios.extend(on_each("holders::are_stopped_past_their_leases", holders::are_stopped));
     scenarios.extend(on_each("holders::change_their_minds", holders::change_their_minds));
     scenarios.extend(on_each("server::is_killed", server::is_killed));
+    scenarios.extend(on_each("server::loses_its_last_writes", lost::writes));
     scenarios.extend(on_each("server::is_paused", server::is_paused));
     scenarios.extend(on_each("server::ends_its_sessions", server::ends_its_sessions));
     scenarios.extend(on_each("network::connections_are_cut", network::connections_are_cut));

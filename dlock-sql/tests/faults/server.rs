@@ -47,14 +47,17 @@ impl Server {
 
     /// With options that fit short leases and a look at what is left.
     pub(crate) fn url(&self) -> String {
+        self.patient_url() + "&dlock.response_timeout=500ms"
+    }
+
+    /// For those to whom no harm is done: they wait for answers for as long as anybody does.
+    pub(crate) fn patient_url(&self) -> String {
         let url = match self {
             Self::Postgres(server) => server.url(),
             Self::Mysql(server) => server.url(),
         };
         let and = if url.contains('?') { '&' } else { '?' };
-        format!(
-            "{url}{and}dlock.create_schema=true&dlock.response_timeout=500ms&dlock.retention=1s"
-        )
+        format!("{url}{and}dlock.create_schema=true&dlock.retention=1s")
     }
 
     pub(crate) fn url_through(&self, proxy: &Proxy) -> String {

@@ -1,0 +1,114 @@
+//! A server that comes back without its last writes: one that answers before they are on the disk, or
+//! another one that did not have them yet. What it has lost is lost, and what it writes from then on
+//! is not.
+
+use std::time::Duration;
+
+use dlock_core::{
+    AcquireRequest, Acquired, ClaimId, DynBackend, LockName, Mode, Queue, Renewal, Renewed,
+};
+use dlock_testkit::{Stop, Verdict};
+
+use crate::{
+    connect,
+    server::{Kind, Server},
+};
+
+const LEASE: Duration = Duration::from_secs(600);
+
+/// The table as it was.
+const SAVE: [&str; 2] =
+    ["DROP TABLE IF EXISTS dlock_was", "CREATE TABLE dlock_was AS SELECT * FROM dlock_lock"];
+const LOSE: [&str; 2] =
+    ["DELETE FROM dlock_lock", "INSERT INTO dlock_lock SELECT * FROM dlock_was"];
+
+/// Who remembers a row that was lost adds to it, and folds nothing into the one that is there.
+pub(crate) async fn writes(kind: Kind) -> Verdict {
+    let server = Server::start(kind).await?;
+    let url = server.patient_url().replace("retention=1s", "retention=1h");
+    one_row_in_a_statement(&server, &url).await?;
+    several_rows(&server, &url).await?;
+    if matches!(kind, Kind::Mysql) {
+        one_row_in_a_statement(&server, &format!("{url}&dlock.returning=false")).await?;
+    }
+    Ok(())
+}
+
+async fn one_row_in_a_statement(server: &Server, url: &str) -> Verdict {
+    let (client, other) = (connect(url.to_owned()).await?, connect(url.to_owned()).await?);
+    let [first, next] = [ask("one"), ask("one")];
+    take(&client, &first).await?;
+    run(server, SAVE).await?;
+    client.release(&first.as_claim()).await?;
+    run(server, LOSE).await?;
+    other.acquire(&next).await?;
+    claims(&client, &next.name, &[first.claim, next.claim]).await?;
+    client.release(&first.as_claim()).await?;
+    claims(&client, &next.name, &[next.claim]).await?;
+    other.release(&next.as_claim()).await?;
+    claims(&client, &next.name, &[]).await
+}
+
+async fn several_rows(server: &Server, url: &str) -> Verdict {
+    let (client, other) = (connect(url.to_owned()).await?, connect(url.to_owned()).await?);
+    let held = [ask("first"), ask("second")];
+    for request in &held {
+        take(&client, request).await?;
+    }
+    run(server, SAVE).await?;
+    let renewals = held.each_ref().map(|request| Renewal {
+        claim: request.as_claim(),
+        mode: request.mode,
+        lease: request.lease,
+        token: None,
+    });
+    client.renew(&renewals).await?;
+    run(server, LOSE).await?;
+    let waiting = held.each_ref().map(|request| ask(request.name.as_str()));
+    for request in &waiting {
+        other.acquire(request).await?;
+    }
+    if client.renew(&renewals).await? != [Renewed::Kept; 2] {
+        return Err(Stop::failed("what is held is not renewed"));
+    }
+    for (held, waiting) in held.iter().zip(&waiting) {
+        claims(&client, &held.name, &[held.claim, waiting.claim]).await?;
+    }
+    Ok(())
+}
+
+/// Makes sure that these hold a lock and wait for it.
+async fn claims(client: &DynBackend, name: &LockName, claims: &[ClaimId]) -> Verdict {
+    let state = client.inspect(name).await?;
+    let found = state.holders.iter().chain(&state.waiters).map(|state| state.claim);
+    match found.eq(claims.iter().copied()) {
+        true => Ok(()),
+        false => Err(Stop::failed(format!("{name}: {claims:?} are not {state:?}"))),
+    }
+}
+
+async fn run(server: &Server, statements: [&str; 2]) -> Verdict {
+    for sql in statements {
+        server.query(sql).await?;
+    }
+    Ok(())
+}
+
+async fn take(client: &DynBackend, request: &AcquireRequest) -> Verdict {
+    match client.acquire(request).await? {
+        Acquired::Granted(_) => Ok(()),
+        other => Err(Stop::failed(format!("{}: {other:?}", request.name))),
+    }
+}
+
+fn ask(lock: &str) -> AcquireRequest {
+    AcquireRequest {
+        name: LockName::new(lock).expect("a name"),
+        claim: ClaimId::random(),
+        mode: Mode::Exclusive,
+        lease: LEASE,
+        queue: Queue::Enqueue,
+        tokens: 1,
+        note: None,
+    }
+}
