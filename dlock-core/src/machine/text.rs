@@ -22,6 +22,9 @@ use crate::{ClaimId, Error, ErrorKind, FencingToken, Mode, Note, Queue};
 /// The version of the format, and of the rules: clients of one table must agree on both.
 pub const VERSION: &str = "v1";
 
+/// What most operations have room in.
+const ROOM: usize = 80;
+
 /// The snapshot of a machine.
 pub fn snapshot(machine: &Machine) -> String {
     let mut text = String::with_capacity(24 + 96 * machine.entries.len());
@@ -31,11 +34,15 @@ pub fn snapshot(machine: &Machine) -> String {
         let weight = Weight(e.weight, machine.capacity);
         let _ = write!(
             text,
-            "{} {weight} {} {} {} {} {}",
-            e.claim, e.block, e.token, e.lease, e.expires, e.home
+            "{} {weight} {} {} {} {} {}{};",
+            e.claim,
+            e.block,
+            e.token,
+            e.lease,
+            e.expires,
+            e.home,
+            Noted(e.note.as_ref())
         );
-        push_note(&mut text, e.note.as_ref());
-        text.push(';');
     }
     text
 }
@@ -43,36 +50,45 @@ pub fn snapshot(machine: &Machine) -> String {
 /// The text of operations that happen one after the other at one time, to which the store appends
 /// ` NOW;`.
 pub fn ops_text<'a>(ops: impl IntoIterator<Item = &'a Op>) -> String {
-    let mut text = String::new();
+    let mut text = String::with_capacity(ROOM);
     for op in ops {
-        if !text.is_empty() {
-            text.push(';');
-        }
-        text += &op_text(op);
+        let between = if text.is_empty() { "" } else { ";" };
+        // Writing to a String does not fail.
+        let _ = write!(text, "{between}{}", Line(op));
     }
     text
 }
 
 /// The text of one operation, to which the store appends ` NOW;`.
 pub fn op_text(op: &Op) -> String {
-    match *op {
-        Op::Acquire { claim, mode, lease, block, queue, home, ref note } => {
-            let wait = if queue == Queue::FailIfBusy { 'T' } else { 'Q' };
-            let (weight, capacity) = (Weight(mode.weight(), mode.capacity()), mode.capacity());
-            let mut text = format!("A {claim} {weight} {capacity} {lease} {block} {home} {wait}");
-            push_note(&mut text, note.as_ref());
-            text
+    ops_text([op])
+}
+
+/// An operation without its time.
+struct Line<'a>(&'a Op);
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self.0 {
+            Op::Acquire { claim, mode, lease, block, queue, home, ref note } => {
+                let wait = if queue == Queue::FailIfBusy { 'T' } else { 'Q' };
+                let (weight, capacity) = (Weight(mode.weight(), mode.capacity()), mode.capacity());
+                let note = Noted(note.as_ref());
+                write!(f, "A {claim} {weight} {capacity} {lease} {block} {home} {wait}{note}")
+            }
+            Op::Renew { claim, mode, lease } => write!(f, "K {claim} {} {lease}", mode.weight()),
+            Op::Release { claim, used } => write!(f, "R {claim} {used}"),
+            Op::Raise { above } => write!(f, "F {above}"),
         }
-        Op::Renew { claim, mode, lease } => format!("K {claim} {} {lease}", mode.weight()),
-        Op::Release { claim, used } => format!("R {claim} {used}"),
-        Op::Raise { above } => format!("F {above}"),
     }
 }
 
-fn push_note(text: &mut String, note: Option<&Note>) {
-    if let Some(note) = note {
-        *text += " n";
-        *text += &note.to_ascii();
+/// The field of a note, if there is one.
+struct Noted<'a>(Option<&'a Note>);
+
+impl fmt::Display for Noted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |note| write!(f, " n{}", note.to_ascii()))
     }
 }
 
