@@ -125,6 +125,39 @@ async fn the_next_claim_is_on_its_way_before_the_release_is_answered() {
     assert!(locks.inspect("n").await.unwrap().is_free());
 }
 
+/// Who asks at random would never find the lock free if its busiest process never let it be.
+#[tokio::test(start_paused = true)]
+async fn where_nobody_queues_other_processes_have_a_turn_first() {
+    for unordered in [false, true] {
+        let store = Faulty::new();
+        store.unordered.store(unordered, Ordering::SeqCst);
+        store.slow.store(true, Ordering::SeqCst);
+        let lock = Locks::new(Arc::clone(&store)).unwrap().mutex("n").unwrap();
+        let waiter = || {
+            let lock = lock.clone();
+            tokio::spawn(async move { lock.lock().await.unwrap() })
+        };
+        // With one token it can't be passed on, so others have had their turn.
+        let guard = lock.lock().await.unwrap();
+        let next = waiter();
+        tokio::task::yield_now().await;
+        guard.release().await.unwrap();
+        let guard = next.await.unwrap();
+        // With a block it is passed on, until its time is over.
+        let (next, last) = (waiter(), waiter());
+        tokio::task::yield_now().await;
+        guard.release().await.unwrap();
+        let guard = next.await.unwrap();
+        tokio::time::sleep(millis(10)).await;
+        let before = store.acquires.load(Ordering::SeqCst);
+        guard.release().await.unwrap();
+        tokio::time::sleep(millis(1)).await;
+        let asked = store.acquires.load(Ordering::SeqCst) > before;
+        assert_eq!(asked, !unordered, "within the turn of the others");
+        last.await.unwrap().release().await.unwrap();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lost_holder_does_not_keep_its_own_process_waiting() {
     let store = Faulty::new();

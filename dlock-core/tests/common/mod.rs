@@ -28,6 +28,8 @@ pub(crate) struct Faulty {
     pub(crate) away: Mutex<Option<&'static str>>,
     pub(crate) acquire_fails: AtomicUsize,
     pub(crate) slow: AtomicBool,
+    /// It does not say that it grants in order.
+    pub(crate) unordered: AtomicBool,
     /// What becomes of the next acquires.
     pub(crate) script: Mutex<VecDeque<Fate>>,
     /// After how many milliseconds the next waits in the queue fail.
@@ -72,6 +74,7 @@ impl Faulty {
             away: Mutex::default(),
             acquire_fails: AtomicUsize::new(0),
             slow: AtomicBool::new(false),
+            unordered: AtomicBool::new(false),
             script: Mutex::default(),
             granted_fails: Mutex::default(),
             renew_takes: AtomicU64::new(0),
@@ -95,7 +98,11 @@ impl Backend for Faulty {
         self.inner.store()
     }
     fn guarantees(&self) -> Guarantees {
-        self.inner.guarantees()
+        let guarantees = self.inner.guarantees();
+        match self.unordered.load(Ordering::SeqCst) {
+            true => guarantees.with_fairness(Fairness::None),
+            false => guarantees,
+        }
     }
     fn clock(&self) -> Clock {
         self.inner.clock()

@@ -4,10 +4,10 @@ use std::{future::poll_fn, pin::Pin, sync::Arc, task::Poll};
 
 use super::{HELD, Hold, RELEASED, RESTING, RETIRED, REVIVING};
 use crate::{
-    Acquired, Answer, Error, Released,
-    cohort::{Lead, OwnedLead},
+    Acquired, Answer, Error, Fairness, Released,
+    cohort::{Lead, OwnedLead, TURN},
     engine::{acquire, belief::valid_until, tasks::Ticket},
-    sync::atomic::Ordering,
+    sync::{atomic::Ordering, time},
 };
 
 impl Hold {
@@ -110,19 +110,25 @@ impl Hold {
     async fn released(
         self: Arc<Self>,
         mut first: Answer<Released>,
-        lead: Option<OwnedLead>,
+        mut lead: Option<OwnedLead>,
         held: bool,
         _ticket: Ticket,
     ) -> Result<Released, Error> {
         let sent = poll_fn(|cx| Poll::Ready(Pin::new(&mut first).poll(cx))).await;
         // The next task of this process need not wait for the answer: what it asks comes after
         // this, in one message with it where the store can. Should this come late all the same,
-        // it waits in the store's queue.
-        drop(lead);
+        // it waits in the store's queue. Where there is none, nobody else would ever find the lock
+        // free.
+        if self.engine.backend.guarantees().fairness > Fairness::None {
+            lead = None;
+        }
         let first = match sent {
             Poll::Ready(answer) => answer,
             Poll::Pending => first.await,
         };
+        if let Some(lead) = lead {
+            self.leave_a_turn(lead);
+        }
         let released = match first {
             Ok(released) => released,
             // Boxed, since few are asked for again.
@@ -134,6 +140,18 @@ impl Hold {
             }
         };
         Ok(if held { released } else { Released::AlreadyLost })
+    }
+
+    /// Passes the lead on, over a store in which nobody queues. If this process has passed the lock
+    /// on, the others have a turn first: those who happen to ask within it.
+    fn leave_a_turn(&self, lead: OwnedLead) {
+        if self.used() == self.first_token().get() || !lead.is_wanted() {
+            return;
+        }
+        self.engine.tasks.run(async move {
+            time::sleep(TURN).await;
+            drop(lead);
+        });
     }
 
     /// Lets go without waiting for the outcome.
