@@ -88,9 +88,9 @@ impl Last {
         holds
     }
 
-    /// Whether F, which shows this, does so because this is the last grant.
-    pub(crate) fn is_shown_by(&self, shown: &[u8]) -> bool {
-        str::from_utf8(shown).is_ok_and(|shown| shown.parse() == Ok(self.end))
+    /// What F shows while this is the last grant.
+    pub(crate) fn shows(&self) -> String {
+        self.end.to_string()
     }
 }
 
@@ -156,7 +156,7 @@ mod tests {
         let other = AcquireRequest { claim: ClaimId::random(), ..request };
         let next = taken.next(&other).unwrap();
         assert_eq!(next.holds(), format!("{}?101/{}", other.claim, 100 + SPARE));
-        assert!(next.is_shown_by((100 + u64::from(SPARE)).to_string().as_bytes()));
+        assert_eq!(next.shows(), (100 + u64::from(SPARE)).to_string());
     }
 
     #[test]
@@ -166,7 +166,7 @@ mod tests {
         for _ in 0..SPARE {
             last = last.next(&request).unwrap();
         }
-        assert!(last.is_shown_by(last.token().get().to_string().as_bytes()));
+        assert_eq!(last.token().get().to_string(), last.shows());
         assert!(last.next(&request).is_none());
     }
 
