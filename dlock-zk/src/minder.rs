@@ -87,8 +87,6 @@ enum Done {
     Heartbeat {
         answered: bool,
     },
-    /// The session is gone.
-    Nothing,
 }
 
 /// Until the session has ended, or nobody holds it any more.
@@ -155,7 +153,7 @@ async fn mind(weak: &Weak<Session>, mut states: StateWatcher) {
                         silent = None;
                     }
                 }
-                Done::Asked(_, Own::Over) | Done::Changed(..) | Done::Nothing => {}
+                Done::Asked(_, Own::Over) | Done::Changed(..) => {}
             },
         }
     }
@@ -163,8 +161,10 @@ async fn mind(weak: &Weak<Session>, mut states: StateWatcher) {
 
 /// Has the server tell of the node of a claim that is held.
 async fn ask(session: Weak<Session>, place: Arc<Place>) -> Done {
-    let Some(session) = session.upgrade() else { return Done::Nothing };
-    let own = session.watch_own(&place).await;
+    let own = match session.upgrade() {
+        Some(session) => session.watch_own(&place).await,
+        None => Own::Over,
+    };
     Done::Asked(place, own)
 }
 
