@@ -14,7 +14,7 @@
 
 use std::{io::Write, time::Duration};
 
-use dlock_core::{DynBackend, Error, Locks};
+use dlock_core::{Clock, DynBackend, Error, Locks};
 use tokio::{sync::watch, time::sleep};
 
 use super::{
@@ -30,8 +30,8 @@ pub(super) const CHILD: &str = "DLOCK_TEST_LOAD";
 /// The threads of its runtime.
 const THREADS: usize = 2;
 
-/// How often it tries to connect, since it may be born while the store is away.
-const ATTEMPTS: u32 = 40;
+/// For how long it tries to connect, since it may be born while the store is away, or busy.
+const CONNECTS: Duration = Duration::from_secs(30);
 
 pub(super) fn is_one() -> bool {
     std::env::var_os(CHILD).is_some()
@@ -108,14 +108,15 @@ where
     C: Fn(String) -> F,
     F: Future<Output = Result<DynBackend, Error>>,
 {
-    let mut tries = 0;
+    let end = Clock::Boot.now().saturating_add(CONNECTS);
     loop {
         match connect(store.to_owned()).await {
             Ok(backend) => return Ok(Locks::over(backend)?),
-            Err(error) if !error.is_transient() || tries == ATTEMPTS => return Err(error.into()),
+            Err(error) if !error.is_transient() || Clock::Boot.now() >= end => {
+                return Err(error.into());
+            }
             Err(_) => sleep(Duration::from_millis(100)).await,
         }
-        tries += 1;
     }
 }
 

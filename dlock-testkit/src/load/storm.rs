@@ -22,24 +22,21 @@ const GRANTS: usize = 50;
 #[derive(Debug)]
 pub struct Storm {
     name: &'static str,
-    end: Instant,
-    latest: Instant,
+    began: Instant,
     faults: usize,
 }
 
 impl Storm {
     /// One that begins now.
     pub fn begin(name: &'static str) -> Self {
-        let (now, time) = (Clock::Boot.now(), STORM * effort());
-        let (end, latest) = (now.saturating_add(time), now.saturating_add(time * LONGEST));
-        Self { name, end, latest, faults: 0 }
+        Self { name, began: Clock::Boot.now(), faults: 0 }
     }
 
     /// Waits for a random time up to this many milliseconds, and counts a fault; `false` when the
     /// storm is over.
     pub async fn next(&mut self, load: &Running, most: u64) -> bool {
-        let now = Clock::Boot.now();
-        if now >= self.latest || now >= self.end && load.grants() >= GRANTS {
+        let (lasts, time) = (Clock::Boot.now().since(self.began), STORM * effort());
+        if lasts >= time * LONGEST || lasts >= time && load.grants() >= GRANTS {
             return false;
         }
         sleep(Duration::from_millis(rand::random_range(most / 4..=most))).await;
