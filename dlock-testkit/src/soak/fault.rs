@@ -98,6 +98,14 @@ impl Fault {
                 | Self::ClockStrobing
         )
     }
+
+    /// Whether the clock that leases run by may have been ahead.
+    pub(super) const fn steps_clock(self) -> bool {
+        matches!(
+            self,
+            Self::HolderClock | Self::ClockAhead | Self::ClockBehind | Self::ClockStrobing
+        )
+    }
 }
 
 impl fmt::Display for Fault {

@@ -37,6 +37,11 @@ pub(super) const WARM_UP: Duration = Duration::from_secs(1);
 /// How long what is left may stay: the retention and the longest lease of what died are shorter.
 const LEFT: Duration = Duration::from_secs(20);
 
+/// For so many leases after the clock of a store was off nobody is killed. Leases that it gave while
+/// it was ahead last for that much longer, as GUARANTEES.md says, so who died with one would keep
+/// the others out until the end. By then all of them have been let go.
+const DATED: u32 = 5;
+
 impl Plan {
     /// A round of this length.
     pub(super) fn of(time: Duration) -> Self {
@@ -106,12 +111,20 @@ impl Round {
         let end = now().saturating_add(self.plan.harm);
         // All in turn, each time in another order.
         let mut next: Vec<Fault> = Vec::new();
+        let mut dated = now();
         while now() < end {
             if next.is_empty() {
                 next = arena.faults();
                 next.shuffle(&mut rand::rng());
             }
             let Some(fault) = next.pop() else { break };
+            if fault == Fault::HolderKilled && now() < dated {
+                if next.is_empty() {
+                    sleep(dated.since(now())).await;
+                }
+                next.insert(0, fault);
+                continue;
+            }
             let at = now();
             let bite = match fault {
                 Fault::HolderClock => step(clock).await?,
@@ -127,6 +140,9 @@ impl Round {
                 }
                 if arena.excuses(fault) {
                     running.excuse(at, until);
+                }
+                if fault.steps_clock() {
+                    dated = until.saturating_add(arena.load().longest_lease() * DATED);
                 }
             }
             self.deeds.push(Deed { fault, at, until, bite });
