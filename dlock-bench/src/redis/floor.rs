@@ -1,7 +1,8 @@
 //! The floor: what the bare driver needs for the least that can be called a lock.
 //!
 //! `SET key id NX PX 30000` to take it, and a script that deletes the key if it still has the id
-//! to give it back. No queue, no token, no renewal, no second try.
+//! to give it back. No queue, no token, no renewal, no second try. Or [all](FloorLock::with_look)
+//! that dlock sends for it, which is a `GET` more.
 
 use std::time::Duration;
 
@@ -11,6 +12,9 @@ use redis::{
 };
 
 use crate::{Failure, cycle::Cycle};
+
+/// What dlock looks at: a token.
+const SHOWN: &[u8] = b"1795554668339239";
 
 const RELEASE: &str = "\
 if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
@@ -43,6 +47,7 @@ pub(crate) struct FloorLock {
     release: String,
     key: String,
     id: String,
+    shown: Option<String>,
 }
 
 impl FloorLock {
@@ -55,7 +60,27 @@ impl FloorLock {
         let release = load.query_async(&mut connection).await?;
         // As long as the keys and ids that a real lock needs.
         let id = format!("0123456789abcdef:{name}");
-        Ok(Self { connection, release, key: format!("floor:{{{name}}}"), id })
+        Ok(Self { connection, release, key: format!("floor:{{{name}}}"), id, shown: None })
+    }
+
+    /// One that looks at a token as well, in one message with the `SET`.
+    pub(crate) async fn with_look(mut self) -> Result<Self, Failure> {
+        let shown = format!("{}:F", self.key);
+        let mut set = redis::cmd("SET");
+        set.arg(&shown).arg(SHOWN).exec_async(&mut self.connection).await?;
+        Ok(Self { shown: Some(shown), ..self })
+    }
+
+    async fn take(&mut self, set: Cmd) -> Result<bool, Failure> {
+        let Some(shown) = &self.shown else {
+            return Ok(set.query_async::<Value>(&mut self.connection).await? == Value::Okay);
+        };
+        let mut get = Cmd::new();
+        get.arg("GET").arg(shown);
+        let mut both = redis::Pipeline::with_capacity(2);
+        both.add_command(set).add_command(get);
+        let answers: Vec<Value> = both.query_async(&mut self.connection).await?;
+        Ok(matches!(&answers[..], [Value::Okay, Value::BulkString(shown)] if shown == SHOWN))
     }
 
     /// One with another name on the same connection.
@@ -68,7 +93,7 @@ impl Cycle for FloorLock {
     async fn cycle(&mut self) -> Result<(), Failure> {
         let mut set = Cmd::new();
         set.arg("SET").arg(&self.key).arg(&self.id).arg("NX").arg("PX").arg(30_000);
-        if set.query_async::<Value>(&mut self.connection).await? != Value::Okay {
+        if !self.take(set).await? {
             return Err("the floor's lock is taken".into());
         }
         let mut release = Cmd::new();

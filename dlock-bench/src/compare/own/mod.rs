@@ -4,6 +4,7 @@
 mod dlock;
 mod push;
 mod redis;
+mod same;
 mod server;
 mod sql;
 mod sqlite;
@@ -30,6 +31,8 @@ pub(crate) enum Own {
     /// The least that can be called a lock, by the bare driver: one request after another for one
     /// name, and pipelined over one connection for many where the driver can do that.
     Bare,
+    /// All that dlock sends for a lock that nobody else wants, by the bare driver.
+    Same,
     /// One row that is written, and nothing else.
     Row,
     /// One message from a process to another.
@@ -39,13 +42,15 @@ pub(crate) enum Own {
 }
 
 impl Own {
-    const ALL: [Self; 5] = [Self::Dlock, Self::Bare, Self::Row, Self::Push, Self::Tokio];
+    const ALL: [Self; 6] =
+        [Self::Dlock, Self::Bare, Self::Same, Self::Row, Self::Push, Self::Tokio];
 
     /// As it stands in the report.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Dlock => "dlock",
             Self::Bare => "bare driver",
+            Self::Same => "same commands",
             Self::Row => "one row",
             Self::Push => "one push",
             Self::Tokio => "tokio",
@@ -72,14 +77,19 @@ pub(crate) fn be() -> Result<(), Failure> {
     let flavours = [Flavour::CurrentThread, Flavour::TwoWorkers];
     let flavour = flavours.into_iter().find(|flavour| flavour.label() == threads);
     let runtime = flavour.ok_or("so many threads are not known")?.start()?;
-    let own = Own::ALL.into_iter().find(|own| own.name() == name);
+    let own = Own::ALL.into_iter().find(|own| own.name() == name).ok_or("no such subject")?;
     let scheme = url.split(':').next().unwrap_or_default();
-    match (own.ok_or("no such subject")?, scheme) {
+    match (own, scheme) {
         (Own::Dlock, _) => serve(&runtime, &runtime.block_on(dlock::Dlock::connect(&url))?),
         (Own::Tokio, _) => serve(&runtime, &tokio::Tokio::default()),
         (Own::Push, _) => serve(&runtime, &push::Push::new(&url)),
-        (Own::Bare, "redis") => serve(&runtime, &runtime.block_on(redis::Bare::connect(&url))?),
+        (Own::Bare | Own::Same, "redis") => {
+            serve(&runtime, &runtime.block_on(redis::Bare::connect(&url, own))?)
+        }
         (Own::Bare, "zk") => serve(&runtime, &runtime.block_on(zk::Bare::connect(&url))?),
+        (Own::Same, "sqlite" | "postgres" | "mysql") => {
+            serve(&runtime, &runtime.block_on(same::Same::connect(&url))?)
+        }
         (own, "sqlite") => {
             serve(&runtime, &runtime.block_on(sqlite::Bare::connect(&url, sql::Does::of(own)))?)
         }

@@ -1,8 +1,9 @@
-//! The floor of Redis.
+//! The floors of Redis.
 
 use futures_util::future::try_join_all;
 use redis::aio::MultiplexedConnection;
 
+use super::Own;
 use crate::{
     Failure,
     cycle::Cycle,
@@ -12,11 +13,15 @@ use crate::{
 
 /// A connection, over which all requests go that are made at one time.
 #[derive(Clone)]
-pub(super) struct Bare(MultiplexedConnection);
+pub(super) struct Bare {
+    connection: MultiplexedConnection,
+    /// Whether it sends all that dlock does.
+    as_dlock: bool,
+}
 
 impl Bare {
-    pub(super) async fn connect(url: &str) -> Result<Self, Failure> {
-        Ok(Self(floor::connect(url).await?))
+    pub(super) async fn connect(url: &str, own: Own) -> Result<Self, Failure> {
+        Ok(Self { connection: floor::connect(url).await?, as_dlock: own == Own::Same })
     }
 }
 
@@ -32,8 +37,13 @@ impl Subject for Bare {
             Want::All(names) => names.iter().map(String::as_str).collect(),
             Want::Fair(_) | Want::Read(_) | Want::Write(_) => return Err(super::NO_WAIT.into()),
         };
-        let first = FloorLock::new(self.0.clone(), "first").await?;
-        Ok(BareLocks(names.into_iter().map(|name| first.named(name)).collect()))
+        let first = FloorLock::new(self.connection.clone(), "first").await?;
+        let mut locks = Vec::new();
+        for name in names {
+            let lock = first.named(name);
+            locks.push(if self.as_dlock { lock.with_look().await? } else { lock });
+        }
+        Ok(BareLocks(locks))
     }
 }
 

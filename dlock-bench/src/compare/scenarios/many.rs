@@ -37,7 +37,10 @@ impl Scenario for Many {
     }
 
     fn floors(&self, store: Store) -> Result<Vec<Own>, &'static str> {
-        Ok(vec![bare(store)])
+        Ok(match store {
+            Store::Redis => vec![Own::Same, Own::Bare],
+            store => vec![bare(store)],
+        })
     }
 
     fn round(&self, team: &mut Team, lasts: Duration) -> Result<Figures, Failure> {

@@ -33,11 +33,11 @@ impl Scenario for Quiet {
     }
 
     fn floors(&self, store: Store) -> Result<Vec<Own>, &'static str> {
-        let mut floors = vec![bare(store)];
-        if store.is_sql() {
-            floors.push(Own::Row);
-        }
-        Ok(floors)
+        Ok(match store {
+            Store::Redis => vec![Own::Same, Own::Bare],
+            store if store.is_sql() => vec![Own::Same, Own::Bare, Own::Row],
+            store => vec![bare(store)],
+        })
     }
 
     fn round(&self, team: &mut Team, lasts: Duration) -> Result<Figures, Failure> {

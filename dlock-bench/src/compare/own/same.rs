@@ -1,0 +1,147 @@
+//! The statements that dlock sends over SQL for a lock that nobody else wants, by the bare driver over one
+//! connection: the same text, arguments and answers, and none of what dlock makes of them.
+
+use std::sync::Arc;
+
+use sqlx::{
+    ConnectOptions, Row,
+    mysql::{MySqlConnectOptions, MySqlConnection},
+    postgres::{PgConnectOptions, PgConnection},
+    sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous},
+};
+use tokio::sync::Mutex;
+
+use super::NO_WAIT;
+use crate::{
+    Failure,
+    sql::floor::owner,
+    subject::{Lock, Subject, Want, Witness},
+};
+
+const POSTGRES: &str = include_str!("../../../../dlock-sql/src/postgres/apply_one.sql");
+const SQLITE: &str = include_str!("../../../../dlock-sql/src/sqlite/apply_one.sql");
+const MYSQL: &str = concat!(
+    include_str!("../../../../dlock-sql/src/mysql/apply_one.sql"),
+    include_str!("../../../../dlock-sql/src/mysql/returning_one.sql")
+);
+
+/// A log that is longer than this is folded, as dlock does.
+const FOLD_ABOVE: usize = 128;
+
+/// A connection.
+#[derive(Debug)]
+enum Driver {
+    Postgres(PgConnection),
+    Mysql(MySqlConnection),
+    Sqlite(SqliteConnection),
+}
+
+/// A connection that all have in turns.
+#[derive(Clone, Debug)]
+pub(super) struct Same(Arc<Mutex<Driver>>);
+
+/// What is to be folded, and the snapshot that is known.
+#[derive(Debug, Default)]
+struct Seen {
+    base: i64,
+    fold: Option<(i64, i64, String)>,
+}
+
+/// A name.
+#[derive(Debug)]
+pub(super) struct SameLock {
+    same: Same,
+    name: String,
+    claim: String,
+    seen: Seen,
+}
+
+impl Same {
+    pub(super) async fn connect(url: &str) -> Result<Self, Failure> {
+        let driver = match url.split(':').next() {
+            Some("postgres") => Driver::Postgres(url.parse::<PgConnectOptions>()?.connect().await?),
+            Some("mysql") => Driver::Mysql(url.parse::<MySqlConnectOptions>()?.connect().await?),
+            _ => Driver::Sqlite(file(url).await?),
+        };
+        Ok(Self(Arc::new(Mutex::new(driver))))
+    }
+}
+
+/// A file with dlock's table, apart from dlock's.
+async fn file(url: &str) -> Result<SqliteConnection, Failure> {
+    let beside = url.parse::<SqliteConnectOptions>()?.get_filename().with_extension("same");
+    dlock::connect(&format!("sqlite:{}?dlock.create_schema=true", beside.display())).await?;
+    let options = SqliteConnectOptions::new()
+        .filename(beside)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Normal);
+    Ok(options.connect().await?)
+}
+
+impl Driver {
+    /// The base of the row, and its log.
+    async fn apply(&mut self, name: &str, op: &str, seen: &Seen) -> Result<(i64, String), Failure> {
+        let (cut, time, snap) =
+            seen.fold.as_ref().map_or((0, 0, ""), |(cut, time, snap)| (*cut, *time, snap));
+        let (known, seen) = (seen.base, if cut == 0 { 0 } else { seen.base });
+        const NONE: &str = "a statement without an answer";
+        Ok(match self {
+            Self::Postgres(connection) => {
+                let query = sqlx::query(POSTGRES).bind(name).bind(seen).bind(cut).bind(snap);
+                let rows = query.bind(op).bind(known).bind(time).fetch_all(connection).await?;
+                let row = rows.first().ok_or(NONE)?;
+                (row.try_get(0)?, row.try_get(2)?)
+            }
+            Self::Mysql(connection) => {
+                let query = sqlx::query(MYSQL).bind(name.as_bytes()).bind(seen).bind(cut).bind(op);
+                let rows = query.bind(time).bind(snap).bind(known).fetch_all(connection).await?;
+                let row = rows.first().ok_or(NONE)?;
+                (row.try_get(1)?, String::from_utf8(row.try_get(3)?)?)
+            }
+            Self::Sqlite(connection) => {
+                let query = sqlx::query(SQLITE).bind(name).bind(seen).bind(cut).bind(snap);
+                let rows = query.bind(op).bind(known).bind(time).fetch_all(connection).await?;
+                let row = rows.first().ok_or(NONE)?;
+                (row.try_get(0)?, row.try_get(2)?)
+            }
+        })
+    }
+}
+
+impl Subject for Same {
+    type Lock = SameLock;
+
+    async fn lock(&self, want: Want<'_>) -> Result<SameLock, Failure> {
+        let Want::One(name) = want else { return Err(NO_WAIT.into()) };
+        // Its claim's digits stand for those of all.
+        let claim = owner(name);
+        let name = format!("same/{name}");
+        Ok(SameLock { same: self.clone(), name, claim, seen: Seen::default() })
+    }
+}
+
+impl SameLock {
+    async fn apply(&mut self, driver: &mut Driver, op: &str) -> Result<(), Failure> {
+        let (base, log) = driver.apply(&self.name, op, &self.seen).await?;
+        let fold = match log.len() > FOLD_ABOVE {
+            false => None,
+            true => {
+                let last = log.trim_end_matches(';').rsplit(' ').next().unwrap_or_default();
+                Some((i64::try_from(log.len())?, last.parse()?, format!("v1 {last} 1073741824;")))
+            }
+        };
+        self.seen = Seen { base, fold };
+        Ok(())
+    }
+}
+
+impl Lock for SameLock {
+    async fn cycle<W: Witness>(&mut self, _witness: &mut W) -> Result<(), Failure> {
+        let shared = self.same.clone();
+        let mut driver = shared.0.lock().await;
+        let take = format!("A {} = 1073741824 30000000 1 1684671037 Q", self.claim);
+        self.apply(&mut driver, &take).await?;
+        let release = format!("R {} 1", self.claim);
+        self.apply(&mut driver, &release).await
+    }
+}
