@@ -6,8 +6,9 @@ use dlock_core::{
     AcquireRequest, ClaimId, Clock, Error, ErrorKind, FencingToken, Grant, LockName, Renewal,
     Renewed, machine::conflict,
 };
-use futures_util::{StreamExt, stream::FuturesUnordered};
+use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 
 use super::{
     member::Member,
@@ -58,7 +59,7 @@ impl Voters {
 
     /// Tries once to win the lock. `again`: the claim is to try again when it is busy.
     pub(super) async fn attempt(
-        self: &Arc<Self>,
+        &self,
         request: &AcquireRequest,
         again: bool,
     ) -> Result<Attempt, Error> {
@@ -114,7 +115,7 @@ impl Voters {
             if let Some(token) = self.agree(request, claim, &won).await {
                 // Who has not answered yet takes the lock too, before it can be released.
                 if !asking.is_empty() {
-                    self.background(async move { while asking.next().await.is_some() {} });
+                    background(async move { while asking.next().await.is_some() {} });
                 }
                 return Ok(Attempt::Won(Grant { token, tokens: request.tokens, since: sent }));
             }
@@ -161,27 +162,33 @@ impl Voters {
     }
 
     /// Takes back what an attempt got: waits a little for the masters, and sees to the slow ones in
-    /// the background. If the claim is to be used again, it gets another id, which no copy of these
-    /// releases can meet.
+    /// the background, also when the attempt is dropped meanwhile. If the claim is to be used again,
+    /// it gets another id, which no copy of these releases can meet.
     async fn give_back(
-        self: &Arc<Self>,
+        &self,
         request: &AcquireRequest,
         claim: ClaimId,
         open: &[bool],
         again: bool,
     ) {
-        let (name, mut releasing) = (&request.name, FuturesUnordered::new());
-        for (member, _) in self.members.iter().zip(open).filter(|(_, open)| **open) {
-            let (member, name) = (Arc::clone(member), name.clone());
-            releasing.push(async move { member.release(&name, claim, 0).await });
-        }
+        let members = self.members.iter().zip(open).filter(|(_, open)| **open);
+        let members = members.map(|(member, _)| Arc::clone(member)).collect();
+        let mut releasing = releasing(members, &request.name, claim, 0);
         if again {
             self.ids.lock().insert(request.claim, ClaimId::random());
         }
-        let all = async { while releasing.next().await.is_some() {} };
-        if tokio::time::timeout((request.lease / 8).min(STRAGGLERS), all).await.is_err() {
-            self.background(async move { while releasing.next().await.is_some() {} });
-        }
+        let (told, all) = oneshot::channel();
+        let name = request.name.clone();
+        background(async move {
+            let mut away = Vec::new();
+            while let Some((member, answer)) = releasing.next().await {
+                away.extend(answer.is_err().then_some(member));
+            }
+            // Nobody may wait for it any more.
+            let _ = told.send(());
+            release_later(away, &name, claim, 0).await;
+        });
+        let _ = tokio::time::timeout((request.lease / 8).min(STRAGGLERS), all).await;
     }
 
     fn seen(&self, token: FencingToken, tokens: u32) {
@@ -195,19 +202,9 @@ impl Voters {
         time.max(*self.last.lock() + 1)
     }
 
-    /// Sees work through that nobody waits for.
-    fn background(&self, work: impl Future<Output = ()> + Send + 'static) {
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(work);
-        }
-    }
-
     /// Starts leases anew everywhere; how each stands once a majority has said so. A master that
     /// does not answer is not waited for, or its silence would cost every short lease.
-    pub(super) async fn renew(
-        self: &Arc<Self>,
-        renewals: &[Renewal],
-    ) -> Result<Vec<Renewed>, Error> {
+    pub(super) async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let claims: Arc<[_]> = renewals
             .iter()
             .map(|r| (self.id(r.claim.id), r.claim.name.clone(), r.mode, r.lease))
@@ -238,7 +235,7 @@ impl Voters {
             failed = said.err().or(failed);
         }
         if !asking.is_empty() {
-            self.background(async move { while asking.next().await.is_some() {} });
+            background(async move { while asking.next().await.is_some() {} });
         }
         let renewed = |tally: &Tally| match tally.verdict(of) {
             Verdict::Yes => Ok(Renewed::Kept),
@@ -253,7 +250,7 @@ impl Voters {
 
     /// Raises the tokens of a name on a majority, which every later grant meets.
     pub(super) async fn raise_tokens(
-        self: &Arc<Self>,
+        &self,
         name: &LockName,
         above: FencingToken,
     ) -> Result<(), Error> {
@@ -273,7 +270,7 @@ impl Voters {
             failed = answer.err().or(failed);
         }
         if !raising.is_empty() {
-            self.background(async move { while raising.next().await.is_some() {} });
+            background(async move { while raising.next().await.is_some() {} });
         }
         match (tally.verdict(self.count()), failed) {
             (Verdict::Yes, _) => Ok(()),
@@ -289,32 +286,68 @@ impl Voters {
     /// Releases a claim everywhere. Once a majority has, the others get a little time, so that a
     /// process that ends next leaves nothing; then they are seen to in the background.
     pub(super) async fn release(
-        self: &Arc<Self>,
+        &self,
         name: &LockName,
         claim: ClaimId,
         used: u32,
     ) -> (Tally, Option<Error>) {
         let claim = self.id(claim);
-        let mut releasing: FuturesUnordered<_> = self
-            .members
-            .iter()
-            .map(|member| {
-                let (member, name) = (Arc::clone(member), name.clone());
-                async move { member.release(&name, claim, used).await }
-            })
-            .collect();
-        let (mut tally, mut failed) = (Tally::default(), None);
+        let mut releasing = releasing(self.members.clone(), name, claim, used);
+        let (mut tally, mut failed, mut away) = (Tally::default(), None, Vec::new());
         while tally.verdict(self.count()) == Verdict::Open
-            && let Some(answer) = releasing.next().await
+            && let Some((member, answer)) = releasing.next().await
         {
             tally.count(answer.as_ref().ok().copied());
-            failed = answer.err().or(failed);
+            if let Err(error) = answer {
+                failed = Some(error);
+                away.push(member);
+            }
         }
-        let rest = async { while releasing.next().await.is_some() {} };
-        if tokio::time::timeout(STRAGGLERS, rest).await.is_err() {
-            self.background(async move { while releasing.next().await.is_some() {} });
+        let rest = async {
+            while let Some((member, answer)) = releasing.next().await {
+                away.extend(answer.is_err().then_some(member));
+            }
+        };
+        let _ = tokio::time::timeout(STRAGGLERS, rest).await;
+        if !releasing.is_empty() || !away.is_empty() {
+            let name = name.clone();
+            background(async move {
+                while let Some((member, answer)) = releasing.next().await {
+                    away.extend(answer.is_err().then_some(member));
+                }
+                release_later(away, &name, claim, used).await;
+            });
         }
         (tally, failed)
+    }
+}
+
+/// Releases a claim on these masters: how each answers.
+fn releasing(
+    members: Vec<Arc<Member>>,
+    name: &LockName,
+    claim: ClaimId,
+    used: u32,
+) -> FuturesUnordered<impl Future<Output = (Arc<Member>, Result<bool, Error>)> + Send + use<>> {
+    let releasing = members.into_iter().map(|member| {
+        let name = name.clone();
+        async move {
+            let answer = member.release(&name, claim, used).await;
+            (member, answer)
+        }
+    });
+    releasing.collect()
+}
+
+/// Releases a claim on masters that did not answer, when they do again.
+async fn release_later(away: Vec<Arc<Member>>, name: &LockName, claim: ClaimId, used: u32) {
+    join_all(away.iter().map(|member| member.release_later(name, claim, used))).await;
+}
+
+/// Sees work through that nobody waits for.
+fn background(work: impl Future<Output = ()> + Send + 'static) {
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        runtime.spawn(work);
     }
 }
 

@@ -106,6 +106,7 @@ fn main() {
         votes {
             tokens_rise_from_one_majority_to_the_next,
             an_attempt_that_finds_no_majority_leaves_nothing,
+            a_claim_does_not_stay_on_a_master_that_was_away,
             a_claim_is_forgotten_when_a_majority_has_lost_its_data,
         }
     };

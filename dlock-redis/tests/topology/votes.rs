@@ -141,3 +141,38 @@ pub(crate) fn a_claim_is_forgotten_when_a_majority_has_lost_its_data() {
         Ok(())
     });
 }
+
+/// What could not be given back on a master that was away is given back when it is there again, and
+/// does not stay until its lease ends.
+pub(crate) fn a_claim_does_not_stay_on_a_master_that_was_away() {
+    with_redis(async {
+        let masters = RedisMasters::start(3, &Options::new()).await?;
+        let client = Partial::open(&masters, &[0, 1, 2]).await?;
+        let all = &client.backend;
+        let has_claims = async |count| Ok(claims(&masters).await?.len() == count);
+        let held = ask("a", secs(60));
+        take(all, &held).await?;
+        until("all masters have it", secs(5), async || has_claims(3).await).await?;
+        let away = &client.proxies[2];
+        away.door(Door::Closed).await?;
+        away.cut();
+        sleep(millis(300)).await;
+        all.release(&held.as_claim()).await?;
+        assert!(has_claims(1).await?);
+        away.door(Door::Open).await?;
+        until("it is given back there", secs(20), async || has_claims(0).await).await?;
+
+        // The same for what an attempt got that found no majority.
+        let other = Partial::open(&masters, &[0, 1]).await?;
+        let held = ask("b", secs(60));
+        take(&other.backend, &held).await?;
+        masters.servers()[2].pause()?;
+        let request = AcquireRequest { queue: Queue::FailIfBusy, ..ask("b", secs(60)) };
+        let answer = within(secs(10), all.acquire(&request)).await?;
+        assert!(!matches!(answer, Ok(Acquired::Granted(_))), "{answer:?}");
+        // So long that nobody waits for it any more.
+        sleep(secs(5)).await;
+        masters.servers()[2].resume()?;
+        until("it is given back there", secs(20), async || has_claims(2).await).await
+    });
+}
