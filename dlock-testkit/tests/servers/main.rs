@@ -17,9 +17,12 @@ mod remains;
 mod watcher;
 mod zookeeper;
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
-use dlock_testkit::{Verdict, judge};
+use dlock_testkit::{Stop, Verdict, judge};
 use rustix::process::{Pid, test_kill_process};
 use tokio::{
     runtime::Builder,
@@ -52,4 +55,31 @@ async fn gone(pid: u32) {
         }
     };
     timeout(Duration::from_secs(20), wait).await.expect("the child of a server ends");
+}
+
+/// Ends the clients of a server until this one of them is out: what it was told, and how many were
+/// ended. Who has asked before may not be out yet, and is counted as well.
+async fn until_over<T, E>(
+    client: impl Future<Output = T> + Send,
+    end: impl Fn() -> E + Send + Sync,
+) -> Result<(T, usize), Stop>
+where
+    T: Send,
+    E: Future<Output = Result<usize, Stop>> + Send,
+{
+    let over = AtomicBool::new(false);
+    let asking = async {
+        let told = client.await;
+        over.store(true, Ordering::Relaxed);
+        told
+    };
+    let ending = async {
+        let mut count = 0;
+        while !over.load(Ordering::Relaxed) {
+            count += end().await?;
+        }
+        Ok::<_, Stop>(count)
+    };
+    let (told, count) = tokio::join!(asking, ending);
+    Ok((told, count?))
 }

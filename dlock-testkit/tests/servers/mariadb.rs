@@ -1,6 +1,6 @@
 //! MariaDB servers.
 
-use std::{cell::Cell, net::TcpListener, pin::pin, time::Duration};
+use std::{net::TcpListener, pin::pin, time::Duration};
 
 use dlock_testkit::{
     Stop, Verdict,
@@ -10,7 +10,7 @@ use dlock_testkit::{
     },
 };
 
-use crate::is_alive;
+use crate::{is_alive, until_over};
 
 fn with_mariadb(test: impl Future<Output = Verdict>) {
     crate::with("mysql", test);
@@ -142,22 +142,9 @@ fn clients_can_be_disconnected_and_come_through_a_proxy() {
         assert_eq!(server.query_at(&url, "select b from a").await?, [["1"]]);
         assert_eq!(proxy.connections(), 1);
 
-        // Who has asked before may not be out yet, and is counted as well.
-        let over = Cell::new(false);
-        let sleeping = async {
-            let slept = server.query_at(&url, "select sleep(1000)").await;
-            over.set(true);
-            slept
-        };
-        let terminating = async {
-            let mut count = 0;
-            while !over.get() {
-                count += server.terminate_backends().await?;
-            }
-            Ok::<_, Stop>(count)
-        };
-        let (slept, count) = tokio::join!(sleeping, terminating);
-        assert!(count? >= 1);
+        let sleeping = server.query_at(&url, "select sleep(1000)");
+        let (slept, count) = until_over(sleeping, || server.terminate_backends()).await?;
+        assert!(count >= 1);
         assert!(slept.is_err());
         Ok(())
     });

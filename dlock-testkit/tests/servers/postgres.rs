@@ -1,6 +1,6 @@
 //! PostgreSQL servers.
 
-use std::{cell::Cell, net::TcpListener, pin::pin, time::Duration};
+use std::{net::TcpListener, pin::pin, time::Duration};
 
 use dlock_testkit::{
     Stop, Verdict,
@@ -12,7 +12,7 @@ use dlock_testkit::{
 
 use tokio::time::{sleep, timeout};
 
-use crate::{gone, is_alive};
+use crate::{gone, is_alive, until_over};
 
 /// Long enough for what has to happen.
 const LONG: Duration = Duration::from_secs(20);
@@ -199,22 +199,9 @@ fn clients_can_be_disconnected_and_come_through_a_proxy() {
         assert_eq!(server.query_at(&url, "select b from a").await?, [["1"]]);
         assert_eq!(proxy.connections(), 1);
 
-        // Who has asked before may not be out yet, and is counted as well.
-        let over = Cell::new(false);
-        let sleeping = async {
-            let slept = server.query_at(&url, "select pg_sleep(1000)").await;
-            over.set(true);
-            slept
-        };
-        let terminating = async {
-            let mut count = 0;
-            while !over.get() {
-                count += server.terminate_backends().await?;
-            }
-            Ok::<_, Stop>(count)
-        };
-        let (slept, count) = tokio::join!(sleeping, terminating);
-        assert!(count? >= 1);
+        let sleeping = server.query_at(&url, "select pg_sleep(1000)");
+        let (slept, count) = until_over(sleeping, || server.terminate_backends()).await?;
+        assert!(count >= 1);
         assert!(slept.is_err());
         Ok(())
     });
