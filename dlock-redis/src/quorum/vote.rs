@@ -6,7 +6,7 @@ use dlock_core::{
     AcquireRequest, ClaimId, Clock, Error, ErrorKind, FencingToken, Grant, LockName, Renewal,
     Renewed, machine::conflict,
 };
-use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
+use futures_util::{Stream, StreamExt, future::join_all, stream::FuturesUnordered};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -181,9 +181,7 @@ impl Voters {
         let name = request.name.clone();
         background(async move {
             let mut away = Vec::new();
-            while let Some((member, answer)) = releasing.next().await {
-                away.extend(answer.is_err().then_some(member));
-            }
+            answers(&mut releasing, &mut away).await;
             // Nobody may wait for it any more.
             let _ = told.send(());
             release_later(away, &name, claim, 0).await;
@@ -303,18 +301,12 @@ impl Voters {
                 away.push(member);
             }
         }
-        let rest = async {
-            while let Some((member, answer)) = releasing.next().await {
-                away.extend(answer.is_err().then_some(member));
-            }
-        };
+        let rest = answers(&mut releasing, &mut away);
         let _ = tokio::time::timeout(STRAGGLERS, rest).await;
         if !releasing.is_empty() || !away.is_empty() {
             let name = name.clone();
             background(async move {
-                while let Some((member, answer)) = releasing.next().await {
-                    away.extend(answer.is_err().then_some(member));
-                }
+                answers(&mut releasing, &mut away).await;
                 release_later(away, &name, claim, used).await;
             });
         }
@@ -337,6 +329,16 @@ fn releasing(
         }
     });
     releasing.collect()
+}
+
+/// Waits for all answers to a release, and notes who gave none.
+async fn answers(
+    releasing: &mut (impl Stream<Item = (Arc<Member>, Result<bool, Error>)> + Unpin),
+    away: &mut Vec<Arc<Member>>,
+) {
+    while let Some((member, answer)) = releasing.next().await {
+        away.extend(answer.is_err().then_some(member));
+    }
 }
 
 /// Releases a claim on masters that did not answer, when they do again.

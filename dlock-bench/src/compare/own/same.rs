@@ -1,5 +1,5 @@
-//! The statements that dlock sends over SQL for a lock that nobody else wants, by the bare driver over one
-//! connection: the same text, arguments and answers, and none of what dlock makes of them.
+//! The statements that dlock sends over SQL for a lock that nobody else wants, by the bare driver
+//! over one connection: the same text, arguments and answers, and none of what dlock makes of them.
 
 use std::sync::Arc;
 
