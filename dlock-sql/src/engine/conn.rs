@@ -111,6 +111,8 @@ pub(crate) struct Fault {
 pub(crate) enum Cure {
     /// Sending the same again, soon.
     Retry,
+    /// The same, a few times without a pause: somebody else's write was in the way.
+    AtOnce,
     /// Nothing that this program can do.
     None,
 }

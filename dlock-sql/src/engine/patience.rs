@@ -9,8 +9,10 @@ use super::{
     tasks::Napper,
 };
 
-/// The first pause. A statement takes some tens of microseconds, so that is what another
-/// process needs to finish.
+/// How many tries follow at once when somebody else was in the middle of a write, which takes him
+/// some tens of microseconds: to ask again takes as long.
+const AT_ONCE: u32 = 4;
+/// The first pause.
 const SHORTEST: Duration = Duration::from_micros(100);
 const LONGEST: Duration = Duration::from_millis(10);
 
@@ -18,6 +20,7 @@ const LONGEST: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(crate) struct Patience {
     until: Instant,
+    at_once: u32,
     pause: Duration,
     certainty: Certainty,
     napper: Napper,
@@ -26,7 +29,13 @@ pub(crate) struct Patience {
 impl Patience {
     /// Patience until the clock shows `until`.
     pub(crate) fn until(until: Instant) -> Self {
-        Self { until, pause: SHORTEST, certainty: Certainty::NotApplied, napper: Napper::default() }
+        Self {
+            until,
+            at_once: AT_ONCE,
+            pause: SHORTEST,
+            certainty: Certainty::NotApplied,
+            napper: Napper::default(),
+        }
     }
 
     /// Whether an earlier try may have taken effect.
@@ -44,6 +53,10 @@ impl Patience {
         if fault.cure == Cure::None || now >= self.until {
             return Err(fault.error.with_certainty(self.certainty));
         }
+        if fault.cure == Cure::AtOnce && self.at_once > 0 {
+            self.at_once -= 1;
+            return Ok(());
+        }
         self.napper.nap(jittered(self.pause, now).min(self.until.since(now))).await;
         self.pause = (self.pause * 2).min(LONGEST);
         Ok(())
@@ -58,6 +71,8 @@ fn jittered(pause: Duration, now: Instant) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::{future::poll_fn, pin::pin, task::Poll};
+
     use dlock_core::ErrorKind;
 
     use super::*;
@@ -82,6 +97,20 @@ mod tests {
         };
         assert!(tries > 1, "{tries}");
         assert_eq!(error.certainty(), Certainty::Unknown);
+    }
+
+    #[tokio::test]
+    async fn who_was_in_the_way_is_asked_again_at_once_a_few_times() {
+        let mut patience =
+            Patience::until(Clock::Boot.now().saturating_add(Duration::from_secs(60)));
+        for _ in 0..AT_ONCE {
+            let mut again = pin!(patience.after(fault(Certainty::NotApplied, Cure::AtOnce)));
+            let polled = poll_fn(|cx| Poll::Ready(again.as_mut().poll(cx))).await;
+            assert!(matches!(polled, Poll::Ready(Ok(()))));
+        }
+        let mut again = pin!(patience.after(fault(Certainty::NotApplied, Cure::AtOnce)));
+        let polled = poll_fn(|cx| Poll::Ready(again.as_mut().poll(cx))).await;
+        assert!(polled.is_pending(), "it never rests");
     }
 
     #[tokio::test]

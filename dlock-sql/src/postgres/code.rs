@@ -18,7 +18,12 @@ pub(crate) fn by_code(code: &str, text: &str) -> Meaning {
     let retry = |what: Cow<'static, str>| (Unavailable, NotApplied, Cure::Retry, what);
     let config = |issue, what: Cow<'static, str>| (Config(issue), NotApplied, Cure::None, what);
     match code {
-        "40001" | "40P01" => retry("somebody else changed the same locks: try again".into()),
+        "40001" | "40P01" => (
+            Unavailable,
+            NotApplied,
+            Cure::AtOnce,
+            "somebody else changed the same locks: try again".into(),
+        ),
         "55P03" => retry(
             "somebody else's transaction keeps a row of dlock_lock locked: keep such transactions \
              short, and leave the table alone"
@@ -123,8 +128,8 @@ mod tests {
     #[test]
     fn each_code_has_its_kind_and_certainty_and_remedy() {
         let rows = [
-            ("40001", "", Unavailable, NotApplied, Cure::Retry, "again"),
-            ("40P01", "", Unavailable, NotApplied, Cure::Retry, "again"),
+            ("40001", "", Unavailable, NotApplied, Cure::AtOnce, "again"),
+            ("40P01", "", Unavailable, NotApplied, Cure::AtOnce, "again"),
             ("55P03", "", Unavailable, NotApplied, Cure::Retry, "short"),
             ("57014", "", Unavailable, NotApplied, Cure::Retry, "dlock.response_timeout"),
             ("0A000", "cached plan must not change", Unavailable, NotApplied, Cure::Retry, "again"),

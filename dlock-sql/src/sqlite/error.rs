@@ -71,7 +71,7 @@ fn by_code(code: i32, message: &str) -> Meaning {
         BUSY | LOCKED | PROTOCOL => (
             Unavailable,
             NotApplied,
-            Cure::Retry,
+            Cure::AtOnce,
             "the database is locked by somebody else for too long: keep other programs' \
              transactions on it short, or give the locks a file of their own",
         ),
@@ -146,11 +146,11 @@ mod tests {
         use ErrorKind::{Config, Protocol, Unavailable};
 
         let rows = [
-            (5, "database is locked", Unavailable, NotApplied, Cure::Retry, "file of their own"),
-            (517, "database is locked", Unavailable, NotApplied, Cure::Retry, "short"),
-            (261, "database is locked", Unavailable, NotApplied, Cure::Retry, "short"),
-            (6, "table is locked", Unavailable, NotApplied, Cure::Retry, "short"),
-            (15, "locking protocol", Unavailable, NotApplied, Cure::Retry, "short"),
+            (5, "database is locked", Unavailable, NotApplied, Cure::AtOnce, "file of their own"),
+            (517, "database is locked", Unavailable, NotApplied, Cure::AtOnce, "short"),
+            (261, "database is locked", Unavailable, NotApplied, Cure::AtOnce, "short"),
+            (6, "table is locked", Unavailable, NotApplied, Cure::AtOnce, "short"),
+            (15, "locking protocol", Unavailable, NotApplied, Cure::AtOnce, "short"),
             (17, "schema has changed", Unavailable, NotApplied, Cure::Retry, "again"),
             (13, "disk is full", Unavailable, NotApplied, Cure::None, "space"),
             (778, "disk I/O error", Unavailable, Unknown, Cure::None, "local disk"),

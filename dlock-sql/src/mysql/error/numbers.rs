@@ -115,9 +115,10 @@ pub(crate) fn by_number(number: u16, message: &str) -> Meaning {
             "somebody else locks dlock's table for too long: keep other programs' transactions \
              off it, or give the locks a database of their own",
         ),
-        DEADLOCK | CHANGED | ROLLED_BACK_BY_GROUP => {
-            Meaning::passing("the statement collided with another transaction: try again")
-        }
+        DEADLOCK | CHANGED | ROLLED_BACK_BY_GROUP => Meaning {
+            cure: Cure::AtOnce,
+            ..Meaning::passing("the statement collided with another transaction: try again")
+        },
         STATEMENT_UNKNOWN | TABLE_CHANGED | PREPARE_AGAIN => Meaning::passing(
             "the tables, or the server behind a proxy, changed under the statement: try again",
         ),
@@ -218,7 +219,7 @@ mod tests {
             (&[1461], Unavailable, NotApplied, Cure::None, "max_prepared_stmt_count"),
             (&[1820, 1862, 3118, 4151], Config(Access), NotApplied, Cure::None, "expired"),
             (&[3159], Config(Access), NotApplied, Cure::None, "ssl-mode=VERIFY_IDENTITY"),
-            (&[1213, 1020, 3101], Unavailable, NotApplied, Retry, "try again"),
+            (&[1213, 1020, 3101], Unavailable, NotApplied, Cure::AtOnce, "try again"),
             (&[1317, 1969, 3024], Unavailable, NotApplied, Retry, "dlock.response_timeout"),
             (&[1159, 3169, 3032, 4031], Unavailable, Unknown, Retry, "ended the connection"),
             (&[1053, 1077, 1927, 2006, 2013], Unavailable, Unknown, Retry, "see that it runs"),

@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use sqlx::{
     ConnectOptions,
-    postgres::{PgConnectOptions, PgConnection, PgListener},
+    postgres::{PgConnectOptions, PgConnection, PgListener, PgPoolOptions},
 };
 
 use crate::{Failure, clock};
 
+/// Everybody who listens in a database is woken by each of its notes, so that the ring would cost
+/// dlock, and dlock the ring, what no user has to pay. This one is there on every server.
+const DATABASE: &str = "postgres";
 /// How long a message that is still on its way is listened for.
 const STRAGGLERS: Duration = Duration::from_millis(50);
 
@@ -21,9 +24,11 @@ pub(super) struct Ring {
 impl Ring {
     /// Listens at this place.
     pub(super) async fn join(url: &str, place: &str) -> Result<Self, Failure> {
-        let mut listens = PgListener::connect(url).await?;
+        let options = url.parse::<PgConnectOptions>()?.database(DATABASE);
+        let pool = PgPoolOptions::new().max_connections(1).connect_with(options.clone()).await?;
+        let mut listens = PgListener::connect_with(&pool).await?;
         listens.listen(&channel(place)).await?;
-        Ok(Self { listens, sends: url.parse::<PgConnectOptions>()?.connect().await? })
+        Ok(Self { listens, sends: options.connect().await? })
     }
 
     /// Passes the message on until the time is over; `first` sends it. How long each of its ways
