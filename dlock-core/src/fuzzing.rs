@@ -282,6 +282,12 @@ fn operation<'a>(bytes: &mut impl Iterator<Item = &'a u8>) -> (Op, u64) {
         0 | 1 => {
             let block = u32::from(kind / 4) + 1;
             let note = note_of(who, what);
+            if kind >= 224 {
+                return (
+                    Op::Join { claim, mode, lease, block, home: u32::from(what), note },
+                    passed,
+                );
+            }
             Op::Acquire { claim, mode, lease, block, queue, home: u32::from(what), note }
         }
         2 => Op::Renew { claim, mode, lease },

@@ -32,6 +32,11 @@ fn op(semaphore: bool) -> impl Strategy<Value = Op> {
                 Op::Acquire { claim, mode, lease, block, queue, home, note }
             }
         ),
+        2 => (claim(), mode(semaphore), lease(), 1u32..5, 0u32..2, note()).prop_map(
+            |(claim, mode, lease, block, home, note)| {
+                Op::Join { claim, mode, lease, block, home, note }
+            }
+        ),
         1 => (claim(), mode(semaphore), lease())
             .prop_map(|(claim, mode, lease)| Op::Renew { claim, mode, lease }),
         3 => claim().prop_map(|claim| Op::Release { claim, used: 0 }),
@@ -61,6 +66,10 @@ fn played(log: &Log) -> Vec<(Op, u64)> {
             Op::Acquire { claim, mode, lease, block, queue, home, note } => {
                 let (mode, lease, block) = *asked.entry(claim).or_insert((mode, lease, block));
                 Op::Acquire { claim, mode, lease, block, queue, home, note }
+            }
+            Op::Join { claim, mode, lease, block, home, note } => {
+                let (mode, lease, block) = *asked.entry(claim).or_insert((mode, lease, block));
+                Op::Join { claim, mode, lease, block, home, note }
             }
             Op::Release { claim, .. } => {
                 // Every second client does not know.
@@ -93,6 +102,18 @@ fn played(log: &Log) -> Vec<(Op, u64)> {
     ops
 }
 
+/// The same with those who join let in at once.
+fn letting_in(ops: Vec<(Op, u64)>) -> Vec<(Op, u64)> {
+    let queue = Queue::Enqueue;
+    let at_once = |(op, now)| match op {
+        Op::Join { claim, mode, lease, block, home, note } => {
+            (Op::Acquire { claim, mode, lease, block, queue, home, note }, now)
+        }
+        op => (op, now),
+    };
+    ops.into_iter().map(at_once).collect()
+}
+
 fn run(
     ops: &[(Op, u64)],
     mut each: impl FnMut(&Machine, &Op, u64, Outcome, &[Granted]),
@@ -117,7 +138,7 @@ proptest! {
     fn it_does_what_the_model_does(log in log()) {
         let mut model = Model::default();
         let mut differs = None;
-        run(&played(&log), |machine, op, now, outcome, _| {
+        run(&letting_in(played(&log)), |machine, op, now, outcome, _| {
             let same = step(&mut model, op, now, outcome);
             let holders: Vec<_> = model.holders().map(|m| (m.id, m.mode)).collect();
             let waiters: Vec<_> = model.waiters().map(|m| (m.id, m.mode)).collect();
@@ -190,16 +211,40 @@ proptest! {
     #[test]
     fn the_granted_are_the_longest_prefix_that_fits(log in log()) {
         let mut wrong = None;
-        run(&played(&log), |machine, _, now, _, _| {
+        run(&played(&log), |machine, op, now, _, _| {
             let seen = machine.inspect(now);
             let used: u64 = seen.holders.iter().map(|c| u64::from(c.mode.weight())).sum();
             let first = seen.holders.first().or(seen.waiters.first());
             let capacity = first.map_or(0, |c| u64::from(c.mode.capacity()));
             let next_fits = seen.waiters.first().is_some_and(|c| used + u64::from(c.mode.weight()) <= capacity);
             let prefix = seen.holders.iter().enumerate().all(|(i, c)| machine.ahead_of(c.claim) == Some(i));
-            if used > capacity || next_fits || !prefix {
+            let owes = machine.owes_a_grant();
+            let may_owe = matches!(op, Op::Join { .. });
+            if used > capacity || next_fits != owes || (owes && !may_owe) || !prefix {
                 wrong.get_or_insert(format!("{seen:?}"));
             }
+        });
+        prop_assert_eq!(wrong, None);
+    }
+
+    #[test]
+    fn who_joins_lets_nobody_in_and_is_let_in_by_the_next_operation(log in log()) {
+        let nothing = Op::Raise { above: 0 };
+        let (mut before, mut wrong) = (Machine::default(), None);
+        run(&played(&log), |machine, op, now, _, grants| {
+            if matches!(op, Op::Join { .. }) {
+                let acquires = letting_in(vec![(op.clone(), now)]).remove(0).0;
+                let held = |machine: &Machine| machine.grants().map(|g| g.claim).collect::<Vec<_>>();
+                let new = held(machine).iter().any(|claim| !held(&before).contains(claim));
+                let (mut late, mut at_once) = (machine.clone(), before.clone());
+                let (mut later, mut now_granted) = (Vec::new(), Vec::new());
+                late.apply(&nothing, now, &mut later);
+                at_once.apply(&acquires, now, &mut now_granted);
+                if new || !grants.is_empty() || late != at_once || later != now_granted {
+                    wrong.get_or_insert(format!("{op:?}: {machine:?}"));
+                }
+            }
+            before = machine.clone();
         });
         prop_assert_eq!(wrong, None);
     }

@@ -12,7 +12,8 @@
 //!
 //! Entries stand in the order in which they arrived. **Invariant**: the granted ones are a prefix
 //! of the queue, the longest whose weights together fit the capacity. So it is first come, first
-//! served, and neither readers nor writers nor heavy claims starve.
+//! served, and neither readers nor writers nor heavy claims starve. [`Op::Join`] alone leaves a
+//! grant that is due to the next operation, whoever's it is ([`Machine::owes_a_grant`]).
 
 pub mod text;
 
@@ -54,6 +55,16 @@ struct Entry {
     note: Option<Note>,
 }
 
+/// What a claim asks for.
+struct Place<'a> {
+    claim: ClaimId,
+    mode: Mode,
+    lease: Micros,
+    block: u32,
+    home: u32,
+    note: &'a Option<Note>,
+}
+
 /// What happens to a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -71,6 +82,22 @@ pub enum Op {
         /// Whether to wait.
         queue: Queue,
         /// Whom a store that can should tell of a grant that comes later; 0 for nobody.
+        home: u32,
+        /// Who it is, for people; kept as long as the claim is there.
+        note: Option<Note>,
+    },
+    /// Wait for it, and let nobody in, not even where nobody is in the way. So a store that loses
+    /// this operation in a crash loses a place in a queue, and no grant that anybody believes in.
+    Join {
+        /// Who.
+        claim: ClaimId,
+        /// What.
+        mode: Mode,
+        /// For how long: the place in the queue, and then the lock.
+        lease: Micros,
+        /// How many tokens.
+        block: u32,
+        /// Whom a store that can should tell of the grant; 0 for nobody.
         home: u32,
         /// Who it is, for people; kept as long as the claim is there.
         note: Option<Note>,
@@ -144,6 +171,7 @@ impl Op {
     pub const fn claim(&self) -> Option<ClaimId> {
         match *self {
             Self::Acquire { claim, .. }
+            | Self::Join { claim, .. }
             | Self::Renew { claim, .. }
             | Self::Release { claim, .. } => Some(claim),
             Self::Raise { .. } => None,
@@ -194,29 +222,10 @@ impl Machine {
         self.entries.retain(|e| e.expires > now);
         match *op {
             Op::Acquire { claim, mode, lease, block, queue, home, ref note } => {
-                if let Some(entry) = self.entry_mut(claim) {
-                    if entry.token == 0 {
-                        entry.expires = entry.expires.max(now.saturating_add(lease));
-                    }
-                } else if !self.entries.is_empty() && self.capacity != mode.capacity() {
+                let place = Place { claim, mode, lease, block, home, note };
+                if let Err(conflict) = self.stand(place, now) {
                     self.grant(now, grants);
-                    return Outcome::Conflict { capacity: self.capacity };
-                } else {
-                    self.capacity = mode.capacity();
-                    if self.entries.is_empty() {
-                        // Most locks have one holder and nobody who waits.
-                        self.entries.reserve_exact(1);
-                    }
-                    self.entries.push(Entry {
-                        claim,
-                        weight: mode.weight(),
-                        block: block.max(1),
-                        token: 0,
-                        lease,
-                        home,
-                        expires: now.saturating_add(lease),
-                        note: note.clone(),
-                    });
+                    return conflict;
                 }
                 self.grant(now, grants);
                 match (self.standing(claim), queue) {
@@ -228,6 +237,13 @@ impl Machine {
                         self.grant(now, grants);
                         Outcome::Busy
                     }
+                }
+            }
+            Op::Join { claim, mode, lease, block, home, ref note } => {
+                let place = Place { claim, mode, lease, block, home, note };
+                match self.stand(place, now) {
+                    Ok(()) => self.standing(claim).unwrap_or(Outcome::NotFound),
+                    Err(conflict) => conflict,
                 }
             }
             Op::Renew { claim, mode, lease } => {
@@ -257,6 +273,52 @@ impl Machine {
                 Outcome::Raised
             }
         }
+    }
+
+    /// Gives a claim a place in the queue, or its place a new lease.
+    ///
+    /// # Errors
+    /// The outcome, when the lock has another capacity.
+    fn stand(&mut self, place: Place<'_>, now: Micros) -> Result<(), Outcome> {
+        let Place { claim, mode, lease, block, home, note } = place;
+        if let Some(entry) = self.entry_mut(claim) {
+            if entry.token == 0 {
+                entry.expires = entry.expires.max(now.saturating_add(lease));
+            }
+            return Ok(());
+        }
+        if !self.entries.is_empty() && self.capacity != mode.capacity() {
+            return Err(Outcome::Conflict { capacity: self.capacity });
+        }
+        self.capacity = mode.capacity();
+        if self.entries.is_empty() {
+            // Most locks have one holder and nobody who waits.
+            self.entries.reserve_exact(1);
+        }
+        self.entries.push(Entry {
+            claim,
+            weight: mode.weight(),
+            block: block.max(1),
+            token: 0,
+            lease,
+            home,
+            expires: now.saturating_add(lease),
+            note: note.clone(),
+        });
+        Ok(())
+    }
+
+    /// Whether a claim waits that nobody stands in the way of: the next operation lets it in.
+    pub fn owes_a_grant(&self) -> bool {
+        let mut room = u64::from(self.capacity);
+        for entry in &self.entries {
+            let Some(left) = room.checked_sub(u64::from(entry.weight)) else { return false };
+            if entry.token == 0 {
+                return true;
+            }
+            room = left;
+        }
+        false
     }
 
     /// Whether nobody holds it and nobody waits, at `now`.

@@ -4,6 +4,8 @@
 //! snapshot  v1 LAST CAPACITY;CLAIM WEIGHT BLOCK TOKEN LEASE EXPIRES HOME[ nNOTE];...
 //! log       A CLAIM WEIGHT CAPACITY LEASE BLOCK HOME Q|T[ nNOTE] NOW;
 //!                                                                 acquire: queue, or try
+//!           J CLAIM WEIGHT CAPACITY LEASE BLOCK HOME[ nNOTE] NOW;
+//!                                                                 join the queue, grant nothing
 //!           K CLAIM WEIGHT LEASE NOW;                             renew (keep)
 //!           R CLAIM USED NOW;                                     release
 //!           F TOKEN NOW;                                          raise (floor)
@@ -75,6 +77,11 @@ impl fmt::Display for Line<'_> {
                 let (weight, capacity) = (Weight(mode.weight(), mode.capacity()), mode.capacity());
                 let note = Noted(note.as_ref());
                 write!(f, "A {claim} {weight} {capacity} {lease} {block} {home} {wait}{note}")
+            }
+            Op::Join { claim, mode, lease, block, home, ref note } => {
+                let (weight, capacity) = (Weight(mode.weight(), mode.capacity()), mode.capacity());
+                let note = Noted(note.as_ref());
+                write!(f, "J {claim} {weight} {capacity} {lease} {block} {home}{note}")
             }
             Op::Renew { claim, mode, lease } => write!(f, "K {claim} {} {lease}", mode.weight()),
             Op::Release { claim, used } => write!(f, "R {claim} {used}"),
@@ -215,6 +222,19 @@ fn parse_op(line: &str) -> Result<(Op, Option<Micros>), Error> {
                     "T" => Queue::FailIfBusy,
                     _ => return Err(malformed(line)),
                 },
+                note: fields.note()?,
+            }
+        }
+        "J" => {
+            let claim = fields.claim()?;
+            let (weight, capacity) = (fields.word()?, fields.capacity()?);
+            let weight = fields.weight_of(weight, capacity)?;
+            Op::Join {
+                claim,
+                mode: Mode::from_weight(weight, capacity),
+                lease: fields.number()?,
+                block: fields.number()?,
+                home: fields.number()?,
                 note: fields.note()?,
             }
         }

@@ -3,10 +3,10 @@
 //! It is a memory of hints. A fold is taken by the database only where it fits, and a lock that
 //! is remembered as held is looked at before a try is refused.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use dlock_core::{
-    LockName,
+    Instant, LockName,
     machine::{
         Op,
         text::{Replayed, snapshot},
@@ -32,6 +32,9 @@ const NAMES: usize = 8192;
 /// lock is held. Each takes some 350 bytes, so not all of them have their turn at once.
 const RENEWED: usize = 16_384;
 
+/// Who saw a lock held so long ago takes it for held: holders give a lock that many want back soon.
+const FRESH: Duration = Duration::from_secs(1);
+
 /// Memory of names that were used of late, and of what else is to be folded.
 #[derive(Debug)]
 pub(crate) struct Cache {
@@ -43,7 +46,19 @@ pub(crate) struct Cache {
 #[derive(Debug)]
 struct Known {
     fold: Option<Fold>,
-    held: bool,
+    /// When it was seen to be held.
+    held: Option<Instant>,
+}
+
+/// A row as a statement returned it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen<'a> {
+    pub(crate) row: &'a Row,
+    pub(crate) replayed: &'a Replayed,
+    /// How long its snapshot is.
+    pub(crate) snap: usize,
+    /// When the statement was sent.
+    pub(crate) at: Instant,
 }
 
 impl Cache {
@@ -53,7 +68,13 @@ impl Cache {
 
     /// Whether somebody held the lock when it was last seen.
     pub(crate) fn is_held(&self, name: &LockName) -> bool {
-        self.used.get(name).is_some_and(|known| known.held)
+        self.used.get(name).is_some_and(|known| known.held.is_some())
+    }
+
+    /// Whether somebody held the lock a moment ago.
+    pub(crate) fn was_just_held(&self, name: &LockName, now: Instant) -> bool {
+        let held = self.used.get(name).and_then(|known| known.held);
+        held.is_some_and(|seen| now.since(seen) < FRESH)
     }
 
     /// The folded row, for the next statement about it.
@@ -66,16 +87,9 @@ impl Cache {
 
     /// Learns from a row that a statement with these operations returned.
     ///
-    /// `snap` is how long its snapshot is, and `written` how much the statement appended.
-    pub(crate) fn learn(
-        &mut self,
-        name: &LockName,
-        ops: &[Op],
-        row: &Row,
-        replayed: &Replayed,
-        snap: usize,
-        written: usize,
-    ) {
+    /// `written` is how much the statement appended.
+    pub(crate) fn learn(&mut self, name: &LockName, ops: &[Op], written: usize, seen: Seen<'_>) {
+        let Seen { row, replayed, snap, at } = seen;
         let fold = folds(row.log.len(), snap, written).then(|| Fold {
             mark: row.mark(),
             time: replayed.now,
@@ -91,7 +105,7 @@ impl Cache {
         }
         self.renewed.remove(name);
         match fold.is_some() || held {
-            true => self.used.insert(name, Known { fold, held }),
+            true => self.used.insert(name, Known { fold, held: held.then_some(at) }),
             false => self.used.remove(name),
         }
     }
@@ -175,6 +189,10 @@ mod tests {
         (row, replayed)
     }
 
+    fn seen<'a>(row: &'a Row, replayed: &'a Replayed) -> Seen<'a> {
+        Seen { row, replayed, snap: 0, at: Instant::from_nanos(1) }
+    }
+
     fn renewal() -> Op {
         Op::Renew { claim: ClaimId::from_bits(u128::MAX), mode: Mode::Exclusive, lease: 9 }
     }
@@ -187,7 +205,7 @@ mod tests {
     fn a_quiet_lock_is_not_remembered() {
         let mut cache = Cache::new();
         let (row, replayed) = row(1, false);
-        cache.learn(&name(1), &[release()], &row, &replayed, 0, 50);
+        cache.learn(&name(1), &[release()], 50, seen(&row, &replayed));
         assert!(cache.fold(&name(1)).is_none() && !cache.is_held(&name(1)));
         assert!(cache.used.young.is_empty() && cache.renewed.young.is_empty());
     }
@@ -196,11 +214,24 @@ mod tests {
     fn a_long_log_is_folded_to_the_same_state() {
         let mut cache = Cache::new();
         let (row, replayed) = row(10, true);
-        cache.learn(&name(1), &[release()], &row, &replayed, 0, 50);
+        cache.learn(&name(1), &[release()], 50, seen(&row, &replayed));
         let fold = cache.fold(&name(1)).unwrap();
         assert_eq!((fold.mark, fold.time), (row.mark(), replayed.now));
         assert_eq!(replay(&fold.snap, "").unwrap().machine, replayed.machine);
         assert!(cache.is_held(&name(1)));
+    }
+
+    #[test]
+    fn what_was_held_long_ago_is_not_taken_for_held() {
+        let mut cache = Cache::new();
+        let (held, of_held) = row(0, true);
+        let (free, of_free) = row(1, false);
+        let after = |time| Instant::from_nanos(1).saturating_add(time);
+        cache.learn(&name(1), &[release()], 50, seen(&held, &of_held));
+        assert!(cache.was_just_held(&name(1), after(FRESH / 2)));
+        assert!(!cache.was_just_held(&name(1), after(FRESH)));
+        cache.learn(&name(1), &[release()], 50, seen(&free, &of_free));
+        assert!(!cache.was_just_held(&name(1), after(FRESH / 2)));
     }
 
     #[test]
@@ -209,7 +240,7 @@ mod tests {
         let (row, replayed) = row(10, true);
         for op in [release(), renewal()] {
             for n in 0..1000 {
-                cache.learn(&name(n), std::slice::from_ref(&op), &row, &replayed, 0, 50);
+                cache.learn(&name(n), std::slice::from_ref(&op), 50, seen(&row, &replayed));
             }
         }
         assert!(cache.used.young.len() + cache.used.old.len() <= 8);
@@ -227,7 +258,7 @@ mod tests {
                 let name = name(n);
                 *log = if cache.fold(&name).is_some() { 1 } else { *log + 1 };
                 let (row, replayed) = if *log < 3 { &fresh } else { &due };
-                cache.learn(&name, &[renewal()], row, replayed, 0, 50);
+                cache.learn(&name, &[renewal()], 50, seen(row, replayed));
             }
         }
         // A seventh of them has room.
@@ -239,14 +270,14 @@ mod tests {
         let mut cache = Cache::new();
         let (long, replayed) = row(10, true);
         for n in 0..4 {
-            cache.learn(&name(n), &[renewal()], &long, &replayed, 0, 50);
+            cache.learn(&name(n), &[renewal()], 50, seen(&long, &replayed));
             assert!(cache.fold(&name(n)).is_some());
         }
         let (short, replayed) = row(0, true);
-        cache.learn(&name(1), &[renewal()], &short, &replayed, 0, 50);
+        cache.learn(&name(1), &[renewal()], 50, seen(&short, &replayed));
         let (free, replayed) = row(1, false);
-        cache.learn(&name(2), &[release()], &free, &replayed, 0, 50);
-        cache.learn(&name(3), &[renewal()], &free, &replayed, 0, 50);
+        cache.learn(&name(2), &[release()], 50, seen(&free, &replayed));
+        cache.learn(&name(3), &[renewal()], 50, seen(&free, &replayed));
         let left = (0..4).filter(|n| cache.fold(&name(*n)).is_some());
         assert_eq!(left.collect::<Vec<_>>(), [0]);
         assert_eq!(cache.renewed.young.len(), 1);

@@ -12,6 +12,9 @@ use super::{
 ///
 /// A call that finds the connection broken opens a new one, or says that trying again will.
 pub(crate) trait Conn: Send + 'static {
+    /// Whether a write can be answered before it is safe from a crash.
+    const CAN_HURRY: bool = false;
+
     /// Appends the operations to their rows at one point of the database's order, all or none.
     /// The writes have distinct names and stand by name. Gives their rows in the same order; of one
     /// whose snapshot is known it may leave that out.

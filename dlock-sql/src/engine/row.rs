@@ -88,6 +88,8 @@ pub(crate) struct Write {
     /// A shorter form of what the row holds.
     pub(crate) fold: Option<Fold>,
     pub(crate) known: Option<Arc<Known>>,
+    /// Whether a crash may lose it.
+    pub(crate) hurries: bool,
 }
 
 impl Write {

@@ -261,6 +261,8 @@ impl Waiters {
             return;
         };
         let expiry = match machine.ahead_of(first.claim) {
+            // Whoever writes next lets in the first of the queue.
+            Some(_) if machine.owes_a_grant() => sight.sent,
             Some(ahead) => {
                 line.pace.observe(ahead, sight.sent);
                 let ends = machine.next_expiry().unwrap_or(sight.now);

@@ -11,16 +11,16 @@ use std::{
 };
 
 use dlock_core::{
-    Clock, Error, ErrorKind, Instant, Queue, StoreClocks,
+    Certainty, Clock, Error, ErrorKind, Instant, Mode, Queue, StoreClocks,
     machine::{Granted, Op, Outcome, text::ops_text},
 };
 use tokio::{select, sync::mpsc};
 
 use super::{
     Settings, batch,
-    cache::Cache,
+    cache::{Cache, Seen},
     conn::Conn,
-    job::Job,
+    job::{Ask, Job},
     note::Note,
     patience::Patience,
     row::{Row, Wanted, Write},
@@ -134,43 +134,19 @@ impl<C: Conn> Worker<C> {
         if batch.is_empty() {
             return;
         }
-        // By name, so that several writers can't deadlock in a database that locks rows.
-        let mut order: Vec<(usize, usize)> = (0..batch.len())
-            .flat_map(|job| (0..batch[job].asks.len()).map(move |ask| (job, ask)))
-            .collect();
-        order.sort_by(|a, b| batch[a.0].asks[a.1].name.cmp(&batch[b.0].asks[b.1].name));
-        let same = |a: &(usize, usize), b: &(usize, usize)| {
-            batch[a.0].asks[a.1].name == batch[b.0].asks[b.1].name
-        };
-        let of_names: Vec<&[(usize, usize)]> = order.chunk_by(same).collect();
-
         let now = Clock::Boot.now();
-        let writes: Vec<Write> = of_names
-            .iter()
-            .map(|places| {
-                let name = batch[places[0].0].asks[places[0].1].name.clone();
-                let ops = places.iter().map(|&(job, ask)| &batch[job].asks[ask].op);
-                let (op, fold) = (ops_text(ops), self.cache.fold(&name));
-                let known = self.shared.snapshots.known(&name);
-                Write { name, op, fold, known }
-            })
-            .collect();
+        let hurries = C::CAN_HURRY && self.only_joins(&batch, now);
         // The time of the last to come: who has waited for long gets a few tries more.
         let asked = batch.iter().map(|job| job.asked).max().unwrap_or(now);
         let until = asked.saturating_add(self.settings.patience);
-        match self.apply(&writes, until).await {
-            Ok(applied) => {
-                for ((places, write), row) in of_names.iter().zip(&writes).zip(&applied.rows) {
-                    let ops: Vec<Op> =
-                        places.iter().map(|&(job, ask)| batch[job].asks[ask].op.clone()).collect();
-                    let told = self.learn(write, &ops, row, &applied);
-                    for (at, &(job, ask)) in places.iter().enumerate() {
-                        let told = told.as_ref().map(|told| told[at]).map_err(Error::clone);
-                        batch[job].asks[ask].told = Some(told);
-                    }
-                }
-                batch.into_iter().for_each(Job::finish);
-            }
+        let mut written = self.write(&mut batch, hurries, until).await;
+        if hurries && let Ok(true) = written {
+            // Nobody is in the way any more. Whoever is let in now must not get lost.
+            let settled = self.write(&mut batch, false, until).await;
+            written = settled.map_err(|error| error.with_certainty(Certainty::Unknown));
+        }
+        match written {
+            Ok(_) => batch.into_iter().for_each(Job::finish),
             Err(error) => {
                 for job in batch {
                     // Whoever gives a claim up waits for it no more, written or not.
@@ -185,6 +161,62 @@ impl<C: Conn> Worker<C> {
         }
     }
 
+    /// Writes all of them, and notes what each was told; whether one of the locks is free for
+    /// somebody who waits. In a hurry they only join their queue, and a crash may lose that.
+    async fn write(
+        &mut self,
+        batch: &mut [Job],
+        hurries: bool,
+        until: Instant,
+    ) -> Result<bool, Error> {
+        // By name, so that several writers can't deadlock in a database that locks rows.
+        let mut order: Vec<(usize, usize)> = (0..batch.len())
+            .flat_map(|job| (0..batch[job].asks.len()).map(move |ask| (job, ask)))
+            .collect();
+        order.sort_by(|a, b| batch[a.0].asks[a.1].name.cmp(&batch[b.0].asks[b.1].name));
+        let same = |a: &(usize, usize), b: &(usize, usize)| {
+            batch[a.0].asks[a.1].name == batch[b.0].asks[b.1].name
+        };
+        let of_names: Vec<&[(usize, usize)]> = order.chunk_by(same).collect();
+
+        let writes: Vec<Write> = of_names
+            .iter()
+            .map(|places| {
+                let name = batch[places[0].0].asks[places[0].1].name.clone();
+                let ops = places.iter().map(|&(job, ask)| &batch[job].asks[ask].op);
+                let op = match hurries {
+                    true => ops_text(&ops.map(join).collect::<Vec<_>>()),
+                    false => ops_text(ops),
+                };
+                let fold = self.cache.fold(&name);
+                let known = self.shared.snapshots.known(&name);
+                Write { name, op, fold, known, hurries }
+            })
+            .collect();
+        let applied = self.apply(&writes, until).await?;
+        let mut owes = false;
+        for ((places, write), row) in of_names.iter().zip(&writes).zip(&applied.rows) {
+            let ops: Vec<Op> =
+                places.iter().map(|&(job, ask)| batch[job].asks[ask].op.clone()).collect();
+            let learned = self.learn(write, &ops, row, &applied);
+            owes |= learned.as_ref().is_ok_and(|(_, owes)| *owes);
+            for (at, &(job, ask)) in places.iter().enumerate() {
+                let told = learned.as_ref().map(|(told, _)| told[at]).map_err(Error::clone);
+                batch[job].asks[ask].told = Some(told);
+            }
+        }
+        Ok(owes)
+    }
+
+    /// Whether all of these want one lock that was held a moment ago, and wait for it, so that none
+    /// of them has to wait for the disk.
+    fn only_joins(&self, batch: &[Job], now: Instant) -> bool {
+        let mut asks = batch.iter().flat_map(|job| &job.asks);
+        let Some(name) = asks.next().map(|ask| &ask.name) else { return false };
+        let joins = |ask: &Ask| ask.name == *name && is_wait(&ask.op);
+        batch.iter().flat_map(|job| &job.asks).all(joins) && self.cache.was_just_held(name, now)
+    }
+
     async fn apply(&mut self, writes: &[Write], until: Instant) -> Result<Applied, Error> {
         let mut patience = Patience::until(until);
         loop {
@@ -196,14 +228,15 @@ impl<C: Conn> Worker<C> {
         }
     }
 
-    /// Takes out what a row that ends with `ops` tells, to those who asked and to those who wait.
+    /// Takes out what a row that ends with `ops` tells, to those who asked and to those who wait;
+    /// and whether it is free for one of them.
     fn learn(
         &mut self,
         write: &Write,
         ops: &[Op],
         row: &Row,
         applied: &Applied,
-    ) -> Result<Vec<Told>, Error> {
+    ) -> Result<(Vec<Told>, bool), Error> {
         let Shared { waiters, snapshots, clocks, notes } = &self.shared;
         let name = &write.name;
         let (replayed, snap) = snapshots.replay(name, row, write.known.as_deref())?;
@@ -214,7 +247,8 @@ impl<C: Conn> Worker<C> {
                 "the store returned a row without the operation",
             ));
         }
-        self.cache.learn(name, ops, row, &replayed, snap, write.op.len());
+        let seen = Seen { row, replayed: &replayed, snap, at: applied.sent };
+        self.cache.learn(name, ops, write.op.len(), seen);
         if !applied.in_doubt && ops.iter().any(|op| op.claim().is_some()) {
             // No other sending has written the very same text, so this is the time of this one.
             clocks.observe(0, sight.now, sight.sent);
@@ -244,7 +278,8 @@ impl<C: Conn> Worker<C> {
         waiters.observe(name, row.mark(), &replayed.machine, sight);
         let last = replayed.machine.last_token();
         let told = |&outcome| Told { outcome, sight, last, in_doubt: applied.in_doubt };
-        Ok(replayed.outcomes.iter().map(told).collect())
+        let owes = replayed.machine.owes_a_grant();
+        Ok((replayed.outcomes.iter().map(told).collect(), owes))
     }
 
     /// Refuses the tries for locks that were held when last seen and, by a read, still are, so
@@ -298,6 +333,21 @@ impl<C: Conn> Worker<C> {
             }
         }
     }
+}
+
+/// The same, letting nobody in.
+fn join(op: &Op) -> Op {
+    match op.clone() {
+        Op::Acquire { claim, mode, lease, block, home, note, .. } => {
+            Op::Join { claim, mode, lease, block, home, note }
+        }
+        op => op,
+    }
+}
+
+/// Readers may be let in although the lock is held.
+fn is_wait(op: &Op) -> bool {
+    matches!(op, Op::Acquire { mode: Mode::Exclusive, queue: Queue::Enqueue, .. })
 }
 
 fn is_try(op: &Op) -> bool {

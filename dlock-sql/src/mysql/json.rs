@@ -69,7 +69,8 @@ mod tests {
             wanted([(&name("a\"\\"), 0), (&name("ä🔒"), 7)]),
             r#"[["61225c",0],["c3a4f09f9492",7]]"#
         );
-        let write = Write { name: name("é"), op: "R 1".to_owned(), fold: None, known: None };
+        let op = "R 1".to_owned();
+        let write = Write { name: name("é"), op, fold: None, known: None, hurries: false };
         assert_eq!(writes(&[write]), r#"[["c3a9",0,0,"R 1","",0]]"#);
         let mark = Mark { base: 7, len: 9 };
         assert_eq!(

@@ -16,6 +16,8 @@ use crate::engine::{Conn, Fault, Mark, Micros, Note, Paged, Range, Row, Sighting
 pub(super) struct PgConn(pub(super) Link);
 
 impl Conn for PgConn {
+    const CAN_HURRY: bool = true;
+
     async fn apply(&mut self, writes: &[Write]) -> Result<Vec<Row>, Fault> {
         if let [write] = writes {
             let (seen, cut, time, snap) = write.fold_args();
@@ -28,7 +30,8 @@ impl Conn for PgConn {
                 Arg::Number(write.known_base()),
                 Arg::Number(time),
             ];
-            let rows = self.0.fetch(queries::APPLY_ONE, &args).await?;
+            let sql = if write.hurries { &queries::HURRY } else { queries::APPLY_ONE };
+            let rows = self.0.fetch(sql, &args).await?;
             return rows.iter().map(|found| row(found, 0)).collect();
         }
         let (mut seen, mut cut, mut time, mut snap) = (vec![], vec![], vec![], vec![]);

@@ -1,5 +1,7 @@
 //! The statements of PostgreSQL, each in a file of its own whose header tells its arguments.
 
+use std::sync::LazyLock;
+
 use crate::engine::Micros;
 
 /// The version of the tables in `schema.sql`.
@@ -20,6 +22,14 @@ pub(super) const TELL: &str = include_str!("tell.sql");
 pub(super) const SERVER: &str = include_str!("server.sql");
 pub(super) const EXAMINE: &str = include_str!("examine.sql");
 pub(super) const TABLES: &str = include_str!("tables.sql");
+
+/// [`APPLY_ONE`], which commits without waiting for the disk, or for a standby:
+/// <https://www.postgresql.org/docs/current/wal-async-commit.html>. The setting ends with the
+/// transaction, which is this statement.
+pub(super) static HURRY: LazyLock<String> = LazyLock::new(|| {
+    let hurry = "set_config('synchronous_commit', 'off', true)";
+    APPLY_ONE.replacen("AS now) AS clock", &format!("AS now, {hurry}) AS clock"), 1)
+});
 
 /// Whether this statement is a transaction of its own: one that was begun before is older.
 pub(super) const IN_NO_TRANSACTION: &str = "SELECT transaction_timestamp() = statement_timestamp()";

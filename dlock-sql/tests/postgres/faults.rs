@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{Certainty, ErrorKind};
+use dlock_core::{Acquired, Certainty, ErrorKind};
 use dlock_sql::Postgres;
 use dlock_testkit::{
     Stop, Verdict,
@@ -11,8 +11,8 @@ use dlock_testkit::{
 use sqlx::{Connection as _, PgConnection};
 
 use crate::support::{
-    config, connect, create, exclusive, free, granted, queue, refused, renew, run, says, start,
-    take, until, works,
+    attempt, config, connect, create, exclusive, free, granted, queue, refused, renew, run, says,
+    start, take, until, works,
 };
 
 /// A connection of somebody else, on which a transaction is open.
@@ -71,6 +71,46 @@ fn a_server_that_was_killed_still_knows_who_holds_and_waits() {
         let second = waits.await??;
         assert!(second.token > first.token);
         free(&other, &waiting).await
+    });
+}
+
+/// Who only joins the queue of a lock that is held does not wait for the disk, and whoever is let in
+/// by that is on it.
+#[test]
+fn a_server_that_was_killed_may_forget_who_has_just_joined_and_no_more() {
+    run(async {
+        // What nobody waits for stays in memory meanwhile.
+        let options = Options::new().with_config("wal_writer_delay = 10s");
+        let server = PostgresServer::start(&options).await?;
+        let client = connect(&create(&server)).await?;
+        let other = connect(&server.url()).await?;
+        let [held, waiting, late] = ["a"; 3].map(exclusive);
+        let first = take(&client, &held).await?;
+        // It has to have seen that somebody holds it.
+        assert!(matches!(other.acquire(&attempt("a")).await?, Acquired::Busy));
+        let unsafe_log = "select pg_current_wal_insert_lsn() - pg_current_wal_flush_lsn()";
+        let before = server.query(unsafe_log).await?;
+        queue(&other, &waiting).await?;
+        let after = server.query(unsafe_log).await?;
+        assert_ne!(before, after, "who joins waits for the disk");
+
+        server.kill();
+        server.restart().await?;
+        renew(&client, &held).await?;
+        let left = client.inspect(&held.name).await?;
+        assert_eq!(left.waiters, [], "the test is of no use: what was written in a hurry is there");
+        let asked = other.granted(&waiting).await;
+        assert!(asked.is_err_and(|error| error.kind() == ErrorKind::NotHeld));
+
+        // Free by the time that it joins: then it is granted, and that is not lost.
+        assert!(matches!(other.acquire(&attempt("a")).await?, Acquired::Busy));
+        free(&client, &held).await?;
+        let second = take(&other, &late).await?;
+        assert!(second.token > first.token);
+        server.kill();
+        server.restart().await?;
+        renew(&other, &late).await?;
+        free(&other, &late).await
     });
 }
 

@@ -8,7 +8,9 @@
 //! the log if the row still has the base that the client has seen. Its answer may be lost; then the
 //! same operation is sent again, and the first may come behind the second. Who writes the operation
 //! that lets a waiter in sends it a note, which may be lost. Leases end by the database's clock;
-//! holders rely on them from the sending of the statement that told them.
+//! holders rely on them from the sending of the statement that told them. A statement in a hurry is
+//! answered before it is on the disk, and lost with the server, unless one that was not in a hurry
+//! came behind it.
 //!
 //! Left out: several locks in one statement; rows that are deleted after a long time; a holder's
 //! renewals (see the model `lease`).
@@ -30,7 +32,7 @@ const CLAIMS: [u8; CLIENTS] = [1, 1];
 const LEASE: u64 = 3;
 /// No more time than this is looked at.
 const END: u64 = 4;
-/// How many answers, statements and notes are lost or late.
+/// How many answers, statements and notes are lost or late, clients die, and servers.
 const FAULTS: u8 = 1;
 /// A log is folded when it has more than so many characters.
 const FOLD_ABOVE: usize = 60;
@@ -49,14 +51,17 @@ enum Rule {
     FoldByBase,
     /// A hold is relied on from the sending of the statement, not from its answer.
     SinceSent,
+    /// What is written in a hurry joins the queue and lets nobody in.
+    JoinsLetNobodyIn,
 }
 
 /// The rules, and what is violated without them.
-const RULES: [(Rule, &str); 4] = [
+const RULES: [(Rule, &str); 5] = [
     (Rule::SameClaim, ONCE),
     (Rule::Poll, WAKES),
     (Rule::FoldByBase, READABLE),
     (Rule::SinceSent, EXCLUSION),
+    (Rule::JoinsLetNobodyIn, EXCLUSION),
 ];
 
 #[derive(Default)]
@@ -68,6 +73,8 @@ struct SqlQueue {
 struct State {
     now: u64,
     row: Row,
+    /// What is on the disk, if not all of it is.
+    disk: Option<Row>,
     clients: [Client; CLIENTS],
     /// Statements on their way, sorted; the first of a client may be an old one.
     wire: Vec<Letter>,
@@ -88,6 +95,8 @@ struct Client {
     claims: u8,
     /// How often its claim was sent.
     copies: u8,
+    /// Whether its claim was sent in a hurry.
+    hurries: bool,
     phase: Phase,
     fold: Option<Fold>,
 }
@@ -122,6 +131,7 @@ struct Letter {
     claim: u8,
     copy: u8,
     release: bool,
+    hurries: bool,
     sent: u64,
     fold: Option<Fold>,
 }
@@ -138,6 +148,8 @@ struct Note {
 enum Action {
     Tick,
     Ask(usize),
+    /// In a hurry.
+    Join(usize),
     /// The statement takes effect and is answered; `late` if it began before the last tick.
     Applies {
         letter: Letter,
@@ -155,6 +167,8 @@ enum Action {
     /// The holder has noticed in time that its lease ends.
     Lose(usize),
     Die(usize),
+    /// The server dies, and starts again with what is on the disk.
+    Crash,
 }
 
 impl SqlQueue {
@@ -170,18 +184,29 @@ impl SqlQueue {
         }
         let home = u32::try_from(letter.client + 1).unwrap_or_default();
         let (mode, queue) = (Mode::Exclusive, Queue::Enqueue);
+        if letter.hurries && self.has(Rule::JoinsLetNobodyIn) {
+            return Op::Join { claim, mode, lease: LEASE, block: 1, home, note: None };
+        }
         Op::Acquire { claim, mode, lease: LEASE, block: 1, queue, home, note: None }
     }
 
     fn send(&self, state: &mut State, at: usize, release: bool) {
         let client = &state.clients[at];
         let (claim, copy, fold) = (client.claims, client.copies, client.fold.clone());
-        state.wire.push(Letter { client: at, claim, copy, release, sent: state.now, fold });
+        let (hurries, sent) = (client.hurries && !release, state.now);
+        let client = at;
+        state.wire.push(Letter { client, claim, copy, release, hurries, sent, fold });
         state.wire.sort_unstable();
     }
 
-    /// Appends an operation; what the row then says.
-    fn append(&self, state: &mut State, op: &Op, at: u64, fold: Option<&Fold>) -> Replayed {
+    /// Appends an operation, with a letter's fold; what the row then says.
+    fn append(&self, state: &mut State, op: &Op, at: u64, letter: Option<&Letter>) -> Replayed {
+        let fold = letter.and_then(|letter| letter.fold.as_ref());
+        let hurries = letter.is_some_and(|letter| letter.hurries);
+        let disk = state.disk.take();
+        if hurries {
+            state.disk = disk.or_else(|| Some(state.row.clone()));
+        }
         let row = &mut state.row;
         if let Some(fold) = fold
             && (row.base == fold.base || !self.has(Rule::FoldByBase))
@@ -203,7 +228,7 @@ impl SqlQueue {
     fn apply(&self, state: &mut State, letter: &Letter, late: bool, answered: bool) {
         state.wire.retain(|other| other != letter);
         let stamp = if late { state.now - 1 } else { state.now };
-        let replayed = self.append(state, &self.op(letter), stamp, letter.fold.as_ref());
+        let replayed = self.append(state, &self.op(letter), stamp, Some(letter));
         let client = &mut state.clients[letter.client];
         let current = (letter.claim, letter.copy) == (client.claims, client.copies);
         if !answered || !current {
