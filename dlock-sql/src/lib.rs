@@ -98,6 +98,12 @@
 //! Operations of one process on one name that have come together are written together. They happen
 //! one after the other, at one time, which stands behind the last of them.
 //!
+//! On PostgreSQL a claim of a lock that was seen to be held a moment ago is not an acquire but a join
+//! (`J`), and does not wait for the disk: it takes a place in the queue and lets nobody in, whatever
+//! the row says. A crash may lose it, and nobody believes in a grant that rests on it, since every
+//! grant is of a statement that waited, and what stands before that in the server's log is on the
+//! disk as well. Should nobody stand in its way, the acquire follows at once.
+//!
 //! Operations are stamped with the time at which their statement began, and may stand in the log
 //! behind a later one, which held the row's lock first. That only makes a lease shorter than it
 //! could be, or lets a dead holder's end be seen by the next statement instead of this one.

@@ -98,6 +98,29 @@ fn who_has_lost_its_place_must_ask_at_once() {
     assert!(expiry <= Clock::Boot.now());
 }
 
+#[test]
+fn who_has_joined_a_free_lock_must_ask_at_once() {
+    let waiters = Waiters::default();
+    waiters.register(&name(), id(1), sight(10));
+    let join = |n| Op::Join {
+        claim: id(n),
+        mode: Mode::Exclusive,
+        lease: 1_000_000,
+        block: 1,
+        home: 0,
+        note: None,
+    };
+    let expiry = |ops: &[(Micros, Op)]| {
+        waiters.observe(&name(), Mark::default(), &machine(ops), sight(10));
+        match waiters.standing(&name(), id(1)) {
+            Standing::Waiting { expiry: Some(expiry), .. } => expiry,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(expiry(&[(10, join(1))]) <= Clock::Boot.now());
+    assert!(expiry(&[(10, acquire(2)), (10, join(1))]) > Clock::Boot.now());
+}
+
 fn note(claim: u128, since: Micros, expiry: Micros) -> Note {
     let granted = Granted { claim: id(claim), token: since, block: 1, since, home: 0 };
     Note { name: name(), granted, expiry }
