@@ -157,7 +157,7 @@ impl<C: Conn> Reader<C> {
             return;
         }
         let mut told = self.conn.tell(notes).await;
-        if matches!(&told, Err(Fault { cure: Cure::Retry, .. })) {
+        if matches!(&told, Err(fault) if fault.cure != Cure::None) {
             told = self.conn.tell(notes).await;
         }
         if let Err(fault) = told {
