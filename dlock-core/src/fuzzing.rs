@@ -281,14 +281,11 @@ fn operation<'a>(bytes: &mut impl Iterator<Item = &'a u8>) -> (Op, u64) {
         _ if kind >= 248 => Op::Raise { above: floor(lease, passed) },
         0 | 1 => {
             let block = u32::from(kind / 4) + 1;
-            let note = note_of(who, what);
-            if kind >= 224 {
-                return (
-                    Op::Join { claim, mode, lease, block, home: u32::from(what), note },
-                    passed,
-                );
+            let (home, note) = (u32::from(what), note_of(who, what));
+            match kind {
+                224.. => Op::Join { claim, mode, lease, block, home, note },
+                _ => Op::Acquire { claim, mode, lease, block, queue, home, note },
             }
-            Op::Acquire { claim, mode, lease, block, queue, home: u32::from(what), note }
         }
         2 => Op::Renew { claim, mode, lease },
         _ => Op::Release { claim, used: u32::from(kind / 4) },

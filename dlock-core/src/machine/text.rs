@@ -207,37 +207,27 @@ fn lines(text: &str) -> Result<std::str::SplitTerminator<'_, char>, Error> {
 fn parse_op(line: &str) -> Result<(Op, Option<Micros>), Error> {
     let mut fields = Fields::of(line);
     let op = match fields.word()? {
-        "A" => {
-            let claim = fields.claim()?;
-            let (weight, capacity) = (fields.word()?, fields.capacity()?);
-            let weight = fields.weight_of(weight, capacity)?;
-            Op::Acquire {
-                claim,
-                mode: Mode::from_weight(weight, capacity),
-                lease: fields.number()?,
-                block: fields.number()?,
-                home: fields.number()?,
-                queue: match fields.word()? {
-                    "Q" => Queue::Enqueue,
-                    "T" => Queue::FailIfBusy,
-                    _ => return Err(malformed(line)),
-                },
-                note: fields.note()?,
-            }
-        }
-        "J" => {
-            let claim = fields.claim()?;
-            let (weight, capacity) = (fields.word()?, fields.capacity()?);
-            let weight = fields.weight_of(weight, capacity)?;
-            Op::Join {
-                claim,
-                mode: Mode::from_weight(weight, capacity),
-                lease: fields.number()?,
-                block: fields.number()?,
-                home: fields.number()?,
-                note: fields.note()?,
-            }
-        }
+        "A" => Op::Acquire {
+            claim: fields.claim()?,
+            mode: fields.mode()?,
+            lease: fields.number()?,
+            block: fields.number()?,
+            home: fields.number()?,
+            queue: match fields.word()? {
+                "Q" => Queue::Enqueue,
+                "T" => Queue::FailIfBusy,
+                _ => return Err(malformed(line)),
+            },
+            note: fields.note()?,
+        },
+        "J" => Op::Join {
+            claim: fields.claim()?,
+            mode: fields.mode()?,
+            lease: fields.number()?,
+            block: fields.number()?,
+            home: fields.number()?,
+            note: fields.note()?,
+        },
         "K" => {
             let claim = fields.claim()?;
             let weight = fields.number()?;
@@ -301,6 +291,12 @@ impl<'a> Fields<'a> {
     fn weight_of(&self, word: &str, capacity: u32) -> Result<u32, Error> {
         let weight = if word == "=" { capacity } else { self.parsed(word)? };
         if weight == 0 || weight > capacity { Err(malformed(self.line)) } else { Ok(weight) }
+    }
+
+    /// A weight, with the capacity behind it.
+    fn mode(&mut self) -> Result<Mode, Error> {
+        let (weight, capacity) = (self.word()?, self.capacity()?);
+        Ok(Mode::from_weight(self.weight_of(weight, capacity)?, capacity))
     }
 
     /// A token, or zero.
