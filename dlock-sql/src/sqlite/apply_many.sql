@@ -4,21 +4,17 @@
 INSERT INTO dlock_lock AS d (name, base, seen, cut, snap, log)
 SELECT
   w.value ->> 0, clock.now,
-  CASE WHEN w.value ->> 1 = 0 THEN 0 ELSE coalesce((
-    SELECT e.base FROM dlock_lock AS e
-    WHERE e.name = w.value ->> 0 AND e.base = w.value ->> 1
-      AND substr(e.log, 1, w.value ->> 2) LIKE '% ' || (w.value ->> 5) || ';'
-  ), 0) END,
-  w.value ->> 2,
   CASE
-    WHEN w.value ->> 1 = 0 THEN ''
-    WHEN EXISTS (SELECT 1 FROM dlock_lock AS e WHERE e.name = w.value ->> 0) THEN w.value ->> 3
-    ELSE ''
+    WHEN e.base = w.value ->> 1 AND substr(e.log, 1, w.value ->> 2) LIKE '% ' || (w.value ->> 5) || ';'
+    THEN e.base ELSE 0
   END,
+  w.value ->> 2,
+  CASE WHEN e.name IS NULL OR w.value ->> 1 = 0 THEN '' ELSE w.value ->> 3 END,
   (w.value ->> 4) || ' ' || clock.now || ';'
 FROM
   (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000 AS now) AS clock,
   json_each(?1) AS w
+  LEFT JOIN dlock_lock AS e ON e.name = w.value ->> 0
 WHERE true
 ON CONFLICT (name) DO UPDATE SET
   base = CASE WHEN d.base = excluded.seen THEN max(d.base + 1, excluded.base) ELSE d.base END,
