@@ -9,7 +9,7 @@ SELECT
     THEN e.base ELSE 0
   END,
   w.value ->> 2,
-  CASE WHEN e.name IS NULL OR w.value ->> 1 = 0 THEN '' ELSE w.value ->> 3 END,
+  CASE WHEN e.name IS NULL THEN '' ELSE w.value ->> 3 END,
   (w.value ->> 4) || ' ' || clock.now || ';'
 FROM
   (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000 AS now) AS clock,
