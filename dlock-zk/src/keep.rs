@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dlock_core::{Error, Mode, Renewal, Renewed};
+use dlock_core::{Clock, Error, Instant, Mode, Renewal, Renewed};
 use zookeeper_client::{CreateMode, Error as ZkError};
 
 use crate::{
@@ -25,40 +25,55 @@ impl Session {
             return Ok(vec![Renewed::Lost; renewals.len()]);
         }
         self.heartbeat().await.map_err(explain)?;
+        let (now, alone) = (Clock::Boot.now(), renewals.len() == 1);
         let mut answers = Vec::with_capacity(renewals.len());
         for (renewal, place) in renewals.iter().zip(&places) {
-            let Some(place) = place else {
-                answers.push(Renewed::Lost);
-                continue;
+            let kept = match place {
+                Some(place) => self.keep(place, renewal, now, alone).await?,
+                None => false,
             };
-            let held = self.holds(place).await?;
-            if held {
-                self.touch(place, renewal.lease);
-                match renewals {
-                    [_] => self.weaken(place, renewal).await?,
-                    // The others must not suffer for it. What fails will be asked again.
-                    _ if place.mode() != renewal.mode => {
-                        let (session, place) = (Arc::clone(self), Arc::clone(place));
-                        let renewal = renewal.clone();
-                        self.background(async move {
-                            if let Err(error) = session.weaken(&place, &renewal).await {
-                                tracing::warn!(%error, lock.name = %place.name, "no downgrade");
-                            }
-                        });
-                    }
-                    _ => {}
-                }
-            }
-            let kept = held && !place.is_over();
             answers.push(if kept { Renewed::Kept } else { Renewed::Lost });
         }
         Ok(answers)
     }
 
-    /// Whether the claim holds the lock, though maybe nobody has asked yet.
-    async fn holds(self: &Arc<Self>, place: &Arc<Place>) -> Result<bool, Error> {
-        if place.is_granted() || place.is_over() {
-            return Ok(place.is_granted());
+    /// Starts the lease of a claim anew, if it holds the lock, though maybe nobody has asked yet.
+    async fn keep(
+        self: &Arc<Self>,
+        place: &Arc<Place>,
+        renewal: &Renewal,
+        now: Instant,
+        alone: bool,
+    ) -> Result<bool, Error> {
+        let until = now.saturating_add(renewal.lease);
+        let mut held = place.renew(renewal.lease, until);
+        if held.is_none() && self.turns_out_held(place).await? {
+            held = place.renew(renewal.lease, until);
+        }
+        let Some(mode) = held else { return Ok(false) };
+        self.may_end(until);
+        if mode == renewal.mode {
+            return Ok(true);
+        }
+        if alone {
+            self.weaken(place, renewal).await?;
+            return Ok(!place.is_over());
+        }
+        // The others must not suffer for it. What fails will be asked again.
+        let (session, place) = (Arc::clone(self), Arc::clone(place));
+        let renewal = renewal.clone();
+        self.background(async move {
+            if let Err(error) = session.weaken(&place, &renewal).await {
+                tracing::warn!(%error, lock.name = %place.name, "no downgrade");
+            }
+        });
+        Ok(true)
+    }
+
+    /// Looks whether a claim holds the lock that was not known to.
+    async fn turns_out_held(self: &Arc<Self>, place: &Arc<Place>) -> Result<bool, Error> {
+        if place.is_over() {
+            return Ok(false);
         }
         let Stage::There(spot) = place.stage.lock().await.clone() else { return Ok(false) };
         match self.standing(&spot, None).await.map_err(explain)? {

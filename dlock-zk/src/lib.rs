@@ -85,6 +85,7 @@
 
 mod acl;
 mod backend;
+mod beat;
 mod config;
 mod connect;
 mod create;

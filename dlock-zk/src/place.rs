@@ -122,6 +122,17 @@ impl Place {
         life.until
     }
 
+    /// If it holds the lock its lease starts anew, to last until then: what it holds.
+    pub(crate) fn renew(&self, lease: Duration, until: Instant) -> Option<Mode> {
+        let mut life = self.life.lock();
+        if life.state != State::Granted {
+            return None;
+        }
+        life.lease = lease;
+        life.until = until;
+        Some(life.mode)
+    }
+
     /// It holds the lock, and its lease starts anew.
     pub(crate) fn grant(&self, token: FencingToken, since: Instant) -> Option<Grant> {
         let mut life = self.life.lock();

@@ -25,10 +25,11 @@ use tokio::{
     runtime::Handle,
     sync::{Notify, broadcast},
 };
-use zookeeper_client::{Client, Error as ZkError, MultiWriteError};
+use zookeeper_client::{Client, Error as ZkError};
 
 use crate::{
     acl::Acl,
+    beat::NextBeat,
     config::ZkConfig,
     connect::{connect, members},
     error::{is_passing, is_unknown, no_answer},
@@ -57,6 +58,7 @@ pub(crate) struct Session {
     /// Claims that were granted a short while ago, and when, in that order.
     fresh: Mutex<VecDeque<(Instant, Arc<Place>)>>,
     beat: AtomicU64,
+    pub(crate) next_beat: NextBeat,
     over: AtomicBool,
     ending: Notify,
     rest: Arc<Rest>,
@@ -90,6 +92,7 @@ impl Session {
             next_end: AtomicU64::new(u64::MAX),
             fresh: Mutex::default(),
             beat: AtomicU64::new(began.as_nanos()),
+            next_beat: NextBeat::default(),
             over: AtomicBool::new(false),
             ending: Notify::new(),
             rest: Arc::default(),
@@ -138,9 +141,13 @@ impl Session {
 
     /// A claim's lease starts anew, from now on.
     pub(crate) fn touch(&self, place: &Place, lease: Duration) {
-        let until = place.touch(lease).as_nanos();
-        if until < self.next_end.load(Ordering::SeqCst) {
-            self.next_end.fetch_min(until, Ordering::SeqCst);
+        self.may_end(place.touch(lease));
+    }
+
+    /// A lease may end then, and none is to be overlooked.
+    pub(crate) fn may_end(&self, until: Instant) {
+        if until.as_nanos() < self.next_end.load(Ordering::SeqCst) {
+            self.next_end.fetch_min(until.as_nanos(), Ordering::SeqCst);
         }
     }
 
@@ -242,27 +249,6 @@ impl Session {
     /// When the last request was sent that the leader has answered.
     pub(crate) fn beat(&self) -> Instant {
         Instant::from_nanos(self.beat.load(Ordering::Acquire))
-    }
-
-    /// Asks a majority for a sign of life. When it is answered, the next read shows what was
-    /// known then.
-    pub(crate) async fn heartbeat(&self) -> Result<Instant, ZkError> {
-        let sent = Clock::Boot.now();
-        let mut check = self.client.new_multi_writer();
-        check.add_check_version(if self.root.is_empty() { "/" } else { &self.root }, -1)?;
-        match self.answer(check.commit()).await {
-            // What is checked does not matter: its refusal is a transaction as well. But the leader
-            // also refuses so what comes from a session that is being closed.
-            Ok(_)
-            | Err(MultiWriteError::OperationFailed {
-                source: ZkError::NoNode | ZkError::NoAuth | ZkError::BadVersion,
-                ..
-            }) => {
-                self.heard(sent);
-                Ok(sent)
-            }
-            Err(error) => Err(error.into()),
-        }
     }
 
     /// From when on a claim of this lease may be believed in, now that it has come to hold the
