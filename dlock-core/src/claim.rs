@@ -52,26 +52,31 @@ impl FromStr for ClaimId {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let half = |digits: &str| {
-            digits.bytes().try_fold(0, |bits: u64, digit| Some(bits << 4 | nibble(digit)?))
-        };
-        let bits = (text.len() == 32).then(|| text.split_at_checked(16)).flatten();
-        let bits = bits
-            .and_then(|(high, low)| Some(u128::from(half(high)?) << 64 | u128::from(half(low)?)));
-        bits.map(Self::from_bits).ok_or_else(|| {
-            Error::new(ErrorKind::Protocol, "a claim id is not 32 hexadecimal digits")
-        })
+        let (mut bytes, mut seen) = ([0; 16], 0);
+        let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+        for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
+            let (high, low) = (VALUES[usize::from(*high)], VALUES[usize::from(*low)]);
+            *byte = high << 4 | low;
+            seen |= high | low;
+        }
+        if pairs.len() != bytes.len() || !rest.is_empty() || seen > 15 {
+            let text = "a claim id is not 32 hexadecimal digits";
+            return Err(Error::new(ErrorKind::Protocol, text));
+        }
+        Ok(Self(bytes))
     }
 }
 
-/// The value of a digit as [`ClaimId`] is written.
-fn nibble(digit: u8) -> Option<u64> {
-    match digit {
-        b'0'..=b'9' => Some(u64::from(digit - b'0')),
-        b'a'..=b'f' => Some(u64::from(digit - b'a') + 10),
-        _ => None,
+/// The values of [`DIGITS`]; those of other bytes are above 15.
+const VALUES: [u8; 256] = {
+    let mut values = [u8::MAX; 256];
+    let mut value = 0;
+    while value < 16 {
+        values[DIGITS[value as usize] as usize] = value;
+        value += 1;
     }
-}
+    values
+};
 
 /// One acquisition as the store knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

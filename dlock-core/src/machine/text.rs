@@ -139,12 +139,15 @@ pub fn resume(mut machine: Machine, log: &str) -> Result<Replayed, Error> {
     let mut together = Vec::new();
     for line in lines(log)? {
         let (op, at) = parse_op(line)?;
-        together.push(op);
-        let Some(at) = at else { continue };
+        let Some(at) = at else {
+            together.push(op);
+            continue;
+        };
         now = at;
         outcomes.clear();
         grants.clear();
-        outcomes.extend(together.drain(..).map(|op| machine.apply(&op, now, &mut grants)));
+        let ops = together.drain(..).chain([op]);
+        outcomes.extend(ops.map(|op| machine.apply(&op, now, &mut grants)));
     }
     if !together.is_empty() {
         return Err(malformed(log));

@@ -52,7 +52,7 @@ pub(crate) use names::{Listed, PAGE, list};
 pub(crate) use note::Note;
 pub(crate) use pace::Rarely;
 pub(crate) use patience::Patience;
-pub(crate) use row::{Mark, Row, Wanted, Write};
+pub(crate) use row::{Mark, Row, Wanted, Write, in_order};
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use tasks::spawn;
 pub(crate) use verbs::{Engine, Links};

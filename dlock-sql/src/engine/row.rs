@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use dlock_core::{
-    Error, LockName,
+    Error, ErrorKind, LockName,
     machine::{
         Machine, Micros,
         text::{self, Replayed},
@@ -104,6 +104,20 @@ impl Write {
     pub(crate) fn known_base(&self) -> i64 {
         base_of(self.known.as_deref())
     }
+}
+
+/// The rows of the writes, in their order, which is that of their names.
+pub(crate) fn in_order<N: AsRef<str>>(
+    writes: &[Write],
+    mut found: Vec<(N, Row)>,
+) -> Result<Vec<Row>, Error> {
+    found.sort_by(|a, b| a.0.as_ref().cmp(b.0.as_ref()));
+    let names = writes.iter().map(|write| write.name.as_str());
+    if !names.eq(found.iter().map(|(name, _)| name.as_ref())) {
+        let text = "the database returned other rows than were written";
+        return Err(Error::new(ErrorKind::Protocol, text));
+    }
+    Ok(found.into_iter().map(|(_, row)| row).collect())
 }
 
 /// No row has base 0.

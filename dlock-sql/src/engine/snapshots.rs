@@ -2,12 +2,13 @@
 //! it are few. So the database sends it once, and it is taken apart once, however many operations
 //! follow.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use dlock_core::{
     Error, LockName,
     machine::text::{Replayed, resume, snapshot_of},
 };
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 use super::row::{Known, Row, Wanted};

@@ -1,6 +1,6 @@
 //! The verbs of the contract, as operations on rows.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use dlock_core::{
@@ -9,6 +9,7 @@ use dlock_core::{
     StoreClocks, StoreEvent,
     machine::{Micros, Op},
 };
+use hashbrown::HashMap;
 use tokio::{
     runtime::Handle,
     select,
@@ -291,7 +292,7 @@ async fn acquire_all(
 
 /// The renewals in parts that go into one statement each: of distinct names and not too large.
 fn distinct(renewals: &[Renewal]) -> Vec<Vec<usize>> {
-    let mut seen = HashMap::new();
+    let mut seen = HashMap::with_capacity(renewals.len());
     let mut rounds: Vec<Vec<usize>> = Vec::new();
     for (at, renewal) in renewals.iter().enumerate() {
         let round = seen.entry(&renewal.claim.name).or_insert(0usize);

@@ -9,7 +9,7 @@
 //! lease ends. The others sleep, so a hand-over costs the same however many wait.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -21,6 +21,7 @@ use dlock_core::{
     ClaimId, Clock, Grant, Instant, LockName,
     machine::{Machine, Micros},
 };
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 

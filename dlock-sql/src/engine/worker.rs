@@ -196,9 +196,8 @@ impl<C: Conn> Worker<C> {
         let applied = self.apply(&writes, until).await?;
         let mut owes = false;
         for ((places, write), row) in of_names.iter().zip(&writes).zip(&applied.rows) {
-            let ops: Vec<Op> =
-                places.iter().map(|&(job, ask)| batch[job].asks[ask].op.clone()).collect();
-            let learned = self.learn(write, &ops, row, &applied);
+            let ops = places.iter().map(|&(job, ask)| &batch[job].asks[ask].op);
+            let learned = self.learn(write, ops, row, &applied);
             owes |= learned.as_ref().is_ok_and(|(_, owes)| *owes);
             for (at, &(job, ask)) in places.iter().enumerate() {
                 let told = learned.as_ref().map(|(told, _)| told[at]).map_err(Error::clone);
@@ -230,10 +229,10 @@ impl<C: Conn> Worker<C> {
 
     /// Takes out what a row that ends with `ops` tells, to those who asked and to those who wait;
     /// and whether it is free for one of them.
-    fn learn(
+    fn learn<'a>(
         &mut self,
         write: &Write,
-        ops: &[Op],
+        ops: impl ExactSizeIterator<Item = &'a Op> + Clone,
         row: &Row,
         applied: &Applied,
     ) -> Result<(Vec<Told>, bool), Error> {
@@ -248,23 +247,25 @@ impl<C: Conn> Worker<C> {
             ));
         }
         let seen = Seen { row, replayed: &replayed, snap, at: applied.sent };
-        self.cache.learn(name, ops, write.op.len(), seen);
-        if !applied.in_doubt && ops.iter().any(|op| op.claim().is_some()) {
+        self.cache.learn(name, ops.clone(), write.op.len(), seen);
+        if !applied.in_doubt && ops.clone().any(|op| op.claim().is_some()) {
             // No other sending has written the very same text, so this is the time of this one.
             clocks.observe(0, sight.now, sight.sent);
         }
-        let mut answered = Vec::new();
-        for (op, outcome) in ops.iter().zip(&replayed.outcomes) {
+        for (op, outcome) in ops.clone().zip(&replayed.outcomes) {
             match (op.claim(), outcome) {
                 (Some(claim), Outcome::Queued { .. }) => waiters.register(name, claim, sight),
-                (Some(claim), _) => {
-                    waiters.withdraw(name, claim);
-                    answered.push(claim);
-                }
+                (Some(claim), _) => waiters.withdraw(name, claim),
                 (None, _) => {}
             }
         }
-        let others = |granted: &&Granted| granted.home != 0 && !answered.contains(&granted.claim);
+        let is_answered = |claim| {
+            let mut told = ops.clone().zip(&replayed.outcomes);
+            told.any(|(op, told)| {
+                op.claim() == Some(claim) && !matches!(told, Outcome::Queued { .. })
+            })
+        };
+        let others = |granted: &&Granted| granted.home != 0 && !is_answered(granted.claim);
         for &granted in replayed.grants.iter().filter(others) {
             let note = Note::new(name, granted, &replayed.machine);
             if granted.home == self.settings.home {

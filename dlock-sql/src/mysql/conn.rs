@@ -9,13 +9,15 @@ use sqlx::{
 use tokio::time::{error::Elapsed, timeout};
 
 use super::{
-    answer::{end_of, get, micros, row, text, unreadable},
+    answer::{end_of, get, micros, row, text},
     error::{classify, is_duplicate, is_harmless, late},
     examine::{Tables, examine},
     json, queries,
     way::{Taken, Way},
 };
-use crate::engine::{Conn, Cure, Fault, Mark, Micros, Paged, Range, Row, Sighting, Wanted, Write};
+use crate::engine::{
+    Conn, Cure, Fault, Mark, Micros, Paged, Range, Row, Sighting, Wanted, Write, in_order,
+};
 
 /// A connection that is made when it is needed, and made again when it has broken; or the way to an
 /// application's pool, where each statement has another one.
@@ -114,16 +116,9 @@ impl MysqlConn {
             _ => sqlx::query(queries::APPLY_MANY_RETURNING).bind(json::writes(writes)),
         };
         let found = self.fetch(query).await?;
-        let mut rows = found
-            .iter()
-            .map(|found| Ok((text(found, 0)?, row(found, 1)?)))
-            .collect::<Result<Vec<_>, Fault>>()?;
-        rows.sort_by(|a, b| a.0.cmp(&b.0));
-        let names = writes.iter().map(|write| write.name.as_str());
-        if !names.eq(rows.iter().map(|(name, _)| name.as_str())) {
-            return Err(unreadable("other rows than were written").into());
-        }
-        Ok(rows.into_iter().map(|(_, row)| row).collect())
+        let named = |found| Ok((text(found, 0)?, row(found, 1)?));
+        let found = found.iter().map(named).collect::<Result<_, Fault>>()?;
+        Ok(in_order(writes, found)?)
     }
 
     /// Writes, and then reads the rows, for servers that can't return what they write.

@@ -1,6 +1,6 @@
 //! The engine's statements.
 
-use dlock_core::{Error, ErrorKind, Finding};
+use dlock_core::Finding;
 use sqlx::{Postgres, Row as _, postgres::PgRow};
 
 use super::{
@@ -10,7 +10,9 @@ use super::{
     queries,
     statement::Arg,
 };
-use crate::engine::{Conn, Fault, Mark, Micros, Note, Paged, Range, Row, Sighting, Wanted, Write};
+use crate::engine::{
+    Conn, Fault, Mark, Micros, Note, Paged, Range, Row, Sighting, Wanted, Write, in_order,
+};
 
 /// A link, as the engine sees it.
 pub(super) struct PgConn(pub(super) Link);
@@ -50,17 +52,9 @@ impl Conn for PgConn {
             Arg::Numbers(time),
         ];
         let rows = self.0.fetch(queries::APPLY_MANY, &args).await?;
-        let mut rows = rows
-            .iter()
-            .map(|found| Ok((get::<String>(found, 0)?, row(found, 1)?)))
-            .collect::<Result<Vec<_>, Fault>>()?;
-        rows.sort_by(|a, b| a.0.cmp(&b.0));
-        let names = writes.iter().map(|write| write.name.as_str());
-        if !names.eq(rows.iter().map(|(name, _)| name.as_str())) {
-            let text = "PostgreSQL returned other rows than written";
-            return Err(Error::new(ErrorKind::Protocol, text).into());
-        }
-        Ok(rows.into_iter().map(|(_, row)| row).collect())
+        let named = |found| Ok((get::<&str>(found, 0)?, row(found, 1)?));
+        let found = rows.iter().map(named).collect::<Result<_, Fault>>()?;
+        Ok(in_order(writes, found)?)
     }
 
     async fn read(&mut self, wanted: &[Wanted]) -> Result<Sighting, Fault> {

@@ -2,7 +2,7 @@
 
 use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
 
-use dlock_core::{Error, ErrorKind, Finding};
+use dlock_core::Finding;
 use sqlx::{
     ConnectOptions as _, Connection as _, Row as _, Sqlite, SqliteConnection,
     query::Query,
@@ -10,7 +10,9 @@ use sqlx::{
 };
 
 use super::{error::classify, examine::examine, json::Array, push::Voice, queries};
-use crate::engine::{Conn, Fault, Mark, Micros, Note, Paged, Range, Row, Sighting, Wanted, Write};
+use crate::engine::{
+    Conn, Fault, Mark, Micros, Note, Paged, Range, Row, Sighting, Wanted, Write, in_order,
+};
 
 /// What takes so many rows takes milliseconds, so that nobody minds another one.
 const MANY: usize = 65;
@@ -101,18 +103,9 @@ impl Conn for SqliteConn {
             ..MANY => self.fetch(query).await?,
             _ => self.fetch_many(query).await?,
         };
-        let mut rows = rows
-            .iter()
-            .map(|found| Ok((get::<String>(found, 0)?, row(found, 1)?)))
-            .collect::<Result<Vec<_>, Fault>>()?;
-        rows.sort_by(|a, b| a.0.cmp(&b.0));
-        let names = writes.iter().map(|write| write.name.as_str());
-        if !names.eq(rows.iter().map(|(name, _)| name.as_str())) {
-            return Err(
-                Error::new(ErrorKind::Protocol, "SQLite returned other rows than written").into()
-            );
-        }
-        Ok(rows.into_iter().map(|(_, row)| row).collect())
+        let named = |found| Ok((get::<&str>(found, 0)?, row(found, 1)?));
+        let found = rows.iter().map(named).collect::<Result<_, Fault>>()?;
+        Ok(in_order(writes, found)?)
     }
 
     async fn read(&mut self, wanted: &[Wanted]) -> Result<Sighting, Fault> {
