@@ -89,6 +89,7 @@ pub(crate) struct Write {
     pub(crate) fold: Option<Fold>,
     pub(crate) known: Option<Arc<Known>>,
     /// Whether a crash may lose it.
+    #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "no other has such writes"))]
     pub(crate) hurries: bool,
 }
 
@@ -103,6 +104,13 @@ impl Write {
     /// The base whose snapshot need not be returned, or 0.
     pub(crate) fn known_base(&self) -> i64 {
         base_of(self.known.as_deref())
+    }
+
+    /// How many bytes all of it takes as text, or less.
+    #[cfg(any(feature = "mysql", feature = "sqlite"))]
+    pub(crate) fn room(&self) -> usize {
+        let snap = self.fold.as_ref().map_or(0, |fold| fold.snap.len());
+        2 * self.name.as_str().len() + self.op.len() + snap + 64
     }
 }
 
@@ -134,4 +142,28 @@ pub(crate) struct Fold {
     /// That of the last operation before the mark.
     pub(crate) time: Micros,
     pub(crate) snap: Arc<str>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_come_in_the_order_of_the_writes_and_none_is_missing() {
+        let write = |name| Write {
+            name: LockName::new(name).unwrap(),
+            op: String::new(),
+            fold: None,
+            known: None,
+            hurries: false,
+        };
+        let (writes, row) = ([write("a"), write("b")], |name, base| {
+            (name, Row { base, snap: String::new(), log: String::new() })
+        });
+        let rows = in_order(&writes, vec![row("b", 2), row("a", 1)]).unwrap();
+        assert_eq!(rows.iter().map(|row| row.base).collect::<Vec<_>>(), [1, 2]);
+        for others in [vec![row("a", 1)], vec![row("a", 1), row("c", 2)]] {
+            assert_eq!(in_order(&writes, others).unwrap_err().kind(), ErrorKind::Protocol);
+        }
+    }
 }

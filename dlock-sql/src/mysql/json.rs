@@ -11,43 +11,56 @@ use crate::engine::{Mark, Write};
 
 /// For `apply_many.sql`.
 pub(super) fn writes(writes: &[Write]) -> String {
-    array(writes, |out, write| {
+    let room = writes.iter().map(Write::room).sum();
+    array(room, writes, |out, write| {
         let (seen, cut, time, snap) = write.fold_args();
-        let (name, op) = (hex(write.name.as_str()), &write.op);
-        let _ = write!(out, "[\"{name}\",{seen},{cut},\"{op}\",\"{snap}\",{time}]");
+        let op = &write.op;
+        push_name(out, write.name.as_str());
+        let _ = write!(out, ",{seen},{cut},\"{op}\",\"{snap}\",{time}");
     })
 }
 
 /// For `read.sql`: names, and the bases whose snapshots are known.
 pub(crate) fn wanted<'a>(wanted: impl IntoIterator<Item = (&'a LockName, i64)>) -> String {
-    array(wanted, |out, (name, known)| {
-        let _ = write!(out, "[\"{}\",{known}]", hex(name.as_str()));
+    array(0, wanted, |out, (name, known)| {
+        push_name(out, name.as_str());
+        let _ = write!(out, ",{known}");
     })
 }
 
 /// For `delete.sql`.
 pub(super) fn marks(rows: &[(String, Mark)]) -> String {
-    array(rows, |out, (name, mark)| {
-        let _ = write!(out, "[\"{}\",{},{}]", hex(name), mark.base, mark.len);
+    array(0, rows, |out, (name, mark)| {
+        push_name(out, name);
+        let _ = write!(out, ",{},{}", mark.base, mark.len);
     })
 }
 
-/// The items in brackets. (Writing to a String does not fail.)
-fn array<T>(items: impl IntoIterator<Item = T>, mut put: impl FnMut(&mut String, T)) -> String {
-    let mut out = String::from("[");
+/// An array of arrays, which may take so many bytes. (Writing to a String does not fail.)
+fn array<T>(
+    room: usize,
+    items: impl IntoIterator<Item = T>,
+    mut put: impl FnMut(&mut String, T),
+) -> String {
+    let mut out = String::with_capacity(room);
+    out.push('[');
     for item in items {
-        if out.len() > 1 {
-            out.push(',');
-        }
+        out.push_str(if out.len() > 1 { ",[" } else { "[" });
         put(&mut out, item);
+        out.push(']');
     }
     out.push(']');
     out
 }
 
-fn hex(text: &str) -> String {
-    let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap_or_default();
-    text.bytes().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+fn push_name(out: &mut String, name: &str) {
+    let digit = |nibble: u8| char::from(b"0123456789abcdef"[usize::from(nibble)]);
+    out.push('"');
+    for byte in name.bytes() {
+        out.push(digit(byte >> 4));
+        out.push(digit(byte & 15));
+    }
+    out.push('"');
 }
 
 #[cfg(test)]

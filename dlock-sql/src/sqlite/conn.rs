@@ -91,7 +91,8 @@ impl Conn for SqliteConn {
             let rows = self.fetch(query).await?;
             return rows.iter().map(|found| row(found, 0)).collect();
         }
-        let array = writes.iter().fold(Array::new(), |all, write| {
+        let room = writes.iter().map(Write::room).sum();
+        let array = writes.iter().fold(Array::with_room(room), |all, write| {
             let (seen, cut, time, snap) = write.fold_args();
             all.array(|one| {
                 let one = one.text(write.name.as_str()).number(seen).number(cut);

@@ -8,20 +8,29 @@ pub(crate) struct Array(String);
 
 impl Array {
     pub(crate) fn new() -> Self {
-        Self(String::from("["))
+        Self::with_room(0)
+    }
+
+    /// One that may take so many bytes.
+    pub(crate) fn with_room(bytes: usize) -> Self {
+        let mut text = String::with_capacity(bytes);
+        text.push('[');
+        Self(text)
     }
 
     /// Adds a text.
     pub(crate) fn text(mut self, text: &str) -> Self {
         self.comma();
         self.0.push('"');
-        for c in text.chars() {
-            match c {
-                '"' | '\\' => self.0.extend(['\\', c]),
-                c if c < ' ' => self.0.push_str(&format!("\\u{:04x}", u32::from(c))),
-                c => self.0.push(c),
-            }
+        let mut rest = text;
+        // What is escaped is ASCII, and most texts hold nothing of it.
+        while let Some(at) = rest.bytes().position(|b| b == b'"' || b == b'\\' || b < b' ') {
+            self.0.push_str(&rest[..at]);
+            // Writing to a String does not fail.
+            let _ = write!(self.0, "\\u{:04x}", rest.as_bytes()[at]);
+            rest = &rest[at + 1..];
         }
+        self.0.push_str(rest);
         self.0.push('"');
         self
     }
@@ -63,6 +72,6 @@ mod tests {
         let array = Array::new()
             .array(|array| array.text("a\"b\\c\u{1}🔒").number(-5).text("[").text("]"))
             .array(|array| array);
-        assert_eq!(array.finish(), "[[\"a\\\"b\\\\c\\u0001🔒\",-5,\"[\",\"]\"],[]]");
+        assert_eq!(array.finish(), "[[\"a\\u0022b\\u005cc\\u0001🔒\",-5,\"[\",\"]\"],[]]");
     }
 }
