@@ -1,57 +1,29 @@
-//! Heartbeats. Who asks for one while it is still to be sent shares it.
+//! Heartbeats, and one for many.
 
-use std::sync::{Arc, Weak};
+use std::{sync::Arc, time::Duration};
 
 use dlock_core::{Clock, Instant};
 use parking_lot::Mutex;
-use tokio::{sync::OnceCell, task::yield_now};
+use tokio::{sync::watch, time::sleep};
 use zookeeper_client::{Error as ZkError, MultiWriteError};
 
 use crate::session::Session;
 
-/// A heartbeat that is still to be sent or answered.
-type Beat = OnceCell<Result<Instant, ZkError>>;
+/// For how long a shared heartbeat waits for others who need one: a hundred thousand locks are renewed in
+/// many calls, which come one behind the other.
+const GATHER: Duration = Duration::from_millis(1);
 
-/// The heartbeat that has not been sent yet, if somebody waits for it.
+/// When it was sent, once it is answered.
+type Answer = watch::Receiver<Option<Result<Instant, ZkError>>>;
+
+/// The shared heartbeat that has not been sent yet, if somebody waits for it.
 #[derive(Default)]
-pub(crate) struct NextBeat(Mutex<Weak<Beat>>);
-
-impl NextBeat {
-    /// It, or a new one.
-    fn join(&self) -> Arc<Beat> {
-        let mut next = self.0.lock();
-        next.upgrade().unwrap_or_else(|| {
-            let beat = Arc::default();
-            *next = Arc::downgrade(&beat);
-            beat
-        })
-    }
-
-    /// It is on its way: who asks from here on has to be sent another one.
-    fn leaves(&self) {
-        *self.0.lock() = Weak::new();
-    }
-}
+pub(crate) struct NextBeat(Mutex<Option<Answer>>);
 
 impl Session {
     /// Asks a majority for a sign of life. When it is answered, the next read shows what was
-    /// known then. It was sent, at the time that is given back, after this was called.
-    ///
-    /// A hundred thousand locks are renewed in many calls at a time, and one heartbeat is as good
-    /// as many.
+    /// known then. It was sent at the time that is given back.
     pub(crate) async fn heartbeat(&self) -> Result<Instant, ZkError> {
-        let beat = self.next_beat.join();
-        // If this caller goes, the next one that waits sends it, again if need be.
-        let answer = beat.get_or_init(|| async {
-            // Whoever is about to ask as well comes to it.
-            yield_now().await;
-            self.next_beat.leaves();
-            self.send_heartbeat().await
-        });
-        answer.await.clone()
-    }
-
-    async fn send_heartbeat(&self) -> Result<Instant, ZkError> {
         let sent = Clock::Boot.now();
         let mut check = self.client.new_multi_writer();
         check.add_check_version(if self.root().is_empty() { "/" } else { self.root() }, -1)?;
@@ -68,5 +40,35 @@ impl Session {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// The same, shared by all who ask within a millisecond, and sent after each of them has asked.
+    ///
+    /// Whoever waits only listens, and holds nobody else up by going away or standing still.
+    pub(crate) async fn shared_heartbeat(self: &Arc<Self>) -> Result<Instant, ZkError> {
+        let mut answer = self.next_heartbeat();
+        match answer.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(answer)) => answer.clone(),
+            // The runtime has gone, and with it the session.
+            _ => Err(ZkError::ClientClosed),
+        }
+    }
+
+    fn next_heartbeat(self: &Arc<Self>) -> Answer {
+        let mut next = self.next_beat.0.lock();
+        if let Some(answer) = &*next {
+            return answer.clone();
+        }
+        let (tell, answer) = watch::channel(None);
+        *next = Some(answer.clone());
+        drop(next);
+        let session = Arc::clone(self);
+        self.background(async move {
+            sleep(GATHER).await;
+            // Who comes from here on has asked too late for this one.
+            *session.next_beat.0.lock() = None;
+            tell.send_replace(Some(session.heartbeat().await));
+        });
+        answer
     }
 }

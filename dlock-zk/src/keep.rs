@@ -24,7 +24,7 @@ impl Session {
         if places.iter().all(Option::is_none) {
             return Ok(vec![Renewed::Lost; renewals.len()]);
         }
-        self.heartbeat().await.map_err(explain)?;
+        self.shared_heartbeat().await.map_err(explain)?;
         let (now, alone) = (Clock::Boot.now(), renewals.len() == 1);
         let mut answers = Vec::with_capacity(renewals.len());
         for (renewal, place) in renewals.iter().zip(&places) {
