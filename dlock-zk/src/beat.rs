@@ -9,8 +9,8 @@ use zookeeper_client::{Error as ZkError, MultiWriteError};
 
 use crate::session::Session;
 
-/// For how long a shared heartbeat waits for others who need one: a hundred thousand locks are renewed in
-/// many calls, which come one behind the other.
+/// For how long a shared heartbeat waits for others who need one: a hundred thousand locks are
+/// renewed in many calls, which come one behind the other.
 const GATHER: Duration = Duration::from_millis(1);
 
 /// When it was sent, once it is answered.

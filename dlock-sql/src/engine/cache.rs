@@ -92,7 +92,7 @@ impl Cache {
     pub(crate) fn learn<'a>(
         &mut self,
         name: &LockName,
-        mut ops: impl Iterator<Item = &'a Op>,
+        ops: impl IntoIterator<Item = &'a Op>,
         written: usize,
         seen: Seen<'_>,
     ) {
@@ -103,7 +103,7 @@ impl Cache {
             snap: snapshot(&replayed.machine).into(),
         });
         let held = !replayed.machine.is_free(replayed.now);
-        let renews = ops.all(|op| matches!(op, Op::Renew { .. }));
+        let renews = ops.into_iter().all(|op| matches!(op, Op::Renew { .. }));
         if renews && held && self.used.get(name).is_none() {
             return match fold {
                 Some(fold) => self.renewed.insert_if_room(name, fold),
@@ -212,7 +212,7 @@ mod tests {
     fn a_quiet_lock_is_not_remembered() {
         let mut cache = Cache::new();
         let (row, replayed) = row(1, false);
-        cache.learn(&name(1), [&release()].into_iter(), 50, seen(&row, &replayed));
+        cache.learn(&name(1), [&release()], 50, seen(&row, &replayed));
         assert!(cache.fold(&name(1)).is_none() && !cache.is_held(&name(1)));
         assert!(cache.used.young.is_empty() && cache.renewed.young.is_empty());
     }
@@ -221,7 +221,7 @@ mod tests {
     fn a_long_log_is_folded_to_the_same_state() {
         let mut cache = Cache::new();
         let (row, replayed) = row(10, true);
-        cache.learn(&name(1), [&release()].into_iter(), 50, seen(&row, &replayed));
+        cache.learn(&name(1), [&release()], 50, seen(&row, &replayed));
         let fold = cache.fold(&name(1)).unwrap();
         assert_eq!((fold.mark, fold.time), (row.mark(), replayed.now));
         assert_eq!(replay(&fold.snap, "").unwrap().machine, replayed.machine);
@@ -234,10 +234,10 @@ mod tests {
         let (held, of_held) = row(0, true);
         let (free, of_free) = row(1, false);
         let after = |time| Instant::from_nanos(1).saturating_add(time);
-        cache.learn(&name(1), [&release()].into_iter(), 50, seen(&held, &of_held));
+        cache.learn(&name(1), [&release()], 50, seen(&held, &of_held));
         assert!(cache.was_just_held(&name(1), after(FRESH / 2)));
         assert!(!cache.was_just_held(&name(1), after(FRESH)));
-        cache.learn(&name(1), [&release()].into_iter(), 50, seen(&free, &of_free));
+        cache.learn(&name(1), [&release()], 50, seen(&free, &of_free));
         assert!(!cache.was_just_held(&name(1), after(FRESH / 2)));
     }
 
@@ -247,7 +247,7 @@ mod tests {
         let (row, replayed) = row(10, true);
         for op in [release(), renewal()] {
             for n in 0..1000 {
-                cache.learn(&name(n), [&op].into_iter(), 50, seen(&row, &replayed));
+                cache.learn(&name(n), [&op], 50, seen(&row, &replayed));
             }
         }
         assert!(cache.used.young.len() + cache.used.old.len() <= 8);
@@ -265,7 +265,7 @@ mod tests {
                 let name = name(n);
                 *log = if cache.fold(&name).is_some() { 1 } else { *log + 1 };
                 let (row, replayed) = if *log < 3 { &fresh } else { &due };
-                cache.learn(&name, [&renewal()].into_iter(), 50, seen(row, replayed));
+                cache.learn(&name, [&renewal()], 50, seen(row, replayed));
             }
         }
         // A seventh of them has room.
@@ -277,14 +277,14 @@ mod tests {
         let mut cache = Cache::new();
         let (long, replayed) = row(10, true);
         for n in 0..4 {
-            cache.learn(&name(n), [&renewal()].into_iter(), 50, seen(&long, &replayed));
+            cache.learn(&name(n), [&renewal()], 50, seen(&long, &replayed));
             assert!(cache.fold(&name(n)).is_some());
         }
         let (short, replayed) = row(0, true);
-        cache.learn(&name(1), [&renewal()].into_iter(), 50, seen(&short, &replayed));
+        cache.learn(&name(1), [&renewal()], 50, seen(&short, &replayed));
         let (free, replayed) = row(1, false);
-        cache.learn(&name(2), [&release()].into_iter(), 50, seen(&free, &replayed));
-        cache.learn(&name(3), [&renewal()].into_iter(), 50, seen(&free, &replayed));
+        cache.learn(&name(2), [&release()], 50, seen(&free, &replayed));
+        cache.learn(&name(3), [&renewal()], 50, seen(&free, &replayed));
         let left = (0..4).filter(|n| cache.fold(&name(*n)).is_some());
         assert_eq!(left.collect::<Vec<_>>(), [0]);
         assert_eq!(cache.renewed.young.len(), 1);

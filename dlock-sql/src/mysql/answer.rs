@@ -17,11 +17,11 @@ pub(super) fn micros(found: &MySqlRow, at: usize) -> Result<Micros, Fault> {
 
 /// A column of bytes or characters.
 pub(super) fn text(found: &MySqlRow, at: usize) -> Result<String, Fault> {
-    str(found, at).map(str::to_owned)
+    as_str(found, at).map(str::to_owned)
 }
 
 /// The same, as it stands in the answer.
-pub(super) fn str(found: &MySqlRow, at: usize) -> Result<&str, Fault> {
+pub(super) fn as_str(found: &MySqlRow, at: usize) -> Result<&str, Fault> {
     std::str::from_utf8(get(found, at)?)
         .map_err(|error| unreadable("text that is not UTF-8").with_source(error).into())
 }

@@ -9,7 +9,7 @@ use sqlx::{
 use tokio::time::{error::Elapsed, timeout};
 
 use super::{
-    answer::{end_of, get, micros, row, str, text},
+    answer::{as_str, end_of, get, micros, row, text},
     error::{classify, is_duplicate, is_harmless, late},
     examine::{Tables, examine},
     json, queries,
@@ -116,7 +116,7 @@ impl MysqlConn {
             _ => sqlx::query(queries::APPLY_MANY_RETURNING).bind(json::writes(writes)),
         };
         let found = self.fetch(query).await?;
-        let named = |found| Ok((str(found, 0)?, row(found, 1)?));
+        let named = |found| Ok((as_str(found, 0)?, row(found, 1)?));
         let found = found.iter().map(named).collect::<Result<_, Fault>>()?;
         Ok(in_order(writes, found)?)
     }
