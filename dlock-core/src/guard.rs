@@ -211,7 +211,8 @@ impl Guard {
     ///
     /// # Errors
     /// `Unavailable` when the store could not be asked for one lease, after which the lease has
-    /// freed the lock.
+    /// freed the lock. The release goes on in the background all the same, for 30 s at least: the
+    /// lease of a store whose clock was ahead ends later.
     ///
     /// # Cancel safety
     /// When the future is dropped the release goes on in the background.

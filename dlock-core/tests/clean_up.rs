@@ -103,6 +103,32 @@ async fn a_claim_whose_answer_was_lost_is_taken_back_whatever_came_later() {
     assert!(locks.inspect("n").await.unwrap().is_free());
 }
 
+/// The store's clock was ahead when it gave the lease, so it ends later there than here.
+#[tokio::test(start_paused = true)]
+async fn what_outlives_its_lease_in_the_store_is_let_go_all_the_same() {
+    for dropped in [true, false] {
+        let store = Faulty::new();
+        store.leases_last.store(120, Ordering::SeqCst);
+        let options = LockOptions::new().with_lease(millis(500)).with_renew(Renew::Never);
+        let locks = Locks::new(Arc::clone(&store)).unwrap().with_options(options).unwrap();
+        let guard = locks.mutex("n").unwrap().lock().await.unwrap();
+        store.release_fails.store(true, Ordering::SeqCst);
+        if dropped {
+            drop(guard);
+            tokio::time::sleep(secs(10)).await;
+        } else {
+            let error = guard.release().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            tokio::time::sleep(secs(9)).await;
+        }
+        assert!(!locks.inspect("n").await.unwrap().is_free());
+        store.release_fails.store(false, Ordering::SeqCst);
+        tokio::time::sleep(secs(2)).await;
+        assert!(locks.inspect("n").await.unwrap().is_free());
+        locks.shutdown(millis(1)).await.unwrap();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn trouble_of_long_ago_does_not_count() {
     let store = Faulty::new();

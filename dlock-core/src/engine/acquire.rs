@@ -293,6 +293,12 @@ impl<'a> Attempt<'a> {
     }
 }
 
+/// For how long the store is asked to let a claim go, however short its lease is: as long as leases
+/// last by default. A lease that the store gave while its clock was ahead ends later there than here.
+const AT_LEAST: Duration = Duration::from_secs(30);
+/// While more is under way, a lease has to do: each takes about 1 KB.
+const MANY: usize = 4096;
+
 /// Takes back what the store may know of a claim, in the background: at once where the store can,
 /// and only after an acquire that is still under way.
 pub(super) fn withdraw(
@@ -326,7 +332,11 @@ pub(super) fn withdraw(
             Some(answer) => answer.await,
             None => engine.backend.release(&claim).await,
         };
-        if let Err(error) = insist(&engine, claim, lease, first).await {
+        let patience = match engine.tasks.pending() {
+            0..=MANY => lease.max(AT_LEAST),
+            _ => lease,
+        };
+        if let Err(error) = insist(&engine, &claim, patience, first).await {
             tracing::warn!(target: "dlock", %error, "a withdrawn claim could not be released");
         }
     });
@@ -338,11 +348,11 @@ impl Drop for Attempt<'_> {
     }
 }
 
-/// Asks again until a release is answered, or the lease has ended it anyway.
+/// Asks again until a release is answered, for as long as there is patience.
 pub(crate) async fn insist(
     engine: &Engine,
-    claim: Claim,
-    lease: Duration,
+    claim: &Claim,
+    patience: Duration,
     first: Result<Released, Error>,
 ) -> Result<Released, Error> {
     let mut answer = first;
@@ -356,12 +366,12 @@ pub(crate) async fn insist(
             Err(error) => error,
         };
         unsure |= error.certainty() == Certainty::Unknown;
-        match trouble.pause(engine.clock.now(), lease) {
+        match trouble.pause(engine.clock.now(), patience) {
             Some(pause) if error.kind() == ErrorKind::Unavailable => {
                 time::sleep(pause).await;
             }
             _ => return Err(error.with_store(engine.backend.store())),
         }
-        answer = engine.backend.release(&claim).await;
+        answer = engine.backend.release(claim).await;
     }
 }

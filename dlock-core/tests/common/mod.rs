@@ -5,7 +5,7 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -47,6 +47,10 @@ pub(crate) struct Faulty {
     pub(crate) events: broadcast::Sender<StoreEvent>,
     /// It has lost all its data.
     pub(crate) forgot: AtomicBool,
+    /// Releases do not reach it.
+    pub(crate) release_fails: AtomicBool,
+    /// It believes that all leases last so many times longer, as with a clock that was ahead.
+    pub(crate) leases_last: AtomicU32,
 }
 
 /// What becomes of an acquire.
@@ -84,6 +88,8 @@ impl Faulty {
             forgets_floors: AtomicBool::new(false),
             events: broadcast::Sender::new(4),
             forgot: AtomicBool::new(false),
+            release_fails: AtomicBool::new(false),
+            leases_last: AtomicU32::new(1),
         })
     }
 
@@ -144,10 +150,12 @@ impl Backend for Faulty {
                 answer
             });
         }
+        let mut request = request.clone();
+        request.lease *= self.leases_last.load(Ordering::SeqCst);
         if !self.slow.load(Ordering::SeqCst) {
-            return self.inner.acquire(request);
+            return self.inner.acquire(&request);
         }
-        let (inner, request) = (Arc::clone(&self.inner), request.clone());
+        let inner = Arc::clone(&self.inner);
         Answer::later(async move {
             tokio::time::sleep(Duration::from_millis(5)).await;
             let answer = inner.acquire(&request).await;
@@ -184,6 +192,9 @@ impl Backend for Faulty {
         self.inner.renew(renewals).await
     }
     fn release(&self, claim: &Claim) -> Answer<Released> {
+        if self.release_fails.load(Ordering::SeqCst) {
+            return Answer::ready(Err(Self::unavailable()));
+        }
         if !self.slow.load(Ordering::SeqCst) {
             return self.inner.release(claim);
         }

@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
-use dlock_core::{Acquired, Certainty, ErrorKind};
+use dlock_core::{Acquired, Certainty, ErrorKind, LockOptions, Locks};
 use dlock_sql::Postgres;
 use dlock_testkit::{
     Stop, Verdict,
-    servers::postgres::{Options, PostgresServer},
+    servers::{
+        SteppedClock,
+        postgres::{Options, PostgresServer},
+    },
 };
 use sqlx::{Connection as _, PgConnection};
+use tokio::time::sleep;
 
 use crate::support::{
     attempt, config, connect, create, exclusive, free, granted, queue, refused, renew, run, says,
@@ -259,6 +263,36 @@ fn a_dropped_backend_leaves_no_connection() {
         let count = "select count(*) from pg_stat_activity where usename = 'dlock'";
         until("all connections are closed", async || Ok(server.query(count).await? == [["0"]]))
             .await
+    });
+}
+
+/// A lease that was given while the clock was ahead ends a minute too late, so it is the release
+/// that has to free the lock, also when the server is away for longer than a lease.
+#[test]
+fn a_lock_of_a_clock_that_was_ahead_is_let_go() {
+    run(async {
+        let clock = SteppedClock::start().await?;
+        let server = PostgresServer::start(&Options::new().with_clock(&clock)).await?;
+        let url = format!("{}&dlock.response_timeout=300ms", create(&server));
+        let short = LockOptions::new().with_lease(Duration::from_millis(500));
+        let locks = Locks::over(connect(&url).await?)?.with_options(short)?;
+        let other = connect(&url).await?;
+        clock.forward(Duration::from_secs(60))?;
+        let kept = [locks.mutex("dropped")?.lock().await?, locks.mutex("released")?.lock().await?];
+        clock.reset()?;
+        server.kill();
+        let [dropped, released] = kept;
+        drop(dropped);
+        let error = released.release().await.err();
+        assert_eq!(error.map(|error| error.kind()), Some(ErrorKind::Unavailable));
+        sleep(Duration::from_secs(1)).await;
+        server.restart().await?;
+        for name in ["dropped", "released"] {
+            let (other, next) = (&other, attempt(name));
+            until(name, async || Ok(matches!(other.acquire(&next).await?, Acquired::Granted(_))))
+                .await?;
+        }
+        Ok(())
     });
 }
 

@@ -23,6 +23,8 @@ use crate::{
 /// How long a lock may be free while somebody waits for it, once all is well: a backstop on a busy
 /// machine.
 const WAKE_UP: Duration = Duration::from_secs(12);
+/// A release that takes longer shows that the store was not served in time: it is one round trip.
+const SLOW: Duration = Duration::from_millis(100);
 /// For how long a fault of the store or of the network may be felt after its end.
 const SETTLING: Duration = Duration::from_secs(5);
 
@@ -188,6 +190,7 @@ impl Report {
         }
         let mut own = bypass::standstills(self.lines());
         let mut trouble = self.store_trouble();
+        trouble.extend(self.slow_releases());
         let (harmed, calm) = (together(harm.clone()), Times::default());
         for (process, times) in &own {
             let harmed = harmed.get(process).unwrap_or(&calm);
@@ -207,6 +210,13 @@ impl Report {
             }));
         }
         found
+    }
+
+    /// When the store took long to answer a release, so that signs of life of those who waited may
+    /// have come too late, and their places be lost.
+    fn slow_releases(&self) -> impl Iterator<Item = (Instant, Instant)> {
+        let of = |tale: &Tale| Some((tale.let_go?, tale.left.as_ref()?.0));
+        self.all().filter_map(of).filter(|(asked, left)| left.since(*asked) > SLOW)
     }
 
     /// Names that nobody got for too long although somebody waited and nothing was in the way.

@@ -182,6 +182,16 @@ impl Round {
         last.unwrap_or(self.plan.quiet)
     }
 
+    /// What was done and when, in seconds since the beginning.
+    pub(super) fn deeds_told(&self) -> String {
+        let told = self.deeds.iter().map(|deed| {
+            let (at, until) = (deed.at.since(self.began), deed.until.since(self.began));
+            let missed = if deed.bite == Bite::Bit { "" } else { " (missed)" };
+            format!("{:.1}-{:.1} {}{missed}", at.as_secs_f64(), until.as_secs_f64(), deed.fault)
+        });
+        told.collect::<Vec<_>>().join(", ")
+    }
+
     /// Writes down all that happened.
     pub(super) fn write_history(&self, file: &Path) -> Result<(), Stop> {
         self.report.as_ref().map_or(Ok(()), |report| report.write_history(file))

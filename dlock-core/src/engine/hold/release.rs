@@ -4,7 +4,7 @@ use std::{future::poll_fn, pin::Pin, sync::Arc, task::Poll};
 
 use super::{HELD, Hold, RELEASED, RESTING, RETIRED, REVIVING};
 use crate::{
-    Acquired, Answer, Error, Fairness, Released,
+    Acquired, Answer, Error, ErrorKind, Fairness, Released,
     cohort::{Lead, OwnedLead, TURN},
     engine::{acquire, belief::valid_until, tasks::Ticket},
     sync::{atomic::Ordering, time},
@@ -132,14 +132,21 @@ impl Hold {
         let released = match first {
             Ok(released) => released,
             // Boxed, since few are asked for again.
-            failed => {
-                let (claim, lease) = (self.claim().into_owned(), self.stored_lease());
-                Box::pin(acquire::insist(&self.engine, claim, lease, failed))
-                    .await
-                    .map_err(|error| error.during("release").with_lock(self.name()))?
-            }
+            failed => Box::pin(self.asked_again(failed)).await?,
         };
         Ok(if held { released } else { Released::AlreadyLost })
+    }
+
+    /// Asks again for one lease, and after that in the background.
+    async fn asked_again(&self, failed: Result<Released, Error>) -> Result<Released, Error> {
+        let (claim, lease) = (self.claim().into_owned(), self.stored_lease());
+        let answer = acquire::insist(&self.engine, &claim, lease, failed).await;
+        answer.map_err(|error| {
+            if error.kind() == ErrorKind::Unavailable {
+                acquire::withdraw(&self.engine, claim, lease, None);
+            }
+            error.during("release").with_lock(self.name())
+        })
     }
 
     /// Passes the lead on, over a store in which nobody queues. If this process has passed the lock
