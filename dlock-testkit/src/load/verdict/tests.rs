@@ -159,7 +159,16 @@ fn what_comes_late_is_passed_over_or_leaks_is_found() {
         1810 * ms,
         1801 * ms
     );
-    is_wrong(&(right.clone() + &later.replace(" 2 1910", " 4 1910")), "passed over 1 times");
+    let later = later.replace(" 2 1910", " 4 1910");
+    // A release that takes long shows that the store was slow.
+    let released = |at: u64| {
+        let (let_go, left) = (1000 * ms, at * ms);
+        format!(
+            "4 ask 4 storm x 300 b\n4 got 900 1 {left}\n4 let {let_go}\n4 left {left} released\n"
+        )
+    };
+    is_wrong(&(right.clone() + &later + &released(1050)), "passed over 1 times");
+    assert!(report(&(right.clone() + &later + &released(1150))).bypasses().is_empty());
     let until = 10_000 * ms;
     let stuck = format!("2 ask 2 storm x 300 a\n2 got {until} 2 {until}9\n2 let {until}\n");
     is_wrong(&(right.clone() + &stuck), "nobody had it for");
