@@ -99,6 +99,14 @@ impl Fault {
         )
     }
 
+    /// Whether nobody could reach the store meanwhile, or hear of it.
+    pub(super) const fn takes_store_away(self) -> bool {
+        matches!(
+            self,
+            Self::HalfOpen | Self::RepliesDropped | Self::ServerStopped | Self::ServerKilled
+        )
+    }
+
     /// Whether the clock that leases run by may have been ahead.
     pub(super) const fn steps_clock(self) -> bool {
         matches!(

@@ -141,7 +141,8 @@ impl Round {
                 if arena.excuses(fault) {
                     running.excuse(at, until);
                 }
-                if fault.steps_clock() {
+                // What was out of reach could not be let go.
+                if fault.steps_clock() || (fault.takes_store_away() && at < dated) {
                     dated = until.saturating_add(arena.load().longest_lease() * DATED);
                 }
             }
