@@ -15,7 +15,7 @@
 //! | `store lost its data` | warn | `backend`, `lock.name` | it let others in while a lock was held |
 //! | `store clock stepped` | warn | `backend`, `direction`, `by` | leases end early (`forward`) or late (`back`) |
 //! | `lock taken away by force` | warn | `lock.name`, `backend`, `token` | [`Locks::force_release`](crate::Locks::force_release) was called here |
-//! | `a dropped guard could not be released` | warn | `error` | its lease frees the lock |
+//! | `a dropped guard could not be released` | warn | `error` | its lease frees the lock; if the store was away, the release goes on for 30 s |
 //! | `a release that nobody waited for has failed` | warn | `error` | the same, of a release whose future was dropped |
 //! | `a withdrawn claim could not be released` | warn | `error` | the same, of an acquire whose future was dropped |
 //! | `release failed after the work was done` | warn | `error` | the same, of a lock that ran work |

@@ -19,6 +19,12 @@ use crate::{
     sync::time::{self, Instant as Timer},
 };
 
+/// For how long the store is asked to let a claim go, however short its lease is: as long as leases
+/// last by default. A lease that the store gave while its clock was ahead ends later there than here.
+const AT_LEAST: Duration = Duration::from_secs(30);
+/// While more is under way, a lease has to do: each takes about 1 KB.
+const MANY: usize = 4096;
+
 /// Takes the lock; `None` when it is busy and the caller does not wait.
 ///
 /// For a caller that waits, an unreachable store is asked again for as long as one lease, with the
@@ -293,12 +299,6 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// For how long the store is asked to let a claim go, however short its lease is: as long as leases
-/// last by default. A lease that the store gave while its clock was ahead ends later there than here.
-const AT_LEAST: Duration = Duration::from_secs(30);
-/// While more is under way, a lease has to do: each takes about 1 KB.
-const MANY: usize = 4096;
-
 /// Takes back what the store may know of a claim, in the background: at once where the store can,
 /// and only after an acquire that is still under way.
 pub(super) fn withdraw(
@@ -332,10 +332,8 @@ pub(super) fn withdraw(
             Some(answer) => answer.await,
             None => engine.backend.release(&claim).await,
         };
-        let patience = match engine.tasks.pending() {
-            0..=MANY => lease.max(AT_LEAST),
-            _ => lease,
-        };
+        let is_busy = engine.tasks.pending() > MANY;
+        let patience = if is_busy { lease } else { lease.max(AT_LEAST) };
         if let Err(error) = insist(&engine, &claim, patience, first).await {
             tracing::warn!(target: "dlock", %error, "a withdrawn claim could not be released");
         }

@@ -278,10 +278,10 @@ fn a_lock_of_a_clock_that_was_ahead_is_let_go() {
         let locks = Locks::over(connect(&url).await?)?.with_options(short)?;
         let other = connect(&url).await?;
         clock.forward(Duration::from_secs(60))?;
-        let kept = [locks.mutex("dropped")?.lock().await?, locks.mutex("released")?.lock().await?];
+        let dropped = locks.mutex("dropped")?.lock().await?;
+        let released = locks.mutex("released")?.lock().await?;
         clock.reset()?;
         server.kill();
-        let [dropped, released] = kept;
         drop(dropped);
         let error = released.release().await.err();
         assert_eq!(error.map(|error| error.kind()), Some(ErrorKind::Unavailable));

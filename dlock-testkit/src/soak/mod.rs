@@ -156,7 +156,7 @@ async fn harm(place: &Place, time: Duration, options: &Options) -> Row {
     let count = u32::try_from(time.as_nanos().div_ceil(LONGEST.as_nanos())).unwrap_or(u32::MAX);
     let plan = Plan::of(time / count);
     let mut rounds = Vec::new();
-    let (mut trouble, mut harmed) = (Vec::new(), Vec::new());
+    let mut trouble = Vec::new();
     for number in 1..=count {
         println!("{}: round {number} of {count}, {:.0?}", place.name(), time / count);
         let round = match Round::run(place, plan).await {
@@ -170,9 +170,6 @@ async fn harm(place: &Place, time: Duration, options: &Options) -> Row {
         if let Some(report) = &round.report {
             println!("{}: {} faults, {report}", place.name(), round.deeds.len());
         }
-        if !round.violations.is_empty() {
-            harmed.push(format!("round {number}: {}", round.deeds_told()));
-        }
         let name = format!("{}-{number}", place.name());
         if let Err(stop) = kept(&round, &name, options) {
             trouble.push(stop.into_text());
@@ -185,7 +182,9 @@ async fn harm(place: &Place, time: Duration, options: &Options) -> Row {
         judgement.outcome = Outcome::Unknown;
     }
     judgement.reasons.extend(trouble);
-    judgement.reasons.extend(harmed);
+    let wrong = rounds.iter().zip(1..).filter(|(round, _)| !round.violations.is_empty());
+    let told = wrong.map(|(round, number)| format!("round {number}: {}", round.deeds_told()));
+    judgement.reasons.extend(told);
     Row { judgement, tally }
 }
 
