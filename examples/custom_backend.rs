@@ -24,7 +24,8 @@ use dlock_core::{
     Mode, Notes, OrphanRelease, Permits, Released, Renewal, Renewed, Scope, WakeUp,
     machine::{Granted, Machine, Micros, Op, Outcome, conflict, text},
 };
-use dlock_testkit::{Bounds, Opened, Stop, Store};
+use dlock_testkit::{Bounds, Opened, Store};
+use dlock_testlab::Stop;
 use tempfile::TempDir;
 use tokio::{task::spawn_blocking, time::sleep};
 

@@ -11,7 +11,7 @@ use dlock::{
     Locks,
     postgres::{Postgres, PostgresConfig},
 };
-use dlock_testkit::servers::postgres::{Options, PostgresServer};
+use dlock_testlab::postgres::{Options, PostgresServer};
 use sqlx::postgres::{PgPool, PgPoolOptions};
 
 type Failure = Box<dyn Error + Send + Sync>;

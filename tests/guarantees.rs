@@ -11,14 +11,12 @@
 use std::collections::BTreeMap;
 
 use dlock::Guarantees;
-use dlock_testkit::{
+use dlock_testlab::{
     judge,
-    servers::{
-        mariadb::{self, MariadbServer},
-        postgres::{self, PostgresServer},
-        redis::{Options, Persistence, RedisMasters, RedisServer},
-        zookeeper::{self, Ensemble, ZooKeeperServer},
-    },
+    mariadb::{self, MariadbServer},
+    postgres::{self, PostgresServer},
+    redis::{Options, Persistence, RedisMasters, RedisServer},
+    zookeeper::{self, Ensemble, ZooKeeperServer},
 };
 
 async fn given(url: &str) -> Guarantees {

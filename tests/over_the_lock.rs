@@ -13,7 +13,7 @@ use std::{
 #[cfg(feature = "zk")]
 use dlock::ErrorKind;
 use dlock::{LockOptions, Locks, Ran};
-use dlock_testkit::{Stop, judge};
+use dlock_testlab::{Stop, judge};
 use tokio::sync::mpsc;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -207,7 +207,7 @@ async fn on_sqlite() {
 #[cfg(feature = "redis")]
 #[tokio::test]
 async fn on_redis() {
-    use dlock_testkit::servers::redis::{Options, RedisServer};
+    use dlock_testlab::redis::{Options, RedisServer};
 
     let tested = async {
         let server = RedisServer::start(&Options::new()).await?;
@@ -219,7 +219,7 @@ async fn on_redis() {
 #[cfg(feature = "postgres")]
 #[tokio::test]
 async fn on_postgres() {
-    use dlock_testkit::servers::postgres::{Options, PostgresServer};
+    use dlock_testlab::postgres::{Options, PostgresServer};
 
     let tested = async {
         let server = PostgresServer::start(&Options::new()).await?;
@@ -231,7 +231,7 @@ async fn on_postgres() {
 #[cfg(feature = "mysql")]
 #[tokio::test]
 async fn on_mariadb() {
-    use dlock_testkit::servers::mariadb::{MariadbServer, Options};
+    use dlock_testlab::mariadb::{MariadbServer, Options};
 
     let tested = async {
         let server = MariadbServer::start(&Options::new()).await?;
@@ -244,7 +244,7 @@ async fn on_mariadb() {
 #[cfg(feature = "zk")]
 #[tokio::test]
 async fn on_zookeeper() {
-    use dlock_testkit::servers::zookeeper::{Options, ZooKeeperServer};
+    use dlock_testlab::zookeeper::{Options, ZooKeeperServer};
 
     let tested = async {
         let server = ZooKeeperServer::start(&Options::new()).await?;

@@ -28,9 +28,9 @@ mod with_the_feature {
     use std::time::Duration;
 
     use dlock::{ConfigIssue, ErrorKind, LockName, redis::RedisConfig};
-    use dlock_testkit::{
+    use dlock_testlab::{
         Stop, judge,
-        servers::redis::{Options, RedisServer},
+        redis::{Options, RedisServer},
     };
 
     #[test]

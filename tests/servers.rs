@@ -29,13 +29,11 @@ mod with_the_features {
     use std::time::Duration;
 
     use dlock::{ConfigIssue, ErrorKind, LockName};
-    use dlock_testkit::{
+    use dlock_testlab::{
         Stop, judge,
-        servers::{
-            mariadb::{self, MariadbServer},
-            postgres::{self, PostgresServer},
-            zookeeper::{self, ZooKeeperServer},
-        },
+        mariadb::{self, MariadbServer},
+        postgres::{self, PostgresServer},
+        zookeeper::{self, ZooKeeperServer},
     };
 
     #[tokio::test]

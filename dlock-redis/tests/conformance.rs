@@ -4,9 +4,10 @@
 use async_trait::async_trait;
 use dlock_core::{DynBackend, Error, LockName};
 use dlock_redis::{Redis, RedisConfig};
-use dlock_testkit::{
-    Opened, Stop, Store,
-    servers::redis::{Options, RedisCluster, RedisMasters, RedisSentinel, RedisServer},
+use dlock_testkit::{Opened, Store};
+use dlock_testlab::{
+    Stop,
+    redis::{Options, RedisCluster, RedisMasters, RedisSentinel, RedisServer},
 };
 
 /// One way to run Redis.

@@ -236,7 +236,7 @@ impl Cx {
 }
 
 /// The time, on the clock that all parts of a case and all its processes share.
-pub(crate) fn now() -> Instant {
+pub fn now() -> Instant {
     dlock_core::Clock::Boot.now()
 }
 

@@ -51,12 +51,9 @@
 //! # What else is here
 //!
 //! - [`history`]: what clients did and were told, and one checker for each invariant.
-//! - `load`: processes that take locks at random while a test does them harm, and what they
-//!   believed in meanwhile, checked.
 //! - [`model`]: the rules of a lock in their simplest form.
 //! - [`Suite`]: the cases for programs that run them in another way; the kit's own tests run them
 //!   on stores that are wrong on purpose, and each must be caught.
-//! - `servers`, with the feature of that name: real servers that are private to a test.
 
 mod all;
 mod case;
@@ -65,29 +62,23 @@ mod child;
 mod context;
 mod crew;
 pub mod found;
-#[cfg(all(unix, any(test, fuzzing)))]
-#[doc(hidden)]
-pub mod fuzzing;
 mod heard;
 pub mod history;
 #[doc(hidden)]
 pub mod inputs;
-#[cfg(unix)]
-pub mod load;
 mod meddle;
 pub mod model;
 mod play;
-mod polls;
+#[doc(hidden)]
+pub mod polls;
 mod process;
 mod require;
 mod run;
-#[cfg(all(unix, feature = "servers"))]
-pub mod servers;
-#[cfg(all(unix, feature = "soak"))]
-pub mod soak;
 mod stop;
 mod store;
 mod suite;
+#[doc(hidden)]
+pub mod support;
 mod verbs;
 
 pub use all::ALL;

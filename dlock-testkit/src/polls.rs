@@ -13,7 +13,7 @@ const STILL: Duration = Duration::from_millis(60);
 
 /// How a future came to its end.
 #[derive(Debug)]
-pub(crate) enum Ended<T> {
+pub enum Ended<T> {
     /// It was dropped at the await point that was asked for.
     Dropped,
     /// It was dropped while it waited for somebody else; polling more often does not help.
@@ -23,7 +23,7 @@ pub(crate) enum Ended<T> {
 }
 
 /// Polls `future` so many times, then drops it.
-pub(crate) async fn drop_after<F: Future>(polls: usize, future: F) -> Ended<F::Output> {
+pub async fn drop_after<F: Future>(polls: usize, future: F) -> Ended<F::Output> {
     let (future, still) = (pin!(future), pin!(sleep(STILL)));
     Counted { future, still, left: polls }.await
 }

@@ -2,11 +2,11 @@
 
 use crate::{Outcome, Verdict};
 
-/// Which they are, separated by commas.
+/// The stores, separated by commas.
 pub(crate) const REQUIRE: &str = "DLOCK_TEST_REQUIRE";
 
 /// Whether this store must not be missing.
-pub(crate) fn is_required(store: &str) -> bool {
+pub fn is_required(store: &str) -> bool {
     is_listed(store, &std::env::var(REQUIRE).unwrap_or_default())
 }
 

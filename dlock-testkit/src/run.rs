@@ -55,24 +55,28 @@ pub fn run_each(stores: Vec<Box<dyn Store>>) -> ! {
 
 fn trials_of(suite: &Arc<Suite>, before: &str, required: bool) -> Vec<Trial> {
     let opening = suite.clone();
-    let opens =
-        Trial::ignorable_test(format!("{before}store::opens"), move || match opening.open() {
-            Outcome::Ignored { reason, store_missing: true } if required => {
-                Err(Failed::from(format!("{REQUIRE} names it, and it is missing: {reason}")))
-            }
-            outcome => completion(outcome),
-        });
+    let opens = Trial::ignorable_test(format!("{before}store::opens"), move || {
+        completion(opening.open(), required)
+    });
     let cases = ALL.iter().map(|case| {
         let suite = suite.clone();
         Trial::ignorable_test(format!("{before}{}", case.name()), move || {
-            completion(suite.try_case(case))
+            // That the store is missing has failed above, once.
+            completion(suite.try_case(case), false)
         })
     });
     std::iter::once(opens).chain(cases).collect()
 }
 
-fn completion(outcome: Outcome) -> Result<Completion, Failed> {
+/// The end of a trial. A missing store fails it if the store is required.
+///
+/// # Errors
+/// The reason of a failure.
+pub fn completion(outcome: Outcome, required: bool) -> Result<Completion, Failed> {
     match outcome {
+        Outcome::Ignored { reason, store_missing: true } if required => {
+            Err(Failed::from(format!("{REQUIRE} names it, and it is missing: {reason}")))
+        }
         Outcome::Passed => Ok(Completion::Completed),
         Outcome::Ignored { reason, .. } => Ok(Completion::ignored_with(reason)),
         Outcome::Failed(what) => Err(what.into()),

@@ -47,7 +47,8 @@ impl Stop {
         self.why == Why::Failed
     }
 
-    pub(crate) fn into_text(self) -> String {
+    /// The reason, as text.
+    pub fn into_text(self) -> String {
         self.text
     }
 }
@@ -60,6 +61,8 @@ impl<E: Display> From<E> for Stop {
 }
 
 /// Fails the case unless the condition holds.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! ensure {
     ($condition:expr, $($what:tt)+) => {
         if !$condition {
@@ -81,7 +84,8 @@ macro_rules! ensure_eq {
     };
 }
 
-pub(crate) use {ensure, ensure_eq};
+pub(crate) use ensure;
+pub(crate) use ensure_eq;
 
 #[cfg(test)]
 mod tests {

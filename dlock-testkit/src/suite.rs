@@ -125,7 +125,8 @@ impl From<Verdict> for Outcome {
     }
 }
 
-pub(crate) fn runtime() -> std::io::Result<Runtime> {
+/// The runtime of one case.
+pub fn runtime() -> std::io::Result<Runtime> {
     Builder::new_multi_thread().worker_threads(2).enable_all().build()
 }
 

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock_core::{DynBackend, Error, LockName};
-use dlock_testkit::{
-    Bounds, Opened, Stop, Store,
-    servers::zookeeper::{Ensemble, Options, ZooKeeperServer},
+use dlock_testkit::{Bounds, Opened, Store};
+use dlock_testlab::{
+    Stop,
+    zookeeper::{Ensemble, Options, ZooKeeperServer},
 };
 use dlock_zk::{ZkConfig, ZooKeeper};
 use percent_encoding::percent_decode_str;

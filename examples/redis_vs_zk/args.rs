@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use dlock_testkit::Stop;
+use dlock_testlab::Stop;
 use lexopt::{Arg, Parser, ValueExt as _};
 
 /// What was asked for.

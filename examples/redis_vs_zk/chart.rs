@@ -2,7 +2,7 @@
 
 use std::{error::Error, path::Path, time::Duration};
 
-use dlock_testkit::Stop;
+use dlock_testlab::Stop;
 use plotters::{
     coord::{Shift, ranged1d::SegmentValue},
     prelude::{

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock::Locks;
-use dlock_testkit::Stop;
+use dlock_testlab::Stop;
 use tokio::time::{Instant, sleep};
 
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::{env, process::Stdio, time::Duration};
 
-use dlock_testkit::Stop;
+use dlock_testlab::Stop;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader},
     process::{Child, Command},

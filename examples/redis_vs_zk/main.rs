@@ -21,7 +21,7 @@ mod verdict;
 
 use std::process::ExitCode;
 
-use dlock_testkit::Stop;
+use dlock_testlab::Stop;
 use futures_util::future::try_join_all;
 
 use crate::{args::Args, figures::Figures, place::Place};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock::{Guarantees, Locks, Scope};
-use dlock_testkit::Stop;
+use dlock_testlab::Stop;
 use futures_util::future::try_join_all;
 use tokio::time::Instant;
 

@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
-use dlock_testkit::{
-    Stop, Verdict,
-    servers::{
-        Proxy,
-        postgres::{self, PostgresServer},
-        redis::{self, Persistence, RedisServer},
-        zookeeper::{self, ZooKeeperServer},
-    },
+use dlock_testlab::{
+    Proxy, Stop, Verdict,
+    postgres::{self, PostgresServer},
+    redis::{self, Persistence, RedisServer},
+    zookeeper::{self, ZooKeeperServer},
 };
 use tempfile::TempDir;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dlock::{ClaimId, LockName, Locks, Mode, WakeUp};
 use dlock_core::{AcquireRequest, Acquired, Queue, Released, Renewal, Renewed};
-use dlock_testkit::{Stop, Verdict, servers::Proxy};
+use dlock_testlab::{Proxy, Stop, Verdict};
 
 use crate::{cost::Cost, log::Log};
 

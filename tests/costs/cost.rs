@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dlock_testkit::servers::Proxy;
+use dlock_testlab::Proxy;
 
 /// What went over the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

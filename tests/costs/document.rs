@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
-use dlock_testkit::{Stop, Verdict};
+use dlock_testlab::{Stop, Verdict};
 
 use crate::cost::Cost;
 

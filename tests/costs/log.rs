@@ -5,7 +5,7 @@
 
 use std::{fs, path::PathBuf};
 
-use dlock_testkit::Stop;
+use dlock_testlab::Stop;
 
 use crate::cost::Cost;
 

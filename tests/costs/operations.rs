@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock::Mode;
-use dlock_testkit::{Stop, Verdict};
+use dlock_testlab::{Stop, Verdict};
 
 use crate::{
     client::{Client, claim},

@@ -1,14 +1,11 @@
 //! Two clients of each store, which all that they do is counted of.
 
-use dlock_testkit::{
-    Verdict, judge,
-    servers::{
-        Protocol, Proxy,
-        mariadb::{self, MariadbServer},
-        postgres::{self, PostgresServer},
-        redis::{self, RedisServer},
-        zookeeper::{self, ZooKeeperServer},
-    },
+use dlock_testlab::{
+    Protocol, Proxy, Verdict, judge,
+    mariadb::{self, MariadbServer},
+    postgres::{self, PostgresServer},
+    redis::{self, RedisServer},
+    zookeeper::{self, ZooKeeperServer},
 };
 
 use crate::{

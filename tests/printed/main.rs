@@ -8,12 +8,10 @@ mod text;
 
 use std::{path::Path, process::Stdio, time::Duration};
 
-use dlock_testkit::{
+use dlock_testlab::{
     Stop, Verdict, judge,
-    servers::{
-        postgres::{self, PostgresServer},
-        redis::{self, RedisServer},
-    },
+    postgres::{self, PostgresServer},
+    redis::{self, RedisServer},
 };
 use tempfile::TempDir;
 use text::{console, texts};

@@ -1,6 +1,6 @@
 //! The stores, and a private server of each.
 
-use dlock_testkit::servers::{
+use dlock_testlab::{
     redis::{Options as RedisOptions, RedisServer},
     zookeeper::{Options as ZkOptions, ZooKeeperServer},
 };

@@ -1,6 +1,6 @@
 //! A program in Java as a process that answers lines.
 
-use dlock_testkit::{Stop, servers::zookeeper::JavaProgram};
+use dlock_testlab::{Stop, zookeeper::JavaProgram};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::Runtime;
 

@@ -10,7 +10,7 @@ mod uncontended;
 
 pub(crate) use hand_over::Messages;
 
-use dlock_testkit::servers::redis::{Options, RedisServer};
+use dlock_testlab::redis::{Options, RedisServer};
 
 use crate::{
     Failure,

@@ -1,11 +1,9 @@
 //! The private servers.
 
-use dlock_testkit::{
+use dlock_testlab::{
     Stop,
-    servers::{
-        mariadb::{self, MariadbServer},
-        postgres::{self, PostgresServer},
-    },
+    mariadb::{self, MariadbServer},
+    postgres::{self, PostgresServer},
 };
 
 use super::bare::{Bare, Text};

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use dlock_testkit::servers::zookeeper::ZooKeeperServer;
+use dlock_testlab::zookeeper::ZooKeeperServer;
 
 use super::no_server;
 use crate::Failure;

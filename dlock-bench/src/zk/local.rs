@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use dlock_testkit::servers::zookeeper::{JavaProgram, ZooKeeperServer};
+use dlock_testlab::zookeeper::{JavaProgram, ZooKeeperServer};
 
 use super::{Bench, counters::Counters};
 use crate::{

@@ -11,9 +11,9 @@ mod uncontended;
 
 use std::time::Duration;
 
-use dlock_testkit::{
+use dlock_testlab::{
     Stop,
-    servers::zookeeper::{Options, ZooKeeperServer},
+    zookeeper::{Options, ZooKeeperServer},
 };
 
 use crate::{

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use dlock_testkit::servers::zookeeper::{Options, ZooKeeperServer};
+use dlock_testlab::zookeeper::{Options, ZooKeeperServer};
 use tokio::task::JoinSet;
 
 use super::{Bench, counters::Counters, floor, no_server};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock::LockOptions;
-use dlock_testkit::servers::zookeeper::ZooKeeperServer;
+use dlock_testlab::zookeeper::ZooKeeperServer;
 
 use super::{Bench, counters::Counters};
 use crate::{

@@ -1,6 +1,6 @@
 //! One task, one name: how much longer a quiet lock takes than the floor.
 
-use dlock_testkit::servers::zookeeper::{Ensemble, Options, ZooKeeperServer};
+use dlock_testlab::zookeeper::{Ensemble, Options, ZooKeeperServer};
 
 use super::{
     Bench, CHECKS,

@@ -1,8 +1,8 @@
 //! A lock that is lost while its command runs.
 
-use dlock_testkit::{
+use dlock_testlab::{
     judge,
-    servers::redis::{Options, RedisServer},
+    redis::{Options, RedisServer},
 };
 
 use crate::support::{Dlock, Running};

@@ -6,9 +6,9 @@ mod text;
 
 use std::{path::Path, process::Command};
 
-use dlock_testkit::{
+use dlock_testlab::{
     Stop, Verdict, judge,
-    servers::redis::{Options, RedisServer},
+    redis::{Options, RedisServer},
 };
 use text::{Text, console, texts};
 

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use dlock_testkit::servers::is_stopped;
+use dlock_testlab::is_stopped;
 use rustix::process::Signal;
 
 use crate::support::{Dlock, HOLD, Running, until};

@@ -2,14 +2,12 @@
 
 use std::io::Write;
 
-use dlock_testkit::{
+use dlock_testlab::{
     Verdict, judge,
-    servers::{
-        mariadb::{self, MariadbServer},
-        postgres::{self, PostgresServer},
-        redis::{self, RedisServer},
-        zookeeper::{self, ZooKeeperServer},
-    },
+    mariadb::{self, MariadbServer},
+    postgres::{self, PostgresServer},
+    redis::{self, RedisServer},
+    zookeeper::{self, ZooKeeperServer},
 };
 use serde_json::Value;
 

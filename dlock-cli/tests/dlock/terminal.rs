@@ -2,7 +2,7 @@
 
 use std::{io::Write, process::Command, time::Duration};
 
-use dlock_testkit::{Stop, judge};
+use dlock_testlab::{Stop, judge};
 
 use crate::support::{Dlock, HOLD, Running, with_signals};
 

@@ -8,9 +8,9 @@ use dlock_core::{
     AcquireRequest, ClaimId, Error, Fair, Guard, LockName, LockOptions, Locks, Memory, Mode, Queue,
     Renew, Renewal, Renewed,
 };
-use dlock_testkit::{
+use dlock_testlab::{
     Stop, Verdict,
-    servers::redis::{Options, RedisServer},
+    redis::{Options, RedisServer},
 };
 use tokio::{task::spawn, time::sleep};
 

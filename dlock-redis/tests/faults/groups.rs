@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use dlock_testkit::{
+use dlock_soak::{Load, Storm};
+use dlock_testlab::{
     Verdict,
-    load::{Load, Storm},
-    servers::redis::{Options, RedisCluster, RedisMasters, RedisSentinel, RedisServer},
+    redis::{Options, RedisCluster, RedisMasters, RedisSentinel, RedisServer},
 };
 use tokio::time::sleep;
 

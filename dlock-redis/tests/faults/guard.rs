@@ -5,12 +5,9 @@
 use std::time::Duration;
 
 use dlock_core::{AcquireRequest, Acquired, Clock, LockName, Queue};
-use dlock_testkit::{
-    Stop, Verdict,
-    servers::{
-        Door, Proxy,
-        redis::{Options, RedisMasters, RedisServer},
-    },
+use dlock_testlab::{
+    Door, Proxy, Stop, Verdict,
+    redis::{Options, RedisMasters, RedisServer},
 };
 use tokio::{task::spawn, time::sleep};
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use dlock_testkit::{
+use dlock_soak::{Load, Storm};
+use dlock_testlab::{
     Stop, Verdict,
-    load::{Load, Storm},
-    servers::redis::{Options, RedisServer},
+    redis::{Options, RedisServer},
 };
 
 use crate::{left, storm::with_options};

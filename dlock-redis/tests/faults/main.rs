@@ -17,7 +17,7 @@ mod together;
 
 use dlock_core::{DynBackend, Error};
 use dlock_redis::{Redis, RedisConfig};
-use dlock_testkit::load::{Scenario, run};
+use dlock_soak::{Scenario, run};
 
 async fn connect(address: String) -> Result<DynBackend, Error> {
     Redis::connect(RedisConfig::from_url(&address)?).await

@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
-use dlock_testkit::{
-    Verdict,
-    load::{Load, Storm},
-    servers::{
-        Flow, Proxy,
-        redis::{Options, RedisServer},
-    },
+use dlock_soak::{Load, Storm};
+use dlock_testlab::{
+    Flow, Proxy, Verdict,
+    redis::{Options, RedisServer},
 };
 use tokio::time::sleep;
 

@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
-use dlock_testkit::{
-    Verdict,
-    load::{Load, Storm},
-    servers::{
-        Proxy,
-        redis::{Options, RedisServer},
-    },
+use dlock_soak::{Load, Storm};
+use dlock_testlab::{
+    Proxy, Verdict,
+    redis::{Options, RedisServer},
 };
 
 use crate::{left, storm::with_options};

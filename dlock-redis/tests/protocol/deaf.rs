@@ -1,9 +1,9 @@
 //! Waiters that can't be told of their grant: their clients are away, or may not be told.
 
 use dlock_core::{Acquired, DynBackend};
-use dlock_testkit::{
+use dlock_testlab::{
     Stop, Verdict,
-    servers::redis::{Options, RedisCluster, RedisServer},
+    redis::{Options, RedisCluster, RedisServer},
 };
 
 use crate::support::{

@@ -1,10 +1,7 @@
 //! Duplicates that arrive late, and releases whose answer is lost.
 
 use dlock_core::{AcquireRequest, Acquired, ClaimId, DynBackend, LockState, Released};
-use dlock_testkit::{
-    Stop, Verdict,
-    servers::{Flow, Proxy, redis::RedisServer},
-};
+use dlock_testlab::{Flow, Proxy, Stop, Verdict, redis::RedisServer};
 use tokio::time::{Instant, sleep};
 
 use crate::{

@@ -1,10 +1,7 @@
 //! The token floor, and what clients of the quiet path make of it.
 
 use dlock_core::{Acquired, ConfigIssue, DynBackend, ErrorKind, FencingToken, Renewed};
-use dlock_testkit::{
-    Stop,
-    servers::{Flow, redis::RedisServer},
-};
+use dlock_testlab::{Flow, Stop, redis::RedisServer};
 
 use crate::support::{
     attempt, behind, connect, exclusive, free, granted, keys, mend, name, queue, renew, run, says,

@@ -1,7 +1,7 @@
 //! A key of another program under one lock of many costs no other lock anything.
 
 use dlock_core::{AcquireRequest, DynBackend, Locks, Mode, Renewed};
-use dlock_testkit::{Stop, Verdict, servers::redis::RedisServer};
+use dlock_testlab::{Stop, Verdict, redis::RedisServer};
 use futures_util::future::join_all;
 use tokio::time::{sleep, timeout};
 

@@ -1,7 +1,7 @@
 //! A server without memory: what is held or waits goes on to its end.
 
 use dlock_core::{AcquireRequest, ErrorKind, Mode, Renewal, Renewed};
-use dlock_testkit::{Verdict, servers::redis::RedisServer};
+use dlock_testlab::{Verdict, redis::RedisServer};
 use tokio::time::sleep;
 
 use crate::support::{

@@ -6,9 +6,9 @@ use std::time::Duration;
 use dlock_core::{
     AcquireRequest, Acquired, ConfigIssue, DynBackend, Error, ErrorKind, LockOptions, Locks,
 };
-use dlock_testkit::{
+use dlock_testlab::{
     Stop, Verdict,
-    servers::redis::{Options, RedisMasters, RedisServer},
+    redis::{Options, RedisMasters, RedisServer},
 };
 use tokio::time::{Instant, sleep, timeout};
 

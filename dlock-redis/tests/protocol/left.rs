@@ -1,7 +1,7 @@
 //! What is left of a lock whose waiter has died.
 
 use dlock_core::{AcquireRequest, Mode};
-use dlock_testkit::{Verdict, servers::redis::RedisServer};
+use dlock_testlab::{Verdict, redis::RedisServer};
 use tokio::time::sleep;
 
 use crate::support::{ask, connect, free, millis, queue, run, start, take, until, until_listening};

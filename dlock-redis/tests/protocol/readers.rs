@@ -1,9 +1,9 @@
 //! Tokens of those who share a lock of a quorum, and of who gets an older answer.
 
 use dlock_core::{AcquireRequest, Acquired, DynBackend, FencingToken, Mode};
-use dlock_testkit::{
+use dlock_testlab::{
     Stop,
-    servers::redis::{Options, RedisMasters, RedisServer},
+    redis::{Options, RedisMasters, RedisServer},
 };
 use tokio::time::{Duration, Instant};
 

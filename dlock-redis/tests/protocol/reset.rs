@@ -5,7 +5,7 @@ use std::time::Duration;
 use dlock_core::{
     AcquireRequest, DynBackend, Ended, FencingToken, LockOptions, Locks, Mode, Renewal, Renewed,
 };
-use dlock_testkit::{Stop, servers::redis::RedisServer};
+use dlock_testlab::{Stop, redis::RedisServer};
 
 use crate::support::{SOON, ask, brief, connect, exclusive, free, keys, millis, run, start, take};
 

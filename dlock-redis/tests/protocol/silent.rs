@@ -1,9 +1,9 @@
 //! A master of a quorum that says nothing.
 
 use dlock_core::{Guard, GuardState, LockOptions, Locks};
-use dlock_testkit::{
+use dlock_testlab::{
     Stop,
-    servers::redis::{Options, RedisMasters},
+    redis::{Options, RedisMasters},
 };
 use tokio::time::{Duration, sleep, timeout};
 

@@ -1,10 +1,7 @@
 //! A way to the server on which an answer takes more than half a lease.
 
 use dlock_core::{Acquired, ErrorKind, LockOptions, Locks, Mode, Renew};
-use dlock_testkit::{
-    Verdict,
-    servers::{Flow, Proxy, redis::RedisServer},
-};
+use dlock_testlab::{Flow, Proxy, Verdict, redis::RedisServer};
 use tokio::time::{Duration, sleep, timeout};
 
 use crate::support::{

@@ -7,12 +7,9 @@ use dlock_core::{
     Queue, Released, Renewal, Renewed,
 };
 use dlock_redis::{Redis, RedisConfig};
-use dlock_testkit::{
-    Stop, Verdict, judge,
-    servers::{
-        Door, Proxy,
-        redis::{Options, RedisServer},
-    },
+use dlock_testlab::{
+    Door, Proxy, Stop, Verdict, judge,
+    redis::{Options, RedisServer},
 };
 use tokio::time::{sleep, timeout};
 

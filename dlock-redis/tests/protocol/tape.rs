@@ -1,8 +1,8 @@
 //! What clients send to a server, recorded, to be sent once more: a duplicate that arrives late.
 
-use dlock_testkit::{
+use dlock_testlab::{
     Stop,
-    servers::redis::{RedisServer, Reply, Resp},
+    redis::{RedisServer, Reply, Resp},
 };
 use tokio::time::timeout;
 

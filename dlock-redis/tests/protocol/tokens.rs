@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock_core::{AcquireRequest, Acquired};
-use dlock_testkit::{Stop, Verdict, servers::Flow};
+use dlock_testlab::{Flow, Stop, Verdict};
 use tokio::time::Instant;
 
 use crate::support::{

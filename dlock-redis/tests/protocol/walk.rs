@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use dlock_core::{
     AcquireRequest, Acquired, Claim, ClaimId, DynBackend, Grant, Mode, Queue, Renewal,
 };
-use dlock_testkit::{Stop, Verdict, servers::redis::RedisServer};
+use dlock_testlab::{Stop, Verdict, redis::RedisServer};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tokio::time::{Duration, Instant, sleep, timeout};
 

@@ -2,9 +2,10 @@
 
 use dlock_core::{ConfigIssue, DynBackend, ErrorKind, Locks, Traced};
 use dlock_redis::RedisConfig;
-use dlock_testkit::{
-    Heard, Stop, Verdict,
-    servers::redis::{Options, RedisServer},
+use dlock_testkit::Heard;
+use dlock_testlab::{
+    Stop, Verdict,
+    redis::{Options, RedisServer},
 };
 
 use crate::support::{attempt, connect, free, refused, run, says, start, take, until, works};

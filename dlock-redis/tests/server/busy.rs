@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use dlock_core::{Certainty, DynBackend, Error, ErrorKind};
-use dlock_testkit::{
+use dlock_testlab::{
     Stop, Verdict,
-    servers::redis::{Options, RedisServer},
+    redis::{Options, RedisServer},
 };
 use tokio::time::sleep;
 
@@ -136,7 +136,7 @@ fn a_server_that_loads_its_data_says_so_and_is_used_once_it_has() {
 }
 
 /// Somebody's script, until it is ended.
-async fn busy(server: &RedisServer) -> Result<dlock_testkit::servers::redis::Resp, Stop> {
+async fn busy(server: &RedisServer) -> Result<dlock_testlab::redis::Resp, Stop> {
     server.command(&["CONFIG", "SET", "busy-reply-threshold", "10"]).await?.ok()?;
     let mut connection = server.connect().await?;
     connection.send(&["EVAL", "while true do end", "0"]).await?;

@@ -2,7 +2,7 @@
 
 use dlock_core::{ConfigIssue, DynBackend, Error, ErrorKind};
 use dlock_redis::{Redis, RedisConfig};
-use dlock_testkit::servers::redis::{Options, RedisServer};
+use dlock_testlab::redis::{Options, RedisServer};
 use redis::Client;
 
 use crate::support::{connect, run, says, works_fully};

@@ -6,9 +6,9 @@ use std::{
 };
 
 use dlock_core::{Acquired, ConfigIssue, ErrorKind, LockOptions, Locks, Mode, Released, Renewal};
-use dlock_testkit::{
+use dlock_testlab::{
     Stop, Verdict,
-    servers::redis::{Options, RedisServer},
+    redis::{Options, RedisServer},
 };
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::{net::TcpListener, time::timeout};

@@ -1,12 +1,10 @@
 //! What is found out about how a server is set up.
 
 use dlock_core::{DynBackend, Finding, Level};
-use dlock_testkit::{
+use dlock_testkit::found::{self, only};
+use dlock_testlab::{
     Stop,
-    found::{self, only},
-    servers::redis::{
-        Options, Persistence, RedisCluster, RedisMasters, RedisSentinel, RedisServer,
-    },
+    redis::{Options, Persistence, RedisCluster, RedisMasters, RedisSentinel, RedisServer},
 };
 
 use crate::support::{connect, run, start, until};

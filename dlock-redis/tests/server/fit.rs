@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use dlock_core::{ConfigIssue, ErrorKind};
 use dlock_redis::{Durability, Redis, RedisConfig};
-use dlock_testkit::{
-    Heard, Stop, Verdict,
-    servers::redis::{Options, RedisSentinel, RedisServer},
+use dlock_testkit::Heard;
+use dlock_testlab::{
+    Stop, Verdict,
+    redis::{Options, RedisSentinel, RedisServer},
 };
 use tokio::{net::TcpListener, time::timeout};
 

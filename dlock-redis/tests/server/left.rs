@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use dlock_core::{AcquireRequest, DynBackend, Mode};
-use dlock_testkit::{
+use dlock_testlab::{
     Verdict,
-    servers::redis::{Options, RedisServer},
+    redis::{Options, RedisServer},
 };
 
 use crate::support::{

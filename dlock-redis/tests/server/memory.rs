@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock_core::{AcquireRequest, Certainty, ErrorKind, Mode};
-use dlock_testkit::{Stop, Verdict, servers::redis::RedisServer};
+use dlock_testlab::{Stop, Verdict, redis::RedisServer};
 
 use crate::support::{
     ask, attempt, connect, exclusive, free, granted, name, queue, refused, renew, run, says, start,

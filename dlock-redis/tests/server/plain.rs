@@ -5,9 +5,9 @@ use std::time::Duration;
 use dlock_core::{
     DynBackend, LockOptions, Locks, Note, Owner, Prefixed, Released, Renewal, Renewed,
 };
-use dlock_testkit::{
+use dlock_testlab::{
     Stop,
-    servers::redis::{Options, RedisServer, Reply},
+    redis::{Options, RedisServer, Reply},
 };
 use tokio::time::sleep;
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use dlock_core::{AcquireRequest, Certainty, ConfigIssue, DynBackend, Error, ErrorKind, Exclusion};
-use dlock_testkit::{
+use dlock_testlab::{
     Stop, Verdict,
-    servers::redis::{Options, Persistence, RedisServer},
+    redis::{Options, Persistence, RedisServer},
 };
 
 use crate::support::{

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use dlock_core::{AcquireRequest, ConfigIssue, ErrorKind, Mode, WakeUp};
-use dlock_testkit::{
+use dlock_testlab::{
     Stop, Verdict,
-    servers::redis::{Options, RedisCluster, RedisServer},
+    redis::{Options, RedisCluster, RedisServer},
 };
 
 use crate::support::{

@@ -2,9 +2,9 @@
 //! started anew: verbs go on.
 
 use dlock_core::{DynBackend, Mode, Released, Renewal, Renewed};
-use dlock_testkit::{
+use dlock_testlab::{
     Stop, Verdict,
-    servers::redis::{Options, Persistence, RedisServer},
+    redis::{Options, Persistence, RedisServer},
 };
 
 use crate::support::{

@@ -7,9 +7,9 @@ use dlock_core::{
     Released, Renewal, Renewed,
 };
 use dlock_redis::{Redis, RedisConfig};
-use dlock_testkit::{
+use dlock_testlab::{
     Stop, Verdict, judge,
-    servers::redis::{Options, RedisServer},
+    redis::{Options, RedisServer},
 };
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},

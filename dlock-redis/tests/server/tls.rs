@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use dlock_core::{ConfigIssue, ErrorKind};
-use dlock_testkit::{
+use dlock_testlab::{
     Stop,
-    servers::redis::{Options, RedisServer},
+    redis::{Options, RedisServer},
 };
 
 use crate::support::{connect, refused, run, says, works, works_fully};

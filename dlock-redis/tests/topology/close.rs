@@ -1,9 +1,9 @@
 //! What a client leaves behind once it is dropped: nothing.
 
 use dlock_core::{AcquireRequest, ClaimId, Mode, Permits};
-use dlock_testkit::{
+use dlock_testlab::{
     Stop, Verdict,
-    servers::redis::{Options, RedisCluster, RedisMasters, RedisSentinel, RedisServer},
+    redis::{Options, RedisCluster, RedisMasters, RedisSentinel, RedisServer},
 };
 use tokio::time::sleep;
 

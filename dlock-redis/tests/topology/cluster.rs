@@ -1,9 +1,9 @@
 //! A cluster that is well: every kind of lock, in many buckets.
 
 use dlock_core::{AcquireRequest, Acquired, Mode, Queue};
-use dlock_testkit::{
+use dlock_testlab::{
     Stop,
-    servers::redis::{Options, RedisCluster, RedisServer},
+    redis::{Options, RedisCluster, RedisServer},
 };
 use tokio::time::Instant;
 

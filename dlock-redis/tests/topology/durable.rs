@@ -1,9 +1,9 @@
 //! Grants that replicas have to know of.
 
 use dlock_core::{AcquireRequest, Certainty, DynBackend, GuardState, Released};
-use dlock_testkit::{
+use dlock_testlab::{
     Verdict,
-    servers::redis::{Options, RedisSentinel},
+    redis::{Options, RedisSentinel},
 };
 use tokio::time::{Instant, sleep};
 

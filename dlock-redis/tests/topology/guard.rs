@@ -2,12 +2,9 @@
 //! have forgotten is over.
 
 use dlock_core::{AcquireRequest, Acquired, ClaimId, DynBackend, Error, Queue};
-use dlock_testkit::{
-    Stop,
-    servers::{
-        Door, Flow, Proxy,
-        redis::{Options, RedisMasters, RedisServer},
-    },
+use dlock_testlab::{
+    Door, Flow, Proxy, Stop,
+    redis::{Options, RedisMasters, RedisServer},
 };
 use tokio::time::sleep;
 

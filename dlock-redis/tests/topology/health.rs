@@ -1,7 +1,7 @@
 //! Peers that go silent without closing anything.
 
 use dlock_core::{ErrorKind, GuardState};
-use dlock_testkit::servers::{
+use dlock_testlab::{
     Door, Flow, Proxy,
     redis::{Options, RedisServer},
 };

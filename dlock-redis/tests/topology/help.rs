@@ -7,7 +7,7 @@ use dlock_core::{
     Locks, Mode, Queue,
 };
 use dlock_redis::{Redis, RedisConfig};
-use dlock_testkit::{Stop, Verdict, judge, servers::redis::RedisServer};
+use dlock_testlab::{Stop, Verdict, judge, redis::RedisServer};
 use tokio::{
     runtime::Builder,
     task::JoinHandle,

@@ -1,8 +1,8 @@
 //! A cluster and where names are in it.
 
-use dlock_testkit::{
+use dlock_testlab::{
     Stop,
-    servers::redis::{Options, RedisCluster, RedisServer},
+    redis::{Options, RedisCluster, RedisServer},
 };
 
 use crate::help::tag;

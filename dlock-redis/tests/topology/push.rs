@@ -1,12 +1,9 @@
 //! What a hand-over costs, and what becomes of it when the connection or the server is lost.
 
 use dlock_core::{DynBackend, GuardState};
-use dlock_testkit::{
-    Stop,
-    servers::{
-        Door, Flow, Proxy,
-        redis::{Options, Persistence, RedisServer},
-    },
+use dlock_testlab::{
+    Door, Flow, Proxy, Stop,
+    redis::{Options, Persistence, RedisServer},
 };
 use tokio::time::{Instant, sleep};
 

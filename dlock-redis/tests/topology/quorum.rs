@@ -1,9 +1,9 @@
 //! A quorum whose masters die, hang, and come back.
 
 use dlock_core::{AcquireRequest, Acquired, ErrorKind, GuardState, Mode, Queue};
-use dlock_testkit::{
+use dlock_testlab::{
     Stop,
-    servers::redis::{Options, RedisMasters},
+    redis::{Options, RedisMasters},
 };
 use tokio::time::{Instant, sleep};
 

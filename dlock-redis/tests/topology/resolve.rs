@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use dlock_testkit::servers::redis::{Options, RedisSentinel, RedisServer};
+use dlock_testlab::redis::{Options, RedisSentinel, RedisServer};
 use tokio::time::{Instant, sleep};
 
 use crate::help::{

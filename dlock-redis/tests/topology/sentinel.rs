@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use dlock_core::{Guard, GuardState, Locks};
-use dlock_testkit::{
+use dlock_testlab::{
     Stop, Verdict,
-    servers::redis::{Options, RedisSentinel},
+    redis::{Options, RedisSentinel},
 };
 use tokio::time::sleep;
 

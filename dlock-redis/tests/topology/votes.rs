@@ -1,12 +1,9 @@
 //! How masters of a quorum vote: tokens, and what a failed attempt leaves.
 
 use dlock_core::{AcquireRequest, Acquired, DynBackend, Queue, Renewal, Renewed};
-use dlock_testkit::{
-    Stop,
-    servers::{
-        Door, Proxy,
-        redis::{Options, RedisMasters},
-    },
+use dlock_testlab::{
+    Door, Proxy, Stop,
+    redis::{Options, RedisMasters},
 };
 use tokio::time::sleep;
 

@@ -3,12 +3,11 @@
 use async_trait::async_trait;
 use dlock_core::{DynBackend, Error, LockName, Registry, machine::text};
 use dlock_sql::{MYSQL, POSTGRES};
-use dlock_testkit::{
-    Opened, Stop, Store,
-    servers::{
-        mariadb::{self, MariadbServer},
-        postgres::{self, PgBouncer, PostgresServer},
-    },
+use dlock_testkit::{Opened, Store};
+use dlock_testlab::{
+    Stop,
+    mariadb::{self, MariadbServer},
+    postgres::{self, PgBouncer, PostgresServer},
 };
 
 /// One way to run a server.

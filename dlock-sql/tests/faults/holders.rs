@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use dlock_testkit::{
-    Stop, Verdict,
-    load::{Load, Storm},
-};
+use dlock_soak::{Load, Storm};
+use dlock_testkit::{Stop, Verdict};
 
 use crate::{
     left,

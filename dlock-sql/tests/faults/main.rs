@@ -12,11 +12,9 @@ mod network;
 mod server;
 
 use dlock_core::{DynBackend, Error, Registry};
+use dlock_soak::{Scenario, run};
 use dlock_sql::{MYSQL, POSTGRES};
-use dlock_testkit::{
-    Verdict,
-    load::{Scenario, run},
-};
+use dlock_testkit::Verdict;
 
 use crate::server::Kind;
 

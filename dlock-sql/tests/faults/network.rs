@@ -2,11 +2,8 @@
 
 use std::time::Duration;
 
-use dlock_testkit::{
-    Verdict,
-    load::{Load, Storm},
-    servers::{Flow, Proxy},
-};
+use dlock_soak::{Load, Storm};
+use dlock_testlab::{Flow, Proxy, Verdict};
 use tokio::time::sleep;
 
 use crate::{

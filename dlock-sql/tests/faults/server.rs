@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
-use dlock_testkit::{
-    Stop, Verdict,
-    load::{Load, Storm},
-    servers::{
-        Proxy,
-        mariadb::{self, MariadbServer},
-        postgres::{self, PostgresServer},
-    },
+use dlock_soak::{Load, Storm};
+use dlock_testlab::{
+    Proxy, Stop, Verdict,
+    mariadb::{self, MariadbServer},
+    postgres::{self, PostgresServer},
 };
 use tokio::time::sleep;
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use dlock_core::{ConfigIssue, ErrorKind, GuardState, LockOptions, Released, Renew};
-use dlock_testkit::{Stop, servers::postgres::PgBouncer};
+use dlock_testlab::{Stop, postgres::PgBouncer};
 use tokio::{task::JoinSet, time::sleep};
 
 use crate::support::{LEASE, SHORT, Server, locks, run};

@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use dlock_core::{Error, LockOptions, Locks, Registry};
 use dlock_sql::{MYSQL, POSTGRES};
-use dlock_testkit::{
+use dlock_testlab::{
     Stop, Verdict, judge,
-    servers::{
-        mariadb::{self, MariadbServer},
-        postgres::{self, PostgresServer},
-    },
+    mariadb::{self, MariadbServer},
+    postgres::{self, PostgresServer},
 };
 use tokio::time::timeout;
 

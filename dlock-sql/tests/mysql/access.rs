@@ -8,7 +8,7 @@ use dlock_core::{
     ErrorKind, Exclusion, Fencing, Registry, Scope, WakeUp,
 };
 use dlock_sql::{MYSQL, Mysql};
-use dlock_testkit::servers::mariadb::{MariadbServer, Options};
+use dlock_testlab::mariadb::{MariadbServer, Options};
 use sqlx::{Connection, MySqlConnection};
 
 use crate::help::{

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use dlock_core::{Acquired, DynBackend};
-use dlock_testkit::{Stop, Verdict, servers::mariadb::Options};
+use dlock_testlab::{Stop, Verdict, mariadb::Options};
 use tokio::task::JoinSet;
 
 use crate::help::{

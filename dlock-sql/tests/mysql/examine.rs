@@ -2,10 +2,10 @@
 
 use dlock_core::{DynBackend, Finding, Level};
 use dlock_sql::Mysql;
-use dlock_testkit::{
+use dlock_testkit::found::{self, only};
+use dlock_testlab::{
     Stop,
-    found::{self, only},
-    servers::mariadb::{MariadbServer, Options},
+    mariadb::{MariadbServer, Options},
 };
 
 use crate::help::{config, connect, connect_plainly, server_with, with_mariadb};

@@ -7,9 +7,9 @@ use dlock_core::{
     Mode, Queue, Released,
 };
 use dlock_sql::{Mysql, MysqlConfig};
-use dlock_testkit::{
+use dlock_testlab::{
     Stop, Verdict, judge,
-    servers::mariadb::{MariadbServer, Options},
+    mariadb::{MariadbServer, Options},
 };
 use tokio::{runtime::Builder, time::timeout};
 

@@ -6,7 +6,7 @@ use dlock_core::{
     Acquired, Certainty, ConfigIssue, DynBackend, Error, ErrorKind, Renewal, Renewed, WakeUp,
 };
 use dlock_sql::{Mysql, MysqlConfig};
-use dlock_testkit::{Stop, Verdict, servers::mariadb::MariadbServer};
+use dlock_testlab::{Stop, Verdict, mariadb::MariadbServer};
 use sqlx::{
     MySqlPool,
     mysql::{MySqlConnectOptions, MySqlPoolOptions},

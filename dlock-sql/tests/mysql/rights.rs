@@ -2,7 +2,7 @@
 
 use dlock_core::ConfigIssue::Access;
 use dlock_sql::Mysql;
-use dlock_testkit::{Verdict, servers::mariadb::MariadbServer};
+use dlock_testlab::{Verdict, mariadb::MariadbServer};
 
 use crate::help::{ask, config, free, granted, queue, refused, server, take, with_mariadb};
 

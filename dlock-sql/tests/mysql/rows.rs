@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dlock_core::{ConfigIssue, ErrorKind};
 use dlock_sql::Mysql;
-use dlock_testkit::{Stop, servers::mariadb::MariadbServer};
+use dlock_testlab::{Stop, mariadb::MariadbServer};
 
 use crate::help::{LONG, ask, attempt, config, connect, free, lock, server, take, with_mariadb};
 

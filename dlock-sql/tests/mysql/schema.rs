@@ -2,7 +2,7 @@
 
 use dlock_core::ConfigIssue::{Access, ForeignStore, SchemaMissing, SchemaNewer};
 use dlock_sql::{Mysql, MysqlConfig};
-use dlock_testkit::servers::mariadb::{MariadbServer, Options};
+use dlock_testlab::mariadb::{MariadbServer, Options};
 use tokio::task::JoinSet;
 
 use crate::help::{LONG, ask, config, connect, free, lock, refused, server, take, with_mariadb};

@@ -2,7 +2,7 @@
 
 use dlock_core::ConfigIssue::Access;
 use dlock_sql::Mysql;
-use dlock_testkit::{Stop, servers::mariadb::Options};
+use dlock_testlab::{Stop, mariadb::Options};
 
 use crate::help::{ask, config, refused, server_with, take, with_mariadb};
 

@@ -1,10 +1,10 @@
 //! What is found out about how a server is set up.
 
 use dlock_core::{DynBackend, Finding, Level};
-use dlock_testkit::{
+use dlock_testkit::found::{self, only};
+use dlock_testlab::{
     Stop,
-    found::{self, only},
-    servers::postgres::{Options, PostgresServer},
+    postgres::{Options, PostgresServer},
 };
 
 use crate::support::{connect, create, run, start};

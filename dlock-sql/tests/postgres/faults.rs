@@ -4,12 +4,9 @@ use std::time::Duration;
 
 use dlock_core::{Acquired, Certainty, ErrorKind, LockOptions, Locks};
 use dlock_sql::Postgres;
-use dlock_testkit::{
-    Stop, Verdict,
-    servers::{
-        SteppedClock,
-        postgres::{Options, PostgresServer},
-    },
+use dlock_testlab::{
+    SteppedClock, Stop, Verdict,
+    postgres::{Options, PostgresServer},
 };
 use sqlx::{Connection as _, PgConnection};
 use tokio::time::sleep;

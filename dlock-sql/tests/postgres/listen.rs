@@ -1,7 +1,7 @@
 //! How waiters learn of their grant.
 
 use dlock_core::WakeUp;
-use dlock_testkit::{Stop, servers::postgres::PostgresServer};
+use dlock_testlab::{Stop, postgres::PostgresServer};
 
 use crate::support::{connect, exclusive, free, granted, queue, run, start, take, until};
 

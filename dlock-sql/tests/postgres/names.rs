@@ -1,7 +1,7 @@
 //! Names are compared byte for byte, and nothing in them is taken for a statement.
 
 use dlock_core::DynBackend;
-use dlock_testkit::{Verdict, servers::postgres::PostgresServer};
+use dlock_testlab::{Verdict, postgres::PostgresServer};
 
 use crate::support::{connect, exclusive, free, granted, queue, run, start, start_pooler, take};
 

@@ -7,9 +7,9 @@ use std::{
 
 use dlock_core::{Certainty, ConfigIssue, ErrorKind, Exclusion, Fencing, Registry, Scope, WakeUp};
 use dlock_sql::{POSTGRES, Postgres};
-use dlock_testkit::{
+use dlock_testlab::{
     Stop,
-    servers::postgres::{Options, PostgresServer},
+    postgres::{Options, PostgresServer},
 };
 
 use crate::support::{config, connect, create, refused, run, says, server, start, works};

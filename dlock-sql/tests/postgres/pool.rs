@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dlock_core::{Acquired, Certainty, ConfigIssue, DynBackend, Error, ErrorKind, WakeUp};
 use dlock_sql::{Durability, Postgres, PostgresConfig};
-use dlock_testkit::{Stop, servers::postgres::PostgresServer};
+use dlock_testlab::{Stop, postgres::PostgresServer};
 use sqlx::{PgPool, postgres::PgPoolOptions};
 
 use crate::support::{

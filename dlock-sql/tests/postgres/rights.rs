@@ -1,7 +1,7 @@
 //! What a user has to be allowed: no less than the errors say, and no more.
 
 use dlock_core::{ConfigIssue, ErrorKind};
-use dlock_testkit::{Stop, Verdict, servers::postgres::PostgresServer};
+use dlock_testlab::{Stop, Verdict, postgres::PostgresServer};
 
 use crate::support::{connect, exclusive, refused, run, says, start, works_fully};
 

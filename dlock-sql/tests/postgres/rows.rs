@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dlock_core::DynBackend;
 use dlock_sql::Postgres;
-use dlock_testkit::{Verdict, servers::postgres::PostgresServer};
+use dlock_testlab::{Verdict, postgres::PostgresServer};
 
 use crate::support::{
     config, create, exclusive, free, run, server, start, start_pooler, take, until, works,

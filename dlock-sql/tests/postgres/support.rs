@@ -7,9 +7,9 @@ use dlock_core::{
     Released, Renewal, Renewed,
 };
 use dlock_sql::{Postgres, PostgresConfig};
-use dlock_testkit::{
+use dlock_testlab::{
     Stop, Verdict, judge,
-    servers::postgres::{Options, PgBouncer, PostgresServer},
+    postgres::{Options, PgBouncer, PostgresServer},
 };
 use tokio::time::{sleep, timeout};
 

@@ -1,9 +1,9 @@
 //! Encrypted connections.
 
 use dlock_core::{ConfigIssue, ErrorKind};
-use dlock_testkit::{
+use dlock_testlab::{
     Stop,
-    servers::postgres::{Options, PostgresServer},
+    postgres::{Options, PostgresServer},
 };
 
 use crate::support::{connect, refused, run, says, server, works};

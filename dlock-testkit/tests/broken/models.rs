@@ -1,16 +1,9 @@
-//! Two protocols as models, without one of their rules: those of the target `models`.
+//! Two protocols as models, each without one of its rules.
 
-#[path = "../models/check.rs"]
-#[allow(dead_code, unused_imports, reason = "the target `models` uses the rest")]
-mod check;
-#[path = "../models/quorum/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "the target `models` uses the rest")]
-mod quorum;
-#[path = "../models/zookeeper/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "the target `models` uses the rest")]
-mod zookeeper;
-
-use check::{EXCLUSION, ORDER, WAKES};
+use dlock_models::{
+    check::{EXCLUSION, ORDER, WAKES},
+    quorum, zookeeper,
+};
 
 pub(crate) fn quorum_without_write_back() -> String {
     quorum::without(quorum::Rule::WriteBack, ORDER)

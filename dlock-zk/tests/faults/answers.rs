@@ -5,12 +5,9 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use dlock_core::{Error, Guard, LockOptions, Locks, Released};
-use dlock_testkit::{
-    Stop, Verdict,
-    servers::{
-        Door, Flow, Proxy,
-        zookeeper::{Ensemble, Options, ZooKeeperServer},
-    },
+use dlock_testlab::{
+    Door, Flow, Proxy, Stop, Verdict,
+    zookeeper::{Ensemble, Options, ZooKeeperServer},
 };
 use tokio::{
     task::{JoinHandle, spawn},

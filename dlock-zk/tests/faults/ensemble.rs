@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use dlock_testkit::{Verdict, load::Storm, servers::zookeeper::Ensemble};
+use dlock_soak::Storm;
+use dlock_testlab::{Verdict, zookeeper::Ensemble};
 use tokio::time::sleep;
 
 use crate::{

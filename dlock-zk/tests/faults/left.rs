@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock_core::Clock;
-use dlock_testkit::{Stop, Verdict, servers::zookeeper::ZooKeeperServer};
+use dlock_testlab::{Stop, Verdict, zookeeper::ZooKeeperServer};
 use tokio::time::sleep;
 
 /// A backstop on a busy machine.

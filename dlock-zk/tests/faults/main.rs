@@ -15,7 +15,7 @@ mod settings;
 mod together;
 
 use dlock_core::{DynBackend, Error};
-use dlock_testkit::load::{Scenario, run};
+use dlock_soak::{Scenario, run};
 use dlock_zk::{ZkConfig, ZooKeeper};
 
 async fn connect(address: String) -> Result<DynBackend, Error> {

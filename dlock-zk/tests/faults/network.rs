@@ -2,11 +2,8 @@
 
 use std::time::Duration;
 
-use dlock_testkit::{
-    Verdict,
-    load::Storm,
-    servers::{Door, Flow, Proxy, zookeeper::ZooKeeperServer},
-};
+use dlock_soak::Storm;
+use dlock_testlab::{Door, Flow, Proxy, Verdict, zookeeper::ZooKeeperServer};
 use tokio::time::sleep;
 
 use crate::{

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use dlock_testkit::{Stop, Verdict, load::Storm, servers::zookeeper::ZooKeeperServer};
+use dlock_soak::Storm;
+use dlock_testlab::{Stop, Verdict, zookeeper::ZooKeeperServer};
 use tokio::time::sleep;
 
 use crate::{

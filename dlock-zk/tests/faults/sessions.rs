@@ -6,12 +6,9 @@
 use std::time::Duration;
 
 use dlock_core::{Clock, Ended, Error, ErrorKind, Guard, LockOptions, Locks, Renew};
-use dlock_testkit::{
-    Stop, Verdict,
-    servers::{
-        Door, Flow, Proxy,
-        zookeeper::{Ensemble, ZooKeeperServer},
-    },
+use dlock_testlab::{
+    Door, Flow, Proxy, Stop, Verdict,
+    zookeeper::{Ensemble, ZooKeeperServer},
 };
 use tokio::{
     task::{JoinHandle, spawn},

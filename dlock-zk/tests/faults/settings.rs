@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use dlock_testkit::{
-    load::Load,
-    servers::zookeeper::{Ensemble, Options},
-};
+use dlock_soak::Load;
+use dlock_testlab::zookeeper::{Ensemble, Options};
 
 /// How long sessions last.
 pub(crate) const SESSION: Duration = Duration::from_secs(2);

@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
-use dlock_testkit::{
-    Stop, Verdict,
-    load::{Running, Storm},
-    servers::{
-        Proxy,
-        zookeeper::{Ensemble, ZooKeeperServer},
-    },
+use dlock_soak::{Running, Storm};
+use dlock_testlab::{
+    Proxy, Stop, Verdict,
+    zookeeper::{Ensemble, ZooKeeperServer},
 };
 use tokio::time::sleep;
 

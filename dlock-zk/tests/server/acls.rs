@@ -1,7 +1,7 @@
 //! The ACLs that nodes get.
 
 use dlock_core::{ConfigIssue, ErrorKind};
-use dlock_testkit::{Stop, servers::zookeeper::ZooKeeperServer};
+use dlock_testlab::{Stop, zookeeper::ZooKeeperServer};
 use dlock_zk::{ZkConfig, ZooKeeper};
 use zookeeper_client::{Acl, Acls, CreateMode, Permission};
 

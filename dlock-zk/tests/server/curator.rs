@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use dlock_core::{DynBackend, Mode, Renewal};
-use dlock_testkit::{
+use dlock_testlab::{
     Stop, Verdict,
-    servers::zookeeper::{JavaProgram, ZooKeeperServer},
+    zookeeper::{JavaProgram, ZooKeeperServer},
 };
 use tokio::time::timeout;
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use dlock_core::Locks;
-use dlock_testkit::{Stop, Verdict, servers::zookeeper::JavaProgram};
+use dlock_testlab::{Stop, Verdict, zookeeper::JavaProgram};
 use futures_util::future::try_join_all;
 use tokio::task::yield_now;
 

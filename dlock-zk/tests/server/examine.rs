@@ -1,9 +1,10 @@
 //! What is found out about the servers, and listing names.
 
 use dlock_core::{ConfigIssue, DynBackend, ErrorKind, Finding, Level};
-use dlock_testkit::{
-    Stop, found,
-    servers::zookeeper::{Ensemble, Options, ZooKeeperServer},
+use dlock_testkit::found;
+use dlock_testlab::{
+    Stop,
+    zookeeper::{Ensemble, Options, ZooKeeperServer},
 };
 use zookeeper_client::{Acl, AuthId, CreateMode, Permission};
 

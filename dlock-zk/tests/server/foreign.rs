@@ -1,7 +1,7 @@
 //! Nodes of other programs in a lock's directory, and in its place.
 
 use dlock_core::{DynBackend, Error, ErrorKind, Mode};
-use dlock_testkit::{Verdict, servers::zookeeper::ZooKeeperServer};
+use dlock_testlab::{Verdict, zookeeper::ZooKeeperServer};
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::support::{

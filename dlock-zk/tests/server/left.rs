@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use dlock_core::{DynBackend, Locks, Mode};
-use dlock_testkit::{
+use dlock_testlab::{
     Verdict,
-    servers::zookeeper::{Options, ZooKeeperServer},
+    zookeeper::{Options, ZooKeeperServer},
 };
 use futures_util::future::try_join_all;
 use tokio::time::timeout;

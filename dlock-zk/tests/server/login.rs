@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use dlock_core::{ConfigIssue, DynBackend, Error, ErrorKind};
-use dlock_testkit::{
+use dlock_testlab::{
     Verdict,
-    servers::zookeeper::{Ensemble, Options, ZooKeeperServer},
+    zookeeper::{Ensemble, Options, ZooKeeperServer},
 };
 use dlock_zk::{ZkConfig, ZooKeeper};
 

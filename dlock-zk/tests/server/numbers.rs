@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use dlock_core::{AcquireRequest, Acquired, ClaimState, DynBackend, FencingToken, Mode, Renewal};
-use dlock_testkit::{
+use dlock_testlab::{
     Stop, Verdict,
-    servers::zookeeper::{JavaProgram, Options, ZooKeeperServer},
+    zookeeper::{JavaProgram, Options, ZooKeeperServer},
 };
 use futures_util::future::try_join_all;
 

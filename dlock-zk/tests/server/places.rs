@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock_core::{ConfigIssue, ErrorKind, StoreEvent};
-use dlock_testkit::servers::zookeeper::ZooKeeperServer;
+use dlock_testlab::zookeeper::ZooKeeperServer;
 use dlock_zk::{ZkConfig, ZooKeeper};
 
 use crate::support::{

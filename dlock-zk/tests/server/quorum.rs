@@ -5,9 +5,9 @@ use std::time::Duration;
 use dlock_core::{
     DynBackend, ErrorKind, Exclusion, Fairness, Fencing, OrphanRelease, Permits, Scope, WakeUp,
 };
-use dlock_testkit::{
+use dlock_testlab::{
     Verdict,
-    servers::zookeeper::{Ensemble, Mode, Options, ZooKeeperServer},
+    zookeeper::{Ensemble, Mode, Options, ZooKeeperServer},
 };
 
 use crate::support::{

@@ -1,7 +1,7 @@
 //! Directories and nodes whose ACL is in the way.
 
 use dlock_core::{ConfigIssue, ErrorKind, Locks, Mode};
-use dlock_testkit::{Stop, Verdict, servers::zookeeper::ZooKeeperServer};
+use dlock_testlab::{Stop, Verdict, zookeeper::ZooKeeperServer};
 use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 
 use crate::support::{

@@ -6,9 +6,9 @@ use dlock_core::{
     AcquireRequest, Acquired, ClaimId, DynBackend, Error, ErrorKind, Grant, LockName, Mode, Queue,
     Released, Renewal, Renewed,
 };
-use dlock_testkit::{
+use dlock_testlab::{
     Stop, Verdict, judge,
-    servers::zookeeper::{Options, ZooKeeperServer},
+    zookeeper::{Options, ZooKeeperServer},
 };
 use dlock_zk::{ZkConfig, ZooKeeper};
 use tokio::time::{sleep, timeout};

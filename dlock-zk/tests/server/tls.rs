@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use dlock_core::{ConfigIssue, ErrorKind};
-use dlock_testkit::{
+use dlock_testlab::{
     Stop,
-    servers::zookeeper::{Options, ZooKeeperServer},
+    zookeeper::{Options, ZooKeeperServer},
 };
 use dlock_zk::{ZkConfig, ZooKeeper};
 

@@ -3,10 +3,7 @@
 use std::{net::Ipv4Addr, time::Duration};
 
 use dlock_core::{ErrorKind, StoreEvent};
-use dlock_testkit::{
-    Stop,
-    servers::{Flow, Proxy},
-};
+use dlock_testlab::{Flow, Proxy, Stop};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,

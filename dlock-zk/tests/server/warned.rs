@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use dlock_testkit::{
-    Heard, Stop, Verdict,
-    servers::zookeeper::{Ensemble, Options},
+use dlock_testkit::Heard;
+use dlock_testlab::{
+    Stop, Verdict,
+    zookeeper::{Ensemble, Options},
 };
 use tokio::time::sleep;
 

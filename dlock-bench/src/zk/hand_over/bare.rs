@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_testkit::servers::zookeeper::ZooKeeperServer;
+use dlock_testlab::zookeeper::ZooKeeperServer;
 use zookeeper_client::Client;
 
 use crate::{

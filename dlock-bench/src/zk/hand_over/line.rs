@@ -9,7 +9,7 @@ use std::{
 };
 
 use dlock::{Fair, Guard, Locks};
-use dlock_testkit::servers::zookeeper::ZooKeeperServer;
+use dlock_testlab::zookeeper::ZooKeeperServer;
 use tokio::task::JoinSet;
 
 use crate::{

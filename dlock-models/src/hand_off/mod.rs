@@ -1,0 +1,345 @@
+//! The hand-off from task to task within a process.
+//!
+//! Stands for `dlock-core/src/cohort.rs` and the end of a hold in
+//! `dlock-core/src/engine/hold/release.rs`.
+//!
+//! Three tasks of a process want one lock, and another process wants it too. A hold with a block of
+//! tokens goes from task to task, in the steps of `Cohort::pass`: its next token is taken, the next
+//! task is taken out of the line, and the turn is sent. Between any two of them tasks go away, with
+//! or without a turn on its way to them, and the hold is lost.
+//!
+//! Left out: the flags without the queue's mutex, of which `enter` and `pass_lead` are single steps
+//! here; holds that rest; how long a hold is passed on, which ends a row of hand-offs as the last
+//! token does; and the store's faults.
+
+mod space;
+
+use crate::check::{EXCLUSION, ORDER, Tokens, WAKES, breaks, holds};
+
+const TASKS: usize = 3;
+/// How often each task wants the lock.
+const TURNS: [u8; TASKS] = [2, 2, 1];
+/// The tokens of a block: one more than the hand-offs in a row.
+const BLOCK: u8 = 3;
+
+const ONE_LEAD: &str = "one leads at a time";
+const FAIR: &str = "the store's queue gets its turn";
+const OWNED: &str = "a hold has somebody who lets it go";
+
+/// The rules of the protocol, each of which can be taken out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// A turn that its task does not take is passed on.
+    PassOn,
+    /// Each hand-off takes the next token.
+    NextToken,
+    /// Who is handed a hold looks whether it was lost on the way.
+    CheckHold,
+    /// Only who ends a hold passes on the lead.
+    LeadOnce,
+    /// A hold is passed on until its tokens are used up, and no more.
+    Bound,
+}
+
+/// The rules, and what is violated without them.
+pub const RULES: [(Rule, &str); 6] = [
+    (Rule::PassOn, WAKES),
+    (Rule::PassOn, OWNED),
+    (Rule::NextToken, ORDER),
+    (Rule::CheckHold, EXCLUSION),
+    (Rule::LeadOnce, ONE_LEAD),
+    (Rule::Bound, FAIR),
+];
+
+#[derive(Default)]
+struct HandOff {
+    without: Option<Rule>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct State {
+    tasks: [Task; TASKS],
+    line: Vec<usize>,
+    busy: bool,
+    /// The hold of the process that the store knows, whether or not it is believed.
+    hold: Hold,
+    /// Who has the lock by the store, and who waits there.
+    store: Option<Who>,
+    waits: Vec<Who>,
+    other: Other,
+    last: u8,
+    tokens: Tokens<u8>,
+    /// The hand-offs since the other process began to wait.
+    passed: u8,
+    losses: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Who {
+    Process,
+    Other,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Hold {
+    number: u8,
+    running: bool,
+    used: u8,
+    end: u8,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Other {
+    #[default]
+    Idle,
+    Waiting,
+    Held,
+    Done,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Task {
+    turns: u8,
+    phase: Phase,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Phase {
+    #[default]
+    Idle,
+    Queued,
+    /// A turn is in its channel.
+    Handed {
+        hold: u8,
+        token: u8,
+    },
+    Offered,
+    /// It asks the store in the name of the process.
+    Leading,
+    /// `believes` until it is told that the hold is lost.
+    Held {
+        hold: u8,
+        believes: bool,
+    },
+    /// It has taken the next token.
+    Passing {
+        hold: u8,
+        token: u8,
+    },
+    /// It has taken the next task out of the line.
+    Sending {
+        hold: u8,
+        token: u8,
+        to: usize,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Want(usize),
+    /// The task stops waiting, or never takes its turn.
+    Cancel(usize),
+    Take(usize),
+    LetGo(usize),
+    /// The hold has been passed on for long enough.
+    GiveBack(usize),
+    PopNext(usize),
+    Send(usize),
+    LoseHold,
+    /// The store ends the lease of a hold that was lost.
+    LeaseEnds,
+    OtherAsks,
+    OtherLeaves,
+}
+
+impl HandOff {
+    fn has(&self, rule: Rule) -> bool {
+        self.without != Some(rule)
+    }
+
+    /// Takes the next token, if the hold may be passed on once more.
+    fn let_go(&self, state: &mut State, at: usize, hold: u8) {
+        let runs = state.runs(hold);
+        let left = state.hold.used < state.hold.end || !self.has(Rule::Bound);
+        if !(runs && left && !state.line.is_empty()) {
+            return self.give_back(state, at, hold);
+        }
+        if self.has(Rule::NextToken) {
+            state.hold.used += 1;
+            state.last = state.last.max(state.hold.used);
+        }
+        let token = state.hold.used;
+        state.tasks[at].phase = Phase::Passing { hold, token };
+    }
+
+    fn pop_next(&self, state: &mut State, at: usize, hold: u8, token: u8) {
+        if !state.runs(hold) || state.line.is_empty() {
+            return self.give_back(state, at, hold);
+        }
+        let to = state.line.remove(0);
+        state.tasks[at].phase = Phase::Sending { hold, token, to };
+    }
+
+    fn send(&self, state: &mut State, at: usize, turn: (u8, u8), to: usize) {
+        let (hold, token) = turn;
+        if state.tasks[to].phase != Phase::Queued {
+            // It has left: the next one, unless the hold was lost.
+            state.tasks[at].phase = Phase::Passing { hold, token };
+            return;
+        }
+        state.tasks[to].phase = Phase::Handed { hold, token };
+        state.passed += u8::from(state.other == Other::Waiting && state.runs(hold));
+        state.finish(at);
+    }
+
+    /// Ends the hold, releases it at the store, and passes on the lead.
+    fn give_back(&self, state: &mut State, at: usize, hold: u8) {
+        let ended = state.end(hold);
+        if state.store == Some(Who::Process) && state.hold.number == hold {
+            state.store = None;
+            state.promote();
+        }
+        state.finish(at);
+        if ended || !self.has(Rule::LeadOnce) {
+            state.pass_lead();
+        }
+    }
+
+    fn cancel(&self, state: &mut State, at: usize) {
+        let phase = state.tasks[at].phase;
+        state.finish(at);
+        match phase {
+            Phase::Handed { hold, .. } if self.has(Rule::PassOn) => {
+                state.tasks[at].turns -= 1;
+                state.tasks[at].phase = Phase::Held { hold, believes: false };
+            }
+            Phase::Offered if self.has(Rule::PassOn) => state.pass_lead(),
+            Phase::Leading => {
+                state.waits.retain(|who| *who != Who::Process);
+                state.pass_lead();
+            }
+            _ => {}
+        }
+    }
+
+    fn take(&self, state: &mut State, at: usize) {
+        match state.tasks[at].phase {
+            Phase::Handed { hold, token } => {
+                if state.runs(hold) || !self.has(Rule::CheckHold) {
+                    state.tokens.add(token);
+                    state.tasks[at].phase = Phase::Held { hold, believes: true };
+                } else {
+                    // The wait goes on, at the end of the line.
+                    state.tasks[at].phase = Phase::Idle;
+                    state.enter(at);
+                }
+            }
+            Phase::Offered => state.lead(at),
+            _ => {}
+        }
+    }
+}
+
+impl State {
+    fn runs(&self, hold: u8) -> bool {
+        self.hold.number == hold && self.hold.running
+    }
+
+    /// Ends a hold that runs; whether it did.
+    fn end(&mut self, hold: u8) -> bool {
+        let runs = self.runs(hold);
+        if runs {
+            self.hold.running = false;
+        }
+        runs
+    }
+
+    fn finish(&mut self, at: usize) {
+        let task = &mut self.tasks[at];
+        (task.turns, task.phase) = (task.turns + 1, Phase::Idle);
+    }
+
+    fn enter(&mut self, at: usize) {
+        if self.busy {
+            self.tasks[at].phase = Phase::Queued;
+            self.line.push(at);
+        } else {
+            self.busy = true;
+            self.lead(at);
+        }
+    }
+
+    /// Asks the store.
+    fn lead(&mut self, at: usize) {
+        self.tasks[at].phase = Phase::Leading;
+        self.waits.push(Who::Process);
+        self.promote();
+    }
+
+    /// Lets the next task ask the store, or ends being busy.
+    fn pass_lead(&mut self) {
+        while !self.line.is_empty() {
+            let next = self.line.remove(0);
+            if self.tasks[next].phase == Phase::Queued {
+                self.tasks[next].phase = Phase::Offered;
+                return;
+            }
+        }
+        self.busy = false;
+    }
+
+    /// The store grants to the first in its queue.
+    fn promote(&mut self) {
+        if self.store.is_some() || self.waits.is_empty() {
+            return;
+        }
+        let first = self.waits.remove(0);
+        self.store = Some(first);
+        let token = self.last + 1;
+        match first {
+            Who::Other => {
+                self.last = token;
+                (self.other, self.passed) = (Other::Held, 0);
+            }
+            Who::Process => {
+                self.last = token + BLOCK - 1;
+                let number = self.hold.number + 1;
+                self.hold = Hold { number, running: true, used: token, end: self.last };
+                for task in &mut self.tasks {
+                    if task.phase == Phase::Leading {
+                        task.phase = Phase::Held { hold: number, believes: true };
+                    }
+                }
+            }
+        }
+        self.tokens.add(token);
+    }
+}
+
+/// How the property is violated without the rule.
+pub fn without(rule: Rule, property: &'static str) -> String {
+    breaks("hand_off", rule, HandOff { without: Some(rule) }, property)
+}
+
+/// Visits every state of the protocol with all its rules. No property is violated.
+///
+/// # Panics
+/// Where one is, with the steps that lead there.
+pub fn visit() {
+    holds("hand_off", HandOff::default(), 150_000);
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn no_state_breaks_a_promise() {
+        super::visit();
+    }
+
+    #[test]
+    fn every_rule_is_needed() {
+        for (rule, property) in super::RULES {
+            super::without(rule, property);
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! A lease with fencing tokens, and the resource that checks them.
+//!
+//! Stands for `dlock-core/src/engine/hold.rs` (what a holder believes, and renewal),
+//! `dlock-core/src/fence.rs`, and the rule of tokens in `dlock-core/src/machine/mod.rs`.
+//!
+//! Two clients take, renew and give back one lock. A request and its answer are two steps, with as
+//! much time between them as there is; answers get lost. A client's clock may miss a tick in each
+//! lease. A holder that has just checked its guard may stop for any time before its write reaches
+//! the resource. The store may lose its data once, or its clock may step back once.
+//!
+//! Left out: queues, and both troubles of the store together, against which dlock promises
+//! nothing. In a store that has lost its data the lock is free, so exclusion is checked without.
+
+mod space;
+
+use crate::check::{EXCLUSION, ORDER, Tokens, breaks, holds};
+
+const CLIENTS: usize = 2;
+const LEASE: u8 = 3;
+/// A client's clock misses a tick in a lease at the most.
+const MARGIN: u8 = 1;
+/// No more time than this is looked at.
+const END: u8 = 4;
+
+const NO_STALE_WRITE: &str = "no write of an older grant after one of a newer";
+
+/// The rules of the protocol, each of which can be taken out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// The resource refuses tokens that are smaller than the largest that it has seen.
+    Fence,
+    /// A token is no smaller than the store's time.
+    ClockToken,
+    /// A token is larger than the last one.
+    AboveLast,
+    /// The store's clock moves on between two grants.
+    FineClock,
+    /// Belief ends before the lease, by as much as clocks may differ.
+    Margin,
+    /// Belief begins when the request is sent, not when it is answered.
+    SinceSent,
+    /// A release ends the grant that it names, and no other.
+    ReleaseByOwner,
+}
+
+/// The rules, and what is violated without them.
+pub const RULES: [(Rule, &str); 7] = [
+    (Rule::Fence, NO_STALE_WRITE),
+    (Rule::ClockToken, ORDER),
+    (Rule::AboveLast, ORDER),
+    (Rule::FineClock, ORDER),
+    (Rule::Margin, EXCLUSION),
+    (Rule::SinceSent, EXCLUSION),
+    (Rule::ReleaseByOwner, EXCLUSION),
+];
+
+#[derive(Default)]
+struct Lease {
+    without: Option<Rule>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct State {
+    now: u8,
+    /// No grant was made at this time.
+    fresh: bool,
+    /// The grant in the store, and when it ends.
+    held: Option<(u8, u8)>,
+    last: u8,
+    trouble: Trouble,
+    grants: u8,
+    /// All tokens, also those that the store has forgotten.
+    tokens: Tokens<u8>,
+    clients: [Client; CLIENTS],
+    /// The largest token that the resource has seen.
+    mark: u8,
+    /// The newest grant that has written.
+    newest: u8,
+    stale: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Trouble {
+    None,
+    DataLost,
+    ClockSetBack,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Client {
+    phase: Phase,
+    belief: Belief,
+    renewal: Renewal,
+    /// A write on its way to the resource.
+    write: Option<Grant>,
+    /// The grant that a release on its way names.
+    release: Option<u8>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Phase {
+    #[default]
+    Idle,
+    Asking,
+    /// The store has granted it, and the answer is on its way.
+    Granted(Grant),
+    Held(Grant),
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Renewal {
+    #[default]
+    None,
+    Sent(Belief),
+    Kept(Belief),
+}
+
+/// A grant: its place in the order of grants, and its token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Grant {
+    number: u8,
+    token: u8,
+}
+
+/// How many ticks of its own clock a client may still rely on an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Belief {
+    left: u8,
+    missed: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    /// Time goes by, which the clocks of these clients miss.
+    Tick {
+        missed: [bool; CLIENTS],
+    },
+    LoseData,
+    SetClockBack,
+    Of(usize, Step),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Ask,
+    ServeAcquire,
+    HearGrant,
+    LoseGrant,
+    Renew,
+    ServeRenewal,
+    HearRenewal,
+    LoseRenewal,
+    /// Its guard is valid, so it writes.
+    Write,
+    WriteArrives,
+    Leave,
+    ReleaseArrives,
+}
+
+impl Lease {
+    fn has(&self, rule: Rule) -> bool {
+        self.without != Some(rule)
+    }
+
+    fn belief(&self) -> Belief {
+        let margin = if self.has(Rule::Margin) { MARGIN } else { 0 };
+        Belief { left: LEASE - margin, missed: false }
+    }
+
+    fn grant(&self, state: &mut State) -> Grant {
+        let above = if self.has(Rule::AboveLast) { state.last + 1 } else { 1 };
+        let token = if self.has(Rule::ClockToken) { above.max(state.now) } else { above };
+        state.grants += 1;
+        state.last = token;
+        state.tokens.add(token);
+        state.fresh = false;
+        state.held = Some((state.grants, state.now + LEASE));
+        Grant { number: state.grants, token }
+    }
+
+    fn step(&self, state: &mut State, at: usize, step: Step) {
+        let mut client = state.clients[at];
+        match (step, client.phase) {
+            (Step::Ask, _) => {
+                client.phase = Phase::Asking;
+                client.belief = self.belief();
+            }
+            (Step::ServeAcquire, _) => {
+                let free = state.held.is_none_or(|(_, until)| state.now >= until);
+                client.phase = match free {
+                    true => Phase::Granted(self.grant(state)),
+                    false => Phase::Idle,
+                };
+            }
+            (Step::HearGrant, Phase::Granted(grant)) => {
+                if !self.has(Rule::SinceSent) {
+                    client.belief = self.belief();
+                }
+                client.phase = Phase::Held(grant);
+            }
+            (Step::Renew, _) => client.renewal = Renewal::Sent(self.belief()),
+            (Step::ServeRenewal, Phase::Held(grant)) => match (state.held, client.renewal) {
+                (Some((number, until)), Renewal::Sent(belief))
+                    if number == grant.number && state.now < until =>
+                {
+                    state.held = Some((number, state.now + LEASE));
+                    client.renewal = Renewal::Kept(belief);
+                }
+                _ => client.phase = Phase::Idle,
+            },
+            (Step::HearRenewal, _) => {
+                if let Renewal::Kept(belief) = client.renewal {
+                    client.belief = belief;
+                }
+                client.renewal = Renewal::None;
+            }
+            (Step::LoseRenewal, _) => client.renewal = Renewal::None,
+            (Step::Write, Phase::Held(grant)) => client.write = Some(grant),
+            (Step::WriteArrives, _) => {
+                if let Some(grant) = client.write.take()
+                    && (grant.token >= state.mark || !self.has(Rule::Fence))
+                {
+                    state.stale |= grant.number < state.newest;
+                    state.newest = state.newest.max(grant.number);
+                    state.mark = state.mark.max(grant.token);
+                }
+            }
+            (Step::Leave, Phase::Held(grant)) => {
+                client.release = Some(grant.number);
+                client.phase = Phase::Idle;
+            }
+            (Step::ReleaseArrives, _) => {
+                let named = client.release.take();
+                let owns = state.held.map(|(number, _)| number) == named;
+                if owns || !self.has(Rule::ReleaseByOwner) {
+                    state.held = None;
+                }
+            }
+            _ => client.phase = Phase::Idle,
+        }
+        if !matches!(client.phase, Phase::Held(_)) {
+            client.renewal = Renewal::None;
+        }
+        if client.phase == Phase::Idle {
+            client.belief = Belief::default();
+        }
+        state.clients[at] = client;
+    }
+}
+
+impl Client {
+    fn believes(&self) -> bool {
+        matches!(self.phase, Phase::Held(_)) && self.belief.left > 0
+    }
+
+    fn steps(&self, state: &State, fine: bool) -> Vec<Step> {
+        let mut steps = Vec::new();
+        match self.phase {
+            Phase::Idle => steps.push(Step::Ask),
+            Phase::Asking if state.fresh || !fine => steps.push(Step::ServeAcquire),
+            Phase::Asking => {}
+            Phase::Granted(_) if self.belief.left > 0 => {
+                steps.extend([Step::HearGrant, Step::LoseGrant]);
+            }
+            Phase::Granted(_) => steps.push(Step::LoseGrant),
+            Phase::Held(_) => {
+                if self.release.is_none() {
+                    steps.push(Step::Leave);
+                }
+                if self.believes() && self.write.is_none() {
+                    steps.push(Step::Write);
+                }
+                match self.renewal {
+                    Renewal::None if self.believes() => steps.push(Step::Renew),
+                    Renewal::None => {}
+                    Renewal::Sent(_) => steps.extend([Step::ServeRenewal, Step::LoseRenewal]),
+                    // An answer to a guard that has been lost is no use.
+                    Renewal::Kept(_) if self.believes() => {
+                        steps.extend([Step::HearRenewal, Step::LoseRenewal]);
+                    }
+                    Renewal::Kept(_) => steps.push(Step::LoseRenewal),
+                }
+            }
+        }
+        if self.write.is_some() {
+            steps.push(Step::WriteArrives);
+        }
+        if self.release.is_some() {
+            steps.push(Step::ReleaseArrives);
+        }
+        steps
+    }
+
+    /// Whether its clock may miss one more tick.
+    fn may_miss(&self) -> bool {
+        let renewal = match self.renewal {
+            Renewal::None => Belief::default(),
+            Renewal::Sent(belief) | Renewal::Kept(belief) => belief,
+        };
+        self.belief.left + renewal.left > 0 && !self.belief.missed && !renewal.missed
+    }
+
+    fn tick(&mut self, missed: bool) {
+        self.belief.tick(missed);
+        if let Renewal::Sent(belief) | Renewal::Kept(belief) = &mut self.renewal {
+            belief.tick(missed);
+        }
+    }
+}
+
+impl Belief {
+    fn tick(&mut self, missed: bool) {
+        match missed {
+            true => self.missed |= self.left > 0,
+            false => self.left = self.left.saturating_sub(1),
+        }
+    }
+}
+
+/// How the property is violated without the rule.
+pub fn without(rule: Rule, property: &'static str) -> String {
+    breaks("lease", rule, Lease { without: Some(rule) }, property)
+}
+
+/// Visits every state of the protocol with all its rules. No property is violated.
+///
+/// # Panics
+/// Where one is, with the steps that lead there.
+pub fn visit() {
+    holds("lease", Lease::default(), 2_000_000);
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn no_state_breaks_a_promise() {
+        super::visit();
+    }
+
+    #[test]
+    fn every_rule_is_needed() {
+        for (rule, property) in super::RULES {
+            super::without(rule, property);
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! The queue in Redis, and the hand-over by one message.
+//!
+//! Stands for `dlock-redis/src/scripts/lock.lua` (the functions `acquire` and `promote`),
+//! `release.lua`, `keep.lua`, and on the client's side `inbox.rs` and `minder.rs`.
+//!
+//! Clients send acquires and releases, which are repeated, overtake each other and lose their
+//! answers. The script that frees the lock grants it to the next in line and publishes that; the
+//! message may come late, twice, or never. A client may lose its connection, stop for longer than
+//! its lease, give up, or die. A waiting one asks now and then.
+//!
+//! Left out: shared modes and permits; the way without a script (`quiet.rs`) and its reserve of
+//! tokens; how times are compared. That a lease has ended is known to who holds it before the
+//! store, which is the model `lease`; so a lease ends here whenever nobody believes in it.
+
+mod space;
+
+use crate::check::{EXCLUSION, Tokens, WAKES, breaks, holds, send};
+
+const CLIENTS: usize = 3;
+/// How many messages, answers, connections and clients fail.
+const FAULTS: u8 = 2;
+
+const ONCE: &str = "a claim stands in the queue once";
+
+/// The rules of the protocol, each of which can be taken out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// Who waits asks now and then.
+    Poll,
+    /// A release ends the hold of its own claim only.
+    ReleaseByOwner,
+    /// An acquire that comes again finds its claim.
+    AcquireById,
+    /// A message is for the claim that it names.
+    MessageById,
+    /// A message is believed for as long as the lease that it tells of.
+    MessageAge,
+}
+
+/// The rules, and what is violated without them.
+pub const RULES: [(Rule, &str); 5] = [
+    (Rule::Poll, WAKES),
+    (Rule::ReleaseByOwner, EXCLUSION),
+    (Rule::AcquireById, ONCE),
+    (Rule::MessageById, EXCLUSION),
+    (Rule::MessageAge, EXCLUSION),
+];
+
+struct HandOver {
+    /// How many claims each client makes.
+    claims: [u8; CLIENTS],
+    without: Option<Rule>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct State {
+    held: Option<(Claim, u8)>,
+    last: u8,
+    queue: Vec<Claim>,
+    /// What is on its way, sorted.
+    wire: Vec<Letter>,
+    clients: [Client; CLIENTS],
+    faults: u8,
+    tokens: Tokens<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Claim {
+    client: usize,
+    number: u8,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Client {
+    claims: u8,
+    phase: Phase,
+    deaf: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Phase {
+    #[default]
+    Idle,
+    Asking,
+    Waiting,
+    Held,
+    Dead,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Letter {
+    Acquire(Claim),
+    Release(Claim),
+    /// The message of a grant.
+    Grant(Claim, u8),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Ask(usize),
+    Arrives(Letter),
+    /// It is served, and its answer or its end gets lost.
+    ArrivesUnanswered(Letter),
+    /// A copy of it is served.
+    Repeats(Letter),
+    Lost(Letter),
+    Poll(usize),
+    GiveUp(usize),
+    Leave(usize),
+    /// It stands still, and its lease ends.
+    Stop(usize),
+    Die(usize),
+    Cut(usize),
+    Reconnect(usize),
+    LeaseEnds,
+    PlaceEnds(usize),
+}
+
+impl HandOver {
+    fn has(&self, rule: Rule) -> bool {
+        self.without != Some(rule)
+    }
+
+    fn acquire(&self, state: &mut State, claim: Claim) {
+        let known = self.has(Rule::AcquireById);
+        if known && state.held.is_some_and(|(holder, _)| holder == claim) {
+            return;
+        }
+        let queued = known && state.queue.contains(&claim);
+        state.promote(Some(claim));
+        let has_it = state.held.is_some_and(|(holder, _)| holder == claim);
+        if queued || known && has_it {
+            return;
+        }
+        match state.held {
+            None => state.grant(claim),
+            Some(_) => state.queue.push(claim),
+        }
+    }
+
+    fn serve(&self, state: &mut State, letter: Letter, answered: bool) {
+        match letter {
+            Letter::Acquire(claim) => {
+                self.acquire(state, claim);
+                if answered && state.is_current(claim) && state.phase(claim) == Phase::Asking {
+                    state.clients[claim.client].phase = Phase::Waiting;
+                    state.learn(claim.client);
+                }
+            }
+            Letter::Release(claim) => {
+                let owns = state.held.is_some_and(|(holder, _)| holder == claim);
+                if owns || !self.has(Rule::ReleaseByOwner) {
+                    state.held = None;
+                } else {
+                    state.queue.retain(|other| *other != claim);
+                }
+                state.promote(None);
+            }
+            Letter::Grant(claim, token) => {
+                let waits = state.phase(claim) == Phase::Waiting;
+                if !waits || !state.is_current(claim) && self.has(Rule::MessageById) {
+                    return;
+                }
+                let still = state.held == Some((claim, token));
+                if still || !self.has(Rule::MessageAge) {
+                    state.hold(claim.client, token);
+                } else {
+                    state.give_up(claim.client);
+                }
+            }
+        }
+    }
+
+    fn poll(&self, state: &mut State, at: usize) {
+        let claim = state.claim(at);
+        if state.held.is_none_or(|(holder, _)| holder != claim) {
+            let queued = state.queue.contains(&claim);
+            state.promote(Some(claim));
+            let granted = state.held.is_some_and(|(holder, _)| holder == claim);
+            if !queued && !granted {
+                // Its place has ended: it comes anew, as another claim.
+                return state.give_up(at);
+            }
+        }
+        state.learn(at);
+    }
+
+    /// Plays to its end what is under way, without faults: whether somebody holds the lock, or
+    /// nobody waits.
+    fn comes_to_rest(&self, state: &State) -> bool {
+        let mut state = state.clone();
+        loop {
+            while let Some(letter) = state.wire.first().copied() {
+                state.wire.remove(0);
+                self.serve(&mut state, letter, true);
+            }
+            let waiting = |at: &usize| state.clients[*at].phase == Phase::Waiting;
+            let waiting: Vec<usize> = (0..CLIENTS).filter(waiting).collect();
+            let held = state.clients.iter().any(|client| client.phase == Phase::Held);
+            if held || waiting.is_empty() {
+                return true;
+            }
+            let before = state.clone();
+            if self.has(Rule::Poll) {
+                waiting.into_iter().for_each(|at| self.poll(&mut state, at));
+            }
+            if state == before {
+                // Only time goes by.
+                state.held = None;
+                state.queue.retain(|claim| before.is_wanted(*claim));
+            }
+            if state == before {
+                return false;
+            }
+        }
+    }
+}
+
+impl State {
+    fn claim(&self, client: usize) -> Claim {
+        Claim { client, number: self.clients[client].claims }
+    }
+
+    fn phase(&self, claim: Claim) -> Phase {
+        self.clients[claim.client].phase
+    }
+
+    fn is_current(&self, claim: Claim) -> bool {
+        self.claim(claim.client) == claim
+    }
+
+    /// Whether a live client asks for it or waits for it.
+    fn is_wanted(&self, claim: Claim) -> bool {
+        self.is_current(claim) && matches!(self.phase(claim), Phase::Asking | Phase::Waiting)
+    }
+
+    fn grant(&mut self, claim: Claim) {
+        self.last += 1;
+        self.held = Some((claim, self.last));
+    }
+
+    /// Grants a free lock to the first in line that can be told, or that asks just now.
+    fn promote(&mut self, me: Option<Claim>) {
+        if self.held.is_some() {
+            return;
+        }
+        let heard = |claim: &Claim| Some(*claim) == me || !self.clients[claim.client].deaf;
+        if let Some(at) = self.queue.iter().position(heard) {
+            let claim = self.queue.remove(at);
+            self.grant(claim);
+            if Some(claim) != me {
+                send(&mut self.wire, Letter::Grant(claim, self.last));
+            }
+        }
+    }
+
+    /// The server says that this client's claim holds the lock, if it does.
+    fn learn(&mut self, at: usize) {
+        if let Some((holder, token)) = self.held
+            && holder == self.claim(at)
+        {
+            self.hold(at, token);
+        }
+    }
+
+    fn hold(&mut self, at: usize, token: u8) {
+        self.clients[at].phase = Phase::Held;
+        self.tokens.add(token);
+    }
+
+    fn give_up(&mut self, at: usize) {
+        let claim = self.claim(at);
+        send(&mut self.wire, Letter::Release(claim));
+        self.clients[at].phase = Phase::Idle;
+        self.clients[at].claims += 1;
+    }
+}
+
+/// How the property is violated without the rule.
+pub fn without(rule: Rule, property: &'static str) -> String {
+    let model = HandOver { claims: [2, 1, 1], without: Some(rule) };
+    breaks("redis_hand_over", rule, model, property)
+}
+
+/// Visits every state of the protocol with all its rules. No property is violated.
+///
+/// # Panics
+/// Where one is, with the steps that lead there.
+pub fn visit() {
+    for (claims, least) in [([1, 1, 1], 160_000), ([2, 1, 0], 50_000)] {
+        holds("redis_hand_over", HandOver { claims, without: None }, least);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn no_state_breaks_a_promise() {
+        super::visit();
+    }
+
+    #[test]
+    fn every_rule_is_needed() {
+        for (rule, property) in super::RULES {
+            super::without(rule, property);
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The space of states: what may happen in each, and what has to be so.
+
+use dlock_core::{ClaimId, machine::text::replay};
+use stateright::{Model, Property};
+
+use super::{
+    Action, CLAIMS, CLIENTS, Client, END, FAULTS, ONCE, Phase, READABLE, Row, Rule, SqlQueue, State,
+};
+use crate::check::{EXCLUSION, ORDER, Tokens, WAKES};
+
+impl Model for SqlQueue {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State {
+            now: 1,
+            row: Row { base: 1, ..Row::default() },
+            disk: None,
+            clients: [Client::default(), Client::default()],
+            wire: Vec::new(),
+            notes: Vec::new(),
+            faults: FAULTS,
+            tokens: Tokens::default(),
+        }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        let faults = state.faults > 0;
+        if state.now < END {
+            actions.push(Action::Tick);
+        }
+        for (at, client) in state.clients.iter().enumerate() {
+            let sent = state.is_sent(at);
+            match client.phase {
+                Phase::Idle if client.claims < CLAIMS[at] => {
+                    actions.push(Action::Ask(at));
+                    // Whatever was seen of it, the lock may be free by now. One of them is enough,
+                    // and makes a third of the states.
+                    if at > 0 {
+                        actions.push(Action::Join(at));
+                    }
+                }
+                Phase::Idle | Phase::Dead => {}
+                Phase::Asking | Phase::Leaving if !sent => actions.push(Action::SendAgain(at)),
+                Phase::Asking | Phase::Leaving if faults => actions.push(Action::SendAgain(at)),
+                Phase::Asking | Phase::Leaving => {}
+                Phase::Waiting { at: renewed, .. } => {
+                    actions.push(Action::GiveUp(at));
+                    // Once in a while, and whenever there is something to be found.
+                    let granted = state.row.replay().machine.grant_of(state.claim(at)).is_some();
+                    if self.has(Rule::Poll) && (granted || renewed < state.now) {
+                        actions.push(Action::Poll(at));
+                    }
+                    if faults {
+                        actions.push(Action::Die(at));
+                    }
+                }
+                Phase::Held { .. } => actions.extend([Action::Leave(at), Action::Lose(at)]),
+            }
+        }
+        if faults && state.disk.is_some() {
+            actions.push(Action::Crash);
+        }
+        for letter in &state.wire {
+            actions.push(Action::Applies { letter: letter.clone(), late: false });
+            if letter.sent < state.now {
+                actions.push(Action::Applies { letter: letter.clone(), late: true });
+            }
+            if faults {
+                actions.push(Action::AppliesUnanswered(letter.clone()));
+            }
+        }
+        for at in 0..state.notes.len() {
+            actions.push(Action::NoteArrives(at));
+            if faults {
+                actions.push(Action::NoteLost(at));
+            }
+        }
+    }
+
+    fn next_state(&self, before: &State, action: Action) -> Option<State> {
+        let mut state = before.clone();
+        match action {
+            Action::Tick => state.now += 1,
+            Action::Ask(at) | Action::Join(at) => {
+                let client = &mut state.clients[at];
+                (client.phase, client.hurries) = (Phase::Asking, matches!(action, Action::Join(_)));
+                self.send(&mut state, at, false);
+            }
+            Action::Applies { letter, late } => self.apply(&mut state, &letter, late, true),
+            Action::AppliesUnanswered(letter) => {
+                state.faults -= 1;
+                self.apply(&mut state, &letter, false, false);
+            }
+            Action::SendAgain(at) => {
+                if state.is_sent(at) {
+                    state.faults -= 1;
+                }
+                state.clients[at].copies += 1;
+                let release = state.clients[at].phase == Phase::Leaving;
+                self.send(&mut state, at, release);
+            }
+            Action::NoteArrives(at) => self.note(&mut state, at),
+            Action::NoteLost(at) => {
+                state.faults -= 1;
+                state.notes.remove(at);
+            }
+            Action::Poll(at) => self.poll(&mut state, at),
+            Action::Leave(at) | Action::GiveUp(at) => {
+                state.clients[at].phase = Phase::Leaving;
+                self.send(&mut state, at, true);
+            }
+            Action::Lose(at) => state.start_over(at),
+            Action::Crash => {
+                state.faults -= 1;
+                state.row = state.disk.take().unwrap_or_default();
+            }
+            Action::Die(at) => {
+                state.faults -= 1;
+                state.clients[at].phase = Phase::Dead;
+            }
+        }
+        (state != *before).then_some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always(EXCLUSION, |_, state: &State| {
+                (0..CLIENTS).filter(|at| state.believes(*at)).count() < 2
+            }),
+            Property::always(ORDER, |_, state: &State| !state.tokens.disorder),
+            Property::always(READABLE, |_, state: &State| {
+                replay(&state.row.snap, &state.row.log).is_ok()
+            }),
+            Property::always(ONCE, |_, state: &State| {
+                let seen = state.row.replay().machine.inspect(0);
+                let all: Vec<_> = seen.holders.iter().chain(&seen.waiters).collect();
+                let attempt = |claim: ClaimId| claim.to_bits() >> 8;
+                (1..all.len()).all(|at| {
+                    all[..at].iter().all(|one| attempt(one.claim) != attempt(all[at].claim))
+                })
+            }),
+            Property::always(WAKES, |model: &Self, state: &State| model.comes_to_rest(state)),
+            Property::sometimes("folded", |_, state: &State| !state.row.snap.is_empty()),
+            Property::sometimes("a note", |_, state: &State| !state.notes.is_empty()),
+        ]
+    }
+}

@@ -1,0 +1,240 @@
+//! **Bypass**: nobody who is in line is passed over, or not too often.
+//!
+//! No history says in which order the store saw the claims of several processes. But a claim that
+//! was asked for, and whose process and store were well, is in line before one that was asked for
+//! [much later](ARRIVAL). Where the lock is fair, none of those may be granted while it still waits;
+//! where it is not, few.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap},
+    time::Duration,
+};
+
+use dlock_core::Instant;
+
+use super::{
+    belief::Tale,
+    line::{Line, Wanted, What},
+    times::Times,
+};
+
+/// How long a claim may be on its way to the store, and how long one that is given up may be on its
+/// way out: longer than a request that is not answered and sent again.
+pub(super) const ARRIVAL: Duration = Duration::from_secs(1);
+/// How often each of those who wait for a plain lock may pass over one of them.
+const TIMES: usize = 10;
+/// For how long a process may stand still without losing its place in line; and if nobody made it
+/// stand still, for how long the machine may be too busy to serve the store in time.
+const STILL: Duration = Duration::from_millis(50);
+
+/// A wait that others passed over.
+#[derive(Clone, Debug)]
+pub(super) struct Passed<'a> {
+    pub(super) waiter: &'a Tale,
+    pub(super) times: usize,
+    pub(super) allowed: usize,
+}
+
+/// The waits for one name that were passed over too often. `trouble` is when the store was not
+/// well, and `own` when a process was not.
+pub(super) fn check<'a>(
+    tales: &'a [Tale],
+    trouble: &Times,
+    own: &BTreeMap<usize, Times>,
+    ended: Instant,
+) -> Vec<Passed<'a>> {
+    let allowed = most_waiters(tales, ended).saturating_mul(TIMES);
+    let mut found = of_kind(tales, trouble, own, ended, Wanted::Fair, 0);
+    found.extend(of_kind(tales, trouble, own, ended, Wanted::Mutex, allowed));
+    found
+}
+
+fn of_kind<'a>(
+    tales: &'a [Tale],
+    trouble: &Times,
+    own: &BTreeMap<usize, Times>,
+    ended: Instant,
+    kind: Wanted,
+    allowed: usize,
+) -> Vec<Passed<'a>> {
+    let none = Times::default();
+    let mut waits: Vec<(Instant, Instant, &Tale)> = tales
+        .iter()
+        .filter(|tale| tale.kind == kind && !tale.again)
+        .map(|tale| (tale.asked, in_line_until(tale, ended), tale))
+        .filter(|&(from, to, tale)| {
+            let own = own.get(&tale.process()).unwrap_or(&none);
+            to.since(from) > ARRIVAL && !trouble.meet(from, to) && !own.meet(from, to)
+        })
+        .collect();
+    waits.sort_by_key(|(asked, ..)| Reverse(*asked));
+    let mut passers = passers(tales, kind);
+    passers.sort_unstable_by_key(|(asked, _)| Reverse(*asked));
+    let mut grants: Vec<Instant> = passers.iter().map(|(_, got)| *got).collect();
+    grants.sort_unstable();
+    let (mut later, mut counts) = (passers.iter().peekable(), Counts::new(grants.len()));
+    let mut found = Vec::new();
+    for (asked, to, waiter) in waits {
+        while let Some((_, got)) =
+            later.next_if(|(other, _)| *other > asked.saturating_add(ARRIVAL))
+        {
+            counts.add(grants.partition_point(|at| at < got));
+        }
+        let times = counts.below(grants.partition_point(|at| *at < to));
+        if times > allowed {
+            found.push(Passed { waiter, times, allowed });
+        }
+    }
+    found
+}
+
+/// Until when it was surely in line.
+fn in_line_until(tale: &Tale, ended: Instant) -> Instant {
+    let given_up = tale.not.as_ref().map(|(at, ..)| at.saturating_sub(ARRIVAL));
+    let got = tale.got.map(|(at, _)| at);
+    [given_up, got, tale.cut].into_iter().flatten().min().unwrap_or(ended)
+}
+
+/// When those were asked for and granted that must not pass over one of this kind. Of a process
+/// that passes a plain lock on from task to task, the first in a row.
+fn passers(tales: &[Tale], kind: Wanted) -> Vec<(Instant, Instant)> {
+    let granted = tales.iter().filter_map(|tale| tale.got.map(|(at, _)| (at, tale)));
+    if kind == Wanted::Fair {
+        let fair = granted.filter(|(_, tale)| tale.kind == Wanted::Fair);
+        return fair.map(|(got, tale)| (tale.asked, got)).collect();
+    }
+    let mut granted: Vec<(Instant, &Tale)> = granted.collect();
+    granted.sort_by_key(|(got, _)| *got);
+    let rows = granted.chunk_by(|(_, a), (_, b)| a.process() == b.process());
+    rows.map(|row| (row[0].1.asked, row[0].0)).collect()
+}
+
+/// The largest number of those who waited at one time.
+fn most_waiters(tales: &[Tale], ended: Instant) -> usize {
+    let mut waits: Vec<(Instant, Instant)> =
+        tales.iter().map(|tale| (tale.asked, tale.answered().unwrap_or(ended))).collect();
+    waits.sort_unstable();
+    let (mut most, mut ends) = (0, BinaryHeap::new());
+    for (from, to) in waits {
+        while ends.peek().is_some_and(|Reverse(end)| *end <= from) {
+            ends.pop();
+        }
+        ends.push(Reverse(to));
+        most = most.max(ends.len());
+    }
+    most
+}
+
+/// Counts by place, to be asked how many there are before one: a Fenwick tree.
+struct Counts(Vec<usize>);
+
+impl Counts {
+    fn new(places: usize) -> Self {
+        Self(vec![0; places + 1])
+    }
+
+    fn add(&mut self, place: usize) {
+        let mut i = place + 1;
+        while i < self.0.len() {
+            self.0[i] += 1;
+            i += i & i.wrapping_neg();
+        }
+    }
+
+    fn below(&self, place: usize) -> usize {
+        let (mut i, mut sum) = (place, 0);
+        while i > 0 {
+            sum += self.0[i];
+            i -= i & i.wrapping_neg();
+        }
+        sum
+    }
+}
+
+/// When processes stood still for so long that they may have lost their places in line.
+pub(super) fn standstills<'a>(
+    lines: impl IntoIterator<Item = &'a Line>,
+) -> BTreeMap<usize, Vec<(Instant, Instant)>> {
+    let mut all: BTreeMap<usize, Vec<(Instant, Instant)>> = BTreeMap::new();
+    for line in lines {
+        match line.what {
+            What::Late { since } if line.at.since(since) > STILL => {
+                all.entry(line.process).or_default().push((since, line.at));
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{belief, short};
+
+    const MS: u64 = 1_000_000;
+
+    /// One that waits from 0 to 3 s, and so many others that ask at 2 s, of processes in turn.
+    fn passed(others: u64, kind: &str, last: &str, trouble: &[(u64, u64)]) -> usize {
+        let ask = |n: u64, ms: u64| format!("{n} ask {n} storm x {} a {kind}\n", ms * MS);
+        let mut lines = short::lines(0, &(ask(1, 0) + last));
+        for n in 2..others + 2 {
+            let got = (2001 + n) * MS;
+            let text = ask(n, 2000) + &format!("{n} got {got} {n} {}\n", got + 1);
+            lines.extend(short::lines(1 + usize::try_from(n % 2).unwrap(), &text));
+        }
+        let tales = belief::tales(&lines, &BTreeMap::new()).unwrap();
+        let at = |ms| Instant::from_nanos(ms * MS);
+        let trouble = Times::of(trouble.iter().map(|&(a, b)| (at(a), at(b))).collect());
+        let own = standstills(&lines).into_iter().map(|(n, all)| (n, Times::of(all))).collect();
+        check(&tales, &trouble, &own, at(6000)).iter().map(|passed| passed.times).sum()
+    }
+
+    fn got(ms: u64) -> String {
+        format!("1 got {} 1 {}\n", ms * MS, ms * MS + 1)
+    }
+
+    #[test]
+    fn who_is_granted_first_is_not_passed_over() {
+        assert_eq!(passed(5, "fair", &got(2002), &[]), 0);
+    }
+
+    #[test]
+    fn one_that_came_much_later_passes_over_a_fair_waiter() {
+        assert_eq!(passed(1, "fair", &got(3000), &[]), 1);
+        assert_eq!(passed(5, "fair", "", &[]), 5, "it waits for ever");
+        let gives_up = format!("1 not {} Timeout late\n", 5000 * MS);
+        assert_eq!(passed(5, "fair", &gives_up, &[]), 5);
+    }
+
+    #[test]
+    fn trouble_is_an_excuse() {
+        assert_eq!(passed(1, "fair", &got(3000), &[(500, 501)]), 0);
+        assert_eq!(passed(1, "fair", &got(3000), &[(3001, 4000)]), 1);
+        let late = |ms: u64| format!("- late {} {}\n", (700 + ms) * MS, 700 * MS);
+        assert_eq!(passed(1, "fair", &(late(200) + &got(3000)), &[]), 0);
+        assert_eq!(passed(1, "fair", &(late(20) + &got(3000)), &[]), 1);
+        assert_eq!(passed(1, "fair", &("1 again 9\n".to_owned() + &got(3000)), &[]), 0);
+        let gives_up = format!("1 not {} Timeout late\n", 2100 * MS);
+        assert_eq!(passed(5, "fair", &gives_up, &[]), 0, "it may have been out of line");
+    }
+
+    #[test]
+    fn few_may_pass_over_a_plain_waiter() {
+        // At most 6 wait at one time.
+        assert_eq!(passed(5, "mutex", &got(3000), &[]), 0);
+        let later = |n: u64| {
+            format!("{n} ask 9 storm x {} a\n{n} got {} {n} {}\n", n * MS, n * MS + 1, n * MS + 2)
+        };
+        let all = |of: u64| -> usize {
+            let mut lines = short::lines(0, &format!("1 ask 1 storm x 0 a\n{}", got(3000)));
+            for n in 1100..1100 + of {
+                lines.extend(short::lines(1 + usize::try_from(n % 2).unwrap(), &later(n)));
+            }
+            let tales = belief::tales(&lines, &BTreeMap::new()).unwrap();
+            check(&tales, &Times::default(), &BTreeMap::new(), Instant::from_nanos(6000 * MS)).len()
+        };
+        assert_eq!((all(20), all(21)), (0, 1));
+    }
+}

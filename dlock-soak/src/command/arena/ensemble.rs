@@ -1,0 +1,122 @@
+//! Three ZooKeeper servers.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dlock_testkit::Stop;
+use dlock_testlab::{
+    Protocol, Proxy,
+    zookeeper::{Ensemble, Options},
+};
+use tokio::time::sleep;
+
+use super::{Arena, Bite, Fault, Network, many_locks, some};
+use crate::Load;
+
+/// How long sessions last.
+const SESSION: Duration = Duration::from_secs(2);
+
+pub(super) struct ThreeServers {
+    servers: Ensemble,
+    networks: Vec<Network>,
+}
+
+impl ThreeServers {
+    pub(super) async fn start() -> Result<Self, Stop> {
+        let tick = Duration::from_millis(100);
+        let options = Options::new().with_tick(tick).with_sync_limit(SESSION * 2);
+        let servers = Ensemble::start(&options).await?;
+        let mut networks = Vec::new();
+        for address in servers.addresses() {
+            let proxy = Proxy::start_for(&address, Protocol::ZooKeeper).await?;
+            networks.push(Network::over(proxy));
+        }
+        Ok(Self { servers, networks })
+    }
+
+    /// On the way to a server that has clients.
+    async fn harm_network(&self, fault: Fault) -> Result<Bite, Stop> {
+        let first = rand::random_range(0..self.networks.len());
+        let mut bite = Bite::Missed("there is no way to a server".to_owned());
+        for network in self.networks[first..].iter().chain(&self.networks[..first]) {
+            bite = network.harm(fault).await?;
+            if bite == Bite::Bit {
+                break;
+            }
+        }
+        Ok(bite)
+    }
+
+    fn url_of(hosts: &str) -> String {
+        format!("zk://{hosts}?dlock.session_timeout={}ms", SESSION.as_millis())
+    }
+}
+
+#[async_trait]
+impl Arena for ThreeServers {
+    fn url(&self) -> String {
+        let hosts: Vec<_> = self.networks.iter().map(Network::address).collect();
+        Self::url_of(&hosts.join(","))
+    }
+
+    fn quiet_url(&self) -> String {
+        Self::url_of(&self.servers.connect_string())
+    }
+
+    fn faults(&self) -> Vec<Fault> {
+        use Fault::{FollowerCut, LeaderCut, LeaderKilled, LeaderStopped, PushesLost};
+        let mut faults = [&Fault::HOLDERS[..], &Fault::NETWORK[..]].concat();
+        faults.extend([PushesLost, LeaderKilled, LeaderStopped, LeaderCut, FollowerCut]);
+        faults
+    }
+
+    async fn harm(&self, fault: Fault) -> Result<Bite, Stop> {
+        let servers = &self.servers;
+        match fault {
+            Fault::LeaderKilled => {
+                let leader = &servers.nodes()[servers.leader().await?];
+                leader.kill();
+                sleep(some(0, 300)).await;
+                leader.restart().await?;
+            }
+            Fault::LeaderStopped => {
+                let leader = &servers.nodes()[servers.leader().await?];
+                leader.pause()?;
+                sleep(some(200, 1500)).await;
+                leader.resume()?;
+            }
+            Fault::LeaderCut => {
+                let leader = servers.leader().await?;
+                servers.isolate(leader);
+                sleep(some(200, 1500)).await;
+                servers.heal(leader);
+            }
+            Fault::FollowerCut => {
+                let followers = servers.followers().await;
+                let Some(&node) = followers.first() else {
+                    return Ok(Bite::Missed("there was no follower".to_owned()));
+                };
+                servers.cut_from_leader(node).await?;
+                sleep(some(200, 1500)).await;
+                servers.heal(node);
+            }
+            _ => return self.harm_network(fault).await,
+        }
+        servers.until_well().await?;
+        Ok(Bite::Bit)
+    }
+
+    fn is_swept_by_clients(&self) -> bool {
+        // It is the session that keeps a node.
+        false
+    }
+
+    async fn left(&self) -> Result<Vec<String>, Stop> {
+        self.servers.nodes()[0].nodes_under("/").await
+    }
+
+    fn load(&self) -> Load {
+        // The core shortens leases to what sessions stand for.
+        many_locks(Load::new("soak")).with_leases(&[300, 600, 2500].map(Duration::from_millis))
+    }
+}

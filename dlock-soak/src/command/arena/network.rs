@@ -1,0 +1,113 @@
+//! Harm to what is between the holders and a server.
+
+use std::time::Duration;
+
+use dlock_testkit::Stop;
+use dlock_testlab::{Flow, Proxy};
+use tokio::time::sleep;
+
+use super::{Bite, Fault, some};
+
+/// The way to one server.
+pub(in crate::command) struct Network {
+    proxy: Proxy,
+}
+
+impl Network {
+    /// A way to the server at this address, which speaks this protocol.
+    pub(super) fn over(proxy: Proxy) -> Self {
+        Self { proxy }
+    }
+
+    /// What stands in a URL in place of the server's address.
+    pub(super) fn address(&self) -> String {
+        self.proxy.address()
+    }
+
+    /// Does one kind of harm, and mends it.
+    pub(super) async fn harm(&self, fault: Fault) -> Result<Bite, Stop> {
+        let proxy = &self.proxy;
+        let before = Seen::at(proxy);
+        match fault {
+            Fault::ConnectionsCut => {
+                if rand::random() {
+                    proxy.cut();
+                } else {
+                    proxy.hang_up();
+                }
+                sleep(some(10, 200)).await;
+            }
+            Fault::HalfOpen => {
+                proxy.half_open();
+                sleep(some(100, 1500)).await;
+                proxy.cut();
+            }
+            Fault::RepliesDropped => {
+                proxy.replies(Flow::Drop);
+                sleep(some(20, 400)).await;
+                proxy.cut();
+            }
+            Fault::RepliesDelayed => {
+                proxy.replies(Flow::Delay(some(5, 100)));
+                sleep(some(300, 1000)).await;
+            }
+            Fault::PushesLost => {
+                proxy.lose_pushes();
+                sleep(some(500, 1500)).await;
+                proxy.pass_pushes();
+            }
+            _ => return Ok(Bite::Missed(format!("{fault}: not of the network"))),
+        }
+        // Those that were cut are gone a moment later, and must not see what comes next.
+        sleep(Duration::from_millis(5)).await;
+        let after = Seen::at(proxy);
+        proxy.pass().await?;
+        Ok(after.since(before).shows(fault))
+    }
+}
+
+/// What a proxy has done so far.
+#[derive(Clone, Copy)]
+struct Seen {
+    cut: u64,
+    held: u64,
+    dropped: u64,
+    delayed: u64,
+    pushes: u64,
+}
+
+impl Seen {
+    fn at(proxy: &Proxy) -> Self {
+        Self {
+            cut: proxy.cuts(),
+            held: proxy.held_bytes(),
+            dropped: proxy.dropped_bytes(),
+            delayed: proxy.delayed_bytes(),
+            pushes: proxy.lost_pushes(),
+        }
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self {
+            cut: self.cut - before.cut,
+            held: self.held - before.held,
+            dropped: self.dropped - before.dropped,
+            delayed: self.delayed - before.delayed,
+            pushes: self.pushes - before.pushes,
+        }
+    }
+
+    fn shows(self, fault: Fault) -> Bite {
+        let (count, what) = match fault {
+            Fault::ConnectionsCut => (self.cut, "connection was cut"),
+            Fault::HalfOpen => (self.held, "byte was held back"),
+            Fault::RepliesDropped => (self.dropped, "byte was dropped"),
+            Fault::RepliesDelayed => (self.delayed, "byte was delayed"),
+            _ => (self.pushes, "notification was lost"),
+        };
+        match count {
+            0 => Bite::Missed(format!("no {what}")),
+            _ => Bite::Bit,
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Stores without a server of their own to be harmed.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dlock_testkit::Stop;
+use tempfile::TempDir;
+
+use super::{Arena, Bite, Fault, many_locks};
+use crate::Load;
+
+/// Tasks of one process, and its memory.
+pub(super) struct Memory;
+
+#[async_trait]
+impl Arena for Memory {
+    fn url(&self) -> String {
+        "memory:".to_owned()
+    }
+
+    fn faults(&self) -> Vec<Fault> {
+        Fault::HOLDERS.into()
+    }
+
+    async fn harm(&self, _: Fault) -> Result<Bite, Stop> {
+        Ok(nothing())
+    }
+
+    fn load(&self) -> Load {
+        // The memory of another process is another store.
+        many_locks(Load::new("soak")).with_processes(1).with_tasks(16)
+    }
+}
+
+/// A file.
+pub(super) struct Sqlite {
+    directory: TempDir,
+}
+
+impl Sqlite {
+    pub(super) fn new() -> Result<Self, Stop> {
+        Ok(Self { directory: tempfile::Builder::new().prefix("dlock-soak-").tempdir()? })
+    }
+}
+
+#[async_trait]
+impl Arena for Sqlite {
+    fn url(&self) -> String {
+        format!("sqlite://{}/locks.db?dlock.create_schema=true", self.directory.path().display())
+    }
+
+    fn excuses(&self, fault: Fault) -> bool {
+        // The clock of the machine is the store's.
+        fault.may_let_two_in() || fault == Fault::HolderClock
+    }
+
+    fn faults(&self) -> Vec<Fault> {
+        Fault::HOLDERS.into()
+    }
+
+    async fn harm(&self, _: Fault) -> Result<Bite, Stop> {
+        Ok(nothing())
+    }
+}
+
+/// A store that is there already. It may be of others as well, and far away.
+pub(super) struct Given {
+    url: String,
+    prefix: String,
+}
+
+impl Given {
+    pub(super) fn new(url: &str) -> Self {
+        Self { url: url.to_owned(), prefix: format!("dlock-soak/{:08x}", rand::random::<u32>()) }
+    }
+}
+
+#[async_trait]
+impl Arena for Given {
+    fn url(&self) -> String {
+        self.url.clone()
+    }
+
+    fn faults(&self) -> Vec<Fault> {
+        Fault::HOLDERS.into()
+    }
+
+    async fn harm(&self, _: Fault) -> Result<Bite, Stop> {
+        Ok(nothing())
+    }
+
+    fn load(&self) -> Load {
+        Load::new(&self.prefix).with_leases(&[1000, 2000].map(Duration::from_millis))
+    }
+}
+
+fn nothing() -> Bite {
+    Bite::Missed("nothing can be done to this store".to_owned())
+}

@@ -1,0 +1,73 @@
+//! Five Redis masters of which a majority decides.
+
+use async_trait::async_trait;
+use dlock_testkit::Stop;
+use dlock_testlab::redis::{Options, RedisMasters};
+use tokio::time::sleep;
+
+use super::{Arena, Bite, Fault, some};
+use crate::Load;
+
+pub(super) struct Quorum {
+    masters: RedisMasters,
+}
+
+impl Quorum {
+    pub(super) async fn start() -> Result<Self, Stop> {
+        Ok(Self { masters: RedisMasters::start(5, &Options::new()).await? })
+    }
+}
+
+#[async_trait]
+impl Arena for Quorum {
+    fn url(&self) -> String {
+        // Who comes back without its data has no vote before the leases have ended that it forgot.
+        let guard = self.load().longest_lease().as_millis();
+        let options = "dlock.response_timeout=500ms&dlock.retention=1s";
+        format!("{}?{options}&dlock.restart_guard={guard}ms", self.masters.url())
+    }
+
+    fn faults(&self) -> Vec<Fault> {
+        let mut faults = Fault::HOLDERS.to_vec();
+        faults.extend([Fault::MinorityAway, Fault::ServerStopped]);
+        faults
+    }
+
+    async fn harm(&self, fault: Fault) -> Result<Bite, Stop> {
+        let servers = self.masters.servers();
+        let first = rand::random_range(0..servers.len());
+        let second = (first + rand::random_range(1..servers.len())) % servers.len();
+        let two = [&servers[first], &servers[second]];
+        match fault {
+            Fault::ServerStopped => {
+                two[0].pause()?;
+                sleep(some(100, 900)).await;
+                two[0].resume()?;
+                // What it could not renew has lost its vote for good, and the next two must not be a
+                // second and a third.
+                sleep(self.load().longest_lease() + some(1000, 1100)).await;
+            }
+            Fault::MinorityAway => {
+                for server in two {
+                    server.kill();
+                }
+                sleep(some(50, 500)).await;
+                for server in two {
+                    server.restart().await?;
+                }
+                // Their votes do not count yet, and the next two must not be a third and a fourth.
+                sleep(self.load().longest_lease() + some(1000, 1100)).await;
+            }
+            _ => return Ok(Bite::Missed(format!("{fault}: not of a quorum"))),
+        }
+        Ok(Bite::Bit)
+    }
+
+    async fn left(&self) -> Result<Vec<String>, Stop> {
+        Ok(self.masters.keys("*").await?.concat())
+    }
+
+    fn load(&self) -> Load {
+        Load::new("soak").with_tasks(2)
+    }
+}

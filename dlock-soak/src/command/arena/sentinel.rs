@@ -1,0 +1,91 @@
+//! A Redis master, its replicas, and sentinels.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dlock_testkit::{Stop, support::now};
+use dlock_testlab::redis::{Options, RedisSentinel};
+use tokio::time::sleep;
+
+use super::{Arena, Bite, Fault};
+
+/// How long it may take until the master knows something that the replicas do not.
+const LAG: Duration = Duration::from_secs(2);
+
+pub(super) struct Sentinel {
+    servers: RedisSentinel,
+}
+
+impl Sentinel {
+    pub(super) async fn start() -> Result<Self, Stop> {
+        let servers = RedisSentinel::start(&Options::new()).await?;
+        // Sentinels that find the master down at the same time may fail over twice in a row, and the
+        // second time to a replica of the first master, which knows nothing of the second.
+        for follower in &servers.sentinel_servers()[1..] {
+            let never = ["SENTINEL", "SET", servers.master_name(), "quorum", "4"];
+            follower.command(&never).await?.ok()?;
+        }
+        Ok(Self { servers })
+    }
+
+    /// Whoever takes over does not know of what is granted from here on.
+    async fn fall_behind(&self) -> Result<Bite, Stop> {
+        self.servers.cut_replicas().await?;
+        let end = now().saturating_add(LAG);
+        loop {
+            sleep(Duration::from_millis(50)).await;
+            let lags = self.servers.lags().await?;
+            if !lags.is_empty() && lags.iter().all(|&lag| lag > 0) {
+                return Ok(Bite::Bit);
+            }
+            if now() >= end {
+                return Ok(Bite::Missed(format!("the replicas lag by {lags:?} bytes")));
+            }
+        }
+    }
+
+    /// Whether a replica took over: one that has long been cut off is not fit to, and a slow machine
+    /// takes long for everything. Then the master comes back.
+    async fn fail_over(&self) -> Result<Bite, Stop> {
+        let killed = self.servers.kill_master().await?;
+        let over = self.servers.until_failed_over(&killed.address()).await;
+        if over.is_ok() {
+            // A master that comes back before the other replica has left it has one that agrees with
+            // it.
+            self.servers.until_in_sync().await?;
+        }
+        killed.restart().await?;
+        self.servers.until_in_sync().await?;
+        Ok(over.map_or_else(|stop| Bite::Missed(stop.into_text()), |_| Bite::Bit))
+    }
+}
+
+#[async_trait]
+impl Arena for Sentinel {
+    fn url(&self) -> String {
+        let options = "dlock.response_timeout=500ms&dlock.retention=1s&dlock.durability=1";
+        format!("{}?{options}", self.servers.url())
+    }
+
+    fn faults(&self) -> Vec<Fault> {
+        let mut faults = Fault::HOLDERS.to_vec();
+        faults.extend([Fault::Failover, Fault::LaggingFailover]);
+        faults
+    }
+
+    async fn harm(&self, fault: Fault) -> Result<Bite, Stop> {
+        match fault {
+            Fault::Failover => self.fail_over().await,
+            Fault::LaggingFailover => {
+                let fell_behind = self.fall_behind().await?;
+                let failed_over = self.fail_over().await?;
+                Ok(if fell_behind == Bite::Bit { failed_over } else { fell_behind })
+            }
+            _ => Ok(Bite::Missed(format!("{fault}: not of Sentinel"))),
+        }
+    }
+
+    async fn left(&self) -> Result<Vec<String>, Stop> {
+        self.servers.master_server().await?.keys("*").await
+    }
+}

@@ -1,0 +1,197 @@
+//! The command `dlock-soak`: it harms stores, what is between them and those who take locks, and
+//! these themselves, for as long as is asked for; and says whether what dlock promises was kept.
+//!
+//! ```text
+//! dlock-soak --url private:redis --url private:zk --minutes 10 --report out/
+//! ```
+//!
+//! Each store is harmed in rounds. A round is quiet at first, which tells how fast it goes; then
+//! the faults that there are for this store come in random order, and each has to prove that it
+//! happened; then it is quiet again. What the holders believed is a [history](dlock_testkit::history),
+//! which is judged by all checkers of [the load](crate).
+//!
+//! The verdict is *pass* when nothing was wrong and enough happened to say so, *fail* when
+//! something was, and *unknown* when too little happened: few grants, few faults, a kind of fault
+//! that never bit.
+
+mod arena;
+mod fault;
+mod options;
+mod plot;
+mod round;
+mod table;
+mod tally;
+mod verdict;
+
+use std::{path::Path, process::ExitCode, time::Duration};
+
+use dlock_core::{DynBackend, Error, Memory, Registry};
+use dlock_testkit::Stop;
+use futures_util::{StreamExt, stream};
+
+use self::{
+    arena::{Place, SETUPS},
+    options::{Asked, HELP, Options},
+    round::{Plan, Round},
+    table::Row,
+    tally::Tally,
+    verdict::{Judgement, Outcome},
+};
+use crate::{Report, run::serve_if_child};
+
+/// Rounds are no longer than this, so that each begins with a new store and a history of its own.
+const LONGEST: Duration = Duration::from_secs(150);
+
+/// What the command can't do as it is given.
+const MISUSED: u8 = 2;
+
+/// Runs the command by the arguments of this process. In a process of holders, it is one.
+pub fn main() -> ExitCode {
+    serve_if_child(connect);
+    let options = match Asked::read(lexopt::Parser::from_env()) {
+        Ok(Asked::Run(options)) => options,
+        Ok(Asked::Judge(file)) => return judge(&file),
+        Ok(Asked::Help) => {
+            print!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        Ok(Asked::List) => {
+            for setup in &SETUPS {
+                println!("private:{:<20} {}", setup.name, setup.what);
+            }
+            return ExitCode::SUCCESS;
+        }
+        Err(what) => return misused(&what),
+    };
+    if let Some(directory) = &options.report
+        && let Err(error) = std::fs::create_dir_all(directory)
+    {
+        return misused(&format!("--report {}: {error}", directory.display()));
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    match runtime {
+        Ok(runtime) => runtime.block_on(soak(&options)),
+        Err(error) => misused(&error.to_string()),
+    }
+}
+
+/// Judges a history that was kept.
+fn judge(file: &Path) -> ExitCode {
+    let report = match Report::read_history(file) {
+        Ok(report) => report,
+        Err(stop) => return misused(&format!("--judge {}: {}", file.display(), stop.into_text())),
+    };
+    println!("{report}");
+    let violations = report.violations();
+    for (check, text) in &violations {
+        println!("{check}: {text}");
+    }
+    if violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn misused(what: &str) -> ExitCode {
+    eprintln!("dlock-soak: {what}");
+    ExitCode::from(MISUSED)
+}
+
+/// Connects to any store.
+async fn connect(url: String) -> Result<DynBackend, Error> {
+    let registry = Registry::new()
+        .with(Memory::FACTORY)
+        .with(dlock_sql::SQLITE)
+        .with(dlock_sql::POSTGRES)
+        .with(dlock_sql::MYSQL)
+        .with(dlock_redis::REDIS)
+        .with(dlock_zk::ZK);
+    registry.connect(url.parse()?, &[]).await
+}
+
+async fn soak(options: &Options) -> ExitCode {
+    let each = options.time / u32::try_from(options.places.len()).unwrap_or(u32::MAX);
+    let rows: Vec<Row> = stream::iter(&options.places)
+        .map(|place| harm(place, each, options))
+        .buffered(options.jobs)
+        .collect()
+        .await;
+    println!("\n{}", table::summary(&rows));
+    for row in &rows {
+        let Judgement { outcome, reasons } = &row.judgement;
+        println!("{}: {outcome}", row.tally.store);
+        for reason in reasons {
+            println!("  {reason}");
+        }
+        for (check, violations) in &row.tally.violations {
+            for example in &violations.examples {
+                println!("  {check}: {example}");
+            }
+        }
+    }
+    if let Some(directory) = &options.report {
+        match written(directory, &rows) {
+            Ok(()) => println!("\nThe report is in {}.", directory.display()),
+            Err(what) => return misused(&what),
+        }
+    }
+    let worst = rows.iter().map(|row| row.judgement.outcome).max();
+    match worst.unwrap_or(Outcome::Unknown) {
+        Outcome::Pass => ExitCode::SUCCESS,
+        Outcome::Fail => ExitCode::FAILURE,
+        Outcome::Unknown => ExitCode::from(3),
+    }
+}
+
+fn written(directory: &Path, rows: &[Row]) -> Result<(), String> {
+    let json = table::json(rows).map_err(|error| error.to_string())?;
+    for (name, text) in [("report.md", table::markdown(rows)), ("report.json", json)] {
+        let file = directory.join(name);
+        std::fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))?;
+    }
+    Ok(())
+}
+
+/// All rounds on one store, of this length together.
+async fn harm(place: &Place, time: Duration, options: &Options) -> Row {
+    let count = u32::try_from(time.as_nanos().div_ceil(LONGEST.as_nanos())).unwrap_or(u32::MAX);
+    let plan = Plan::of(time / count);
+    let mut rounds = Vec::new();
+    let mut trouble = Vec::new();
+    for number in 1..=count {
+        println!("{}: round {number} of {count}, {:.0?}", place.name(), time / count);
+        let round = match Round::run(place, plan).await {
+            Ok(round) => round,
+            Err(stop) => {
+                trouble.push(format!("round {number} was not finished: {}", stop.into_text()));
+                println!("{}: {}", place.name(), trouble[trouble.len() - 1]);
+                break;
+            }
+        };
+        if let Some(report) = &round.report {
+            println!("{}: {} faults, {report}", place.name(), round.deeds.len());
+        }
+        let name = format!("{}-{number}", place.name());
+        if let Err(stop) = kept(&round, &name, options) {
+            trouble.push(stop.into_text());
+        }
+        rounds.push(round);
+    }
+    let tally = Tally::of(place, &rounds);
+    let mut judgement = Judgement::of(&tally, place, time.as_secs_f64());
+    if !trouble.is_empty() && judgement.outcome == Outcome::Pass {
+        judgement.outcome = Outcome::Unknown;
+    }
+    judgement.reasons.extend(trouble);
+    let wrong = rounds.iter().zip(1..).filter(|(round, _)| !round.violations.is_empty());
+    let told = wrong.map(|(round, number)| format!("round {number}: {}", round.deeds_told()));
+    judgement.reasons.extend(told);
+    Row { judgement, tally }
+}
+
+/// Keeps what is to be kept of a round.
+fn kept(round: &Round, name: &str, options: &Options) -> Result<(), Stop> {
+    let Some(directory) = &options.report else { return Ok(()) };
+    plot::draw(round, directory, name)?;
+    if !round.violations.is_empty() || options.keep {
+        round.write_history(&directory.join(format!("{name}.jsonl")))?;
+    }
+    Ok(())
+}

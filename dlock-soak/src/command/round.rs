@@ -1,0 +1,277 @@
+//! One round: quiet, then harm, then quiet again, and what is left when all have gone.
+
+use std::{path::Path, time::Duration};
+
+use dlock_core::{DynBackend, Instant};
+use dlock_testkit::{Stop, support::now};
+use dlock_testlab::SteppedClock;
+use rand::seq::SliceRandom;
+use tokio::{process::Command, time::sleep};
+
+use super::{
+    arena::{Arena, Place},
+    connect,
+    fault::{Bite, Fault},
+};
+use crate::{Check, Report, Running};
+
+/// How long each part of a round is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    /// At first, nobody does harm: this is how fast it goes.
+    pub(super) quiet: Duration,
+    pub(super) harm: Duration,
+    /// At last, it has to be as fast again, once [`RECOVERY`] is over.
+    pub(super) after: Duration,
+}
+
+/// In this time after the last fault all is to be as it was.
+pub(super) const RECOVERY: Duration = Duration::from_secs(5);
+
+/// What the first second shows is how long it takes to connect.
+pub(super) const WARM_UP: Duration = Duration::from_secs(1);
+
+/// How long what is left may stay: the retention and the longest lease of what died are shorter.
+const LEFT: Duration = Duration::from_secs(20);
+
+/// For so many leases after the clock of a store was off nobody is killed. Leases that it gave while
+/// it was ahead last for that much longer, as GUARANTEES.md says, so who died with one would keep
+/// the others out until the end. By then all of them have been let go.
+const DATED: u32 = 5;
+
+impl Plan {
+    /// A round of this length.
+    pub(super) fn of(time: Duration) -> Self {
+        let quiet = (time / 6).clamp(Duration::from_secs(5), Duration::from_secs(10));
+        let after = RECOVERY + quiet.max(Duration::from_secs(5)) - WARM_UP;
+        Self { quiet, harm: time.saturating_sub(quiet + after), after }
+    }
+}
+
+/// Harm that was done, or was to be.
+#[derive(Clone, Debug)]
+pub(super) struct Deed {
+    pub(super) fault: Fault,
+    pub(super) at: Instant,
+    pub(super) until: Instant,
+    pub(super) bite: Bite,
+}
+
+/// What came of a round.
+#[derive(Debug)]
+pub(super) struct Round {
+    pub(super) plan: Plan,
+    /// When the holders began.
+    pub(super) began: Instant,
+    pub(super) deeds: Vec<Deed>,
+    /// None when they did not come to an end.
+    pub(super) report: Option<Report>,
+    /// All that was not kept.
+    pub(super) violations: Vec<(Check, String)>,
+}
+
+impl Round {
+    /// Harms a store for as long as is planned.
+    ///
+    /// # Errors
+    /// When it can't be set up or mended: nothing is known then.
+    pub(super) async fn run(place: &Place, plan: Plan) -> Result<Self, Stop> {
+        let arena = place.open().await?;
+        let clock = SteppedClock::start().await?;
+        let mut load = arena.load().with_faults_noted();
+        for (name, value) in clock.env() {
+            load = load.with_env(name, &value.to_string_lossy());
+        }
+        let mut running = load.start(&arena.url()).await?;
+        let mut round =
+            Self { plan, began: now(), deeds: Vec::new(), report: None, violations: Vec::new() };
+        sleep(plan.quiet).await;
+        round.harm(&*arena, &mut running, &clock).await?;
+        sleep(plan.after).await;
+        match running.finish().await {
+            Ok(report) => {
+                round.violations.extend(report.violations());
+                round.report = Some(report);
+            }
+            Err(stop) => round.wrong(Check::Hangs, vec![stop.into_text()]),
+        }
+        round.look(&*arena).await?;
+        Ok(round)
+    }
+
+    async fn harm(
+        &mut self,
+        arena: &dyn Arena,
+        running: &mut Running,
+        clock: &SteppedClock,
+    ) -> Result<(), Stop> {
+        let end = now().saturating_add(self.plan.harm);
+        // All in turn, each time in another order.
+        let mut next: Vec<Fault> = Vec::new();
+        let mut dated = now();
+        while now() < end {
+            if next.is_empty() {
+                next = arena.faults();
+                next.shuffle(&mut rand::rng());
+            }
+            let Some(fault) = next.pop() else { break };
+            if fault == Fault::HolderKilled && now() < dated {
+                if next.is_empty() {
+                    sleep(dated.since(now())).await;
+                }
+                next.insert(0, fault);
+                continue;
+            }
+            let at = now();
+            let bite = match fault {
+                Fault::HolderClock => step(clock).await?,
+                fault if Fault::HOLDERS.contains(&fault) => {
+                    harm_holders(fault, arena, running).await
+                }
+                fault => arena.harm(fault).await?,
+            };
+            let until = now();
+            if bite == Bite::Bit {
+                if !Fault::HOLDERS.contains(&fault) || fault == Fault::HolderClock {
+                    running.note_span(&fault.to_string(), at, until);
+                }
+                if arena.excuses(fault) {
+                    running.excuse(at, until);
+                }
+                // What was out of reach could not be let go.
+                if fault.steps_clock() || (fault.takes_store_away() && at < dated) {
+                    dated = until.saturating_add(arena.load().longest_lease() * DATED);
+                }
+            }
+            self.deeds.push(Deed { fault, at, until, bite });
+            sleep(Duration::from_millis(rand::random_range(30..200))).await;
+        }
+        Ok(())
+    }
+
+    /// Looks at what is left once all holders have gone.
+    async fn look(&mut self, arena: &dyn Arena) -> Result<(), Stop> {
+        let end = now().saturating_add(LEFT);
+        let linked = settled(end, async || {
+            let open = arena.connections().await?;
+            Ok(if open == 0 { Vec::new() } else { vec![format!("{open} connections")] })
+        })
+        .await?;
+        self.wrong(Check::Leaks, linked);
+        let Some(report) = &self.report else { return Ok(()) };
+        // Somebody has to be there to sweep.
+        let backend: DynBackend = connect(arena.quiet_url()).await?;
+        let orphans = report.orphans(&backend).await?;
+        self.wrong(Check::Orphans, orphans);
+        let sweeper = arena.is_swept_by_clients().then_some(backend);
+        let left = settled(now().saturating_add(LEFT), async || arena.left().await).await?;
+        drop(sweeper);
+        self.wrong(Check::Leaks, left);
+        Ok(())
+    }
+
+    fn wrong(&mut self, check: Check, texts: Vec<String>) {
+        self.violations.extend(texts.into_iter().map(|text| (check, text)));
+    }
+
+    /// How long after the beginning the last harm was over.
+    pub(super) fn harmed(&self) -> Duration {
+        let last = self.deeds.last().map(|deed| deed.until.since(self.began));
+        last.unwrap_or(self.plan.quiet)
+    }
+
+    /// What was done and when, in seconds since the beginning.
+    pub(super) fn deeds_told(&self) -> String {
+        let told = self.deeds.iter().map(|deed| {
+            let (at, until) = (deed.at.since(self.began), deed.until.since(self.began));
+            let missed = if deed.bite == Bite::Bit { "" } else { " (missed)" };
+            format!("{:.1}-{:.1} {}{missed}", at.as_secs_f64(), until.as_secs_f64(), deed.fault)
+        });
+        told.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Writes down all that happened.
+    pub(super) fn write_history(&self, file: &Path) -> Result<(), Stop> {
+        self.report.as_ref().map_or(Ok(()), |report| report.write_history(file))
+    }
+}
+
+async fn harm_holders(fault: Fault, arena: &dyn Arena, running: &mut Running) -> Bite {
+    let lease = arena.load().longest_lease();
+    let done = match fault {
+        Fault::HolderKilled => running.kill_one().await,
+        Fault::HolderStopped => running.stop_one(lease.mul_f64(rand::random_range(0.4..1.6))).await,
+        Fault::HolderStalled => {
+            running.stall_one(lease.mul_f64(rand::random_range(0.2..1.0))).await
+        }
+        Fault::TasksAborted => running.abort_one().await.and_then(some_of("task")),
+        _ => {
+            let storm = running.cancel_storm(85, Duration::from_millis(300)).await;
+            storm.and_then(some_of("attempt"))
+        }
+    };
+    match done {
+        Ok(()) => Bite::Bit,
+        Err(stop) => Bite::Missed(stop.into_text()),
+    }
+}
+
+/// Steps the wall clock of all holders, which none of them may go by.
+async fn step(clock: &SteppedClock) -> Result<Bite, Stop> {
+    const FAR: Duration = Duration::from_secs(60);
+    let right = seen_with(clock).await?;
+    if rand::random() {
+        clock.forward(FAR)?
+    } else {
+        clock.back(FAR)?
+    }
+    let off = seen_with(clock).await?.abs_diff(right);
+    sleep(Duration::from_millis(rand::random_range(300..900))).await;
+    clock.reset()?;
+    Ok(match off {
+        0..45 => Bite::Missed("the wall clock did not step".to_owned()),
+        _ => Bite::Bit,
+    })
+}
+
+/// The seconds that a program sees that was started with this clock.
+async fn seen_with(clock: &SteppedClock) -> Result<u64, Stop> {
+    let date = Command::new("date").arg("+%s").envs(clock.env()).output().await?;
+    Ok(str::from_utf8(&date.stdout)?.trim().parse()?)
+}
+
+fn some_of(what: &str) -> impl FnOnce(usize) -> Result<(), Stop> {
+    move |count| match count {
+        0 => Err(Stop::failed(format!("no {what} was met"))),
+        _ => Ok(()),
+    }
+}
+
+/// What is still there when nothing more goes, or when it is time.
+async fn settled(
+    end: Instant,
+    look: impl AsyncFn() -> Result<Vec<String>, Stop>,
+) -> Result<Vec<String>, Stop> {
+    loop {
+        let left = look().await?;
+        if left.is_empty() || now() >= end {
+            return Ok(left);
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn most_of_a_round_is_harm() {
+        for seconds in [30, 60, 120, 600] {
+            let time = Duration::from_secs(seconds);
+            let plan = Plan::of(time);
+            assert_eq!(plan.quiet + plan.harm + plan.after, time);
+            assert!(plan.harm * 3 >= time, "{plan:?}");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! What all rounds on one store come to, as numbers.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde::Serialize;
+
+use super::{
+    arena::Place,
+    fault::{Bite, Fault},
+    round::{RECOVERY, Round, WARM_UP},
+};
+use crate::Check;
+
+/// How many examples of each violation are kept.
+const EXAMPLES: usize = 5;
+
+/// What all rounds on one store come to.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Tally {
+    pub(super) store: String,
+    pub(super) what: String,
+    pub(super) rounds: u32,
+    /// How long harm was done, in seconds.
+    pub(super) harm_s: f64,
+    pub(super) grants: usize,
+    pub(super) faults: BTreeMap<Fault, Count>,
+    /// Why harm that was to be done was not, a few of each.
+    pub(super) missed: Vec<String>,
+    /// How many believed on after the store had lost what it knew or its clock had stepped, while
+    /// another held.
+    pub(super) excused: usize,
+    /// How many were told that the store's clock had stepped, or that it had lost what it knew.
+    pub(super) told: usize,
+    /// Late writes that the fence refused.
+    pub(super) refused: usize,
+    pub(super) lost: usize,
+    pub(super) violations: BTreeMap<Check, Violations>,
+    /// Grants a second.
+    pub(super) rates: Rates,
+    /// From the release to the next holder, in milliseconds.
+    pub(super) hand_over_ms: Spread,
+    /// From the deadline to `lost()`, in milliseconds.
+    pub(super) lateness_ms: Spread,
+}
+
+/// How often a fault was tried, and how often it is proven to have happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Count {
+    pub(super) tried: u32,
+    pub(super) bit: u32,
+}
+
+/// What was not kept.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Violations {
+    pub(super) count: usize,
+    pub(super) examples: Vec<String>,
+}
+
+/// Grants a second: means over all rounds.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct Rates {
+    pub(super) quiet: f64,
+    pub(super) harm: f64,
+    pub(super) after: f64,
+}
+
+/// How times are spread.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct Spread {
+    pub(super) count: usize,
+    pub(super) p50: f64,
+    pub(super) p99: f64,
+    pub(super) max: f64,
+}
+
+impl Tally {
+    /// What these rounds come to.
+    pub(super) fn of(place: &Place, rounds: &[Round]) -> Self {
+        let mut tally = Self {
+            store: place.name().to_owned(),
+            what: place.what().to_owned(),
+            ..Self::default()
+        };
+        let (mut hand_overs, mut lateness) = (Vec::new(), Vec::new());
+        let (mut quiet, mut harm, mut after) = (Vec::new(), Vec::new(), Vec::new());
+        for round in rounds {
+            tally.rounds += 1;
+            tally.add_deeds(round);
+            for (check, text) in &round.violations {
+                tally.add(*check, text);
+            }
+            let Some(report) = &round.report else { continue };
+            tally.grants += report.grants();
+            tally.excused += report.excused();
+            tally.told += report.told_of_trouble();
+            tally.refused += report.late_writes();
+            tally.lost += report.lost();
+            hand_overs.extend(report.hand_overs().iter().map(|(_, time)| *time));
+            lateness.extend(report.lateness().told().iter().map(|(_, time)| *time));
+            let seconds = report.grants_per_second();
+            let harmed = round.harmed();
+            let of = |from: Duration, to: Duration| {
+                let (from, to) = (index(from.as_secs()), index(to.as_secs()));
+                seconds.get(from..to.min(seconds.len())).unwrap_or_default().to_vec()
+            };
+            quiet.extend(of(WARM_UP, round.plan.quiet));
+            harm.extend(of(round.plan.quiet, harmed));
+            let well = harmed + RECOVERY + Duration::from_secs(1);
+            after.extend(of(well, harmed + round.plan.after));
+        }
+        tally.rates = Rates { quiet: mean(&quiet), harm: mean(&harm), after: mean(&after) };
+        tally.hand_over_ms = Spread::of(hand_overs);
+        tally.lateness_ms = Spread::of(lateness);
+        tally
+    }
+
+    fn add_deeds(&mut self, round: &Round) {
+        self.harm_s += round.harmed().saturating_sub(round.plan.quiet).as_secs_f64();
+        for deed in &round.deeds {
+            let count = self.faults.entry(deed.fault).or_default();
+            count.tried += 1;
+            match &deed.bite {
+                Bite::Bit => count.bit += 1,
+                Bite::Missed(why) if self.missed.len() < EXAMPLES => {
+                    self.missed.push(format!("{}: {why}", deed.fault));
+                }
+                Bite::Missed(_) => {}
+            }
+        }
+    }
+
+    pub(super) fn add(&mut self, check: Check, text: &str) {
+        let violations = self.violations.entry(check).or_default();
+        violations.count += 1;
+        if violations.examples.len() < EXAMPLES {
+            violations.examples.push(text.to_owned());
+        }
+    }
+
+    /// How many faults are proven to have happened.
+    pub(super) fn bites(&self) -> u32 {
+        self.faults.values().map(|count| count.bit).sum()
+    }
+
+    /// How many kinds of them.
+    pub(super) fn kinds(&self) -> usize {
+        self.faults.values().filter(|count| count.bit > 0).count()
+    }
+
+    /// How often this was not kept.
+    pub(super) fn wrong(&self, checks: &[Check]) -> usize {
+        let of = |check| self.violations.get(check).map_or(0, |wrong| wrong.count);
+        checks.iter().map(of).sum()
+    }
+}
+
+impl Spread {
+    fn of(mut times: Vec<Duration>) -> Self {
+        times.sort_unstable();
+        let at = |percent: usize| {
+            let rank = (times.len() * percent).div_ceil(100).max(1) - 1;
+            times.get(rank).map_or(0.0, |time| time.as_secs_f64() * 1e3)
+        };
+        Self { count: times.len(), p50: at(50), p99: at(99), max: at(100) }
+    }
+}
+
+fn mean(seconds: &[u64]) -> f64 {
+    let number = |n: u64| u32::try_from(n).map_or(f64::MAX, f64::from);
+    let count = u64::try_from(seconds.len()).unwrap_or(u64::MAX);
+    if count == 0 { 0.0 } else { number(seconds.iter().sum()) / number(count) }
+}
+
+fn index(seconds: u64) -> usize {
+    usize::try_from(seconds).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_spread() {
+        let spread = Spread::of((1..=200).map(Duration::from_millis).collect());
+        let close = |a: f64, b: f64| (a - b).abs() < 1e-6;
+        assert!(close(spread.p50, 100.0) && close(spread.p99, 198.0) && close(spread.max, 200.0));
+        assert_eq!(Spread::of(Vec::new()).count, 0);
+    }
+
+    #[test]
+    fn a_mean_of_nothing_is_nothing() {
+        assert!(mean(&[]).abs() < f64::EPSILON);
+        assert!((mean(&[1, 2, 6]) - 3.0).abs() < f64::EPSILON);
+    }
+}

@@ -1,0 +1,180 @@
+//! Pass, fail, or unknown.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::{arena::Place, tally::Tally};
+
+/// What a run proves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Outcome {
+    /// All was kept, and enough happened to say it.
+    Pass,
+    /// Nothing was seen that was not kept, and too little happened, or too slowly.
+    Unknown,
+    /// Something was not kept.
+    Fail,
+}
+
+/// What a run proves, and why it is no more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Judgement {
+    pub(super) outcome: Outcome,
+    pub(super) reasons: Vec<String>,
+}
+
+/// How many faults a minute of harm needs.
+const FAULTS: f64 = 30.0;
+/// Of how many kinds.
+const KINDS: usize = 5;
+/// While harm is done, it has to be at least this fast, as a part of the quiet rate.
+const HARMED: f64 = 0.2;
+/// And this fast again, a while after the last fault. How long each lock is held is random, and a
+/// few long holds in a row make two quiet stretches differ by so much.
+const RECOVERED: f64 = 0.5;
+/// How much of a round has to be harm for its faults to count as of a whole one.
+const WHOLE: f64 = 60.0;
+
+impl Judgement {
+    /// What these numbers prove, of a run that was to take so many seconds.
+    pub(super) fn of(tally: &Tally, place: &Place, seconds: f64) -> Self {
+        let mut wrong = Vec::new();
+        for (check, violations) in &tally.violations {
+            wrong.push(format!("{check}: {} times", violations.count));
+        }
+        if !wrong.is_empty() {
+            return Self { outcome: Outcome::Fail, reasons: wrong };
+        }
+        let little = too_little(tally, place, seconds);
+        let outcome = if little.is_empty() { Outcome::Pass } else { Outcome::Unknown };
+        Self { outcome, reasons: little }
+    }
+}
+
+fn too_little(tally: &Tally, place: &Place, seconds: f64) -> Vec<String> {
+    let mut little = Vec::new();
+    let minutes = seconds / WHOLE;
+    let grants = f64::from(place.grants()) * minutes;
+    if f64::from(u32::try_from(tally.grants).unwrap_or(u32::MAX)) < grants {
+        little.push(format!("{} grants of at least {grants:.0}", tally.grants));
+    }
+    let faults = FAULTS * minutes;
+    if f64::from(tally.bites()) < faults {
+        little.push(format!("{} faults of at least {faults:.0}", tally.bites()));
+    }
+    if tally.kinds() < KINDS {
+        little.push(format!("{} kinds of faults of at least {KINDS}", tally.kinds()));
+    }
+    let rates = tally.rates;
+    for (what, rate, part) in [
+        ("while harm was done", rates.harm, HARMED),
+        ("after the last fault", rates.after, RECOVERED),
+    ] {
+        // Other work on the machine slows it down as well, so this proves nothing wrong.
+        if rate < part * rates.quiet {
+            little.push(format!(
+                "{what} it went at {:.0} % of the quiet rate, and not at {:.0} %",
+                100.0 * rate / rates.quiet,
+                100.0 * part
+            ));
+        }
+    }
+    for (fault, count) in &tally.faults {
+        if count.bit == 0 {
+            little.push(format!("{fault}: tried {} times, and never seen to happen", count.tried));
+        }
+    }
+    little
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pass => "pass",
+            Self::Unknown => "unknown",
+            Self::Fail => "fail",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{
+            fault::Fault,
+            tally::{Count, Rates},
+        },
+        *,
+    };
+    use crate::Check;
+
+    fn redis() -> Place {
+        Place::parse("private:redis").unwrap()
+    }
+
+    /// Enough of everything, and nothing wrong.
+    fn well() -> Tally {
+        let mut tally = Tally { grants: 6000, ..Tally::default() };
+        for fault in Fault::HOLDERS {
+            tally.faults.insert(fault, Count { tried: 7, bit: 7 });
+        }
+        tally.rates = Rates { quiet: 300.0, harm: 100.0, after: 290.0 };
+        tally
+    }
+
+    fn outcome(tally: &Tally) -> Outcome {
+        Judgement::of(tally, &redis(), 60.0).outcome
+    }
+
+    #[test]
+    fn enough_and_nothing_wrong_is_a_pass() {
+        assert_eq!(outcome(&well()), Outcome::Pass);
+    }
+
+    #[test]
+    fn an_empty_history_is_unknown() {
+        assert_eq!(outcome(&Tally::default()), Outcome::Unknown);
+        assert_eq!(outcome(&Tally { grants: 0, ..well() }), Outcome::Unknown);
+    }
+
+    #[test]
+    fn no_faults_are_unknown() {
+        let mut tally = well();
+        tally.faults.clear();
+        assert_eq!(outcome(&tally), Outcome::Unknown);
+    }
+
+    #[test]
+    fn a_kind_that_never_bit_is_unknown() {
+        let mut tally = well();
+        tally.faults.insert(Fault::PushesLost, Count { tried: 3, bit: 0 });
+        assert_eq!(outcome(&tally), Outcome::Unknown);
+    }
+
+    #[test]
+    fn too_few_kinds_are_unknown() {
+        let mut tally = well();
+        tally.faults = [(Fault::HolderKilled, Count { tried: 99, bit: 99 })].into();
+        assert_eq!(outcome(&tally), Outcome::Unknown);
+    }
+
+    #[test]
+    fn one_overlap_is_a_failure_whatever_else_happened() {
+        for mut tally in [well(), Tally::default()] {
+            tally.add(Check::Exclusion, "two at once");
+            assert_eq!(outcome(&tally), Outcome::Fail);
+        }
+    }
+
+    #[test]
+    fn who_stands_still_under_harm_or_after_it_does_not_pass() {
+        let mut tally = well();
+        tally.rates.harm = 50.0;
+        assert_eq!(outcome(&tally), Outcome::Unknown);
+        let mut tally = well();
+        tally.rates.after = 100.0;
+        assert_eq!(outcome(&tally), Outcome::Unknown);
+    }
+}

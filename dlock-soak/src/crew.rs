@@ -1,0 +1,152 @@
+//! The tasks of a child, and what is done to all of them at once.
+
+use std::{
+    path::Path,
+    sync::{Arc, Barrier, atomic::Ordering},
+    time::Duration,
+};
+
+use dlock_core::{Fairness, Instant, Locks, Permits};
+use dlock_testkit::{
+    Stop, Verdict,
+    support::{ensure, now},
+};
+use tokio::{runtime::Handle, sync::watch, task::JoinSet, time::sleep};
+
+use super::{
+    line::{Phase, What, When},
+    log::Log,
+    orders::Orders,
+    plan::{Kind, Target},
+    vigil,
+    worker::{Cancels, Worker},
+};
+
+/// How long the releases of what was dropped may take.
+const LETTING_GO: Duration = Duration::from_secs(10);
+
+/// How long what was dropped may go on in the background before it counts as left.
+const SETTLE: Duration = Duration::from_millis(300);
+
+/// The tasks of a child.
+pub(super) struct Crew {
+    locks: Locks,
+    orders: Orders,
+    log: Arc<Log>,
+    targets: Arc<[Target]>,
+    phases: watch::Receiver<Phase>,
+    cancels: Arc<Cancels>,
+    workers: JoinSet<Verdict>,
+    /// The number of the next task: none has that of one that was aborted.
+    next: usize,
+    vigil: JoinSet<Verdict>,
+}
+
+impl Crew {
+    /// Begins, within the runtime.
+    pub(super) fn begin(
+        locks: Locks,
+        orders: Orders,
+        phases: watch::Receiver<Phase>,
+    ) -> Result<Self, Stop> {
+        let given = locks.guarantees();
+        let can = |target: &&Target| match target.kind {
+            Kind::Fair => given.fairness >= Fairness::Fifo,
+            Kind::Semaphore(_) => given.permits >= Permits::Counted,
+            Kind::Mutex | Kind::ReadWrite | Kind::Multi => true,
+        };
+        let targets: Arc<[Target]> = orders.targets.iter().filter(can).cloned().collect();
+        let (file, resource) = (Path::new(&orders.log), Path::new(&orders.resource));
+        let log = Arc::new(Log::open(orders.process, file, resource)?);
+        let cancels = Arc::new(Cancels::default());
+        cancels.percent.store(orders.cancels, Ordering::Relaxed);
+        let mut vigil = JoinSet::new();
+        vigil.spawn(vigil::keep(Arc::clone(&log)));
+        vigil.spawn(vigil::early(Arc::clone(&log)));
+        let workers = JoinSet::new();
+        let mut crew =
+            Self { locks, orders, log, targets, phases, cancels, workers, next: 0, vigil };
+        crew.work();
+        Ok(crew)
+    }
+
+    fn work(&mut self) {
+        for _ in 0..self.orders.tasks {
+            let worker = Worker::new(
+                self.next,
+                self.orders.seed,
+                self.locks.clone(),
+                Arc::clone(&self.log),
+                Arc::clone(&self.targets),
+                self.phases.clone(),
+            );
+            let worker = worker.with_lease(self.orders.lease);
+            self.workers.spawn(worker.with_cancels(Arc::clone(&self.cancels)).work());
+            self.next += 1;
+        }
+    }
+
+    /// Aborts all tasks where they stand, and begins new ones. How many were aborted.
+    pub(super) async fn abort(&mut self) -> Result<usize, Stop> {
+        // Before the first of them ends: nobody believes for longer than this.
+        self.log.write_own(now(), What::Abort { below: self.next })?;
+        self.workers.abort_all();
+        let mut aborted = 0;
+        while let Some(task) = self.workers.join_next().await {
+            match task {
+                Err(error) if error.is_cancelled() => aborted += 1,
+                ended => ended??,
+            }
+        }
+        self.work();
+        Ok(aborted)
+    }
+
+    /// Has so many of a hundred attempts dropped half-way, for so long. How many were.
+    pub(super) async fn cancel(&self, percent: u32, time: Duration) -> usize {
+        let Cancels { percent: now, dropped } = &*self.cancels;
+        let before = dropped.load(Ordering::Relaxed);
+        now.store(percent, Ordering::Relaxed);
+        sleep(time).await;
+        now.store(self.orders.cancels, Ordering::Relaxed);
+        dropped.load(Ordering::Relaxed) - before
+    }
+
+    /// Ends in order, once the phase says so.
+    pub(super) async fn end(mut self) -> Verdict {
+        while let Some(task) = self.workers.join_next().await {
+            task??;
+        }
+        self.vigil.shutdown().await;
+        sleep(SETTLE).await;
+        vigil::look(&self.log, When::Idle)?;
+        self.locks.shutdown(LETTING_GO).await?;
+        vigil::look(&self.log, When::End)
+    }
+}
+
+/// Blocks every worker thread of the runtime for so long, from outside of it. How long all of them
+/// were blocked together.
+pub(super) fn stall(runtime: &Handle, threads: usize, time: Duration) -> Result<Duration, Stop> {
+    let all_in = Arc::new(Barrier::new(threads));
+    let block = |_| {
+        let all_in = Arc::clone(&all_in);
+        // None of them goes on before each of them has a thread for itself.
+        let blocking = async move {
+            all_in.wait();
+            let from = now();
+            std::thread::sleep(time);
+            (from, now())
+        };
+        runtime.spawn(blocking)
+    };
+    let blocked: Vec<_> = (0..threads).map(block).collect();
+    let mut together = (Instant::from_nanos(0), Instant::from_nanos(u64::MAX));
+    for task in blocked {
+        let (from, to) = runtime.block_on(task)?;
+        together = (together.0.max(from), together.1.min(to));
+    }
+    let stalled = together.1.since(together.0);
+    ensure!(!stalled.is_zero(), "the threads were not blocked together");
+    Ok(stalled)
+}

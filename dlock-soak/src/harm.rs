@@ -1,0 +1,127 @@
+//! Harm to the processes, each with proof that it was done; and notes of other harm.
+
+use std::time::Duration;
+
+use dlock_core::Instant;
+use dlock_testkit::{
+    Stop, Verdict,
+    support::{ensure, now},
+};
+use futures_util::future::try_join_all;
+
+use super::{
+    Running,
+    process::Process,
+    record::{Excuse, Fault, KILL, Record},
+};
+
+/// What the store said before something happened to it may be heard so much later.
+const ON_ITS_WAY: Duration = Duration::from_millis(500);
+
+impl Running {
+    /// Kills one of the processes without a chance to clean up; another begins in its place.
+    ///
+    /// # Errors
+    /// When it had ended by itself, or there is no other to be had.
+    pub async fn kill_one(&mut self) -> Verdict {
+        let at = self.any();
+        let new = self.begin().await?;
+        let mut old = std::mem::replace(&mut self.processes[at], new);
+        let (number, files) = (old.number, old.files.clone());
+        self.dead.push((number, files));
+        let killed = old.kill().await?;
+        self.done(KILL, killed, Some(number));
+        Ok(())
+    }
+
+    /// Stops one of the processes where it stands, for so long; when called again meanwhile, another.
+    ///
+    /// # Errors
+    /// When one of its threads did not stop, it has ended by itself, or all are stopped.
+    pub async fn stop_one(&self, time: Duration) -> Verdict {
+        let (first, at) = (self.any(), now());
+        let mut processes = self.processes.iter().cycle().skip(first).take(self.processes.len());
+        let process = processes.find(|process| process.may_stop());
+        let process = process.ok_or_else(|| Stop::failed("all processes are stopped already"))?;
+        process.stop(time).await?;
+        self.done("holder-stop", at, Some(process.number));
+        Ok(())
+    }
+
+    /// Blocks all threads of the runtime of one of the processes for so long: no timer runs there,
+    /// and no renewal.
+    ///
+    /// # Errors
+    /// When they were not blocked together for at least half of it.
+    pub async fn stall_one(&mut self, time: Duration) -> Verdict {
+        let (one, at) = (self.any(), now());
+        let process = &mut self.processes[one];
+        let order = format!("stall {}", time.as_millis());
+        let nanos = process.order(&order, "stalled", time).await?;
+        let (stalled, number) = (Duration::from_nanos(nanos), process.number);
+        ensure!(stalled >= time / 2, "a process was stalled for {stalled:?} instead of {time:?}");
+        self.done("holder-stall", at, Some(number));
+        Ok(())
+    }
+
+    /// Aborts all tasks of one of the processes where they stand, with their guards and what they
+    /// waited for; others begin in their place. How many were aborted.
+    ///
+    /// # Errors
+    /// When none was.
+    pub async fn abort_one(&mut self) -> Result<usize, Stop> {
+        let (one, at) = (self.any(), now());
+        let process = &mut self.processes[one];
+        let (aborted, number) =
+            (process.order("abort", "aborted", Duration::ZERO).await?, process.number);
+        ensure!(aborted > 0, "a process had no task to abort");
+        self.done("holder-abort", at, Some(number));
+        Ok(usize::try_from(aborted)?)
+    }
+
+    /// Has this many of a hundred attempts of all processes dropped half-way, for so long. How many
+    /// were dropped.
+    ///
+    /// # Errors
+    /// When none was.
+    pub async fn cancel_storm(&mut self, percent: u32, time: Duration) -> Result<usize, Stop> {
+        let at = now();
+        let order = format!("cancels {} {}", percent.min(100), time.as_millis());
+        let order = &order;
+        let ask = |process| async move { Process::order(process, order, "cancelled", time).await };
+        let dropped: u64 = try_join_all(self.processes.iter_mut().map(ask)).await?.iter().sum();
+        ensure!(dropped > 0, "nobody changed its mind within {time:?}");
+        for process in &self.processes {
+            self.done("cancel-storm", at, Some(process.number));
+        }
+        Ok(usize::try_from(dropped)?)
+    }
+
+    /// Notes that something was done to the store or to the network at this moment.
+    pub fn note(&self, fault: &str, at: Instant) {
+        self.note_span(fault, at, at);
+    }
+
+    /// Notes that something was done to the store or to the network between these moments.
+    pub fn note_span(&self, fault: &str, at: Instant, until: Instant) {
+        let fault = fault.to_owned();
+        self.story.lock().push(Record::Fault(Fault { at, until, fault, process: None }));
+    }
+
+    /// Says that between these moments the store has lost what it knew, or took leases for ended
+    /// that were not: no belief that began before `until` counts as one past `at` when beliefs are
+    /// compared. Tokens and the resource are checked all the same.
+    pub fn excuse(&self, at: Instant, until: Instant) {
+        let excused_until = until.saturating_add(ON_ITS_WAY);
+        self.story.lock().push(Record::Excuse(Excuse { at, excused_until }));
+    }
+
+    fn done(&self, fault: &str, at: Instant, process: Option<usize>) {
+        let fault = Fault { at, until: now(), fault: fault.to_owned(), process };
+        self.story.lock().push(Record::Fault(fault));
+    }
+
+    fn any(&self) -> usize {
+        rand::random_range(0..self.processes.len())
+    }
+}

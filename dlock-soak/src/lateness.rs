@@ -1,0 +1,128 @@
+//! **Lateness**: a holder is told that its lease has ended at the deadline that the guard named, or
+//! soon after.
+//!
+//! A process that did not run can't tell anybody anything: only the time in which its timers ran
+//! counts.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use dlock_core::Instant;
+
+use super::{belief::Tale, line::EXPIRED, times::Times};
+
+/// How late 99 of 100 may be told at most.
+pub(super) const P99: Duration = Duration::from_millis(20);
+/// How late anybody may be told.
+pub(super) const MOST: Duration = Duration::from_millis(100);
+/// How many there must be before it can be said what 99 of 100 are.
+const ENOUGH: usize = 100;
+
+/// How late holders were told that their leases had ended.
+#[derive(Clone, Debug, Default)]
+pub struct Lateness {
+    told: Vec<(Instant, Duration)>,
+    p99: Duration,
+    most: Duration,
+}
+
+impl Lateness {
+    /// Of these tales; `idle` is when each process did not run.
+    pub(super) fn of<'a>(
+        tales: impl Iterator<Item = &'a Tale>,
+        idle: &BTreeMap<usize, Times>,
+    ) -> Self {
+        let ran = Times::default();
+        let mut told: Vec<(Instant, Duration)> = tales
+            .filter_map(|tale| {
+                let (at, how) = tale.lost.as_ref()?;
+                // Who was busy with something else did not ask before.
+                let due = tale.until.max(tale.looked);
+                let idle = idle.get(&tale.process()).unwrap_or(&ran);
+                (how == EXPIRED).then(|| (*at, idle.without(due, *at)))
+            })
+            .collect();
+        told.sort_unstable();
+        let mut sorted: Vec<Duration> = told.iter().map(|(_, late)| *late).collect();
+        sorted.sort_unstable();
+        let rank = (sorted.len() * 99).div_ceil(100);
+        let p99 = rank.checked_sub(1).map_or(Duration::ZERO, |last| sorted[last]);
+        Self { told, p99, most: sorted.last().copied().unwrap_or_default() }
+    }
+
+    /// When each was told, and how much later than the deadline that is.
+    pub fn told(&self) -> &[(Instant, Duration)] {
+        &self.told
+    }
+
+    /// How late 99 of 100 were at most.
+    pub fn p99(&self) -> Duration {
+        self.p99
+    }
+
+    /// How late the latest was.
+    pub fn most(&self) -> Duration {
+        self.most
+    }
+
+    pub(super) fn check(&self) -> Result<(), String> {
+        let Self { told, p99, most } = self;
+        if *most > MOST || (told.len() >= ENOUGH && *p99 > P99) {
+            let when = told.iter().find(|(_, late)| late == most).map(|(at, _)| *at);
+            let count = told.len();
+            return Err(format!("late: lost() of {count} by {p99:?} p99, {most:?} at {when:?}"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{belief, short};
+
+    const MS: u64 = 1_000_000;
+
+    /// Holds whose leases ended at 40 ms, told at these.
+    fn told(at: &[u64], more: &str) -> Lateness {
+        let mut text = more.to_owned();
+        for (n, ms) in at.iter().enumerate() {
+            let ask = format!("{n} ask 0 storm x 1 a\n{n} got 5 7 {}\n", 40 * MS);
+            text += &(ask + &format!("{n} lost {} expired\n", ms * MS));
+        }
+        let lines = short::lines(0, &text);
+        let tales = belief::tales(&lines, &BTreeMap::new()).unwrap();
+        Lateness::of(tales.iter(), &belief::idle(&lines))
+    }
+
+    #[test]
+    fn in_time_or_a_little_late_is_right() {
+        let right = told(&[40, 39, 41, 120], "");
+        assert_eq!((right.check(), right.most()), (Ok(()), Duration::from_millis(80)));
+        assert_eq!(right.told().len(), 4);
+        assert_eq!(told(&[], "").check(), Ok(()));
+    }
+
+    #[test]
+    fn one_that_is_very_late_is_wrong() {
+        assert!(told(&[40, 141], "").check().is_err());
+    }
+
+    #[test]
+    fn many_that_are_late_are_wrong() {
+        let all: Vec<u64> = (0..200).map(|n| if n < 3 { 61 } else { 40 }).collect();
+        assert!(told(&all, "").check().is_err());
+        assert_eq!(told(&all[1..], "").p99(), Duration::from_millis(21));
+        assert_eq!(told(&all[2..], "").check(), Ok(()));
+    }
+
+    #[test]
+    fn who_did_not_run_or_did_not_look_is_excused() {
+        let late = format!("- late {} {}\n", 200 * MS, 30 * MS);
+        assert_eq!(told(&[201], &late).most(), Duration::from_millis(1));
+        assert!(told(&[301], &late).check().is_err());
+        let text = format!("0 ask 0 storm x 1 a\n0 got 5 7 {}\n0 look {}\n", 40 * MS, 300 * MS);
+        let lines = short::lines(0, &format!("{text}0 lost {} expired\n", 302 * MS));
+        let tales = belief::tales(&lines, &BTreeMap::new()).unwrap();
+        assert_eq!(Lateness::of(tales.iter(), &BTreeMap::new()).most(), Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,222 @@
+//! One line of what a process writes down: a JSON object.
+//!
+//! ```text
+//! {"process":3,"hold":17,"at":1,"did":"ask","task":0,"kind":"fair","phase":"storm","mode":"x","name":"a"}
+//! {"process":3,"hold":17,"at":5,"did":"got","token":7,"until":90}
+//! ```
+//!
+//! Times are nanoseconds of the clock that all processes share.
+
+use std::{fmt, str::FromStr};
+
+use dlock_core::{FencingToken, Instant, Mode};
+use dlock_testkit::Stop;
+use serde::{Deserialize, Serialize};
+
+use super::wire;
+
+/// One line: what happened to one acquisition of a process, or to the process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Line {
+    pub(super) process: usize,
+    /// The number of the acquisition within the process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) hold: Option<u64>,
+    #[serde(with = "wire::nanos")]
+    pub(super) at: Instant,
+    #[serde(flatten)]
+    pub(super) what: What,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "did", rename_all = "lowercase")]
+pub(crate) enum What {
+    /// An attempt begins.
+    Ask {
+        task: usize,
+        kind: Wanted,
+        phase: Phase,
+        #[serde(with = "wire::mode")]
+        mode: Mode,
+        name: String,
+    },
+    /// The store was out of reach, and the attempt began anew.
+    Again {},
+    /// It is believed to be held, until then unless it is renewed.
+    Got {
+        #[serde(with = "wire::token")]
+        token: FencingToken,
+        #[serde(with = "wire::nanos")]
+        until: Instant,
+    },
+    /// It is believed to be held still, until then.
+    Keep {
+        #[serde(with = "wire::nanos")]
+        until: Instant,
+    },
+    /// A writer turns into a reader.
+    Share {},
+    /// Whoever was busy with it looks again whether it is held.
+    Look {},
+    /// It is about to be let go.
+    Let {},
+    /// And that was answered: released, gone, unknown.
+    Left { how: String },
+    /// It is known to be lost: expired, revoked.
+    Lost { how: String },
+    /// The attempt came to nothing: busy, timeout, cancelled, or the kind of the error.
+    Not { how: String, text: String },
+    /// The process did not run since then, or not when it wanted to.
+    Late {
+        #[serde(with = "wire::nanos")]
+        since: Instant,
+    },
+    /// Its tasks below this number end where they stand, by now at the latest.
+    Abort { below: usize },
+    /// What it has open of the system and of the runtime.
+    Uses { when: When, fds: usize, tasks: usize, threads: usize },
+}
+
+/// What an attempt asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Wanted {
+    Mutex,
+    Fair,
+    ReadWrite,
+    Semaphore,
+    Multi,
+}
+
+/// When a process says what it uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum When {
+    /// After the first second of its work.
+    Early,
+    /// When all is let go.
+    Idle,
+    /// When its locks are shut down.
+    End,
+}
+
+/// What is to be expected meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Phase {
+    /// Harm is done; everything may fail.
+    Storm,
+    /// The harm is over; everything may take its time to become well.
+    Calm,
+    /// All has to be well.
+    Well,
+    /// Nobody begins anything.
+    End,
+}
+
+pub(super) const RELEASED: &str = "released";
+pub(super) const GONE: &str = "gone";
+pub(super) const UNKNOWN: &str = "unknown";
+pub(super) const REVOKED: &str = "revoked";
+pub(super) const CLOCK_STEP: &str = "clock-step";
+pub(super) const STORE_RESET: &str = "store-reset";
+pub(super) const EXPIRED: &str = "expired";
+pub(super) const BUSY: &str = "busy";
+pub(super) const CANCELLED: &str = "cancelled";
+pub(super) const TIMEOUT: &str = "Timeout";
+pub(super) const UNAVAILABLE: &str = "Unavailable";
+pub(super) const REFUSED: &str = "refused";
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
+    }
+}
+
+impl FromStr for Line {
+    type Err = Stop;
+
+    fn from_str(text: &str) -> Result<Self, Stop> {
+        let bad = |error| Stop::failed(format!("not a line of a log: {text:?}: {error}"));
+        serde_json::from_str(text).map_err(bad)
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Storm => "storm",
+            Self::Calm => "calm",
+            Self::Well => "well",
+            Self::End => "end",
+        })
+    }
+}
+
+impl FromStr for Phase {
+    type Err = Stop;
+
+    fn from_str(text: &str) -> Result<Self, Stop> {
+        let all = [Self::Storm, Self::Calm, Self::Well, Self::End];
+        let found = all.into_iter().find(|phase| phase.to_string() == text);
+        found.ok_or_else(|| Stop::failed(format!("no phase: {text}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        let at = Instant::from_nanos(17);
+        let token = FencingToken::new(5).unwrap();
+        let mode = Mode::permits(2, 3).unwrap();
+        let (name, text) = ("a/b".to_owned(), "no answer\n in \"time\" (lock=a)".to_owned());
+        let all = [
+            What::Ask { task: 3, kind: Wanted::ReadWrite, phase: Phase::Well, mode, name },
+            What::Again {},
+            What::Got { token, until: at },
+            What::Keep { until: at },
+            What::Share {},
+            What::Look {},
+            What::Let {},
+            What::Left { how: GONE.to_owned() },
+            What::Lost { how: REVOKED.to_owned() },
+            What::Not { how: UNAVAILABLE.to_owned(), text },
+            What::Not { how: BUSY.to_owned(), text: String::new() },
+            What::Late { since: at },
+            What::Abort { below: 4 },
+            What::Uses { when: When::Early, fds: 9, tasks: 4, threads: 3 },
+        ];
+        for what in all {
+            for hold in [Some(9), None] {
+                let line = Line { process: 1, hold, at, what: what.clone() };
+                let text = line.to_string();
+                assert!(!text.contains('\n'), "{text}");
+                assert_eq!(text.parse::<Line>().unwrap(), line);
+            }
+        }
+    }
+
+    #[test]
+    fn others_read_it_too() {
+        let text = r#"{"process":3,"hold":17,"at":123,"did":"got","token":5,"until":456}"#;
+        assert_eq!(text.parse::<Line>().unwrap().to_string(), text);
+    }
+
+    #[test]
+    fn what_can_not_be_read_is_an_error() {
+        for text in [
+            "",
+            "1 got 5",
+            r#"{"process":3,"hold":17,"at":123}"#,
+            r#"{"process":3,"hold":17,"did":"let"}"#,
+            r#"{"process":3,"hold":17,"at":123,"did":"gets"}"#,
+            r#"{"process":3,"hold":17,"at":123,"did":"got","token":0,"until":456}"#,
+            r#"{"process":3,"hold":17,"at":123,"did":"got","token":5}"#,
+        ] {
+            assert!(text.parse::<Line>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The parent's side: it starts the processes, and gathers what they wrote.
+
+use std::time::Duration;
+
+use dlock_core::Instant;
+use dlock_testkit::{Stop, support::now};
+use futures_util::future::{join_all, try_join_all};
+use parking_lot::Mutex;
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+use super::{
+    Load, Report,
+    line::{Phase, What},
+    process::{Files, Process},
+    record::{Broke, Record, Run},
+    resource::Resource,
+};
+
+/// How long it may take until all is well again: failovers are noticed, connections made.
+const RECOVERY: Duration = Duration::from_millis(1500);
+/// For how long nobody may fail or wait for long then.
+const PEACE: Duration = Duration::from_millis(2000);
+/// Keeps what the processes wrote, and says where.
+const KEEP: &str = "DLOCK_TEST_KEEP";
+
+/// Processes that take and let go of locks. Dropped, they are killed.
+///
+/// With `DLOCK_TEST_KEEP` set, the logs of the processes are kept, and where they are is printed.
+#[derive(Debug)]
+pub struct Running {
+    load: Load,
+    address: String,
+    directory: TempDir,
+    resource: Resource,
+    pub(super) processes: Vec<Process>,
+    /// Those that were killed.
+    pub(super) dead: Vec<(usize, Files)>,
+    /// What was done.
+    pub(super) story: Mutex<Vec<Record>>,
+    began: Instant,
+    seed: u64,
+    started: usize,
+}
+
+impl Running {
+    pub(super) async fn start(load: Load, address: &str) -> Result<Self, Stop> {
+        let directory = tempfile::Builder::new().prefix("dlock-load-").tempdir()?;
+        let mut running = Self {
+            load,
+            address: address.to_owned(),
+            resource: Resource::open(directory.path())?,
+            directory,
+            processes: Vec::new(),
+            dead: Vec::new(),
+            story: Mutex::default(),
+            began: now(),
+            seed: rand::random(),
+            started: 0,
+        };
+        for _ in 0..running.load.processes {
+            let process = running.begin().await?;
+            running.processes.push(process);
+        }
+        try_join_all(running.processes.iter_mut().map(Process::ready)).await?;
+        running.began = now();
+        Ok(running)
+    }
+
+    /// How many processes run.
+    pub fn processes(&self) -> usize {
+        self.processes.len()
+    }
+
+    /// How many locks were granted so far.
+    pub fn grants(&self) -> usize {
+        // What can't be read is said at the end.
+        let lines = self.files().flat_map(|(_, files)| files.lines().unwrap_or_default());
+        lines.filter(|line| matches!(line.what, What::Got { .. })).count()
+    }
+
+    /// What each process wrote, also those that are dead.
+    fn files(&self) -> impl Iterator<Item = (usize, &Files)> {
+        let alive = self.processes.iter().map(|process| (process.number, &process.files));
+        alive.chain(self.dead.iter().map(|(number, files)| (*number, files)))
+    }
+
+    /// Lets the processes go on in peace, has them end, and gathers what they wrote. Everything
+    /// has to be well by now. A process that has ended by itself or does not end is a violation
+    /// that the report has.
+    ///
+    /// # Errors
+    /// When a process that took the place of another does not begin, or what one wrote can't be
+    /// read.
+    pub async fn finish(mut self) -> Result<Report, Stop> {
+        // On a busy machine, one that took the place of another may not have begun yet.
+        try_join_all(self.processes.iter_mut().map(Process::ready)).await?;
+        let calm = now();
+        self.tell(Phase::Calm).await;
+        sleep(RECOVERY).await;
+        let well = now();
+        self.tell(Phase::Well).await;
+        sleep(PEACE).await;
+        self.tell(Phase::End).await;
+        let ends = join_all(self.processes.iter_mut().map(Process::done)).await;
+        for (process, end) in self.processes.iter().zip(ends) {
+            if let Err(stop) = end {
+                self.broke(process.number, stop.into_text());
+            }
+        }
+        self.report(calm, well)
+    }
+
+    fn report(&mut self, calm: Instant, well: Instant) -> Result<Report, Stop> {
+        if std::env::var_os(KEEP).is_some() {
+            self.directory.disable_cleanup(true);
+            println!("the logs are in {}", self.directory.path().display());
+        }
+        let mut records = Vec::new();
+        for (number, files) in self.files() {
+            records.extend(files.lines()?.into_iter().map(Record::Did));
+            if let Some(panic) = files.panic() {
+                self.broke(number, panic);
+            }
+        }
+        records.extend(self.resource.close()?.into_iter().map(Record::Wrote));
+        records.append(&mut self.story.lock());
+        records.push(Record::Run(Run {
+            began: self.began,
+            names: self.load.names(),
+            longest_lease: self.load.longest_lease(),
+            faults_noted: self.load.faults_noted,
+            calm,
+            well,
+            ended: now(),
+        }));
+        Report::of(records)
+    }
+
+    fn broke(&self, process: usize, broke: String) {
+        self.story.lock().push(Record::Broke(Broke { at: now(), process, broke }));
+    }
+
+    /// Begins one more process.
+    pub(super) async fn begin(&mut self) -> Result<Process, Stop> {
+        let number = self.started;
+        self.started += 1;
+        let mut process = Process::begin(number, self.directory.path(), &self.load.env)?;
+        let mut lines = self.load.lines(number);
+        lines.push(format!("store {}", self.address));
+        lines.push(format!("log {}", process.files.log.display()));
+        lines.push(format!("resource {}", self.resource.path().display()));
+        lines.push(format!("seed {}", self.seed.wrapping_add(number as u64)));
+        lines.push("go".to_owned());
+        process.tell(&lines.join("\n")).await?;
+        Ok(process)
+    }
+
+    async fn tell(&mut self, phase: Phase) {
+        for process in &mut self.processes {
+            // One that has gone is noticed when it is to say that it is done.
+            let _ = process.tell(&phase.to_string()).await;
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! What the holder processes are to do.
+
+use std::{str::FromStr, time::Duration};
+
+use dlock_testkit::Stop;
+
+use super::{Running, line::Wanted};
+
+/// What processes of holders do to a few locks until they are told to end.
+#[derive(Clone, Debug)]
+pub struct Load {
+    pub(super) processes: usize,
+    pub(super) tasks: usize,
+    pub(super) leases: Vec<Duration>,
+    /// How many of a hundred attempts are dropped half-way.
+    pub(super) cancels: u32,
+    pub(super) targets: Vec<Target>,
+    pub(super) env: Vec<(String, String)>,
+    pub(super) faults_noted: bool,
+}
+
+/// A kind of lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// With hand-over within the process, and without.
+    Mutex,
+    /// In order of arrival. Left out where the store can't.
+    Fair,
+    /// Readers and writers, who turn into readers now and then.
+    ReadWrite,
+    /// So many permits, taken by ones and twos. Left out where the store can't.
+    Semaphore(u32),
+    /// All the names at once, each as a mutex.
+    Multi,
+}
+
+/// A lock to take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) kind: Kind,
+    /// One, unless it is a multi-lock.
+    pub(super) names: Vec<String>,
+}
+
+impl Load {
+    /// Four processes with four tasks each, on a mix of all kinds of locks whose names begin with
+    /// this, with leases of 300 to 500 ms.
+    pub fn new(prefix: &str) -> Self {
+        let name = |last: &str| format!("{prefix}/{last}");
+        let bare = Self {
+            processes: 4,
+            tasks: 4,
+            leases: [300, 400, 500].map(Duration::from_millis).into(),
+            cancels: 15,
+            targets: Vec::new(),
+            env: Vec::new(),
+            faults_noted: false,
+        };
+        bare.with_lock(Kind::Mutex, &[&name("a")])
+            .with_lock(Kind::Fair, &[&name("a")])
+            .with_lock(Kind::Mutex, &[&name("b")])
+            .with_lock(Kind::Multi, &[&name("a"), &name("b")])
+            .with_lock(Kind::ReadWrite, &[&name("c")])
+            .with_lock(Kind::Semaphore(3), &[&name("d")])
+    }
+
+    /// So many processes.
+    #[must_use]
+    pub fn with_processes(mut self, processes: usize) -> Self {
+        self.processes = processes.max(1);
+        self
+    }
+
+    /// So many tasks in each process.
+    #[must_use]
+    pub fn with_tasks(mut self, tasks: usize) -> Self {
+        self.tasks = tasks.max(1);
+        self
+    }
+
+    /// Leases of these lengths, one for each process in turn.
+    ///
+    /// # Panics
+    /// When there are none.
+    #[must_use]
+    pub fn with_leases(mut self, leases: &[Duration]) -> Self {
+        assert!(!leases.is_empty(), "a lock needs a lease");
+        self.leases = leases.to_vec();
+        self
+    }
+
+    /// So many of a hundred attempts are dropped half-way.
+    #[must_use]
+    pub fn with_cancels(mut self, percent: u32) -> Self {
+        self.cancels = percent.min(100);
+        self
+    }
+
+    /// One more lock to take. Kinds that exclude each other in the same way may share a name.
+    #[must_use]
+    pub fn with_lock(mut self, kind: Kind, names: &[&str]) -> Self {
+        let names = names.iter().map(|&name| name.to_owned()).collect();
+        self.targets.push(Target { kind, names });
+        self
+    }
+
+    /// This many mutexes on top, whose names begin with the prefix.
+    #[must_use]
+    pub fn with_mutexes(self, prefix: &str, count: usize) -> Self {
+        (0..count).fold(self, |load, n| load.with_lock(Kind::Mutex, &[&format!("{prefix}/{n}")]))
+    }
+
+    /// A variable in the environment of the processes.
+    #[must_use]
+    pub fn with_env(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Says that everything that is done to the store and to the network will be
+    /// [noted](Running::note): what has to be so when all is well is then demanded between the
+    /// faults, too, and not only after the last.
+    #[must_use]
+    pub fn with_faults_noted(mut self) -> Self {
+        self.faults_noted = true;
+        self
+    }
+
+    /// No locks but those that are added from here on.
+    #[must_use]
+    pub fn without_locks(mut self) -> Self {
+        self.targets.clear();
+        self
+    }
+
+    /// The longest lease: for so long a dead holder keeps a lock.
+    pub fn longest_lease(&self) -> Duration {
+        self.leases.iter().copied().max().unwrap_or_default()
+    }
+
+    /// The names of the locks.
+    pub fn names(&self) -> Vec<String> {
+        let mut names: Vec<_> =
+            self.targets.iter().flat_map(|target| target.names.clone()).collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    /// Starts the processes, each of which connects to the store at this address.
+    ///
+    /// # Errors
+    /// When one of them can't connect.
+    pub async fn start(self, address: &str) -> Result<Running, Stop> {
+        Running::start(self, address).await
+    }
+
+    /// What process number so many is told: a line for each choice.
+    pub(super) fn lines(&self, number: usize) -> Vec<String> {
+        let lease = self.leases[number % self.leases.len()].as_millis();
+        let mut lines = vec![
+            format!("process {number}"),
+            format!("tasks {}", self.tasks),
+            format!("lease {lease}"),
+            format!("cancels {}", self.cancels),
+        ];
+        for target in &self.targets {
+            let kind = match target.kind {
+                Kind::Mutex => "mutex".to_owned(),
+                Kind::Fair => "fair".to_owned(),
+                Kind::ReadWrite => "rw".to_owned(),
+                Kind::Semaphore(permits) => format!("semaphore={permits}"),
+                Kind::Multi => "multi".to_owned(),
+            };
+            lines.push(format!("lock {kind} {}", target.names.join(" ")));
+        }
+        lines
+    }
+}
+
+impl Kind {
+    pub(super) fn wanted(self) -> Wanted {
+        match self {
+            Self::Mutex => Wanted::Mutex,
+            Self::Fair => Wanted::Fair,
+            Self::ReadWrite => Wanted::ReadWrite,
+            Self::Semaphore(_) => Wanted::Semaphore,
+            Self::Multi => Wanted::Multi,
+        }
+    }
+}
+
+impl FromStr for Target {
+    type Err = Stop;
+
+    /// Reads `KIND NAME...`.
+    fn from_str(text: &str) -> Result<Self, Stop> {
+        let (kind, names) = text.split_once(' ').ok_or_else(|| Stop::failed("no name"))?;
+        let kind = match kind.split_once('=') {
+            Some(("semaphore", permits)) => Kind::Semaphore(permits.parse()?),
+            _ => match kind {
+                "mutex" => Kind::Mutex,
+                "fair" => Kind::Fair,
+                "rw" => Kind::ReadWrite,
+                "multi" => Kind::Multi,
+                _ => return Err(Stop::failed(format!("no kind of lock: {kind}"))),
+            },
+        };
+        Ok(Self { kind, names: names.split(' ').map(str::to_owned).collect() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_reads_what_it_is_to_take() {
+        let load = Load::new("x");
+        let lines = load.clone().with_mutexes("y", 64).lines(1);
+        assert_eq!(lines.iter().filter(|line| line.starts_with("lock mutex y/")).count(), 64);
+        let lines = load.lines(1);
+        let told = lines.iter().filter_map(|line| line.strip_prefix("lock "));
+        let read: Vec<Target> = told.map(|text| text.parse().unwrap()).collect();
+        assert_eq!(read, load.targets);
+        assert!(lines.contains(&"lease 400".to_owned()));
+        assert_eq!(load.names(), ["x/a", "x/b", "x/c", "x/d"]);
+    }
+}

@@ -1,0 +1,103 @@
+//! The `main` of a target of fault tests.
+
+use std::{fmt, pin::Pin};
+
+use dlock_core::{DynBackend, Error};
+use dlock_testkit::{
+    Outcome, Verdict,
+    support::{completion, is_required, runtime},
+};
+use libtest_mimic::{Arguments, Trial};
+
+use crate::child;
+
+/// How many times longer harm is done than by default.
+const EFFORT: &str = "DLOCK_TEST_EFFORT";
+
+/// Each case starts servers and processes of its own.
+const THREADS: usize = 2;
+
+type Case = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = Verdict>>> + Send>;
+
+/// One case of harm.
+pub struct Scenario {
+    name: String,
+    store: Option<&'static str>,
+    case: Case,
+    ignored: bool,
+}
+
+impl Scenario {
+    /// A case by this name.
+    pub fn new<C, F>(name: &str, case: C) -> Self
+    where
+        C: FnOnce() -> F + Send + 'static,
+        F: Future<Output = Verdict> + 'static,
+    {
+        let case: Case = Box::new(|| Box::pin(case()));
+        Self { name: name.to_owned(), store: None, case, ignored: false }
+    }
+
+    /// A case over another store than the target's.
+    #[must_use]
+    pub fn over(self, store: &'static str) -> Self {
+        Self { store: Some(store), ..self }
+    }
+
+    /// Left out unless it is asked for with `--ignored`.
+    #[must_use]
+    pub fn ignored(self) -> Self {
+        Self { ignored: true, ..self }
+    }
+}
+
+impl fmt::Debug for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scenario").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Runs the cases, each as a test of its own, and exits. In a child process it takes locks for a
+/// [`Load`](super::Load) instead, over what `connect` makes of the address of the store.
+///
+/// A case whose server is [missing](dlock_testkit::Stop::missing) is ignored, unless `DLOCK_TEST_REQUIRE`
+/// lists `store`, or the one that the case is [over](Scenario::over).
+pub fn run<C, F>(store: &str, connect: C, scenarios: Vec<Scenario>) -> !
+where
+    C: Fn(String) -> F,
+    F: Future<Output = Result<DynBackend, Error>>,
+{
+    serve_if_child(connect);
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(THREADS);
+    let trials = scenarios.into_iter().map(|Scenario { name, store: over, case, ignored }| {
+        let store = over.unwrap_or(store);
+        let required = is_required(store);
+        let trial = Trial::ignorable_test(name, move || {
+            let outcome = match runtime() {
+                Ok(runtime) => runtime.block_on(case()).into(),
+                Err(error) => Outcome::Failed(error.to_string()),
+            };
+            completion(outcome, required)
+        });
+        trial.with_ignored_flag(ignored)
+    });
+    libtest_mimic::run(&arguments, trials.collect()).exit()
+}
+
+/// In a process of holders, serves the parent and ends with it.
+pub(crate) fn serve_if_child<C, F>(connect: C)
+where
+    C: Fn(String) -> F,
+    F: Future<Output = Result<DynBackend, Error>>,
+{
+    if child::is_one() {
+        child::serve(connect);
+    }
+}
+
+/// So many times longer than by default harm is to be done.
+pub fn effort() -> u32 {
+    let times = std::env::var(EFFORT).ok().and_then(|times| times.parse().ok());
+    times.unwrap_or(1).max(1)
+}

@@ -1,0 +1,69 @@
+//! How long harm is done.
+
+use std::time::Duration;
+
+use dlock_core::{Clock, Instant};
+use dlock_testkit::Stop;
+use tokio::time::sleep;
+
+use super::{Report, Running, effort};
+
+/// For how long a case does harm, without more effort.
+const STORM: Duration = Duration::from_secs(4);
+
+/// How many times as long, where too little happens.
+const LONGEST: u32 = 8;
+
+/// How many grants a verdict needs.
+const GRANTS: usize = 50;
+
+/// The time in which harm is done: four seconds, times [`effort`]; longer on a machine so busy, or
+/// with a disk so slow, that too few locks were granted for a verdict by then.
+#[derive(Debug)]
+pub struct Storm {
+    name: &'static str,
+    began: Instant,
+    faults: usize,
+}
+
+impl Storm {
+    /// One that begins now.
+    pub fn begin(name: &'static str) -> Self {
+        Self { name, began: Clock::Boot.now(), faults: 0 }
+    }
+
+    /// Waits for a random time up to this many milliseconds, and counts a fault; `false` when the
+    /// storm is over.
+    pub async fn next(&mut self, load: &Running, most: u64) -> bool {
+        let (lasts, time) = (Clock::Boot.now().since(self.began), STORM * effort());
+        if lasts >= time * LONGEST || lasts >= time && load.grants() >= GRANTS {
+            return false;
+        }
+        sleep(Duration::from_millis(rand::random_range(most / 4..=most))).await;
+        self.faults += 1;
+        true
+    }
+
+    /// Says how it went, and checks that enough happened for a verdict.
+    ///
+    /// # Errors
+    /// When too little did.
+    pub fn says<'a>(&self, report: &'a Report) -> Result<&'a Report, Stop> {
+        println!("{}: {} faults, {report}", self.name, self.faults);
+        match self.faults {
+            0 => Err(Stop::failed("no fault was done")),
+            _ => report.at_least(GRANTS),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_without_faults_proves_nothing() {
+        let refused = Storm::begin("control").says(&Report::default()).map(drop).unwrap_err();
+        assert!(refused.into_text().contains("no fault"));
+    }
+}

@@ -1,0 +1,337 @@
+//! What has to be so of a load, and is judged.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use dlock_core::{Instant, Mode};
+use dlock_testkit::{
+    Stop, Verdict,
+    history::{History, exclusion, permits, shared, tokens, wake_up},
+};
+use serde::Serialize;
+
+use super::{
+    Report,
+    belief::{self, Tale},
+    bypass, leaks,
+    line::{BUSY, CANCELLED, Phase, REFUSED, TIMEOUT, UNAVAILABLE},
+    liveness,
+    record::Excuse,
+    resource,
+    times::Times,
+};
+
+/// How long a lock may be free while somebody waits for it, once all is well: a backstop on a busy
+/// machine.
+const WAKE_UP: Duration = Duration::from_secs(12);
+/// A release that takes longer shows that the store was not served in time: it is one round trip.
+const SLOW: Duration = Duration::from_millis(100);
+/// For how long a fault of the store or of the network may be felt after its end.
+const SETTLING: Duration = Duration::from_secs(5);
+
+/// What is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Check {
+    /// Nobody believes beside somebody else in what excludes both.
+    Exclusion,
+    /// What is held is known to the store.
+    Losses,
+    /// Tokens grow.
+    Tokens,
+    /// The fence of the resource lets no write pass that comes late.
+    Resource,
+    /// Whoever waits for a free lock gets it.
+    Liveness,
+    /// Nobody is passed over too often.
+    Fairness,
+    /// Who has lost a lock is told in time.
+    Lateness,
+    /// Nothing is held or waited for when all have gone.
+    Orphans,
+    /// Nothing else stays open, or is left in the store.
+    Leaks,
+    /// No process panics, hangs, or ends by itself.
+    Hangs,
+    /// No error that no fault explains.
+    Errors,
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Exclusion => "two at once",
+            Self::Losses => "lost although it was kept alive",
+            Self::Tokens => "tokens out of order",
+            Self::Resource => "a stale write was accepted",
+            Self::Liveness => "a lost wake-up",
+            Self::Fairness => "passed over",
+            Self::Lateness => "a loss was told late",
+            Self::Orphans => "held by nobody",
+            Self::Leaks => "left behind",
+            Self::Hangs => "a panic or a hang",
+            Self::Errors => "an error that no fault explains",
+        })
+    }
+}
+
+impl Report {
+    /// Checks everything that has to be so as long as the store keeps what it acknowledged.
+    ///
+    /// # Errors
+    /// The first that is not, and how many others are not.
+    pub fn check(&self) -> Verdict {
+        self.demand(|_| true)
+    }
+
+    /// Checks what has to be so when the store loses what it knew, and lets nobody in before the
+    /// leases have ended.
+    ///
+    /// # Errors
+    /// The first that is not, and how many others are not.
+    pub fn check_exclusion(&self) -> Verdict {
+        self.demand(|check| check != Check::Losses)
+    }
+
+    /// Checks what has to be so even when the store loses what it knew and goes on at once: tokens,
+    /// and that all are well in the end.
+    ///
+    /// # Errors
+    /// The first that is not, and how many others are not.
+    pub fn check_tokens(&self) -> Verdict {
+        self.demand(|check| !matches!(check, Check::Losses | Check::Exclusion))
+    }
+
+    fn demand(&self, is_asked_for: impl Fn(Check) -> bool) -> Verdict {
+        let mut wrong = self.violations();
+        wrong.retain(|(check, _)| is_asked_for(*check));
+        let Some((check, first)) = wrong.first() else { return Ok(()) };
+        Err(Stop::failed(format!(
+            "{self}; violated: {check}: {first}; and {} others",
+            wrong.len() - 1
+        )))
+    }
+
+    /// Everything that was not as it has to be while the store keeps what it acknowledged, of each
+    /// kind a few examples.
+    pub fn violations(&self) -> Vec<(Check, String)> {
+        let found = [
+            (Check::Exclusion, self.overlaps()),
+            (Check::Losses, self.forgotten()),
+            (Check::Tokens, self.token_violations()),
+            (Check::Errors, self.oddities()),
+            (Check::Liveness, [self.stalls(), self.stuck()].concat()),
+            (Check::Resource, resource::check(&self.writes).err().into_iter().collect()),
+            (Check::Hangs, self.broken().collect()),
+            (Check::Lateness, self.lateness().check().err().into_iter().collect()),
+            (Check::Fairness, self.bypasses()),
+            (Check::Leaks, self.leaks()),
+        ];
+        let named = |(check, wrong): (Check, Vec<String>)| {
+            wrong.into_iter().map(move |wrong| (check, wrong))
+        };
+        found.into_iter().flat_map(named).collect()
+    }
+
+    /// Where two believed to hold what excludes each other: one example for each name and rule.
+    pub fn overlaps(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for (name, tales) in &self.by_name {
+            let history = belief::excused_beliefs(tales, &self.excuses);
+            let counted = capacity(tales).map_or(Ok(()), |all| permits::check(&history, all));
+            for verdict in [exclusion::check(&history), shared::check(&history), counted] {
+                found.extend(verdict.err().map(|wrong| format!("{name}: {wrong}")));
+            }
+        }
+        found
+    }
+
+    /// How many came to believe beside others in what excludes them, and are
+    /// [excused](super::Running::excuse).
+    pub fn excused(&self) -> usize {
+        if self.excuses.is_empty() {
+            return 0;
+        }
+        let of = |tales: &Vec<Tale>| {
+            let all = capacity(tales);
+            let excused = belief::excused_beliefs(tales, &self.excuses);
+            overlapping(&belief::beliefs(tales), all).saturating_sub(overlapping(&excused, all))
+        };
+        self.by_name.values().map(of).sum()
+    }
+
+    /// Where tokens are out of order: one example for each name and rule.
+    pub fn token_violations(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for (name, tales) in &self.by_name {
+            let order = tokens::check(&belief::grants(tales));
+            found.extend(order.err().map(|wrong| format!("{name}: {wrong}")));
+            if tales.iter().all(|tale| tale.mode == Mode::Exclusive) {
+                // Of two that believed at one time, any may have been granted first.
+                let beliefs = belief::excused_beliefs(tales, &self.excuses);
+                let holders = tokens::check_holders(&beliefs);
+                found.extend(holders.err().map(|wrong| format!("{name}: {wrong}")));
+            }
+        }
+        found
+    }
+
+    /// Waits that were passed over too often: a few examples for each name. Without
+    /// [all faults noted](super::Load::with_faults_noted), only of those once all was well.
+    pub fn bypasses(&self) -> Vec<String> {
+        let together = |all: BTreeMap<usize, Vec<_>>| -> BTreeMap<usize, Times> {
+            all.into_iter().map(|(process, times)| (process, Times::of(times))).collect()
+        };
+        let mut harm: BTreeMap<usize, Vec<(Instant, Instant)>> = BTreeMap::new();
+        for fault in &self.faults {
+            if let Some(process) = fault.process {
+                harm.entry(process).or_default().push((fault.at, fault.until));
+            }
+        }
+        let mut own = bypass::standstills(self.lines());
+        let mut trouble = self.store_trouble();
+        trouble.extend(self.slow_releases());
+        let (harmed, calm) = (together(harm.clone()), Times::default());
+        for (process, times) in &own {
+            let harmed = harmed.get(process).unwrap_or(&calm);
+            // The machine was too busy for this one, and so perhaps for the store.
+            trouble.extend(times.iter().filter(|(from, to)| !harmed.meet(*from, *to)));
+        }
+        for (process, times) in harm {
+            own.entry(process).or_default().extend(times);
+        }
+        let (trouble, own) = (Times::of(trouble), together(own));
+        let mut found = Vec::new();
+        for (name, tales) in &self.by_name {
+            let passed = bypass::check(tales, &trouble, &own, self.run.ended);
+            found.extend(passed.iter().take(3).map(|passed| {
+                let bypass::Passed { waiter, times, allowed } = passed;
+                format!("{name}: passed over {times} times, {allowed} are allowed: {waiter:?}")
+            }));
+        }
+        found
+    }
+
+    /// When the store took long to answer a release, so that signs of life of those who waited may
+    /// have come too late, and their places be lost.
+    fn slow_releases(&self) -> impl Iterator<Item = (Instant, Instant)> {
+        let of = |tale: &Tale| Some((tale.let_go?, tale.left.as_ref()?.0));
+        self.all().filter_map(of).filter(|(asked, left)| left.since(*asked) > SLOW)
+    }
+
+    /// Names that nobody got for too long although somebody waited and nothing was in the way.
+    fn stuck(&self) -> Vec<String> {
+        let bound = match self.run.faults_noted {
+            true => self.run.longest_lease + liveness::BOUND,
+            false => self.run.longest_lease + WAKE_UP,
+        };
+        let mut trouble = self.store_trouble();
+        let of_processes = self.faults.iter().filter(|fault| fault.process.is_some());
+        let felt = |until: Instant| until.saturating_add(self.run.longest_lease);
+        trouble.extend(of_processes.map(|fault| (fault.at, felt(fault.until))));
+        let mut found = Vec::new();
+        for (name, tales) in &self.by_name {
+            let (time, at) = liveness::longest_stuck(tales, &trouble, self.run.ended);
+            if time > bound {
+                found.push(format!("{name}: nobody had it for {time:?} until {at:?}"));
+            }
+        }
+        found
+    }
+
+    /// What processes had open at their end and not soon after their begin.
+    pub fn leaks(&self) -> Vec<String> {
+        leaks::check(self.lines())
+    }
+
+    /// When the store may have been out of reach, or not known whom it promised what: until the
+    /// peace, if nobody said so more closely.
+    fn store_trouble(&self) -> Vec<(Instant, Instant)> {
+        let felt = |until: Instant| until.saturating_add(SETTLING);
+        let faults = self.faults.iter().filter(|fault| fault.process.is_none());
+        let mut all: Vec<_> = faults.map(|fault| (fault.at, felt(fault.until))).collect();
+        all.extend(self.excuses.iter().map(|excuse| (excuse.at, felt(excuse.excused_until))));
+        all.extend(self.all().filter_map(|tale| match &tale.not {
+            Some((at, how, _)) if how == UNAVAILABLE || how == REFUSED => {
+                Some((tale.asked, felt(*at)))
+            }
+            _ => None,
+        }));
+        if !self.run.faults_noted {
+            all.push((Instant::from_nanos(0), self.run.well));
+        }
+        all
+    }
+
+    /// Holds that the store did not know any more although they were to be believed.
+    fn forgotten(&self) -> Vec<String> {
+        // What is told of a step or of a reset may be told to those who took the lock just after
+        // it, too, until an answer has shown that it happened.
+        let shown = self.run.longest_lease + SETTLING;
+        let soon = |excuse: &Excuse, at: Instant| {
+            at >= excuse.at && at <= excuse.excused_until.saturating_add(shown)
+        };
+        let excused = |tale: &&Tale| {
+            let (told, left) = (tale.told_of_trouble(), tale.left.as_ref().map(|(at, _)| *at));
+            self.excuses.iter().any(|excuse| {
+                excuse.covers(tale)
+                    || left.is_some_and(|at| excuse.covers_release(tale, at))
+                    || told.is_some_and(|at| soon(excuse, at))
+            })
+        };
+        let kept = || self.all().filter(|tale| !excused(tale));
+        let revoked = kept().filter(|tale| tale.was_revoked()).take(3);
+        let revoked = revoked.map(|tale| format!("revoked: {tale:?}"));
+        let gone = kept().filter(|tale| tale.was_gone()).take(3);
+        revoked.chain(gone.map(|tale| format!("gone before its release: {tale:?}"))).collect()
+    }
+
+    /// Errors that no fault explains.
+    fn oddities(&self) -> Vec<String> {
+        let usual = [BUSY, CANCELLED, TIMEOUT, UNAVAILABLE, REFUSED];
+        let odd = self.all().filter_map(|tale| tale.not.as_ref().map(|not| (tale, not)));
+        let odd = odd.filter(|(_, (_, how, _))| !usual.contains(&how.as_str()));
+        odd.map(|(tale, _)| format!("odd: {tale:?}")).take(3).collect()
+    }
+
+    /// Where somebody failed or waited for long although all was well, or nobody did anything.
+    fn stalls(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        let had = |tale: &Tale| tale.got.is_some_and(|(at, _)| at >= self.run.well);
+        let nobody = !self.all().any(had);
+        for (name, tales) in &self.by_name {
+            let well = || tales.iter().filter(|tale| tale.phase == Phase::Well);
+            let failed = well().filter(|tale| tale.not.is_some());
+            let open = tales.iter().filter(|tale| tale.is_open());
+            found.extend(failed.chain(open).map(|tale| format!("stalled: {tale:?}")).take(3));
+            // A kind that the store can't do was never asked for, and of many names one may be left
+            // out by chance.
+            let asked = well().next().is_some() || (nobody && !tales.is_empty());
+            if asked && !tales.iter().any(had) {
+                found.push(format!("{name}: nobody had it when all was well"));
+            }
+            if tales.iter().all(|tale| tale.mode == Mode::Exclusive) {
+                let late = wake_up::check(&belief::peace(tales), WAKE_UP);
+                found.extend(late.err().map(|wrong| format!("{name}: {wrong}")));
+            }
+        }
+        found
+    }
+}
+
+/// How many permits there are, of a semaphore.
+fn capacity(tales: &[Tale]) -> Option<u32> {
+    tales.iter().find_map(|tale| match tale.mode {
+        Mode::Permits { of, .. } => Some(of),
+        _ => None,
+    })
+}
+
+/// How many came to believe beside others in what excludes them.
+fn overlapping(history: &History, all: Option<u32>) -> usize {
+    let counted = all.map_or(0, |all| permits::excesses(history, all).count());
+    exclusion::overlaps(history).count() + shared::overlaps(history).count() + counted
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! A wall clock that tests step under the servers that were started with it.
+//!
+//! A small library is preloaded into the server, which adds an offset to what the system says. Its
+//! source is compiled once in a process; that takes a C compiler, and Linux. The offset is in a
+//! file that the servers have mapped, so they all step at once, while they run, and the tests and
+//! the machine never do.
+
+use std::{
+    fs::{File, Permissions, set_permissions},
+    os::unix::fs::{FileExt, PermissionsExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::sync::OnceCell;
+
+use super::{daemon::find, home::Home};
+use crate::{Stop, Verdict};
+
+/// A part of this package, and of no other.
+const SOURCE: &str = include_str!("../shim/clock.c");
+
+const COMPILE: &str = "cc -shared -fPIC -O2 -o clock.so clock.c";
+const LIBRARY: &str = "clock.so";
+const OFFSET: &str = "offset";
+
+/// Nobody drops it: its watchdog removes it when the process ends.
+static SHIM: OnceCell<Home> = OnceCell::const_new();
+
+/// The wall clock of all servers that are started with it (`Options::with_clock`), also when they
+/// start again. It runs with the machine's, and can be stepped while they run.
+///
+/// Only the wall clock is stepped; what a server measures by a monotonic clock stays right, as it
+/// does when the clock of a real machine is set. Clones are the same clock.
+#[derive(Clone, Debug)]
+pub struct SteppedClock(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    offset: Mutex<i64>,
+    file: File,
+    library: PathBuf,
+    home: Home,
+}
+
+impl SteppedClock {
+    /// A clock that is right.
+    ///
+    /// # Errors
+    /// [`Stop::missing`] when there is no C compiler, or the system is not Linux.
+    pub async fn start() -> Result<Self, Stop> {
+        let library = SHIM.get_or_try_init(compiled).await?.path().join(LIBRARY);
+        let home = open_home()?;
+        let path = home.path().join(OFFSET);
+        let file = File::create_new(&path)?;
+        set_permissions(&path, Permissions::from_mode(0o644))?;
+        let clock = Self(Arc::new(Shared { offset: Mutex::new(0), file, library, home }));
+        clock.reset()?;
+        Ok(clock)
+    }
+
+    /// What a program has to find in its environment to go by this clock.
+    pub fn env(&self) -> [(&'static str, PathBuf); 2] {
+        let file = self.0.home.path().join(OFFSET);
+        [("LD_PRELOAD", self.0.library.clone()), ("DLOCK_CLOCK_FILE", file)]
+    }
+
+    /// Steps it forward. It holds when this returns.
+    ///
+    /// # Errors
+    /// When the file can't be written.
+    pub fn forward(&self, by: Duration) -> Verdict {
+        self.set(|offset| offset.saturating_add(nanos(by)))
+    }
+
+    /// Steps it back. It holds when this returns.
+    ///
+    /// # Errors
+    /// When the file can't be written.
+    pub fn back(&self, by: Duration) -> Verdict {
+        self.set(|offset| offset.saturating_sub(nanos(by)))
+    }
+
+    /// Sets it right.
+    ///
+    /// # Errors
+    /// When the file can't be written.
+    pub fn reset(&self) -> Verdict {
+        self.set(|_| 0)
+    }
+
+    /// How many nanoseconds it is ahead of the machine's; less than none when it is behind.
+    pub fn offset(&self) -> i64 {
+        *self.0.offset.lock()
+    }
+
+    fn set(&self, to: impl FnOnce(i64) -> i64) -> Verdict {
+        let mut offset = self.0.offset.lock();
+        let stepped = to(*offset);
+        // In place: a file that is replaced is another one than the servers have.
+        self.0.file.write_all_at(&stepped.to_ne_bytes(), 0)?;
+        *offset = stepped;
+        Ok(())
+    }
+}
+
+async fn compiled() -> Result<Home, Stop> {
+    if !cfg!(target_os = "linux") {
+        return Err(Stop::missing("the clocks of servers can be stepped on Linux only"));
+    }
+    if find("cc").is_none() {
+        return Err(Stop::missing("no C compiler is installed: apt-get install gcc libc6-dev"));
+    }
+    let home = open_home()?;
+    home.write("clock.c", SOURCE)?;
+    home.run(COMPILE, &[]).await?;
+    set_permissions(home.path().join(LIBRARY), Permissions::from_mode(0o755))?;
+    Ok(home)
+}
+
+/// A directory that everybody may look into: servers run as others.
+fn open_home() -> Result<Home, Stop> {
+    let home = Home::new("dlock-clock-", None, "")?;
+    let directory: &Path = home.path();
+    set_permissions(directory, Permissions::from_mode(0o755))?;
+    Ok(home)
+}
+
+fn nanos(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+}

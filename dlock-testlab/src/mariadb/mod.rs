@@ -1,0 +1,29 @@
+//! Private MariaDB servers.
+//!
+//! They need `mariadbd`, `mariadb-install-db` and the client `mariadb`: on the path, or in the
+//! directory that `DLOCK_TEST_MARIADB_BIN` names. The server refuses to run as root; then it runs
+//! as `mysql` or `nobody`, who must be able to reach the directory for temporary files.
+//!
+//! What a server keeps is kept over a [kill](MariadbServer::kill), although it is not
+//! [synced](Options::with_fsync): the system has it.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), dlock_testlab::Stop> {
+//! use dlock_testlab::mariadb::{MariadbServer, Options};
+//!
+//! let server = MariadbServer::start(&Options::new()).await?;
+//! server.run_sql("create table a (b int); insert into a values (1)").await?;
+//! assert_eq!(server.query("select b, 'c' from a").await?, [["1", "c"]]);
+//! # Ok(())
+//! # }
+//! ```
+
+mod client;
+mod data;
+mod launch;
+mod options;
+mod programs;
+mod server;
+
+pub use options::Options;
+pub use server::MariadbServer;

@@ -1,0 +1,30 @@
+//! Private PostgreSQL servers, and a PgBouncer in front of one.
+//!
+//! They need the server's programs: where Debian puts them, on the path, or in the directory that
+//! `DLOCK_TEST_POSTGRES_BIN` names. The server refuses to run as root; then it runs as `postgres`
+//! or `nobody`, who must be able to reach the directory for temporary files.
+//!
+//! What a server keeps is kept over a [kill](PostgresServer::kill), although it is not
+//! [synced](Options::with_fsync): the system has it.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), dlock_testlab::Stop> {
+//! use dlock_testlab::postgres::{Options, PostgresServer};
+//!
+//! let server = PostgresServer::start(&Options::new()).await?;
+//! server.run_sql("create table a (b int); insert into a values (1)").await?;
+//! assert_eq!(server.query("select b, 'c' from a").await?, [["1", "c"]]);
+//! # Ok(())
+//! # }
+//! ```
+
+mod bouncer;
+mod data;
+mod launch;
+mod options;
+mod programs;
+mod server;
+
+pub use bouncer::PgBouncer;
+pub use options::Options;
+pub use server::PostgresServer;

@@ -1,0 +1,228 @@
+//! A Redis cluster: masters that share the slots, each with a replica.
+
+use futures_util::future::{join_all, try_join_all};
+
+use super::{Options, RedisServer, config::Part, masters::url, view::View};
+use crate::{Stop, Verdict, wait::until};
+
+const MASTERS: usize = 3;
+const SLOTS: [(u16, u16); MASTERS] = [(0, 5460), (5461, 10922), (10923, 16383)];
+
+/// Three masters with one replica each, made by raw commands. They die with this value.
+///
+/// A node that does not answer for a second is down for the others.
+#[derive(Debug)]
+pub struct RedisCluster {
+    nodes: Vec<RedisServer>,
+}
+
+impl RedisCluster {
+    /// Starts all six, and waits until each of them finds the cluster well and the replicas
+    /// linked. It takes at least two seconds: so long a master refuses after its start.
+    ///
+    /// # Errors
+    /// [`Stop::missing`] when Redis is not installed.
+    pub async fn start(options: &Options) -> Result<Self, Stop> {
+        let options = options
+            .clone()
+            .with_config("cluster-node-timeout 1000")
+            .with_config("cluster-replica-validity-factor 0")
+            .with_config("cluster-allow-replica-migration no");
+        let nodes = (0..2 * MASTERS).map(|_| RedisServer::start_as(Part::Cluster, &options));
+        let cluster = Self { nodes: try_join_all(nodes).await? };
+        cluster.meet().await?;
+        until("the nodes know each other", || async {
+            for view in try_join_all(cluster.nodes.iter().map(View::of)).await? {
+                view.knows(cluster.nodes.len())?;
+            }
+            Ok(())
+        })
+        .await?;
+        for (master, replica) in cluster.nodes.iter().zip(&cluster.nodes[MASTERS..]) {
+            let id = master.command(&["CLUSTER", "MYID"]).await?.text()?;
+            replica.command(&["CLUSTER", "REPLICATE", &id]).await?.ok()?;
+        }
+        cluster.until_well().await?;
+        Ok(cluster)
+    }
+
+    /// Gives out the slots and introduces each node to each.
+    async fn meet(&self) -> Verdict {
+        // All before the first introduction: a node that knows another refuses.
+        for (number, node) in self.nodes.iter().enumerate() {
+            let epoch = (number + 1).to_string();
+            node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch]).await?.ok()?;
+            if let Some((first, last)) = SLOTS.get(number) {
+                let (first, last) = (first.to_string(), last.to_string());
+                node.command(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]).await?.ok()?;
+            }
+        }
+        for (number, node) in self.nodes.iter().enumerate() {
+            for other in &self.nodes[number + 1..] {
+                let (port, bus) = (other.port().to_string(), other.bus().to_string());
+                let meet = ["CLUSTER", "MEET", "127.0.0.1", &port, &bus];
+                node.command(&meet).await?.ok()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All nodes, always in the same order: first those that were masters at the start, by their
+    /// slots, then their replicas in the same order.
+    pub fn nodes(&self) -> &[RedisServer] {
+        &self.nodes
+    }
+
+    /// Where a client finds it: `redis+cluster://a,b,c`, the masters of the start.
+    pub fn url(&self) -> String {
+        url("redis+cluster", &self.nodes[..MASTERS])
+    }
+
+    /// The slot of a key.
+    ///
+    /// # Errors
+    /// When no node answers.
+    pub async fn slot_of(&self, key: &str) -> Result<u16, Stop> {
+        let node = self.nodes.iter().find(|node| node.pid().is_some());
+        let node = node.ok_or_else(|| Stop::failed("all nodes are killed"))?;
+        let slot = node.command(&["CLUSTER", "KEYSLOT", key]).await?.ok()?.int()?;
+        Ok(u16::try_from(slot)?)
+    }
+
+    /// The master of a slot now: of the nodes that answer and claim it, the one that was elected
+    /// last.
+    ///
+    /// # Errors
+    /// When none of them has it.
+    pub async fn master_of_slot(&self, slot: u16) -> Result<&RedisServer, Stop> {
+        let masters = self.views().await.into_iter().filter(|(_, view)| view.serves(slot));
+        let newest = masters.max_by_key(|(_, view)| view.epoch());
+        let none = || Stop::failed(format!("nobody serves slot {slot}"));
+        newest.map(|(node, _)| node).ok_or_else(none)
+    }
+
+    /// The replica of this master now.
+    ///
+    /// # Errors
+    /// When it has none that answers.
+    pub async fn replica_of(&self, master: &RedisServer) -> Result<&RedisServer, Stop> {
+        let mut views = self.views().await.into_iter();
+        let replica = views.find(|(_, view)| view.follows(&master.address()));
+        replica.map(|(node, _)| node).ok_or_else(|| Stop::failed("the master has no replica"))
+    }
+
+    /// Makes this replica the master of its slots, with the help of the present one, and waits
+    /// until all nodes know.
+    ///
+    /// # Errors
+    /// When it does not come about.
+    pub async fn failover(&self, replica: &RedisServer) -> Verdict {
+        self.take_over(replica, &["CLUSTER", "FAILOVER"]).await
+    }
+
+    /// The same without asking the present master, which may be dead.
+    ///
+    /// # Errors
+    /// When it does not come about.
+    pub async fn failover_by_force(&self, replica: &RedisServer) -> Verdict {
+        self.take_over(replica, &["CLUSTER", "FAILOVER", "FORCE"]).await
+    }
+
+    async fn take_over(&self, replica: &RedisServer, command: &[&str]) -> Verdict {
+        // A failover may lapse, and the server gives no other sign than that nothing happens.
+        let mut asked = 0_u32;
+        until("the failover ends", || {
+            asked += 1;
+            let again = asked % 100 == 1;
+            async move {
+                if again {
+                    replica.command(command).await?.ok()?;
+                }
+                self.agree_on_master(replica).await
+            }
+        })
+        .await
+    }
+
+    /// Every node that answers sees a master in this one.
+    async fn agree_on_master(&self, node: &RedisServer) -> Verdict {
+        for (viewer, view) in self.views().await {
+            if !view.sees_master(&node.address()) {
+                let (viewer, node) = (viewer.address(), node.address());
+                return Err(Stop::failed(format!("{viewer} sees no master in {node}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until another node than `from` is the master of the slot for every node that
+    /// answers, and gives it. `from` itself need not know.
+    ///
+    /// # Errors
+    /// When it does not come about.
+    pub async fn until_failed_over(
+        &self,
+        slot: u16,
+        from: &RedisServer,
+    ) -> Result<&RedisServer, Stop> {
+        until("the failover ends", || async {
+            let master = self.master_of_slot(slot).await?;
+            for (viewer, view) in self.views().await {
+                if viewer.port() != from.port() {
+                    view.agrees(slot, &master.address())?;
+                }
+            }
+            match master.port() == from.port() {
+                true => Err(Stop::failed("no failover")),
+                false => Ok(master),
+            }
+        })
+        .await
+    }
+
+    /// Waits until every node that is not killed finds the cluster well, and is linked to its
+    /// master if it is a replica.
+    ///
+    /// # Errors
+    /// When it does not come about.
+    pub async fn until_well(&self) -> Verdict {
+        let running = || self.nodes.iter().filter(|node| node.pid().is_some());
+        until("the cluster is well", || async {
+            for view in try_join_all(running().map(View::of)).await? {
+                view.knows(self.nodes.len())?;
+            }
+            try_join_all(running().map(well)).await.map(|_| ())
+        })
+        .await
+    }
+
+    /// The keys that match on all masters, in order.
+    ///
+    /// # Errors
+    /// When a node that is not killed does not answer.
+    pub async fn keys(&self, pattern: &str) -> Result<Vec<String>, Stop> {
+        let views = self.views().await.into_iter();
+        let masters = views.filter(|(_, view)| view.is_master()).map(|(node, _)| node);
+        let mut keys = try_join_all(masters.map(|node| node.keys(pattern))).await?.concat();
+        keys.sort();
+        Ok(keys)
+    }
+
+    /// How each node that answers sees the cluster.
+    pub(super) async fn views(&self) -> Vec<(&RedisServer, View)> {
+        let views = join_all(self.nodes.iter().map(View::of)).await;
+        let seen = self.nodes.iter().zip(views);
+        seen.filter_map(|(node, view)| Some((node, view.ok()?))).collect()
+    }
+}
+
+async fn well(node: &RedisServer) -> Verdict {
+    let cluster = node.command(&["CLUSTER", "INFO"]).await?.ok()?.text()?;
+    let replication = node.info("replication").await?;
+    let linked = replication.contains("role:master\r") && replication.contains("state=online")
+        || replication.contains("master_link_status:up");
+    match cluster.contains("cluster_state:ok") && linked {
+        true => Ok(()),
+        false => Err(Stop::failed(format!("{cluster}\n{replication}"))),
+    }
+}

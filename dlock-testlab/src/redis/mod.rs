@@ -1,0 +1,34 @@
+//! Private Redis servers, of each kind that a backend meets.
+//!
+//! They need `redis-server` on the path, or `DLOCK_TEST_REDIS_SERVER` with the path of one (also
+//! of a `valkey-server`).
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), dlock_testlab::Stop> {
+//! use dlock_testlab::redis::{Options, RedisServer};
+//!
+//! let server = RedisServer::start(&Options::new()).await?;
+//! server.command(&["SET", "a", "1"]).await?.ok()?;
+//! assert_eq!(server.keys("*").await?, ["a"]);
+//! # Ok(())
+//! # }
+//! ```
+
+mod cluster;
+mod config;
+mod data;
+mod masters;
+mod options;
+mod replication;
+mod resp;
+mod sentinel;
+mod server;
+mod slots;
+mod view;
+
+pub use cluster::RedisCluster;
+pub use masters::RedisMasters;
+pub use options::{Options, Persistence};
+pub use resp::{Reply, Resp};
+pub use sentinel::RedisSentinel;
+pub use server::RedisServer;

@@ -1,0 +1,278 @@
+//! A master with replicas, and sentinels that fail over.
+
+use futures_util::future::{join_all, try_join_all};
+
+use super::{Options, RedisServer, Reply, config::Part, masters::url};
+use crate::{
+    Stop, Verdict,
+    wait::{soon, until},
+};
+
+const MASTER: &str = "mymaster";
+const REPLICAS: usize = 2;
+const SENTINELS: usize = 3;
+
+/// A master with two replicas, and three sentinels of which two must agree. They die with this
+/// value.
+///
+/// A master that does not answer for 500 ms is down for the sentinels. The next failover of
+/// their own accord comes four seconds after the last at the earliest.
+#[derive(Debug)]
+pub struct RedisSentinel {
+    servers: Vec<RedisServer>,
+    sentinels: Vec<RedisServer>,
+}
+
+impl RedisSentinel {
+    /// Starts all six, and waits until the replicas are in sync and the sentinels know each other.
+    ///
+    /// # Errors
+    /// [`Stop::missing`] when Redis is not installed.
+    pub async fn start(options: &Options) -> Result<Self, Stop> {
+        let master = RedisServer::start(options).await?;
+        let replica = options.clone().replica_of(&master.address());
+        let replicas = try_join_all((0..REPLICAS).map(|_| RedisServer::start(&replica))).await?;
+        let servers: Vec<_> = std::iter::once(master).chain(replicas).collect();
+        // A sentinel learns of replicas from the master, at its first look or much later.
+        until("the replicas are in sync", || in_sync(&servers, &servers[0])).await?;
+
+        let watch = watching(servers[0].port(), options);
+        let watching = (0..SENTINELS).map(|_| RedisServer::start_as(Part::Sentinel, &watch));
+        let sentinels = try_join_all(watching).await?;
+        try_join_all(sentinels.iter().map(hurry)).await?;
+        until("the sentinels know each other", || async {
+            try_join_all(sentinels.iter().map(knows_all)).await.map(|_| ())
+        })
+        .await?;
+        Ok(Self { servers, sentinels })
+    }
+
+    /// The addresses of the sentinels.
+    pub fn sentinels(&self) -> Vec<String> {
+        self.sentinels.iter().map(RedisServer::address).collect()
+    }
+
+    /// The sentinels themselves, to be killed and paused.
+    pub fn sentinel_servers(&self) -> &[RedisServer] {
+        &self.sentinels
+    }
+
+    /// What the sentinels call the master.
+    pub fn master_name(&self) -> &'static str {
+        MASTER
+    }
+
+    /// Where a client finds it: `redis+sentinel://a,b,c/mymaster`. The sentinels ask for no
+    /// password; the one in the URL is that of the servers.
+    pub fn url(&self) -> String {
+        let user_info = self.servers[0].options().user_info();
+        let sentinels = url("redis+sentinel", &self.sentinels);
+        format!("{}/{MASTER}", sentinels.replacen("://", &format!("://{user_info}"), 1))
+    }
+
+    /// The master and the replicas, always in the same order; the first was master at the start.
+    pub fn servers(&self) -> &[RedisServer] {
+        &self.servers
+    }
+
+    /// The address of the master now: what all sentinels that answer say.
+    ///
+    /// # Errors
+    /// When no sentinel answers, or they do not agree yet.
+    pub async fn master(&self) -> Result<String, Stop> {
+        let ask = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER];
+        let answers = self.sentinels.iter().map(|one| soon(one.command(&ask)));
+        let mut addresses = Vec::new();
+        for answer in join_all(answers).await {
+            if let Ok(Reply::Array(Some(address))) = answer {
+                let parts = address.into_iter().map(Reply::text).collect::<Result<Vec<_>, _>>()?;
+                addresses.push(parts.join(":"));
+            }
+        }
+        let first = addresses.first().ok_or_else(|| Stop::failed("no sentinel knows a master"))?;
+        match addresses.iter().all(|address| address == first) {
+            true => Ok(first.clone()),
+            false => Err(Stop::failed(format!("the sentinels disagree: {addresses:?}"))),
+        }
+    }
+
+    /// The server that is the master now.
+    ///
+    /// # Errors
+    /// When the sentinels do not agree.
+    pub async fn master_server(&self) -> Result<&RedisServer, Stop> {
+        let address = self.master().await?;
+        let mut servers = self.servers.iter();
+        servers
+            .find(|server| server.address() == address)
+            .ok_or_else(|| Stop::failed(format!("the master is a stranger: {address}")))
+    }
+
+    /// Kills the master, and says which it was.
+    ///
+    /// # Errors
+    /// When the sentinels do not come to agree on one.
+    pub async fn kill_master(&self) -> Result<&RedisServer, Stop> {
+        let master = self.agreed_master().await?;
+        master.kill();
+        Ok(master)
+    }
+
+    /// Stops the master where it stands, and says which it was.
+    ///
+    /// # Errors
+    /// When the sentinels do not come to agree on one.
+    pub async fn pause_master(&self) -> Result<&RedisServer, Stop> {
+        let master = self.agreed_master().await?;
+        master.pause()?;
+        Ok(master)
+    }
+
+    /// Cuts the links of both replicas to the master, which refuses them from now on and serves all
+    /// others. What it acknowledges after this is lost when one of them takes its place.
+    ///
+    /// The sentinels take a replica for its place only within some five seconds. The master takes
+    /// replicas again after a restart.
+    ///
+    /// # Errors
+    /// When the sentinels do not come to agree on a master, or it does not come about.
+    pub async fn cut_replicas(&self) -> Verdict {
+        let master = self.agreed_master().await?;
+        let refuse = ["ACL", "SETUSER", "default", "-psync", "-sync", "-replconf"];
+        master.command(&refuse).await?.ok()?;
+        until("the links of the replicas are cut", || async {
+            master.command(&["CLIENT", "KILL", "TYPE", "replica"]).await?.ok()?;
+            has(&master.info("replication").await?, "connected_slaves:0")
+        })
+        .await
+    }
+
+    /// By how many bytes of changes each replica that answers lags behind the master.
+    ///
+    /// # Errors
+    /// When the master does not answer, or the sentinels do not agree on one.
+    pub async fn lags(&self) -> Result<Vec<u64>, Stop> {
+        let master = self.agreed_master().await?;
+        let replicas = self.servers.iter().filter(|server| server.port() != master.port());
+        let offsets = join_all(replicas.map(|one| soon(one.replication_offset()))).await;
+        let all = master.replication_offset().await?;
+        Ok(offsets.into_iter().flatten().map(|has| all.saturating_sub(has)).collect())
+    }
+
+    /// Has the sentinels fail over from a master that is well. The address of the new one.
+    ///
+    /// # Errors
+    /// When it does not come about.
+    pub async fn failover(&self) -> Result<String, Stop> {
+        let before = self.master().await?;
+        // Refused for as long as they have not seen enough of the replicas.
+        until("a sentinel starts the failover", || async {
+            self.sentinels[0].command(&["SENTINEL", "FAILOVER", MASTER]).await?.ok().map(|_| ())
+        })
+        .await?;
+        self.until_failed_over(&before).await
+    }
+
+    /// Waits until the master is another than this address, and gives the new one.
+    ///
+    /// # Errors
+    /// When it does not come about.
+    pub async fn until_failed_over(&self, from: &str) -> Result<String, Stop> {
+        until("the failover ends", || async {
+            let master = self.acting_master().await?.address();
+            if master == from { Err(Stop::failed("no failover")) } else { Ok(master) }
+        })
+        .await
+    }
+
+    /// Waits until the master is this address.
+    ///
+    /// # Errors
+    /// When it does not come about.
+    pub async fn until_master_is(&self, address: &str) -> Verdict {
+        until("the master changes", || async {
+            let master = self.acting_master().await?.address();
+            if master == address { Ok(()) } else { Err(Stop::failed(format!("it is {master}"))) }
+        })
+        .await
+    }
+
+    /// Waits until every server that is not killed follows the master and is in sync with it.
+    ///
+    /// # Errors
+    /// When it does not come about.
+    pub async fn until_in_sync(&self) -> Verdict {
+        until("the replicas are in sync", || async {
+            in_sync(&self.servers, self.acting_master().await?).await
+        })
+        .await
+    }
+
+    /// The master, as soon as all sentinels agree on one.
+    async fn agreed_master(&self) -> Result<&RedisServer, Stop> {
+        until("the sentinels agree", || self.master_server()).await
+    }
+
+    /// The server that the sentinels call master and that says so, too.
+    async fn acting_master(&self) -> Result<&RedisServer, Stop> {
+        let master = self.master_server().await?;
+        let info = soon(master.info("replication")).await?;
+        has(&info, "role:master")?;
+        Ok(master)
+    }
+}
+
+/// The configuration of a sentinel.
+fn watching(port: u16, options: &Options) -> Options {
+    let mut sentinel = Options::new()
+        .with_config(&format!("sentinel monitor {MASTER} 127.0.0.1 {port} 2"))
+        .with_config(&format!("sentinel down-after-milliseconds {MASTER} 500"))
+        .with_config(&format!("sentinel failover-timeout {MASTER} 2000"))
+        .with_config(&format!("sentinel parallel-syncs {MASTER} 2"));
+    if let Some(password) = &options.password {
+        sentinel = sentinel.with_config(&format!("sentinel auth-pass {MASTER} {password}"));
+    }
+    sentinel
+}
+
+/// Has a sentinel look around several times a second instead of every few seconds, and be wary of
+/// its clock for a second instead of thirty. Older servers refuse; then all takes longer.
+async fn hurry(sentinel: &RedisServer) -> Verdict {
+    let periods = [("publish-period", "200"), ("info-period", "200"), ("tilt-period", "1000")];
+    for (period, millis) in periods {
+        sentinel.command(&["SENTINEL", "DEBUG", period, millis]).await?;
+    }
+    Ok(())
+}
+
+async fn knows_all(sentinel: &RedisServer) -> Verdict {
+    for (what, others) in [("REPLICAS", REPLICAS), ("SENTINELS", SENTINELS - 1)] {
+        let known = sentinel.command(&["SENTINEL", what, MASTER]).await?.ok()?.list()?;
+        if known.len() != others {
+            return Err(Stop::failed(format!("{} {what} are known", known.len())));
+        }
+    }
+    Ok(())
+}
+
+async fn in_sync(servers: &[RedisServer], master: &RedisServer) -> Verdict {
+    let running = || servers.iter().filter(|server| server.pid().is_some());
+    let replicas = running().filter(|server| server.port() != master.port());
+    for replica in replicas.clone() {
+        let info = replica.info("replication").await?;
+        has(&info, &format!("master_port:{}", master.port()))?;
+        has(&info, "master_link_status:up")?;
+    }
+    let online = master.info("replication").await?.matches("state=online").count();
+    match online == replicas.count() {
+        true => Ok(()),
+        false => Err(Stop::failed(format!("{online} replicas are online"))),
+    }
+}
+
+fn has(info: &str, line: &str) -> Verdict {
+    match info.lines().any(|one| one == line) {
+        true => Ok(()),
+        false => Err(Stop::failed(format!("not {line}"))),
+    }
+}

@@ -1,0 +1,155 @@
+//! Three servers that elect a leader, with links between them that can be cut.
+
+use futures_util::future::{join_all, try_join_all};
+
+use super::{
+    Mode, Options, ZooKeeperServer,
+    config::Part,
+    links::{Links, NODES},
+    programs::Programs,
+    server::ATTEMPTS,
+};
+use crate::{Flow, Stop, Verdict, wait::until};
+
+/// Three ZooKeeper servers, which die with this value. Nodes are known by their index.
+///
+/// They know each other through proxies, on the runtime that started them.
+#[derive(Debug)]
+pub struct Ensemble {
+    nodes: Vec<ZooKeeperServer>,
+    links: Links,
+}
+
+impl Ensemble {
+    /// Starts all three, and waits until each of them serves.
+    ///
+    /// # Errors
+    /// [`Stop::missing`] when ZooKeeper is not installed.
+    pub async fn start(options: &Options) -> Result<Self, Stop> {
+        let programs = Programs::find()?;
+        for _ in 0..ATTEMPTS {
+            let ensemble = Self::spawn(&programs, options).await?;
+            // The first to lose a port ends the wait: the others may wait for it.
+            let serve = ensemble.nodes.iter().map(async |node| match node.serves().await {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(None),
+                Err(stop) => Err(Some(stop)),
+            });
+            match try_join_all(serve).await {
+                Ok(_) => return Ok(ensemble),
+                Err(Some(stop)) => return Err(stop),
+                Err(None) => {}
+            }
+        }
+        let text =
+            format!("each of {ATTEMPTS} times a free port was taken before zookeeper had it");
+        Err(Stop::failed(text))
+    }
+
+    async fn spawn(programs: &Programs, options: &Options) -> Result<Self, Stop> {
+        let links = Links::between_all().await?;
+        let nodes = (0..NODES).map(|node| {
+            let part = Part::Node(node + 1, links.lines(node));
+            ZooKeeperServer::spawn(programs, &part, options)
+        });
+        Ok(Self { nodes: nodes.collect::<Result<_, _>>()?, links })
+    }
+
+    /// The nodes, always in the same order. Each can be paused, killed and started again.
+    pub fn nodes(&self) -> &[ZooKeeperServer] {
+        &self.nodes
+    }
+
+    /// Where clients find them: `127.0.0.1:port` of each.
+    pub fn addresses(&self) -> Vec<String> {
+        self.nodes.iter().map(ZooKeeperServer::address).collect()
+    }
+
+    /// The same as clients want it: `127.0.0.1:a,127.0.0.1:b,127.0.0.1:c`.
+    pub fn connect_string(&self) -> String {
+        self.addresses().join(",")
+    }
+
+    /// What each node does; `None` for one that does not answer.
+    pub async fn modes(&self) -> Vec<Option<Mode>> {
+        join_all(self.nodes.iter().map(async |node| node.mode().await.ok())).await
+    }
+
+    /// Which node leads. Waits until one does, and until another one that lost its followers knows
+    /// of that.
+    ///
+    /// # Errors
+    /// When there is none for long.
+    pub async fn leader(&self) -> Result<usize, Stop> {
+        until("one node leads", || async {
+            match self.in_mode(Mode::Leader).await[..] {
+                [leader] => Ok(leader),
+                _ => Err(Stop::failed(format!("{:?}", self.modes().await))),
+            }
+        })
+        .await
+    }
+
+    /// Which nodes follow at this moment.
+    pub async fn followers(&self) -> Vec<usize> {
+        self.in_mode(Mode::Follower).await
+    }
+
+    async fn in_mode(&self, mode: Mode) -> Vec<usize> {
+        let modes = self.modes().await;
+        (0..NODES).filter(|node| modes[*node] == Some(mode)).collect()
+    }
+
+    /// Waits until all three serve.
+    ///
+    /// # Errors
+    /// When they don't for long.
+    pub async fn until_well(&self) -> Verdict {
+        until("all nodes serve", || async {
+            let (leader, followers) = (self.leader().await?, self.followers().await);
+            match followers.len() == NODES - 1 {
+                true => Ok(()),
+                false => Err(Stop::failed(format!("{leader} has only {followers:?}"))),
+            }
+        })
+        .await
+    }
+
+    /// Holds back everything between this follower and its leader. The follower goes on to serve
+    /// its clients with what it knows until the [sync limit](Options::with_sync_limit) is over.
+    /// Then it closes their connections, and serves nobody until it is [healed](Self::heal), or
+    /// another node leads.
+    ///
+    /// # Errors
+    /// When it does not follow.
+    pub async fn cut_from_leader(&self, node: usize) -> Verdict {
+        let leader = self.leader().await?;
+        if !self.followers().await.contains(&node) {
+            return Err(Stop::failed(format!("node {node} does not follow, {leader} leads")));
+        }
+        self.links.between_those(|a, b| (a, b) == (node, leader), Flow::Hold);
+        Ok(())
+    }
+
+    /// Holds back everything between this node and both others, whoever leads. A leader goes on to
+    /// serve reads until the [sync limit](Options::with_sync_limit) is over, and the others elect
+    /// another one.
+    pub fn isolate(&self, node: usize) {
+        self.links.between_those(|a, _| a == node, Flow::Hold);
+    }
+
+    /// Lets everything pass again between this node and both others, also what was held back. Does
+    /// not wait until it serves.
+    pub fn heal(&self, node: usize) {
+        self.links.between_those(|a, _| a == node, Flow::Pass);
+    }
+
+    /// Kills all nodes that run, and starts all again. Waits until each serves.
+    ///
+    /// # Errors
+    /// When one of them does not.
+    pub async fn restart(&self) -> Verdict {
+        self.nodes.iter().for_each(ZooKeeperServer::kill);
+        try_join_all(self.nodes.iter().map(ZooKeeperServer::restart)).await.map(|_| ())
+    }
+}

@@ -1,0 +1,88 @@
+//! The ways between the nodes of an ensemble.
+
+use std::net::Ipv4Addr;
+
+use tokio::{net::TcpListener, task::JoinSet};
+
+use super::hop::{Errand, Hop};
+use crate::{Flow, Proxy, Stop, port};
+
+/// How many nodes an ensemble has.
+pub(super) const NODES: usize = 3;
+
+/// Each node's ways to the others, through proxies on the runtime that made them.
+#[derive(Debug)]
+pub(super) struct Links {
+    links: Vec<Link>,
+    /// The ports that the nodes listen on: for followers, and for the election.
+    ports: Vec<(u16, u16)>,
+    /// Dropped, they end.
+    _hops: JoinSet<()>,
+}
+
+/// The way of a node to another one.
+#[derive(Debug)]
+struct Link {
+    from: usize,
+    to: usize,
+    follow: Proxy,
+    elect: Proxy,
+}
+
+impl Links {
+    /// Links all nodes, and gives them ports.
+    pub(super) async fn between_all() -> Result<Self, Stop> {
+        let ports: [u16; 2 * NODES] = port::quiet()?;
+        let ports: Vec<_> = ports.chunks(2).map(|pair| (pair[0], pair[1])).collect();
+        let (mut links, mut listeners) = (Vec::new(), Vec::new());
+        for (from, to) in (0..NODES * NODES).map(|pair| (pair / NODES, pair % NODES)) {
+            if from != to {
+                let (follow, follow_at) = proxy().await?;
+                let (elect, elect_at) = proxy().await?;
+                links.push(Link { from, to, follow, elect });
+                listeners.push((follow_at, elect_at));
+            }
+        }
+        let mut hops = JoinSet::new();
+        for (link, (follow_at, elect_at)) in links.iter().zip(listeners) {
+            let back = links.iter().find(|back| (back.from, back.to) == (link.to, link.from));
+            let call_back = back.map(|back| back.elect.address()).unwrap_or_default();
+            let (follow, elect) = ports[link.to];
+            for (listener, port, errand) in [
+                (follow_at, follow, Errand::Follow),
+                (elect_at, elect, Errand::Elect { call_back }),
+            ] {
+                hops.spawn(Hop { listener, node: format!("127.0.0.1:{port}"), errand }.run());
+            }
+        }
+        Ok(Self { links, ports, _hops: hops })
+    }
+
+    /// The lines by which a node knows where it listens, and its ways to the others.
+    pub(super) fn lines(&self, node: usize) -> Vec<String> {
+        let mut ways = self.ports.clone();
+        for link in self.links.iter().filter(|link| link.from == node) {
+            ways[link.to] = (link.follow.port(), link.elect.port());
+        }
+        let lines = ways.iter().zip(1..);
+        lines.map(|((follow, elect), n)| format!("server.{n}=127.0.0.1:{follow}:{elect}")).collect()
+    }
+
+    /// Sets what happens to all bytes between nodes that are so, in both directions.
+    pub(super) fn between_those(&self, which: impl Fn(usize, usize) -> bool, flow: Flow) {
+        for link in &self.links {
+            if which(link.from, link.to) || which(link.to, link.from) {
+                for proxy in [&link.follow, &link.elect] {
+                    proxy.requests(flow);
+                    proxy.replies(flow);
+                }
+            }
+        }
+    }
+}
+
+/// A proxy, and where its hop is to listen.
+async fn proxy() -> Result<(Proxy, TcpListener), Stop> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    Ok((Proxy::start(&listener.local_addr()?.to_string()).await?, listener))
+}

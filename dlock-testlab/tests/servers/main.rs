@@ -1,0 +1,85 @@
+//! The private servers: that they do what tests rely on, and leave nothing behind.
+
+#![cfg(unix)]
+
+mod clock;
+mod counts;
+mod ensemble;
+mod groups;
+mod java;
+mod lost;
+mod mariadb;
+mod postgres;
+mod proxy;
+mod pushes;
+mod redis;
+mod remains;
+mod watcher;
+mod zookeeper;
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use dlock_testlab::{Stop, Verdict, judge};
+use rustix::process::{Pid, test_kill_process};
+use tokio::{
+    runtime::Builder,
+    time::{sleep, timeout},
+};
+
+/// Runs a test that needs a Redis server.
+fn with_redis(test: impl Future<Output = Verdict>) {
+    with("redis", test);
+}
+
+/// Runs a test that needs this server; without one it ends early, unless it must not.
+fn with(server: &str, test: impl Future<Output = Verdict>) {
+    let runtime = Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    judge(server, runtime.block_on(test));
+}
+
+/// Whether the process is there, were it only to be reaped.
+fn is_alive(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| test_kill_process(pid).is_ok())
+}
+
+/// Waits until the process is gone that was a child of a server. Nobody may ever reap it.
+async fn gone(pid: u32) {
+    let state = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let wait = async {
+        while is_alive(pid) && !state().contains(") Z ") {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), wait).await.expect("the child of a server ends");
+}
+
+/// Ends the clients of a server until this one of them is out: what it was told, and how many were
+/// ended. Who has asked before may not be out yet, and is counted as well.
+async fn until_over<T, E>(
+    client: impl Future<Output = T> + Send,
+    end: impl Fn() -> E + Send + Sync,
+) -> Result<(T, usize), Stop>
+where
+    T: Send,
+    E: Future<Output = Result<usize, Stop>> + Send,
+{
+    let over = AtomicBool::new(false);
+    let asking = async {
+        let told = client.await;
+        over.store(true, Ordering::Relaxed);
+        told
+    };
+    let ending = async {
+        let mut count = 0;
+        while !over.load(Ordering::Relaxed) {
+            count += end().await?;
+        }
+        Ok::<_, Stop>(count)
+    };
+    let (told, count) = tokio::join!(asking, ending);
+    Ok((told, count?))
+}

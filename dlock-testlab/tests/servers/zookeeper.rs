@@ -1,0 +1,148 @@
+//! One ZooKeeper server.
+
+use std::{net::TcpListener, pin::pin, time::Duration};
+
+use dlock_testlab::{
+    Proxy, Verdict,
+    zookeeper::{Mode, Options, ZooKeeperServer},
+};
+
+use crate::is_alive;
+
+pub(crate) fn with_zookeeper(test: impl Future<Output = Verdict>) {
+    crate::with("zk", test);
+}
+
+#[test]
+fn a_server_answers_and_leaves_nothing_behind() {
+    with_zookeeper(async {
+        let server = ZooKeeperServer::start(&Options::new()).await?;
+        assert_eq!(server.mode().await?, Mode::Standalone);
+        assert_eq!(server.four_letter_word("ruok").await?, "imok");
+        for (path, data) in [("/a", "1"), ("/a/b", ""), ("/a/b/c", "3"), ("/ab", "4")] {
+            server.create(path, data).await?;
+        }
+        assert_eq!(server.nodes_under("/").await?, ["/a", "/a/b", "/a/b/c", "/ab"]);
+        assert_eq!(server.nodes_under("/a").await?, ["/a/b", "/a/b/c"]);
+        assert_eq!(server.data("/a/b/c").await?.as_deref(), Some(&b"3"[..]));
+        assert_eq!(server.data("/a/b").await?.as_deref(), Some(&b""[..]));
+        let twice = format!("{:?}", server.create("/a", "1").await.unwrap_err());
+        assert!(twice.contains("Other(-110)"), "{twice}");
+
+        server.delete_recursively("/a").await?;
+        server.delete_recursively("/a").await?;
+        assert_eq!(server.nodes_under("/").await?, ["/ab"]);
+        server.delete_recursively("/").await?;
+        assert!(server.nodes_under("/").await?.is_empty());
+        assert!(server.nodes_under("/a").await?.is_empty());
+        assert_eq!(server.data("/a").await?, None);
+
+        let (pid, directory) = (server.pid().unwrap(), server.directory().to_owned());
+        assert!(is_alive(pid) && directory.exists());
+        drop(server);
+        assert!(!is_alive(pid) && !directory.exists());
+        Ok(())
+    });
+}
+
+#[test]
+fn what_is_acknowledged_is_kept_over_a_kill_and_over_a_stop() {
+    with_zookeeper(async {
+        for fsync in [false, true] {
+            let server = ZooKeeperServer::start(&Options::new().with_fsync(fsync)).await?;
+            server.create("/a", "1").await?;
+            let (address, pid) = (server.address(), server.pid().unwrap());
+            server.kill();
+            assert!(server.pid().is_none() && !is_alive(pid));
+            assert!(server.mode().await.is_err() && server.data("/a").await.is_err());
+            server.restart().await?;
+            assert_eq!(server.address(), address);
+            server.create("/b", "2").await?;
+
+            server.stop().await?;
+            assert!(server.pid().is_none() && server.stop().await.is_err());
+            server.restart().await?;
+            server.restart().await?;
+            assert_eq!(server.nodes_under("/").await?, ["/a", "/b"]);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_paused_server_answers_once_it_resumes() {
+    with_zookeeper(async {
+        let server = ZooKeeperServer::start(&Options::new()).await?;
+        server.pause()?;
+        assert!(server.mode().await.is_err());
+        let mut created = pin!(server.create("/a", "1"));
+        let early = tokio::time::timeout(Duration::from_millis(100), &mut created).await;
+        assert!(early.is_err());
+        server.resume()?;
+        created.await?;
+
+        // One that is paused can be stopped and killed, too.
+        server.pause()?;
+        server.stop().await?;
+        server.restart().await?;
+        server.pause()?;
+        server.kill();
+        assert!(server.pause().is_err() && server.resume().is_err());
+        server.restart().await
+    });
+}
+
+#[test]
+fn options_reach_the_server() {
+    with_zookeeper(async {
+        let options = Options::new()
+            .with_tick(Duration::from_millis(100))
+            .with_sessions(Duration::from_millis(250), Duration::from_secs(9))
+            .with_config("maxClientCnxns=17");
+        let server = ZooKeeperServer::start(&options).await?;
+        let conf = server.four_letter_word("conf").await?;
+        for line in
+            ["tickTime=100", "minSessionTimeout=250", "maxSessionTimeout=9000", "maxClientCnxns=17"]
+        {
+            assert!(conf.lines().any(|known| known == line), "{line} is not in {conf}");
+        }
+        let silent = ZooKeeperServer::start(&Options::new().with_words("ruok")).await?;
+        assert_eq!(silent.four_letter_word("ruok").await?, "imok");
+        let conf = silent.four_letter_word("conf").await?;
+        assert!(conf.contains("not in the whitelist"), "{conf}");
+
+        let wrong = Options::new().with_config("tickTime=often");
+        let wrong = ZooKeeperServer::start(&wrong).await.unwrap_err();
+        assert!(format!("{wrong:?}").contains("often"), "{wrong:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_port_that_somebody_has_is_tried_again() {
+    with_zookeeper(async {
+        let server = ZooKeeperServer::start(&Options::new()).await?;
+        server.kill();
+        let taken = TcpListener::bind(server.address())?;
+        let later = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            drop(taken);
+        };
+        let (restarted, ()) = tokio::join!(server.restart(), later);
+        restarted
+    });
+}
+
+#[test]
+fn clients_come_through_a_proxy() {
+    with_zookeeper(async {
+        let server = ZooKeeperServer::start(&Options::new()).await?;
+        let proxy = Proxy::start(&server.address()).await?;
+        let mut connection = tokio::net::TcpStream::connect(proxy.address()).await?;
+        tokio::io::AsyncWriteExt::write_all(&mut connection, b"ruok").await?;
+        let mut answer = String::new();
+        tokio::io::AsyncReadExt::read_to_string(&mut connection, &mut answer).await?;
+        assert_eq!((answer.as_str(), proxy.connections()), ("imok", 1));
+        Ok(())
+    });
+}
