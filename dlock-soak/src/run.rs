@@ -11,7 +11,7 @@ use libtest_mimic::{Arguments, Trial};
 
 use crate::child;
 
-/// How many times longer harm is done than by default.
+/// How many times longer than by default harm is done.
 const EFFORT: &str = "DLOCK_TEST_EFFORT";
 
 /// Each case starts servers and processes of its own.
@@ -96,8 +96,8 @@ where
     }
 }
 
-/// So many times longer than by default harm is to be done.
-pub fn effort() -> u32 {
+/// How many times longer than by default harm is to be done, which may be a fraction.
+pub fn effort() -> f64 {
     let times = std::env::var(EFFORT).ok().and_then(|times| times.parse().ok());
-    times.unwrap_or(1).max(1)
+    times.filter(|times| (0.01..=1e6).contains(times)).unwrap_or(1.0)
 }

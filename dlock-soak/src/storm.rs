@@ -8,17 +8,17 @@ use tokio::time::sleep;
 
 use super::{Report, Running, effort};
 
-/// For how long a case does harm, without more effort.
+/// For how long a case does harm by default.
 const STORM: Duration = Duration::from_secs(4);
 
-/// How many times as long, where too little happens.
+/// How many times longer a case goes on at most while too few locks were granted for a verdict.
 const LONGEST: u32 = 8;
 
 /// How many grants a verdict needs.
 const GRANTS: usize = 50;
 
-/// The time in which harm is done: four seconds, times [`effort`]; longer on a machine so busy, or
-/// with a disk so slow, that too few locks were granted for a verdict by then.
+/// The time in which harm is done: four seconds times [`effort`]. It is longer if too few locks
+/// were granted for a verdict by then, as on a busy machine or a slow disk.
 #[derive(Debug)]
 pub struct Storm {
     name: &'static str,
@@ -35,8 +35,8 @@ impl Storm {
     /// Waits for a random time up to this many milliseconds, and counts a fault; `false` when the
     /// storm is over.
     pub async fn next(&mut self, load: &Running, most: u64) -> bool {
-        let (lasts, time) = (Clock::Boot.now().since(self.began), STORM * effort());
-        if lasts >= time * LONGEST || lasts >= time && load.grants() >= GRANTS {
+        let (lasts, time) = (Clock::Boot.now().since(self.began), STORM.mul_f64(effort()));
+        if lasts >= time.max(STORM) * LONGEST || lasts >= time && load.grants() >= GRANTS {
             return false;
         }
         sleep(Duration::from_millis(rand::random_range(most / 4..=most))).await;

@@ -150,7 +150,7 @@ impl Worker {
             let polls = self.rng.random_range(0..8);
             return match polls::drop_after(polls, taking).await {
                 polls::Ended::Completed(answer) => Some(answer),
-                polls::Ended::Dropped | polls::Ended::Waiting => None,
+                _ => None,
             };
         }
         let patience = Duration::from_micros(self.rng.random_range(0..40_000));

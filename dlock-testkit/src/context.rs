@@ -152,10 +152,11 @@ impl Cx {
         self.0.bounds.wake_up
     }
 
-    /// `n` random or repeated operations, or as many times more as [`EFFORT`] asks for.
+    /// `n` random or repeated operations, times the whole part of [`EFFORT`]; never fewer than `n`.
     pub(crate) fn effort(&self, n: u32) -> u32 {
-        let times = std::env::var(EFFORT).ok().and_then(|times| times.parse().ok());
-        n.saturating_mul(times.unwrap_or(1).max(1))
+        let times = std::env::var(EFFORT).ok();
+        let whole = times.and_then(|times| times.split('.').next()?.parse().ok());
+        n.saturating_mul(whole.unwrap_or(1).max(1))
     }
 
     /// Waits for what must happen.

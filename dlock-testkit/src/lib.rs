@@ -42,7 +42,8 @@
 //! [`Guarantees`](dlock_core::Guarantees) rule out is *ignored*, with the reason, and what they
 //! do not promise is checked to be refused. A server that is missing ignores all cases, unless
 //! `DLOCK_TEST_REQUIRE` names the store (`DLOCK_TEST_REQUIRE=redis,zk`): then that is a failure.
-//! `DLOCK_TEST_EFFORT=20` makes the random and contended cases twenty times longer.
+//! `DLOCK_TEST_EFFORT=20` makes the random and contended cases twenty times longer. A fraction
+//! leaves them as they are.
 //!
 //! Each case has names of its own and proves at its end, through [`Opened::leftovers`], that it
 //! left nothing behind. A store that other processes reach gives its [address](Opened::address):

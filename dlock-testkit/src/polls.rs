@@ -13,6 +13,7 @@ const STILL: Duration = Duration::from_millis(60);
 
 /// How a future came to its end.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Ended<T> {
     /// It was dropped at the await point that was asked for.
     Dropped,

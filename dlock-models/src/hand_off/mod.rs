@@ -28,6 +28,7 @@ const OWNED: &str = "a hold has somebody who lets it go";
 
 /// The rules of the protocol, each of which can be taken out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Rule {
     /// A turn that its task does not take is passed on.
     PassOn,

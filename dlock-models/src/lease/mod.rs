@@ -26,6 +26,7 @@ const NO_STALE_WRITE: &str = "no write of an older grant after one of a newer";
 
 /// The rules of the protocol, each of which can be taken out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Rule {
     /// The resource refuses tokens that are smaller than the largest that it has seen.
     Fence,

@@ -27,6 +27,7 @@ const NOTHING_LEFT: &str = "who leaves, leaves nothing";
 
 /// The rules of the protocol, each of which can be taken out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Rule {
     /// A token that no majority took is written back until a majority has it.
     WriteBack,

@@ -24,6 +24,7 @@ const ONCE: &str = "a claim stands in the queue once";
 
 /// The rules of the protocol, each of which can be taken out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Rule {
     /// Who waits asks now and then.
     Poll,

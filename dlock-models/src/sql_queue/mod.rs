@@ -43,6 +43,7 @@ const READABLE: &str = "the row can be read";
 
 /// The rules of the protocol, each of which can be taken out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Rule {
     /// What is sent again carries the same claim.
     SameClaim,

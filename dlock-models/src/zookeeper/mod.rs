@@ -28,6 +28,7 @@ const NOBODYS: &str = "no node of nobody";
 
 /// The rules of the protocol, each of which can be taken out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Rule {
     /// A creation writes to the epoch, which is deleted after an unknown outcome.
     Epoch,

@@ -2,7 +2,7 @@
 //! servers and the network between them are harmed. No two may ever believe to hold what excludes
 //! each other, no token may be out of order, and in the end all locks are free.
 //!
-//! `DLOCK_TEST_EFFORT=20` does harm for twenty times as long.
+//! `DLOCK_TEST_EFFORT=20` does harm for twenty times as long, `0.33` for a third.
 
 mod answers;
 mod claims;

@@ -3,7 +3,7 @@
 //! each other, no token may be out of order, and in the end all locks are free and no transaction
 //! is open.
 //!
-//! `DLOCK_TEST_EFFORT=20` does harm for twenty times as long.
+//! `DLOCK_TEST_EFFORT=20` does harm for twenty times as long, `0.33` for a third.
 
 mod holders;
 mod left;
