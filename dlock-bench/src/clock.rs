@@ -33,17 +33,8 @@ pub(crate) async fn sleep_until(time: u64) {
     tokio::time::sleep(between(now(), time)).await;
 }
 
-/// Processor time that this process has used, by all its threads.
-pub(crate) fn processor_time() -> Result<Duration, Failure> {
-    processor(ClockId::ProcessCPUTime)
-}
-
 /// Processor time that this thread has used.
 pub(crate) fn thread_time() -> Result<Duration, Failure> {
-    processor(ClockId::ThreadCPUTime)
-}
-
-fn processor(clock: ClockId) -> Result<Duration, Failure> {
-    let time = clock_gettime(clock);
+    let time = clock_gettime(ClockId::ThreadCPUTime);
     Ok(Duration::new(u64::try_from(time.tv_sec)?, u32::try_from(time.tv_nsec)?))
 }

@@ -6,17 +6,8 @@ use rustix::process::Pid;
 
 use crate::Failure;
 
-/// Where the server runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Server {
-    /// On the processor of all others. Nobody waits for another processor to take notice, so a
-    /// round trip is the work that it takes and nothing else.
-    Together,
-    /// On one of its own, as if it were on another machine.
-    Apart,
-}
-
-/// While this lives, the server and what is started from now on keep to their processors.
+/// While this lives, the server has a processor of its own, as if it were on another machine, and
+/// what is started from now on has the others.
 ///
 /// Left to itself, the scheduler puts server and client now on one processor and now on two, by
 /// luck, and that makes a difference of several times to a round trip.
@@ -29,7 +20,7 @@ pub(crate) struct Placed {
 impl Placed {
     /// Places these threads of the server, and those of this process with the processes and
     /// threads that they start. Does nothing where there is but one processor.
-    pub(crate) fn keep(server: &[u32], place: Server) -> Result<Self, Failure> {
+    pub(crate) fn keep(server: &[u32]) -> Result<Self, Failure> {
         let server: Vec<Pid> = server.iter().copied().filter_map(pid).collect();
         if server.is_empty() {
             return Err("a server without a process".into());
@@ -42,10 +33,7 @@ impl Placed {
                 // One that has ended meanwhile needs no place.
                 let _ = bind(Some(*thread), &[*first]);
             }
-            match place {
-                Server::Together => bind_own(&[*first])?,
-                Server::Apart => bind_own(others)?,
-            }
+            bind_own(others)?;
         }
         Ok(placed)
     }

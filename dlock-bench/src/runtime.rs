@@ -1,9 +1,6 @@
 //! The runtimes that are measured on: the choice changes what a hop to the driver's task costs.
 
-use tokio::{
-    runtime::{Builder, Runtime},
-    task::JoinSet,
-};
+use tokio::runtime::{Builder, Runtime};
 
 use crate::Failure;
 
@@ -34,14 +31,4 @@ impl Flavour {
             Self::TwoWorkers => "two threads",
         }
     }
-}
-
-/// Runs `work` as a task, where an application's requests run. The future that a runtime blocks on
-/// has a thread of its own, and would pay for it.
-pub(crate) async fn as_task<T: Send + 'static>(
-    work: impl Future<Output = Result<T, Failure>> + Send + 'static,
-) -> Result<T, Failure> {
-    let mut task = JoinSet::new();
-    task.spawn(work);
-    task.join_next().await.ok_or("no task")??
 }

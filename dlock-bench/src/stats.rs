@@ -1,7 +1,4 @@
-//! What rounds of measurements come to.
-//!
-//! Other work on the machine only ever makes a round worse, so the best of several rounds is the
-//! steadiest figure, for floor and dlock alike.
+//! What measurements come to.
 
 use std::time::Duration;
 
@@ -15,23 +12,6 @@ pub(crate) fn percentile(mut values: Vec<Duration>, percent: usize) -> f64 {
     values.sort_unstable();
     let at = (values.len() * percent / 100).min(values.len().saturating_sub(1));
     values.get(at).map_or(f64::NAN, |value| value.as_secs_f64() * 1e6)
-}
-
-/// The best of several rounds, when less is better.
-pub(crate) fn lowest(rounds: &[f64]) -> f64 {
-    rounds.iter().copied().fold(f64::NAN, f64::min)
-}
-
-/// The best of several rounds, when more is better.
-pub(crate) fn highest(rounds: &[f64]) -> f64 {
-    rounds.iter().copied().fold(f64::NAN, f64::max)
-}
-
-/// The round that half of them are below, for what is good by luck as often as bad.
-pub(crate) fn middle(rounds: &[f64]) -> f64 {
-    let mut rounds = rounds.to_vec();
-    rounds.sort_unstable_by(f64::total_cmp);
-    rounds.get(rounds.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// Jain's index: 1 when all have the same share, one n-th when one of n has everything.
@@ -48,14 +28,6 @@ pub(crate) fn fairness(shares: &[u32]) -> f64 {
     sum * sum / (count * squares)
 }
 
-/// By how much, in per cent of the mean, the share that is furthest from it differs.
-pub(crate) fn deviation(shares: &[u32]) -> f64 {
-    let all: Vec<f64> = shares.iter().copied().map(f64::from).collect();
-    let mean = all.iter().sum::<f64>() / all.iter().map(|_| 1.0).sum::<f64>();
-    let furthest = all.iter().map(|share| (share - mean).abs()).fold(f64::NAN, f64::max);
-    100.0 * furthest / mean
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,23 +42,8 @@ mod tests {
     }
 
     #[test]
-    fn the_best_round_counts() {
-        assert_eq!(lowest(&[3.0, 1.0, 2.0]), 1.0);
-        assert_eq!(highest(&[3.0, 1.0, 2.0]), 3.0);
-        assert_eq!(middle(&[3.0, 1.0, 2.0]), 2.0);
-        assert!(lowest(&[]).is_nan() && middle(&[]).is_nan());
-    }
-
-    #[test]
     fn fairness_is_between_one_nth_and_one() {
         assert_eq!(fairness(&[5, 5, 5, 5]), 1.0);
         assert_eq!(fairness(&[8, 0, 0, 0]), 0.25);
-    }
-
-    #[test]
-    fn deviation_is_that_of_the_worst() {
-        assert_eq!(deviation(&[5, 5]), 0.0);
-        assert_eq!(deviation(&[10, 10, 13, 7]), 30.0);
-        assert!(deviation(&[]).is_nan() && deviation(&[0, 0]).is_nan());
     }
 }

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{Failure, rounds::Meter};
+use crate::Failure;
 
 /// A server: a process, and those that it has started.
 #[derive(Clone, Debug)]
@@ -14,12 +14,6 @@ pub(crate) struct Usage {
     server: u32,
     /// Nanoseconds of each thread, as they were seen last: threads that have ended count, too.
     threads: HashMap<PathBuf, f64>,
-}
-
-impl Meter for Usage {
-    async fn server_time(&mut self) -> Result<f64, Failure> {
-        Ok(self.seconds())
-    }
 }
 
 impl Usage {

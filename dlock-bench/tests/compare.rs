@@ -47,11 +47,54 @@ fn it_measures_all_forms_and_writes_a_report() {
 }
 
 #[test]
+fn what_locks_leave_is_counted_and_goes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    let mut args = vec!["--store", "memory", "--store", "sqlite", "--peers", "none"];
+    args.extend(["--scenario", "long-life", "--scenario", "one-time-names"]);
+    args.extend(["--quick", "--seconds", "0.05", "--rounds", "1", "--report", path]);
+    let done = compare(&args);
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success() && done.stderr.is_empty(), "{said}");
+
+    let results = std::fs::read_to_string(directory.path().join("results.json")).unwrap();
+    let results: Value = serde_json::from_str(&results).unwrap();
+    let figure = |scenario: &str, figure: &str| {
+        let mut parts = results["parts"].as_array().unwrap().iter();
+        let part = parts.find(|part| part["scenario"] == scenario && part["store"] == "sqlite");
+        let mut entries = part.unwrap()["entries"].as_array().unwrap().iter();
+        let dlock = entries.find(|entry| entry["name"] == "dlock").expect(&said);
+        dlock["figures"][figure]["median"].as_f64().expect(&said)
+    };
+    for scenario in ["long-life", "one-time-names"] {
+        assert_eq!(figure(scenario, "left"), 0.0, "{said}");
+        assert!(figure(scenario, "gone") > 0.0, "{said}");
+        assert!(directory.path().join(format!("{scenario}.svg")).exists(), "{scenario}");
+    }
+    assert_eq!(figure("long-life", "stale"), 0.0, "{said}");
+    assert!(figure("long-life", "cycles") > 0.0 && figure("long-life", "row") > 0.0, "{said}");
+    assert!(figure("long-life", "ageing") > 0.0, "{said}");
+    assert_eq!(figure("one-time-names", "entries"), 1.0, "{said}");
+    assert!(figure("one-time-names", "rate") > 0.0, "{said}");
+    assert!(figure("one-time-names", "bytes") > 0.0, "{said}");
+}
+
+#[test]
+fn the_word_may_be_left_out() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dlock-bench"));
+    let listed = command.arg("--list").output().expect("it starts");
+    assert_eq!(listed.stdout, compare(&["--list"]).stdout);
+}
+
+#[test]
 fn what_is_not_known_is_refused() {
     let done = compare(&["--scenario", "nonsense"]);
     assert_eq!(done.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&done.stderr).contains("crowd-8"));
     let listed = compare(&["--list"]);
     assert!(listed.status.success());
-    assert!(String::from_utf8_lossy(&listed.stdout).contains("rslock"));
+    let listed = String::from_utf8_lossy(&listed.stdout);
+    for name in ["rslock", "  long-life ", "  one-time-names "] {
+        assert!(listed.contains(name), "{listed}");
+    }
 }

@@ -3,16 +3,13 @@
 use serde::Serialize;
 
 use super::{
+    crew::{Crew, Talk},
     own::Own,
     peers::Peer,
     store::{Server, Store},
     talk,
 };
-use crate::{
-    Failure,
-    crew::{Crew, Talk},
-    runtime::Flavour,
-};
+use crate::{Failure, runtime::Flavour};
 
 /// What somebody is compared as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -45,6 +42,17 @@ impl Contestant {
             all.push(Self::Own(Own::Dlock, "dlock.advisory=true"));
         }
         all
+    }
+
+    /// dlock with the shortest retention of what free locks leave in a store. Databases keep it for
+    /// twice the response time-out at least. ZooKeeper has its own.
+    pub(crate) fn forgetful(store: Store) -> Self {
+        let option = match store {
+            Store::Memory | Store::Zk => "",
+            Store::Sqlite | Store::Redis => "dlock.retention=2s",
+            Store::Postgres | Store::Mysql => "dlock.retention=4s&dlock.response_timeout=2s",
+        };
+        Self::Own(Own::Dlock, option)
     }
 
     /// As it stands in the report.

@@ -26,10 +26,26 @@ pub(crate) enum Figure {
     ServerCore,
     /// Commands a second.
     CommandRate,
-    /// Memory of a lock that is held, in bytes.
+    /// Memory of a lock that is held, or of what a name leaves in the store, in bytes.
     Bytes,
     /// Locks that were renewed late, or lost.
     Late,
+    /// Keys, rows or nodes that a name leaves in the store.
+    Entries,
+    /// How often one name was used.
+    Cycles,
+    /// The median cycle of a name that was used for long, in terms of that of a new name.
+    Ageing,
+    /// The largest snapshot and log that a row had, in bytes.
+    Row,
+    /// The table of the locks after that, with its index, in KiB.
+    Table,
+    /// Keys, rows or nodes that stay longer than they should.
+    Left,
+    /// Seconds from the last use of any name until nothing was left of all.
+    Gone,
+    /// Fencing tokens that did not grow while nothing was left of their names.
+    Stale,
 }
 
 impl Figure {
@@ -48,6 +64,14 @@ impl Figure {
             Self::CommandRate => "commands per second",
             Self::Bytes => "bytes each",
             Self::Late => "late or lost",
+            Self::Entries => "entries each",
+            Self::Cycles => "cycles of a name",
+            Self::Ageing => "p50 to a new name's",
+            Self::Row => "largest row, bytes",
+            Self::Table => "table, KiB",
+            Self::Left => "entries left",
+            Self::Gone => "s until gone",
+            Self::Stale => "tokens not grown",
         }
     }
 }

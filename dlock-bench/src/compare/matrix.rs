@@ -9,20 +9,14 @@ use super::{
     contestant::Contestant,
     figures::{Figure, Spread},
     options::{Options, Places},
-    own::Own,
     peers::Peer,
     report,
     results::{Entry, LeftOut, Part, Results},
     scenarios::{self, Counter, Scenario},
-    store::Server,
+    store::{Server, Sweeps},
     team::{Figures, Team},
 };
-use crate::{
-    Failure,
-    awake::Awake,
-    processors::{self, Placed},
-    runtime::Flavour,
-};
+use crate::{Failure, awake::Awake, processors::Placed, runtime::Flavour};
 
 /// How long a virtual machine runs before it counts, until it has compiled what it needs.
 const WARM_UP: Duration = Duration::from_secs(4);
@@ -40,7 +34,7 @@ pub(crate) fn run(
     report::begin(&results);
     let runtime = Flavour::CurrentThread.start()?;
     for store in &options.stores {
-        let server = runtime.block_on(Server::start(*store, options.disk));
+        let server = runtime.block_on(Server::start(*store, options.disk, Sweeps::Seldom));
         let mut server = server.map_err(|failure| format!("{}: {failure}", store.name()))?;
         for scenario in scenarios::all() {
             if !options.wants(&*scenario) {
@@ -93,11 +87,8 @@ impl Race<'_> {
             }
         };
         let _awake = if self.scenario.is_awake() { Some(Awake::keep()?) } else { None };
-        let place = processors::Server::Apart;
         let _placed = match (self.options.places, server.threads()) {
-            (Places::Chosen, threads) if !threads.is_empty() => {
-                Some(Placed::keep(&threads, place)?)
-            }
+            (Places::Chosen, threads) if !threads.is_empty() => Some(Placed::keep(&threads)?),
             _ => None,
         };
         let mut contestants: Vec<_> =
@@ -130,7 +121,7 @@ impl Race<'_> {
         order.sort_unstable();
         for at in order {
             let runner = &mut runners[at];
-            let mut counter = Counter { server, runtime: self.runtime };
+            let mut counter = Counter { server, runtime: self.runtime, options: self.options };
             let lasts = self.options.lasts;
             let counted = self.scenario.count(&mut runner.team, &mut counter, lasts);
             runner.note(counted, part);
@@ -146,15 +137,12 @@ impl Race<'_> {
             return Err(reason.into());
         }
         let size = self.scenario.processes(server.store, &contestant);
-        let crew = contestant.start(server, size, self.options.flavour)?;
-        let warm_up = match (contestant.is_slow_to_warm(), self.options.quick) {
+        let mut team = Team::start(contestant, server, size, self.options.flavour)?;
+        let warm_up = match (team.contestant.is_slow_to_warm(), self.options.quick) {
             (false, _) => self.options.lasts,
             (true, false) => WARM_UP,
             (true, true) => WARM_UP / 4,
         };
-        // Who asks no server has none of its time on his bill.
-        let asked = if contestant.own() == Some(Own::Tokio) { None } else { server.pid() };
-        let mut team = Team::new(contestant, crew, asked)?;
         self.scenario.round(&mut team, warm_up)?;
         Ok(team)
     }

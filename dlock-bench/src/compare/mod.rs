@@ -1,11 +1,11 @@
 //! Everything against everything: dlock, the floors and other locks, over each store and in each
 //! scenario, in turns in one run.
 //!
-//! The other measurements of this program ask whether dlock is as good as it was; they choose the
-//! processors and count the best round. This one asks what a user would see: it leaves the
-//! processors to the system, unless it is told otherwise, and counts the median round.
+//! It asks what a user would see: it leaves the processors to the system, unless it is told
+//! otherwise, and counts the median round.
 
 mod contestant;
+mod crew;
 mod figures;
 mod matrix;
 mod options;
@@ -59,7 +59,7 @@ pub(crate) fn compare(rest: Parser) -> Result<ExitCode, Failure> {
 fn list() {
     println!("stores: {}\n\nscenarios:", Store::ALL.map(Store::name).join(", "));
     for scenario in scenarios::all() {
-        println!("  {:<14}{}", scenario.name(), scenario.about());
+        println!("  {:<16}{}", scenario.name(), scenario.about());
     }
     println!("\npeers:");
     for peer in peers::PEERS {

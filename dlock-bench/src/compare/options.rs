@@ -165,7 +165,7 @@ pub(crate) const HELP: &str = "\
 Compares dlock with the bare drivers and with other locks, over servers of its
 own: all take rounds in turns, in an order that is shuffled for each round.
 
-Usage: dlock-bench compare [OPTIONS]
+Usage: dlock-bench [compare] [OPTIONS]
 
   --store NAME     over this store; can be repeated
   --scenario NAME  this scenario, or this family of scenarios; can be repeated

@@ -1,25 +1,40 @@
 //! The stores, and a private server of each.
 
+pub(super) mod bare;
+mod redis;
+mod sql;
+mod table;
+mod zk;
+
+use std::time::Duration;
+
+use ::redis::{aio::MultiplexedConnection, cmd};
 use dlock_testlab::{
     redis::{Options as RedisOptions, RedisServer},
     zookeeper::{Options as ZkOptions, ZooKeeperServer},
 };
-use redis::aio::MultiplexedConnection;
 use serde::Serialize;
 use tempfile::TempDir;
 
-use super::options::Disk;
-use crate::{
-    Failure,
-    bench::Store as _,
-    processors,
-    redis::{counters::Counters as RedisCounters, floor},
-    sql::{Kind, bare::Bare, server::SqlServer},
-    zk::{
-        CHECKS,
-        counters::{self, Counters as ZkCounters},
-    },
+pub(crate) use self::table::Table;
+use self::{
+    bare::Bare,
+    redis::Counters as RedisCounters,
+    sql::{Kind, SqlServer},
+    zk::Counters as ZkCounters,
 };
+use super::{options::Disk, own::floor::redis as floor};
+use crate::{Failure, processors};
+
+/// How often ZooKeeper looks for empty directories by default: so seldom that a lock hardly ever
+/// finds its own gone.
+const CHECKS: Duration = Duration::from_secs(60);
+
+/// How often it looks where a scenario waits for that.
+pub(crate) const SOON: Duration = Duration::from_secs(3);
+
+/// How many directories it may remove a minute there: more than it can.
+const PER_MINUTE: &str = "60000000";
 
 /// A store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -60,6 +75,15 @@ impl Store {
     }
 }
 
+/// How often ZooKeeper removes empty directories. Other stores have no such setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sweeps {
+    /// As by default.
+    Seldom,
+    /// Every [`SOON`], however many there are.
+    Soon,
+}
+
 /// A server that is used for nothing else.
 pub(crate) struct Server {
     pub(crate) store: Store,
@@ -72,7 +96,8 @@ enum Running {
     Sqlite(TempDir),
     Redis(RedisServer, MultiplexedConnection),
     Sql(SqlServer, Bare),
-    Zk(ZooKeeperServer),
+    /// With the number of nodes that it had before it was used.
+    Zk(ZooKeeperServer, f64),
 }
 
 /// What a server has counted up to some time.
@@ -86,7 +111,7 @@ pub(crate) enum Look {
 
 impl Server {
     /// Starts one.
-    pub(crate) async fn start(store: Store, disk: Disk) -> Result<Self, Failure> {
+    pub(crate) async fn start(store: Store, disk: Disk, sweeps: Sweeps) -> Result<Self, Failure> {
         let waits = disk == Disk::Waited;
         let (running, version) = match store {
             Store::Memory => (Running::Memory, "in the process".to_owned()),
@@ -98,7 +123,7 @@ impl Server {
                 let server = RedisServer::start(&RedisOptions::new()).await;
                 let server = server.map_err(|stop| format!("no server: {stop:?}"))?;
                 let mut control = floor::connect(&server.url()).await?;
-                let info: String = redis::cmd("INFO").query_async(&mut control).await?;
+                let info: String = cmd("INFO").query_async(&mut control).await?;
                 let version = info.lines().find_map(|line| line.strip_prefix("redis_version:"));
                 let version = format!("Redis {}", version.unwrap_or_default().trim());
                 (Running::Redis(server, control), version)
@@ -112,11 +137,17 @@ impl Server {
             }
             Store::Zk => {
                 let options = ZkOptions::new().with_fsync(waits).with_room(true);
-                let options = options.with_container_checks_every(CHECKS);
+                let options = match sweeps {
+                    Sweeps::Seldom => options.with_container_checks_every(CHECKS),
+                    Sweeps::Soon => options
+                        .with_container_checks_every(SOON)
+                        .with_property("znode.container.maxPerMinute", PER_MINUTE),
+                };
                 let server = ZooKeeperServer::start(&options).await;
                 let server = server.map_err(|stop| format!("no server: {stop:?}"))?;
-                let version = counters::version(&server).await?;
-                (Running::Zk(server), format!("ZooKeeper {version}, {}", disk.label()))
+                let version = zk::version(&server).await?;
+                let nodes = ZkCounters::look(&server).await?.nodes();
+                (Running::Zk(server, nodes), format!("ZooKeeper {version}, {}", disk.label()))
             }
         };
         let server = Self { store, version, running };
@@ -136,7 +167,7 @@ impl Server {
             }
             Running::Redis(server, _) => server.url(),
             Running::Sql(server, _) => server.plain_url(),
-            Running::Zk(server) => server.url(),
+            Running::Zk(server, _) => format!("zk://{}", server.address()),
         }
     }
 
@@ -152,14 +183,14 @@ impl Server {
             Running::Memory | Running::Sqlite(_) => None,
             Running::Redis(server, _) => server.pid(),
             Running::Sql(server, _) => server.pid(),
-            Running::Zk(server) => server.pid(),
+            Running::Zk(server, _) => server.pid(),
         }
     }
 
     /// The threads that a processor is chosen for.
     pub(crate) fn threads(&self) -> Vec<u32> {
         match &self.running {
-            Running::Zk(server) => server.pid().map(processors::threads).unwrap_or_default(),
+            Running::Zk(server, _) => server.pid().map(processors::threads).unwrap_or_default(),
             _ => self.pid().into_iter().collect(),
         }
     }
@@ -182,8 +213,39 @@ impl Server {
             Running::Memory | Running::Sqlite(_) => Look::Nothing,
             Running::Redis(_, control) => Look::Redis(RedisCounters::look(control).await?),
             Running::Sql(_, control) => Look::Sql(control.statements().await?),
-            Running::Zk(server) => Look::Zk(ZkCounters::look(server).await?),
+            Running::Zk(server, _) => Look::Zk(ZkCounters::look(server).await?),
         })
+    }
+
+    /// The keys, rows or nodes that free locks have left in it. Not a number where nobody counts.
+    pub(crate) async fn entries(&mut self) -> Result<f64, Failure> {
+        Ok(match &mut self.running {
+            Running::Memory => f64::NAN,
+            Running::Redis(_, control) => cmd("DBSIZE").query_async(control).await?,
+            Running::Sqlite(_) | Running::Sql(..) => self.table().await?.rows().await?,
+            Running::Zk(server, nodes) => {
+                // The directory of the locks' directories is of no lock.
+                (ZkCounters::look(server).await?.nodes() - *nodes - 1.0).max(0.0)
+            }
+        })
+    }
+
+    /// The bytes that these take, with all else that is there, as the store counts them.
+    pub(crate) async fn bytes(&mut self) -> Result<f64, Failure> {
+        Ok(match &mut self.running {
+            Running::Memory => f64::NAN,
+            Running::Redis(_, control) => RedisCounters::look(control).await?.value("used_memory"),
+            Running::Sqlite(_) | Running::Sql(..) => self.table().await?.bytes().await?,
+            Running::Zk(server, _) => ZkCounters::look(server).await?.bytes(),
+        })
+    }
+
+    /// The table of the locks, in a database.
+    pub(crate) async fn table(&self) -> Result<Table, Failure> {
+        match self.store.is_sql() {
+            true => Table::connect(&self.url()).await,
+            false => Err(format!("{} has no table", self.store.name()).into()),
+        }
     }
 }
 

@@ -4,12 +4,11 @@ use dlock_testlab::{Stop, zookeeper::JavaProgram};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::Runtime;
 
-use super::store::Server;
-use crate::{
-    Failure, clock,
+use super::{
     crew::{Talk, answer},
-    runtime::Flavour,
+    store::Server,
 };
+use crate::{Failure, clock, runtime::Flavour};
 
 const CURATOR: &str = include_str!("../../peers/java/Curator.java");
 

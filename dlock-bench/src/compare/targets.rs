@@ -4,7 +4,7 @@ use super::{
     contestant::Role,
     figures::Figure,
     results::{Part, Verdict},
-    store::Store,
+    store::{SOON, Store},
 };
 
 /// A target of one scenario.
@@ -80,9 +80,31 @@ const RULES: &[Rule] = &[
         part.entry(DLOCK)?.median(Figure::Bytes)
     }),
     rule("held", ALL, "late or lost", AtMost, 0.0, |part| part.entry(DLOCK)?.median(Figure::Late)),
+    rule("long-life", SQL, "p50 to a new name's", AtMost, 1.2, |part| {
+        part.entry(DLOCK)?.median(Figure::Ageing)
+    }),
+    // A log may reach 4 KiB before every client folds it; each of 32 claims has 128 bytes besides.
+    rule("long-life", SQL, "largest row, bytes", AtMost, 8192.0, |part| {
+        part.entry(DLOCK)?.median(Figure::Row)
+    }),
+    rule("long-life", SQL, "entries left", AtMost, 0.0, left),
+    rule("long-life", SQL, "tokens not grown", AtMost, 0.0, |part| {
+        part.entry(DLOCK)?.median(Figure::Stale)
+    }),
+    rule("one-time-names", OUTSIDE, "entries each", AtMost, 1.0, |part| {
+        part.entry(DLOCK)?.median(Figure::Entries)
+    }),
+    rule("one-time-names", OUTSIDE, "entries left", AtMost, 0.0, left),
+    // A directory that is in use at the server's first look goes at the second.
+    rule("one-time-names", &[Zk], "s until gone", AtMost, 2.0 * SOON.as_secs_f64(), |part| {
+        part.entry(DLOCK)?.median(Figure::Gone)
+    }),
 ];
 
 const ALL: &[Store] = &Store::ALL;
+const SQL: &[Store] = &[Sqlite, Postgres, Mysql];
+/// Those that outlive a process.
+const OUTSIDE: &[Store] = &[Sqlite, Redis, Postgres, Mysql, Zk];
 
 /// How much more commands a hand-over may be with many clients than with few.
 const GROWTH: f64 = 1.1;
@@ -158,6 +180,10 @@ fn p50_to_floor(part: &Part) -> Option<f64> {
 
 fn rate_to_floor(part: &Part) -> Option<f64> {
     part.entry(DLOCK)?.to_floor(Figure::Rate)
+}
+
+fn left(part: &Part) -> Option<f64> {
+    part.entry(DLOCK)?.median(Figure::Left)
 }
 
 fn to_fair_peer(part: &Part) -> Option<f64> {

@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
-use super::{contestant::Contestant, figures::Figure};
-use crate::{
-    Failure,
+use super::{
+    contestant::Contestant,
     crew::{Crew, Hold, Holds, span},
-    stats::fairness,
-    usage::Usage,
+    figures::Figure,
+    own::Own,
+    store::Server,
 };
+use crate::{Failure, runtime::Flavour, stats::fairness, usage::Usage};
+
+/// The line for a process that takes no part.
+const IDLE: &str = "spread idle 0";
 
 /// Figures of one round.
 pub(crate) type Figures = Vec<(Figure, f64)>;
@@ -42,15 +46,19 @@ pub(crate) struct Spent {
 }
 
 impl Team {
-    /// Of these processes, over the server with this first process.
-    pub(crate) fn new(
+    /// Starts so many processes over a server.
+    pub(crate) fn start(
         contestant: Contestant,
-        crew: Crew,
-        server: Option<u32>,
+        server: &Server,
+        size: usize,
+        flavour: Flavour,
     ) -> Result<Self, Failure> {
+        let crew = contestant.start(server, size, flavour)?;
         let clients = crew.pids().into_iter().map(|pid| Usage::of(Some(pid)));
         let clients = clients.collect::<Result<_, _>>()?;
-        let server = server.map(|pid| Usage::of(Some(pid))).transpose()?;
+        // A contestant that asks no server has none of its time on its bill.
+        let asked = if contestant.own() == Some(Own::Tokio) { None } else { server.pid() };
+        let server = asked.map(|pid| Usage::of(Some(pid))).transpose()?;
         Ok(Self { contestant, crew, clients, server, round: 0 })
     }
 
@@ -83,10 +91,11 @@ impl Team {
         Ok((answers, self.spent().since(before)))
     }
 
-    /// One task of the first process: the median, the 99th percentile and the number of its
+    /// One task, of the first process: the median, the 99th percentile and the number of its
     /// cycles, with what they cost.
     pub(crate) fn quiet(&mut self, lasts: Duration, line: &str) -> Result<Figures, Failure> {
-        let (answers, spent) = self.work(lasts, |_| line.to_owned())?;
+        let line = |place| if place == 0 { line } else { IDLE };
+        let (answers, spent) = self.work(lasts, |place| line(place).to_owned())?;
         let values = numbers(&answers)?;
         let [p50, p99, cycles] = values[..] else {
             return Err("it tells no latency".into());
@@ -98,6 +107,20 @@ impl Team {
         ];
         figures.extend(spent.each(cycles));
         Ok(figures)
+    }
+
+    /// One task of each process at the same time: the median of each, in microseconds.
+    pub(crate) fn medians(
+        &mut self,
+        lasts: Duration,
+        line: impl Fn(usize) -> String,
+    ) -> Result<Vec<f64>, Failure> {
+        let (answers, _) = self.work(lasts, line)?;
+        let medians = answers.iter().map(|answer| {
+            let p50 = answer.split_whitespace().next().ok_or("it tells no latency")?;
+            Ok(p50.parse::<f64>()? / 1e3)
+        });
+        medians.collect()
     }
 
     /// All tasks of all processes: how many cycles they get done, with what these cost.
@@ -114,6 +137,19 @@ impl Team {
             (Figure::Rate, cycles / lasts.as_secs_f64()),
             (Figure::Fairness, fairness(&counts)),
         ];
+        figures.extend(spent.each(cycles));
+        Ok(figures)
+    }
+
+    /// So many tasks that use each name once: how many names they get done, with what these cost.
+    pub(crate) fn once(&mut self, tasks: u32, lasts: Duration) -> Result<Figures, Failure> {
+        let name = self.fresh_name("once");
+        let before = self.spent();
+        let (from, until) = span(lasts);
+        let answers = self.crew.ask(|_| format!("once {name} {tasks} {from} {until}"))?;
+        let spent = self.spent().since(before);
+        let cycles: f64 = numbers(&answers)?.iter().sum();
+        let mut figures = vec![(Figure::Rate, cycles / lasts.as_secs_f64())];
         figures.extend(spent.each(cycles));
         Ok(figures)
     }

@@ -2,9 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use dlock::{ErrorKind, Fair, Guard, LockOptions, Locks, Multi, Mutex, ReadWrite};
+use dlock::{
+    ErrorKind, Fair, Guard, LockOptions, Locks, Multi, Mutex, ReadWrite,
+    sqlite::{Sqlite, SqliteConfig},
+};
 use tokio::task::JoinSet;
 
+use super::once::{self, Once};
 use crate::{
     Failure, clock,
     subject::{Lock, Subject, Want, Witness},
@@ -12,6 +16,8 @@ use crate::{
 
 /// How many tasks take the locks that are to be kept.
 const TASKS: usize = 512;
+/// What a URL has before its retention.
+const RETENTION: &str = "&dlock.retention=";
 /// How often is looked whether a renewal is late.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -24,7 +30,18 @@ pub(super) struct Dlock {
 
 impl Dlock {
     pub(super) async fn connect(url: &str) -> Result<Self, Failure> {
-        Ok(Self { locks: dlock::connect(url).await?, kept: Arc::default() })
+        // The retention of SQLite is no option of its URL.
+        let file = url.strip_prefix("sqlite:").and_then(|rest| rest.split_once(RETENTION));
+        let locks = match file {
+            None => dlock::connect(url).await?,
+            Some((file, seconds)) => {
+                let path = file.split('?').next().unwrap_or_default();
+                let retention = Duration::from_secs(seconds.trim_end_matches('s').parse()?);
+                let config = SqliteConfig::new(path).with_retention(retention);
+                Locks::over(Sqlite::open(config).await?)?
+            }
+        };
+        Ok(Self { locks, kept: Arc::default() })
     }
 
     /// Takes so many names, and keeps them.
@@ -47,6 +64,18 @@ impl Dlock {
             done??;
         }
         Ok(self.kept.lock().await.len().to_string())
+    }
+
+    /// The tokens of a name and of so many below it, taken one after the other.
+    async fn tokens(&self, name: &str, count: usize) -> Result<String, Failure> {
+        let mut tokens = String::new();
+        let below = (0..count).map(|i| format!("{name}/{i}"));
+        for name in std::iter::once(name.to_owned()).chain(below) {
+            let guard = self.locks.mutex(name)?.lock().await?;
+            tokens += &format!("{} ", guard.token().get());
+            guard.release().await?;
+        }
+        Ok(tokens)
     }
 
     /// How many of those that are kept were seen with less than half of their lease left, though
@@ -108,8 +137,20 @@ impl Subject for Dlock {
                 self.keep(name, count.parse()?, Duration::from_millis(lease.parse()?)).await
             }
             ["watch", lasts] => self.watch(Duration::from_millis(lasts.parse()?)).await,
-            _ => Err(format!("it does not know: {}", words.join(" ")).into()),
+            ["use", name, count, tasks] => {
+                once::all(self, name, count.parse()?, tasks.parse()?).await?;
+                Ok(String::new())
+            }
+            ["tokens", name, count] => self.tokens(name, count.parse()?).await,
+            _ => once::more(self, words).await,
         }
+    }
+}
+
+impl Once for Dlock {
+    async fn once(&self, name: &str) -> Result<(), Failure> {
+        self.locks.mutex(name)?.lock().await?.release().await?;
+        Ok(())
     }
 }
 

@@ -2,6 +2,8 @@
 //! that it is compared with.
 
 mod dlock;
+pub(super) mod floor;
+mod once;
 mod push;
 mod redis;
 mod same;

@@ -11,10 +11,9 @@ use sqlx::{
 };
 use tokio::sync::Mutex;
 
-use super::NO_WAIT;
+use super::{NO_WAIT, floor::sql::owner};
 use crate::{
     Failure,
-    sql::floor::owner,
     subject::{Lock, Subject, Want, Witness},
 };
 

@@ -4,10 +4,14 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 
-use super::sql::Does;
+use super::{
+    floor::sql as floor,
+    once::{self, Once},
+    sql::Does,
+};
 use crate::{
     Failure,
-    sql::{bare, floor},
+    compare::store::bare,
     subject::{Lock, Subject, Want, Witness},
 };
 
@@ -67,6 +71,16 @@ impl Subject for Bare {
     async fn lock(&self, want: Want<'_>) -> Result<BareLock, Failure> {
         let names = self.does.names(&want)?;
         Ok(BareLock { connection: self.connection().await?, does: self.does, names })
+    }
+
+    async fn more(&self, words: &[&str]) -> Result<String, Failure> {
+        once::more(self, words).await
+    }
+}
+
+impl Once for Bare {
+    async fn once(&self, name: &str) -> Result<(), Failure> {
+        self.lock(Want::One(name)).await?.cycle(&mut ()).await
     }
 }
 

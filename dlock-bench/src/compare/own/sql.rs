@@ -1,7 +1,7 @@
 //! What the floors of all databases have in common.
 
-use super::{NO_WAIT, Own};
-use crate::{Failure, sql::floor::owner, subject::Want};
+use super::{NO_WAIT, Own, floor::sql::owner};
+use crate::{Failure, subject::Want};
 
 /// What a cycle is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,10 @@ use sqlx::{
 };
 use tokio::sync::Mutex;
 
-use super::sql::Does;
+use super::{
+    once::{self, Once},
+    sql::Does,
+};
 use crate::{
     Failure,
     subject::{Lock, Subject, Want, Witness},
@@ -62,6 +65,16 @@ impl Subject for Bare {
     async fn lock(&self, want: Want<'_>) -> Result<BareLock, Failure> {
         let names = self.does.names(&want)?;
         Ok(BareLock { bare: self.clone(), names })
+    }
+
+    async fn more(&self, words: &[&str]) -> Result<String, Failure> {
+        once::more(self, words).await
+    }
+}
+
+impl Once for Bare {
+    async fn once(&self, name: &str) -> Result<(), Failure> {
+        self.lock(Want::One(name)).await?.cycle(&mut ()).await
     }
 }
 

@@ -3,11 +3,13 @@
 use futures_util::future::try_join_all;
 use zookeeper_client::Client;
 
+use super::{
+    floor::zk::{self as floor, FloorLock},
+    once::{self, Once},
+};
 use crate::{
     Failure,
-    cycle::Cycle,
     subject::{Lock, Subject, Want, Witness},
-    zk::floor::{self, FloorLock},
 };
 
 /// A session, over which all requests go that are made at one time.
@@ -16,7 +18,10 @@ pub(super) struct Bare(Client);
 
 impl Bare {
     pub(super) async fn connect(url: &str) -> Result<Self, Failure> {
-        Ok(Self(floor::connect(super::address(url)).await?))
+        let client = floor::connect(super::address(url)).await?;
+        // This creates the parent directory, which has to be there for a new name.
+        FloorLock::new(&client, "first").await?;
+        Ok(Self(client))
     }
 }
 
@@ -40,13 +45,23 @@ impl Subject for Bare {
         }
         Ok(BareLocks(locks))
     }
+
+    async fn more(&self, words: &[&str]) -> Result<String, Failure> {
+        once::more(self, words).await
+    }
+}
+
+impl Once for Bare {
+    async fn once(&self, name: &str) -> Result<(), Failure> {
+        FloorLock::cycle_of_new(&self.0, &name.replace('/', ".")).await
+    }
 }
 
 impl Lock for BareLocks {
     async fn cycle<W: Witness>(&mut self, _witness: &mut W) -> Result<(), Failure> {
-        match &mut self.0[..] {
+        match &self.0[..] {
             [one] => one.cycle().await,
-            all => try_join_all(all.iter_mut().map(Cycle::cycle)).await.map(|_| ()),
+            all => try_join_all(all.iter().map(FloorLock::cycle)).await.map(|_| ()),
         }
     }
 }

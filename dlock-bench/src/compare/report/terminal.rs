@@ -49,7 +49,7 @@ pub(super) fn end(results: &Results) {
         let measured = target.measured.map_or("not measured".to_owned(), short);
         let limit = format!("{} {}", target.sign, short(target.target));
         let verdict = if target.met { "met" } else { "MISSED" };
-        say(&format!("  {place:<20}{:<40}{measured:>12} {limit:>9}  {verdict}", target.what));
+        say(&format!("  {place:<24}{:<40}{measured:>12} {limit:>9}  {verdict}", target.what));
     }
     let missed = results.targets.iter().filter(|target| !target.met).count();
     say(&format!("targets met: {}, missed: {missed}", results.targets.len() - missed));

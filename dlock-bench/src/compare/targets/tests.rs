@@ -56,6 +56,19 @@ fn a_peer_that_is_not_there_is_no_target() {
 }
 
 #[test]
+fn what_names_leave_has_to_go() {
+    let of = |store, left| {
+        let figures =
+            [(Figure::Entries, 1.0, None), (Figure::Left, left, None), (Figure::Gone, 5.0, None)];
+        met(part(store, "one-time-names", vec![entry(DLOCK, Role::Dlock, &figures)]))
+    };
+    assert!(of(Redis, 0.0).iter().all(|(_, met)| *met));
+    assert_eq!(of(Redis, 3.0).iter().filter(|(_, met)| !met).count(), 1);
+    // ZooKeeper's own clean-up has to do it in two rounds besides.
+    assert_eq!(of(Zk, 0.0).len(), of(Redis, 0.0).len() + 1);
+}
+
+#[test]
 fn only_the_fair_peers_count_among_the_fair() {
     let dlock = entry(DLOCK, Role::Dlock, &[(Figure::Rate, 100.0, None)]);
     let fast = entry("rslock", Role::Peer, &[(Figure::Rate, 900.0, None)]);

@@ -7,6 +7,7 @@
 //! ```
 
 mod postgres;
+mod redis;
 mod zk;
 
 use std::sync::Arc;
@@ -15,7 +16,6 @@ use tokio::sync::Mutex;
 
 use crate::{
     Failure,
-    redis::hand_over::ring::Ring as RedisRing,
     subject::{Lock, Subject, Want, Witness},
 };
 
@@ -27,7 +27,7 @@ pub(super) struct Push {
 }
 
 enum Ring {
-    Redis(RedisRing),
+    Redis(redis::Ring),
     Postgres(postgres::Ring),
     Zk(zk::Ring),
 }
@@ -59,7 +59,7 @@ impl Subject for Push {
         match (words, ring.as_mut()) {
             (["join", place], None) => {
                 *ring = Some(match self.url.split(':').next() {
-                    Some("redis") => Ring::Redis(RedisRing::join(&self.url, place).await?),
+                    Some("redis") => Ring::Redis(redis::Ring::join(&self.url, place).await?),
                     Some("postgres") => {
                         Ring::Postgres(postgres::Ring::join(&self.url, place).await?)
                     }

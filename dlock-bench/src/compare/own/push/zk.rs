@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError, OneshotWatcher};
 
-use crate::{Failure, clock, zk::floor};
+use crate::{Failure, clock, compare::own::floor::zk as floor};
 
 /// How long a message that is still on its way is listened for.
 const STRAGGLERS: Duration = Duration::from_millis(50);

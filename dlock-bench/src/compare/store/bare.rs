@@ -22,14 +22,6 @@ const STATEMENTS: Text = Text {
             WHERE variable_name = 'QUESTIONS'",
 };
 
-/// Rows that were written to the table of the locks; for MySQL the statements that did.
-const WRITES: Text = Text {
-    postgres: "SELECT (n_tup_ins + n_tup_upd)::text FROM pg_stat_user_tables \
-               WHERE relname = 'dlock_lock'",
-    mysql: "SELECT CAST(variable_value AS CHAR) FROM information_schema.global_status \
-            WHERE variable_name = 'COM_INSERT'",
-};
-
 /// A statement in both dialects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Text {
@@ -97,12 +89,6 @@ impl Bare {
     /// connections that are counted have done one more, at least, after [`Self::settle`].
     pub(crate) async fn statements(&mut self) -> Result<f64, Failure> {
         self.number(STATEMENTS, &[]).await
-    }
-
-    /// The same for operations on locks. (In PostgreSQL, those who listen have a transaction for
-    /// each note, so that statements can't be told from that.)
-    pub(crate) async fn writes(&mut self) -> Result<f64, Failure> {
-        self.number(WRITES, &[]).await
     }
 
     /// Waits until whatever a connection does next makes it tell what it has counted.

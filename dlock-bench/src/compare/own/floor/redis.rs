@@ -11,7 +11,7 @@ use redis::{
     aio::MultiplexedConnection,
 };
 
-use crate::{Failure, cycle::Cycle};
+use crate::Failure;
 
 /// What dlock looks at: a token.
 const SHOWN: &[u8] = b"1795554668339239";
@@ -71,6 +71,21 @@ impl FloorLock {
         Ok(Self { shown: Some(shown), ..self })
     }
 
+    /// Takes it and gives it back.
+    pub(crate) async fn cycle(&mut self) -> Result<(), Failure> {
+        let mut set = Cmd::new();
+        set.arg("SET").arg(&self.key).arg(&self.id).arg("NX").arg("PX").arg(30_000);
+        if !self.take(set).await? {
+            return Err("the floor's lock is taken".into());
+        }
+        let mut release = Cmd::new();
+        release.arg("EVALSHA").arg(&self.release).arg(1).arg(&self.key).arg(&self.id);
+        match release.query_async(&mut self.connection).await? {
+            1 => Ok(()),
+            _ => Err("the floor's lock was lost".into()),
+        }
+    }
+
     async fn take(&mut self, set: Cmd) -> Result<bool, Failure> {
         let Some(shown) = &self.shown else {
             return Ok(set.query_async::<Value>(&mut self.connection).await? == Value::Okay);
@@ -86,21 +101,5 @@ impl FloorLock {
     /// One with another name on the same connection.
     pub(crate) fn named(&self, name: &str) -> Self {
         Self { key: format!("floor:{{{name}}}"), ..self.clone() }
-    }
-}
-
-impl Cycle for FloorLock {
-    async fn cycle(&mut self) -> Result<(), Failure> {
-        let mut set = Cmd::new();
-        set.arg("SET").arg(&self.key).arg(&self.id).arg("NX").arg("PX").arg(30_000);
-        if !self.take(set).await? {
-            return Err("the floor's lock is taken".into());
-        }
-        let mut release = Cmd::new();
-        release.arg("EVALSHA").arg(&self.release).arg(1).arg(&self.key).arg(&self.id);
-        match release.query_async(&mut self.connection).await? {
-            1 => Ok(()),
-            _ => Err("the floor's lock was lost".into()),
-        }
     }
 }

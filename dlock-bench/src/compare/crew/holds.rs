@@ -1,6 +1,6 @@
 //! Who held the lock when, put together from what all processes say.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use crate::{Failure, clock, stats};
 
@@ -36,12 +36,6 @@ impl Hold {
     }
 }
 
-impl fmt::Display for Hold {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}:{}", self.client, self.token, self.got, self.left)
-    }
-}
-
 /// All holds of a run, in the order of their tokens.
 #[derive(Debug)]
 pub(crate) struct Holds {
@@ -74,13 +68,8 @@ impl Holds {
         u32::try_from(self.holds.len().saturating_sub(1)).map_or(f64::NAN, f64::from)
     }
 
-    /// From the call of each release to the return of the next one's wait.
-    pub(crate) fn latencies(&self) -> Vec<Duration> {
-        let pairs = self.holds.windows(2);
-        pairs.map(|pair| clock::between(pair[0].left, pair[1].got)).collect()
-    }
-
-    /// The same for those that another client got: a lock that is not fair often stays where it is.
+    /// From the call of each release to the return of the next wait of another client. A lock that
+    /// is not fair often stays where it is.
     pub(crate) fn crossings(&self) -> Vec<Duration> {
         let pairs = self.holds.windows(2);
         let crossed = pairs
@@ -93,17 +82,6 @@ impl Holds {
         let all = self.processes * self.clients;
         let shares = self.shares(all, |hold| hold.process * self.clients + hold.client);
         (self.holds.len() >= turns * all).then(|| stats::fairness(&shares))
-    }
-
-    /// How even the processes' shares are.
-    pub(crate) fn fairness(&self) -> f64 {
-        stats::fairness(&self.shares(self.processes, |hold| hold.process))
-    }
-
-    /// By how much, in per cent, the client that had the lock least or most often is off the mean.
-    pub(crate) fn unfairness(&self) -> f64 {
-        let all = self.processes * self.clients;
-        stats::deviation(&self.shares(all, |hold| hold.process * self.clients + hold.client))
     }
 
     fn shares(&self, of: usize, place: impl Fn(&Hold) -> usize) -> Vec<u32> {
@@ -129,9 +107,8 @@ mod tests {
     #[test]
     fn tokens_say_who_came_next() {
         let holds = holds(&["0:9:70:80", "0:7:10:20", "0:8:25:30"]).unwrap();
-        assert_eq!(holds.latencies(), [Duration::from_nanos(5), Duration::from_nanos(40)]);
+        assert_eq!(holds.crossings(), [Duration::from_nanos(5), Duration::from_nanos(40)]);
         assert_eq!(holds.hand_overs(), 2.0);
-        assert_eq!(holds.fairness(), 1.0);
     }
 
     #[test]
@@ -140,12 +117,12 @@ mod tests {
     }
 
     #[test]
-    fn a_client_without_a_share_is_off_by_all_of_it() {
+    fn a_client_without_a_share_makes_it_uneven() {
         let one = |client, token| Hold { process: 0, client, token, got: token, left: token };
         let even = Holds::new(vec![one(0, 1), one(1, 2)], 1, 2).unwrap();
-        assert_eq!(even.unfairness(), 0.0);
+        assert_eq!(even.evenness(1), Some(1.0));
         let odd = Holds::new(vec![one(0, 1), one(0, 2)], 1, 2).unwrap();
-        assert_eq!(odd.unfairness(), 100.0);
+        assert_eq!(odd.evenness(1), Some(0.5));
     }
 
     #[test]
@@ -158,9 +135,8 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_reads_as_it_is_written() {
-        let hold = Hold { process: 3, client: 4, token: 1, got: 2, left: 5 };
-        let read = Hold::parse(3, &hold.to_string()).unwrap();
+    fn a_hold_is_read() {
+        let read = Hold::parse(3, "4:1:2:5").unwrap();
         assert_eq!((read.process, read.client), (3, 4));
         assert_eq!((read.token, read.got, read.left), (1, 2, 5));
         assert!(Hold::parse(0, "1:2").is_err());

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
 
-use crate::{Failure, cycle::Cycle};
+use crate::Failure;
 
 /// Long, as a busy machine must not end it.
 const SESSION: Duration = Duration::from_secs(30);
@@ -44,13 +44,31 @@ impl FloorLock {
         Ok(Self { client: client.clone(), dir })
     }
 
-    /// Where its nodes are.
-    pub(crate) fn dir(&self) -> &str {
-        &self.dir
+    /// Takes it and gives it back.
+    pub(crate) async fn cycle(&self) -> Result<(), Failure> {
+        let node = self.take().await?;
+        Ok(self.client.delete(&node, None).await?)
+    }
+
+    /// Takes and gives back a lock whose name nobody has used before. It is asked for first, and its
+    /// directory is made when the server says that there is none.
+    pub(crate) async fn cycle_of_new(client: &Client, name: &str) -> Result<(), Failure> {
+        let lock = Self { client: client.clone(), dir: format!("{ROOT}/{name}") };
+        let node = match lock.create().await? {
+            Ok(node) => node,
+            Err(ZkError::NoNode) => {
+                let made = make(client, &lock.dir, CreateMode::Container);
+                let (made, taken) = tokio::join!(made, lock.take());
+                made?;
+                taken?
+            }
+            Err(error) => return Err(error.into()),
+        };
+        Ok(client.delete(&node, None).await?)
     }
 
     /// Takes it, and says what node that is.
-    pub(crate) async fn take(&self) -> Result<String, Failure> {
+    async fn take(&self) -> Result<String, Failure> {
         match self.create().await? {
             Ok(node) => Ok(node),
             Err(error) => Err(error.into()),
@@ -71,39 +89,6 @@ impl FloorLock {
             (Ok(_), Ok(_)) => return Err("the floor's lock is taken".into()),
             (Err(error), _) | (_, Err(error)) => Err(error),
         })
-    }
-}
-
-impl Cycle for FloorLock {
-    async fn cycle(&mut self) -> Result<(), Failure> {
-        let node = self.take().await?;
-        Ok(self.client.delete(&node, None).await?)
-    }
-}
-
-/// A lock whose name nobody has used before: it is asked for, and then its directory is made.
-pub(crate) struct NewName(FloorLock);
-
-impl NewName {
-    /// One in this session.
-    pub(crate) fn new(client: &Client, name: &str) -> Self {
-        Self(FloorLock { client: client.clone(), dir: format!("{ROOT}/{name}") })
-    }
-}
-
-impl Cycle for NewName {
-    async fn cycle(&mut self) -> Result<(), Failure> {
-        let node = match self.0.create().await? {
-            Ok(node) => node,
-            Err(ZkError::NoNode) => {
-                let made = make(&self.0.client, &self.0.dir, CreateMode::Container);
-                let (made, taken) = tokio::join!(made, self.0.take());
-                made?;
-                taken?
-            }
-            Err(error) => return Err(error.into()),
-        };
-        Ok(self.0.client.delete(&node, None).await?)
     }
 }
 

@@ -7,7 +7,7 @@ use dlock_testlab::{
 };
 
 use super::bare::{Bare, Text};
-use crate::{Failure, bench::Store};
+use crate::Failure;
 
 /// Each of 64 clients has a few.
 const CONNECTIONS: u32 = 500;
@@ -57,14 +57,6 @@ impl SqlServer {
         started.map_err(|stop: Stop| format!("no server: {stop:?}").into())
     }
 
-    /// What it is.
-    pub(crate) fn kind(&self) -> Kind {
-        match self {
-            Self::Postgres(_) => Kind::Postgres,
-            Self::Mariadb(_) => Kind::Mariadb,
-        }
-    }
-
     /// A connection to it by the driver alone.
     pub(crate) async fn bare(&self) -> Result<Bare, Failure> {
         match self {
@@ -81,21 +73,16 @@ impl SqlServer {
         }
     }
 
-    /// Its name and version.
-    pub(crate) async fn version(&self) -> Result<String, Failure> {
-        self.bare().await?.text(VERSION, &[]).await
-    }
-}
-
-impl Store for SqlServer {
-    fn url(&self) -> String {
-        format!("{}?dlock.create_schema=true", self.plain_url())
-    }
-
-    fn pid(&self) -> Option<u32> {
+    /// The id of its first process.
+    pub(crate) fn pid(&self) -> Option<u32> {
         match self {
             Self::Postgres(server) => server.pid(),
             Self::Mariadb(server) => server.pid(),
         }
+    }
+
+    /// Its name and version.
+    pub(crate) async fn version(&self) -> Result<String, Failure> {
+        self.bare().await?.text(VERSION, &[]).await
     }
 }

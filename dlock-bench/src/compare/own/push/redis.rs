@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use redis::{PushInfo, PushKind, Value, aio::MultiplexedConnection};
 use tokio::sync::Notify;
 
-use crate::{Failure, clock, redis::floor};
+use crate::{Failure, clock, compare::own::floor::redis as floor};
 
 /// How long a message that is still on its way is listened for, so that none is left for the next
 /// run.

@@ -1,4 +1,4 @@
-//! The parent's side: the processes and what goes through their pipes.
+//! The processes and what goes through their pipes.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -7,10 +7,6 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    child::{FAILED, URL},
-    holds::{Hold, Holds},
-};
 use crate::{Failure, clock};
 
 /// How long after it was told all processes begin, so that none is there before the others.
@@ -34,37 +30,8 @@ pub(crate) trait Talk {
     fn pid(&self) -> Option<u32>;
 }
 
-/// What came of clients that wanted one lock.
-#[derive(Debug)]
-pub(crate) struct Contest {
-    /// Who held it when.
-    pub(crate) holds: Holds,
-    /// The errors that reached callers.
-    pub(crate) errors: Vec<String>,
-}
-
-impl Contest {
-    /// The holds of one that no error has disturbed.
-    pub(crate) fn without_errors(self) -> Result<Holds, Failure> {
-        match self.errors.first() {
-            None => Ok(self.holds),
-            Some(error) => Err(format!("a process says: {error}").into()),
-        }
-    }
-}
-
 impl Crew {
-    /// Starts them. They end with this value.
-    pub(crate) fn start(url: &str, size: usize) -> Result<Self, Failure> {
-        let executable = std::env::current_exe()?;
-        Self::of((0..size).map(|_| {
-            let mut command = Command::new(&executable);
-            command.env(URL, url);
-            Ok(command)
-        }))
-    }
-
-    /// Starts these.
+    /// Starts these. They end with this value.
     pub(crate) fn of(
         commands: impl Iterator<Item = Result<Command, Failure>>,
     ) -> Result<Self, Failure> {
@@ -85,34 +52,6 @@ impl Crew {
     /// How many they are.
     pub(crate) fn size(&self) -> usize {
         self.0.len()
-    }
-
-    /// Lets each have so many connections at least.
-    pub(crate) fn connect(&mut self, clients: usize) -> Result<(), Failure> {
-        self.ask(|_| format!("connect {clients}"))?;
-        Ok(())
-    }
-
-    /// Lets so many clients of each process, of `tasks` tasks each, take one lock again and again.
-    pub(crate) fn contend(
-        &mut self,
-        name: &str,
-        clients: usize,
-        tasks: usize,
-        lasts: Duration,
-    ) -> Result<Contest, Failure> {
-        let (from, until) = span(lasts);
-        let answers = self.ask(|_| format!("contend {name} {clients} {tasks} {from} {until}"))?;
-        let (mut holds, mut errors) = (Vec::new(), Vec::new());
-        for (process, line) in answers.iter().enumerate() {
-            for word in line.split_whitespace() {
-                match word.strip_prefix(FAILED) {
-                    Some(error) => errors.push(error.replace('_', " ")),
-                    None => holds.push(Hold::parse(process, word)?),
-                }
-            }
-        }
-        Ok(Contest { holds: Holds::new(holds, self.size(), clients * tasks)?, errors })
     }
 
     /// Tells each its line, then waits for an answer of each.

@@ -3,8 +3,10 @@
 //! A row with an owner and an end. One upsert takes it if it has ended, and one update that still
 //! finds the owner ends it. No queue, no token, no renewal, no second try.
 
-use super::bare::{Bare, Text};
-use crate::{Failure, cycle::Cycle};
+use crate::{
+    Failure,
+    compare::store::bare::{Bare, Text},
+};
 
 const SCHEMA: Text = Text {
     postgres: "CREATE TABLE IF NOT EXISTS floor_lock (name text COLLATE \"C\" PRIMARY KEY, \
@@ -35,22 +37,6 @@ const UPSERT: Text = Text {
     mysql: "INSERT INTO floor_lock (name, owner, until) VALUES (?, ?, UTC_TIMESTAMP(6)) \
             ON DUPLICATE KEY UPDATE owner = VALUES(owner), until = VALUES(until)",
 };
-
-/// A lock made of nothing but the floor.
-#[derive(Debug)]
-pub(super) struct FloorLock {
-    connection: Bare,
-    name: String,
-    owner: String,
-}
-
-impl FloorLock {
-    /// One on this connection, which it has for itself.
-    pub(super) async fn new(mut connection: Bare, name: &str) -> Result<Self, Failure> {
-        make_table(&mut connection).await?;
-        Ok(Self { connection, name: name.to_owned(), owner: owner(name) })
-    }
-}
 
 /// Makes the floor's table, if it is not there.
 pub(crate) async fn make_table(connection: &mut Bare) -> Result<(), Failure> {
@@ -83,29 +69,4 @@ pub(crate) async fn release(connection: &mut Bare, args: &[&str; 2]) -> Result<(
 pub(crate) async fn upsert(connection: &mut Bare, args: &[&str; 2]) -> Result<(), Failure> {
     connection.run(UPSERT, args).await?;
     Ok(())
-}
-
-impl Cycle for FloorLock {
-    async fn cycle(&mut self) -> Result<(), Failure> {
-        let args = [self.name.as_str(), self.owner.as_str()];
-        take(&mut self.connection, &args).await?;
-        release(&mut self.connection, &args).await
-    }
-}
-
-/// One round trip that writes: an upsert of a row.
-#[derive(Debug)]
-pub(super) struct Upsert(FloorLock);
-
-impl Upsert {
-    /// One on this connection.
-    pub(super) async fn new(connection: Bare, name: &str) -> Result<Self, Failure> {
-        Ok(Self(FloorLock::new(connection, name).await?))
-    }
-}
-
-impl Cycle for Upsert {
-    async fn cycle(&mut self) -> Result<(), Failure> {
-        upsert(&mut self.0.connection, &[&self.0.name, &self.0.owner]).await
-    }
 }

@@ -2,9 +2,8 @@
 
 use std::collections::HashMap;
 
-use dlock_testlab::zookeeper::ZooKeeperServer;
+use dlock_testlab::{Stop, zookeeper::ZooKeeperServer};
 
-use super::no_server;
 use crate::Failure;
 
 /// Counters of a server at one time: what `mntr` says.
@@ -39,11 +38,6 @@ impl Counters {
         Ok(Self::parse(&answer, tries))
     }
 
-    /// What was counted since, with a look of its own.
-    pub(crate) async fn since(self, server: &ZooKeeperServer) -> Result<Counted, Failure> {
-        Ok(self.until(Self::look(server).await?))
-    }
-
     /// What was counted until another look.
     pub(crate) fn until(self, after: Self) -> Counted {
         Counted { before: self, after }
@@ -54,14 +48,9 @@ impl Counters {
         self.value("zk_znode_count")
     }
 
-    /// Nodes that go with their session.
-    pub(crate) fn ephemerals(&self) -> f64 {
-        self.value("zk_ephemerals_count")
-    }
-
-    /// Nodes that are watched, once for each session that does.
-    pub(crate) fn watches(&self) -> f64 {
-        self.value("zk_watch_count")
+    /// The bytes of their paths and data.
+    pub(crate) fn bytes(&self) -> f64 {
+        self.value("zk_approximate_data_size")
     }
 
     fn value(&self, name: &str) -> f64 {
@@ -82,19 +71,6 @@ impl Counted {
         self.of("zk_packets_received") - self.after.tries
     }
 
-    /// How many of them were to change something, whether they did or not.
-    pub(crate) fn writes(&self) -> f64 {
-        self.of("zk_cnt_updatelatency")
-    }
-
-    /// Sessions that were told of something that they watched.
-    pub(crate) fn notices(&self) -> f64 {
-        ["created", "deleted", "changed", "children"]
-            .map(|kind| self.of(&format!("zk_sum_node_{kind}_watch_count")))
-            .iter()
-            .sum()
-    }
-
     fn of(&self, name: &str) -> f64 {
         self.after.value(name) - self.before.value(name)
     }
@@ -109,24 +85,24 @@ pub(crate) async fn version(server: &ZooKeeperServer) -> Result<String, Failure>
     Ok(version[..end].to_owned())
 }
 
+/// Why it does not answer.
+fn no_server(stop: Stop) -> Failure {
+    format!("no server: {stop:?}").into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const BEFORE: &str = "zk_version\t3.8.0-x, built on 2024-12-29\nzk_packets_received\t10\n\
-        zk_sum_node_deleted_watch_count\t5\nzk_sum_node_created_watch_count\t0\n\
-        zk_sum_node_changed_watch_count\t0\nzk_sum_node_children_watch_count\t0\n";
-    const AFTER: &str = "zk_packets_received\t14\nzk_znode_count\t7\n\
-        zk_sum_node_deleted_watch_count\t7\nzk_sum_node_created_watch_count\t0\n\
-        zk_sum_node_changed_watch_count\t1\nzk_sum_node_children_watch_count\t0\n";
+    const BEFORE: &str = "zk_version\t3.8.0-x, built on 2024-12-29\nzk_packets_received\t10\n";
+    const AFTER: &str = "zk_packets_received\t14\nzk_znode_count\t7\n";
 
     #[test]
     fn counts_what_came_between_without_the_looks() {
         let counted = Counters::parse(BEFORE, 1.0).until(Counters::parse(AFTER, 1.0));
         assert_eq!(counted.commands(), 3.0);
-        assert_eq!(counted.notices(), 3.0);
         assert_eq!(counted.after.nodes(), 7.0);
         // What a server does not count is no number, which meets no target.
-        assert!(counted.writes().is_nan());
+        assert!(counted.of("zk_znode_count").is_nan());
     }
 }
