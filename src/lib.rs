@@ -3,8 +3,6 @@
 #[cfg(feature = "blocking")]
 pub mod blocking;
 mod connect;
-#[cfg(doctest)]
-mod guide;
 
 pub use connect::{connect, connect_with, registry};
 #[cfg(feature = "metrics")]

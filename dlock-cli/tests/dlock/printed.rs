@@ -1,16 +1,12 @@
 //! What the guide and the other texts have one type does what they say, on a Redis of its own.
 
-#[path = "../../../tests/guide/text.rs"]
-#[allow(dead_code, reason = "the guide's own tests need all of it")]
-mod text;
-
-use std::{path::Path, process::Command};
+use std::process::Command;
 
 use dlock_testlab::{
     Stop, Verdict, judge,
     redis::{Options, RedisServer},
 };
-use text::{Text, console, texts};
+use dlock_tests::{console, root, shape, texts};
 
 use crate::support::{Dlock, HOLD, Running, until};
 
@@ -20,23 +16,6 @@ const LOCK: &str = "nightly-job";
 /// What they show of who holds it, and of who waits.
 const NOTE: &str = "web-3 pid 4711 report.sh";
 const NEXT: &str = "web-4 pid 180 report.sh";
-
-fn all() -> Vec<Text> {
-    texts(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")))
-}
-
-/// A line with all numbers made the same, and with them the units of time.
-fn shape(line: &str) -> String {
-    let mut shape = String::new();
-    for c in line.chars() {
-        match c {
-            _ if !c.is_ascii_digit() => shape.push(c),
-            _ if !shape.ends_with('0') => shape.push('0'),
-            _ => {}
-        }
-    }
-    shape.replace("for 0ms", "for 0s")
-}
 
 /// The scripts of the texts: each says which lock it has.
 fn write_script(dlock: &Dlock, script: &str) -> Verdict {
@@ -86,7 +65,7 @@ async fn each_command_does_what_the_texts_say() {
         let server = RedisServer::start(&Options::new()).await?;
         let dlock = Dlock::on(server.url());
         let mut count = 0;
-        for text in all() {
+        for text in texts(root()) {
             for typed in console(&text.content) {
                 let words: Vec<&str> = typed.command.split_whitespace().collect();
                 let printed = format!("{}: {}", text.path, typed.command);
@@ -117,7 +96,7 @@ async fn what_is_printed_looks_as_the_texts_show_it() {
             || dlock.inspect(LOCK)["waiters"].as_array().is_some_and(|all| all.len() == 1);
         until("one waits", waiting);
         let mut shown = 0;
-        for text in all() {
+        for text in texts(root()) {
             for typed in console(&text.content) {
                 let words: Vec<&str> = typed.command.split_whitespace().collect();
                 if let (["dlock", words @ ..], false) = (&*words, typed.prints.is_empty()) {
@@ -140,11 +119,4 @@ async fn what_is_printed_looks_as_the_texts_show_it() {
         Ok(())
     };
     judge("redis", tested.await);
-}
-
-#[test]
-fn lines_that_differ_in_more_than_numbers_have_other_shapes() {
-    assert_eq!(shape("a: held by 1 (token 12, for 3s)"), shape("a: held by 20 (token 7, for 5ms)"));
-    assert_ne!(shape("a: held by 1 (token 12)"), shape("a: held by 1 (exclusive, token 12)"));
-    assert_ne!(shape("a: held by 1"), shape("a: held by nobody"));
 }

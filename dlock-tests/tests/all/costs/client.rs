@@ -6,7 +6,7 @@ use dlock::{ClaimId, LockName, Locks, Mode, WakeUp};
 use dlock_core::{AcquireRequest, Acquired, Queue, Released, Renewal, Renewed};
 use dlock_testlab::{Proxy, Stop, Verdict};
 
-use crate::{cost::Cost, log::Log};
+use super::{cost::Cost, log::Log};
 
 /// Longer than any test here, so that nothing is renewed by itself.
 const LEASE: Duration = Duration::from_secs(300);

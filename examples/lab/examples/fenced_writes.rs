@@ -1,7 +1,8 @@
 //! A holder whose lease ended writes late, to a table and to a file, and both refuse its token.
 //!
-//! `cargo run --example fenced_writes --features sqlite`, the locks elsewhere with `-- --url URL`
+//! `cargo run -p dlock-examples-lab --example fenced_writes`, the locks elsewhere with `-- --url URL`
 
+#[path = "../../given/mod.rs"]
 mod given;
 
 use std::{error::Error, fs, path::PathBuf, time::Duration};

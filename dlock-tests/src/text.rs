@@ -7,14 +7,20 @@ use std::{
 };
 
 /// A file, with what it includes in place.
-pub(crate) struct Text {
+#[derive(Clone, Debug)]
+pub struct Text {
     /// Below the root of the repository.
-    pub(crate) path: String,
-    pub(crate) content: String,
+    pub path: String,
+    /// All of it.
+    pub content: String,
 }
 
 impl Text {
-    pub(crate) fn read(root: &Path, path: &str) -> Self {
+    /// Reads the file at this path below `root`.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn read(root: &Path, path: &str) -> Self {
         let file = root.join(path);
         let content = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{path}: {error}"));
         let folder = file.parent().expect("a file is in a folder");
@@ -33,8 +39,8 @@ fn headings(file: &Path) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// What an inhabitant of the repository reads.
-pub(crate) fn texts(root: &Path) -> Vec<Text> {
+/// All texts of the repository.
+pub fn texts(root: &Path) -> Vec<Text> {
     let mut paths: Vec<String> = [
         "ARCHITECTURE.md",
         "CHANGELOG.md",
@@ -54,7 +60,10 @@ pub(crate) fn texts(root: &Path) -> Vec<Text> {
 }
 
 /// The files of the guide but its table of contents.
-pub(crate) fn chapters(root: &Path) -> BTreeSet<String> {
+///
+/// # Panics
+/// When there is no guide.
+pub fn chapters(root: &Path) -> BTreeSet<String> {
     fs::read_dir(root.join("docs/src"))
         .expect("the guide is there")
         .map(|entry| entry.expect("it can be listed").file_name().into_string().expect("UTF-8"))
@@ -82,14 +91,14 @@ fn prose(content: &str) -> String {
 }
 
 /// The code between backticks.
-pub(crate) fn spans(content: &str) -> Vec<String> {
+pub fn spans(content: &str) -> Vec<String> {
     let lines = fenced(content).filter(|(block, _)| block.is_none()).map(|(_, line)| line);
     let text = lines.collect::<Vec<_>>().join("\n");
     text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
 /// Where links lead: `[text](target)`, and `[text]: target` at the start of a line.
-pub(crate) fn links(content: &str) -> Vec<String> {
+pub fn links(content: &str) -> Vec<String> {
     let text = prose(content);
     let inline = text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
     let named = text
@@ -100,7 +109,7 @@ pub(crate) fn links(content: &str) -> Vec<String> {
 }
 
 /// The anchors of the headings.
-pub(crate) fn slugs(content: &str) -> Vec<String> {
+pub fn slugs(content: &str) -> Vec<String> {
     let mut seen = HashMap::<String, usize>::new();
     let lines = fenced(content).filter(|(block, _)| block.is_none()).map(|(_, line)| line);
     lines
@@ -118,13 +127,16 @@ pub(crate) fn slugs(content: &str) -> Vec<String> {
 }
 
 /// A command of a block of `console`, and what is said to come of it.
-pub(crate) struct Typed {
-    pub(crate) command: String,
-    pub(crate) prints: Vec<String>,
+#[derive(Clone, Debug)]
+pub struct Typed {
+    /// In one line.
+    pub command: String,
+    /// Line by line; nothing if the text does not show it.
+    pub prints: Vec<String>,
 }
 
 /// What is typed in blocks of `console`: each line after `$ `, with those that continue it.
-pub(crate) fn console(content: &str) -> Vec<Typed> {
+pub fn console(content: &str) -> Vec<Typed> {
     let mut all: Vec<Typed> = Vec::new();
     let mut goes_on = false;
     for (_, line) in fenced(content).filter(|(block, _)| *block == Some("console")) {
@@ -143,11 +155,31 @@ pub(crate) fn console(content: &str) -> Vec<Typed> {
 }
 
 /// Whether there is Rust code that rustdoc takes for tests.
-pub(crate) fn rust_is_tested(content: &str) -> bool {
+pub fn rust_is_tested(content: &str) -> bool {
     let mut opens = false;
     content.lines().filter_map(|line| line.trim_start().strip_prefix("```")).any(|language| {
         opens = !opens;
         let mut words = language.split(',');
         opens && words.next() == Some("rust") && words.all(|word| word != "ignore")
     })
+}
+
+/// A line with all numbers made the same, and with them the units of time.
+pub fn shape(line: &str) -> String {
+    let mut shape = String::new();
+    for c in line.chars() {
+        match c {
+            _ if !c.is_ascii_digit() => shape.push(c),
+            _ if !shape.ends_with('0') => shape.push('0'),
+            _ => {}
+        }
+    }
+    shape.replace("for 0ms", "for 0s")
+}
+
+#[test]
+fn lines_that_differ_in_more_than_numbers_have_other_shapes() {
+    assert_eq!(shape("a: held by 1 (token 12, for 3s)"), shape("a: held by 20 (token 7, for 5ms)"));
+    assert_ne!(shape("a: held by 1 (token 12)"), shape("a: held by 1 (exclusive, token 12)"));
+    assert_ne!(shape("a: held by 1"), shape("a: held by nobody"));
 }

@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, fmt::Write};
 
 use dlock_testlab::{Stop, Verdict};
 
-use crate::cost::Cost;
+use super::cost::Cost;
 
-const TEXT: &str = include_str!("../../docs/src/costs.md");
+const TEXT: &str = include_str!("../../../../docs/src/costs.md");
 
 /// What is not counted over a store.
 const NOT_COUNTED: &str = "-";

@@ -2,10 +2,6 @@
 //! here, as cargo has built them, on servers of their own. Those of the command `dlock` run in the
 //! tests of `dlock-cli`.
 
-#[path = "../guide/text.rs"]
-#[allow(dead_code, reason = "the guide's own tests need all of it")]
-mod text;
-
 use std::{path::Path, process::Stdio, time::Duration};
 
 use dlock_testlab::{
@@ -13,8 +9,8 @@ use dlock_testlab::{
     postgres::{self, PostgresServer},
     redis::{self, RedisServer},
 };
+use dlock_tests::{console, root, texts};
 use tempfile::TempDir;
-use text::{console, texts};
 use tokio::{process::Command, time::timeout};
 
 /// What can't be run in a test, and why.
@@ -23,17 +19,20 @@ const NOT_HERE: [(&str, &str); 5] = [
     ("cargo install --path dlock-cli", "it changes the machine"),
     ("cargo test -p dlock-testkit --test broken -- mutant", "it is a test, and runs as one"),
     (
-        "cargo run --release -p dlock-testkit --bin dlock-soak -- --list",
+        "cargo run --release -p dlock-soak -- --list",
         "it is of another package, which runs it in its own tests",
     ),
     (
-        "cargo run --release --example redis_vs_zk --features postgres,redis,sqlite,zk",
+        "cargo run --release -p dlock-examples-lab --example redis_vs_zk",
         "it takes minutes, and is run by scripts/test, with --quick",
     ),
 ];
 
 /// Options that make one short, which plays a longer game otherwise.
 const SHORT: [(&str, &[&str]); 1] = [("inventory", &["--items", "12", "--buyers", "40"])];
+
+/// What builds the examples.
+const BUILD: &str = "cargo build -p dlock -p dlock-examples-lab --examples --all-features";
 
 /// A backstop on a busy machine, never a measure of speed.
 const BOUND: Duration = Duration::from_secs(300);
@@ -49,10 +48,6 @@ enum Kind {
     /// One of the command `dlock`, or a setting of its environment.
     OfTheCommand,
     NotHere,
-}
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// What is to be done with a command; `None` for one that nobody has thought of.
@@ -109,14 +104,14 @@ async fn all_run(store: &str, url: Option<String>) -> Verdict {
 }
 
 async fn run(printed: &str, name: &str, arguments: &[String]) -> Verdict {
-    // Cargo builds the examples before the tests, beside them.
+    // Cargo builds those of all packages to one place, and with the whole workspace before the tests.
     let test = std::env::current_exe()?;
     let profile = test.parent().and_then(Path::parent).ok_or("a test is in target/PROFILE/deps")?;
     let file = format!("{name}{}", std::env::consts::EXE_SUFFIX);
     let program = profile.join("examples").join(file);
     if !program.exists() {
         return Err(Stop::failed(format!(
-            "{printed}: {} is not built: cargo build --examples --all-features",
+            "{printed}: {} is not built: {BUILD}",
             program.display()
         )));
     }

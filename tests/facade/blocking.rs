@@ -1,7 +1,5 @@
 //! Locks without a runtime.
 
-#![cfg(feature = "blocking")]
-
 use std::{thread, time::Duration};
 
 use dlock::{

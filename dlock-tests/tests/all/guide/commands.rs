@@ -2,6 +2,7 @@
 
 use std::{fs, path::Path, process::Command};
 
+use dlock_tests::root;
 use serde_json::Value;
 
 /// The subcommands of `dlock` with their own options; `url` and `connect-timeout` belong to all.
@@ -61,13 +62,16 @@ impl Workspace {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let read: Value = serde_json::from_slice(&output.stdout).expect("cargo writes JSON");
         let packages = read["packages"].as_array().expect("a list of packages").clone();
-        let mut workspace = Self { packages, examples: Vec::new() };
-        let facade = workspace.package("dlock").expect("the facade");
-        let examples: Vec<_> = targets(facade, "example")
+        let examples = packages.iter().flat_map(|package| targets(package, "example"));
+        let examples = examples
             .map(|target| (text(&target["name"]), source(Path::new(&text(&target["src_path"])))))
             .collect();
-        workspace.examples = examples;
-        workspace
+        Self { packages, examples }
+    }
+
+    /// The names of all examples.
+    pub(crate) fn examples(&self) -> impl Iterator<Item = &str> {
+        self.examples.iter().map(|(name, _)| name.as_str())
     }
 
     fn package(&self, name: &str) -> Option<&Value> {
@@ -94,7 +98,7 @@ fn source(main: &Path) -> String {
         files =
             fs::read_dir(folder).expect("it can be listed").flatten().map(|f| f.path()).collect();
     }
-    files.push(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/given/mod.rs"));
+    files.push(root().join("examples/given/mod.rs"));
     files.iter().map(|file| fs::read_to_string(file).unwrap_or_default()).collect()
 }
 

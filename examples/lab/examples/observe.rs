@@ -1,8 +1,9 @@
 //! What dlock tells of itself: events and spans in `tracing`, numbers in `metrics`. A job waits for
 //! another, is given the lock, and has it taken away.
 //!
-//! `cargo run --features metrics --example observe`, on another store with `-- --url URL`
+//! `cargo run -p dlock-examples-lab --example observe`, on another store with `-- --url URL`
 
+#[path = "../../given/mod.rs"]
 mod given;
 
 use std::{error::Error, time::Duration};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use dlock::Mode;
 use dlock_testlab::{Stop, Verdict};
 
-use crate::{
+use super::{
     client::{Client, claim},
     cost::Tally,
 };

@@ -2,7 +2,7 @@
 //! it is quiet and when it is contended, and what becomes of it when its holder dies, when the
 //! server restarts, and when the network is cut. Then: which one to choose, from what was measured.
 //!
-//! `cargo run --release --example redis_vs_zk --features postgres,redis,sqlite,zk`
+//! `cargo run --release -p dlock-examples-lab --example redis_vs_zk`
 //!
 //! It starts servers for the purpose, as far as they are installed. `--quick` measures for a
 //! shorter time; `--svg FILE` says where the picture goes; `--url URL`, repeated, measures stores
@@ -35,7 +35,7 @@ async fn main() -> ExitCode {
             ExitCode::FAILURE
         }
         Err(stop) => {
-            eprintln!("redis_vs_zk: {stop:?}");
+            eprintln!("redis_vs_zk: {}", stop.into_text());
             ExitCode::FAILURE
         }
     }

@@ -1,7 +1,7 @@
 //! A backend of one's own, whole: the locks of one machine in a file that is replaced at each
 //! change. As a program it runs the conformance kit on itself.
 //!
-//! `cargo run --example custom_backend`; a few cases with `-- fencing`
+//! `cargo run -p dlock-examples-lab --example custom_backend`; a few cases with `-- fencing`
 //!
 //! What makes it correct: `visit` changes the table in one step, behind a file lock that goes with
 //! its process; the rules (queue, leases, tokens, idempotence by claim) are those of
@@ -115,7 +115,6 @@ impl Files {
         let dir = self.dir.clone();
         let visit = move || {
             let gate = File::create(dir.join("gate")).map_err(unusable)?;
-            #[expect(clippy::incompatible_msrv, reason = "sqlx, of other examples, needs as much")]
             gate.lock().map_err(unusable)?;
             let (mut table, now) = Table::read(&dir)?;
             let result = change(&mut table, now);

@@ -41,7 +41,7 @@ impl Place {
         for place in [bare, kept, zk, postgres, Self::sqlite()] {
             match place {
                 Ok(place) => places.push(place),
-                Err(stop) => eprintln!("left out: {stop:?}"),
+                Err(stop) => eprintln!("left out: {}", stop.into_text()),
             }
         }
         places

@@ -7,7 +7,7 @@ use std::{fs, path::PathBuf};
 
 use dlock_testlab::Stop;
 
-use crate::cost::Cost;
+use super::cost::Cost;
 
 const HEAD: usize = 32;
 const FRAME_HEAD: usize = 24;

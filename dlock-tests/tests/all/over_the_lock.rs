@@ -1,7 +1,5 @@
 //! Elections and jobs on real stores, with processes that die.
 
-#![cfg(feature = "sqlite")]
-
 use std::{
     io::{BufRead, BufReader, Write},
     ops::ControlFlow,
@@ -10,13 +8,14 @@ use std::{
     time::Duration,
 };
 
-#[cfg(feature = "zk")]
-use dlock::ErrorKind;
-use dlock::{LockOptions, Locks, Ran};
+use dlock::{ErrorKind, LockOptions, Locks, Ran};
 use dlock_testlab::{Stop, judge};
 use tokio::sync::mpsc;
 
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a child process runs, by its name among all tests here.
+const CHILD: &str = "over_the_lock::the_process_that_dies";
 
 /// Locks in a store, of a client of its own.
 async fn client(url: &str, lease: Duration) -> Result<Locks, Stop> {
@@ -34,7 +33,7 @@ impl Process {
     /// Starts it to do `what` in the store.
     fn start(what: &str, url: &str) -> Result<Self, Stop> {
         let mut child = Command::new(std::env::current_exe()?)
-            .args(["--exact", "the_process_that_dies", "--ignored", "--nocapture"])
+            .args(["--exact", CHILD, "--ignored", "--nocapture"])
             .env("DLOCK_TEST_WHAT", what)
             .env("DLOCK_TEST_URL", url)
             .stdout(Stdio::piped())
@@ -204,7 +203,6 @@ async fn on_sqlite() {
     judge("sqlite", tested.await);
 }
 
-#[cfg(feature = "redis")]
 #[tokio::test]
 async fn on_redis() {
     use dlock_testlab::redis::{Options, RedisServer};
@@ -216,7 +214,6 @@ async fn on_redis() {
     judge("redis", tested.await);
 }
 
-#[cfg(feature = "postgres")]
 #[tokio::test]
 async fn on_postgres() {
     use dlock_testlab::postgres::{Options, PostgresServer};
@@ -228,7 +225,6 @@ async fn on_postgres() {
     judge("postgres", tested.await);
 }
 
-#[cfg(feature = "mysql")]
 #[tokio::test]
 async fn on_mariadb() {
     use dlock_testlab::mariadb::{MariadbServer, Options};
@@ -241,7 +237,6 @@ async fn on_mariadb() {
 }
 
 /// Where locks end with the process, a job has no minimum time.
-#[cfg(feature = "zk")]
 #[tokio::test]
 async fn on_zookeeper() {
     use dlock_testlab::zookeeper::{Options, ZooKeeperServer};

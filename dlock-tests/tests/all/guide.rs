@@ -1,18 +1,15 @@
 //! The guide and the other texts say what is there: their links lead to files and headings, their
 //! commands name what exists, and their Rust code is compiled. What runs of it, `cargo test --doc`
-//! runs: see `src/guide.rs`.
+//! runs: see `dlock-tests/src/guide.rs`.
 
 mod commands;
-mod text;
 
 use std::{collections::BTreeSet, fs, path::Path};
 
 use commands::{Workspace, complaint};
-use text::{Text, Typed, chapters, console, links, rust_is_tested, slugs, spans, texts};
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
+use dlock_tests::{
+    Text, Typed, chapters, console, links, root, rust_is_tested, slugs, spans, texts,
+};
 
 /// What is wrong with a link of this text, if anything is.
 fn broken(text: &Text, link: &str) -> Option<String> {
@@ -91,6 +88,21 @@ fn every_command_names_what_exists() {
 }
 
 #[test]
+fn every_example_is_in_the_index_with_its_command() {
+    let workspace = Workspace::read(root());
+    let index = Text::read(root(), "examples/README.md");
+    let commands: Vec<_> =
+        spans(&index.content).into_iter().filter(|span| span.starts_with("cargo ")).collect();
+    let wrong: Vec<_> =
+        commands.iter().filter_map(|command| complaint(&workspace, command)).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    let named = commands.iter().filter_map(|command| Some(command.split_once("--example ")?.1));
+    let named: BTreeSet<_> = named.collect();
+    let there: BTreeSet<_> = workspace.examples().collect();
+    assert_eq!(named, there);
+}
+
+#[test]
 fn the_subcommands_known_here_are_those_of_the_command() {
     let known: BTreeSet<_> = commands::SUBCOMMANDS.iter().map(|(name, _)| *name).collect();
     assert_eq!(known.len(), commands::SUBCOMMANDS.len(), "one is there twice");
@@ -106,7 +118,8 @@ fn the_subcommands_known_here_are_those_of_the_command() {
 
 #[test]
 fn every_chapter_with_rust_code_is_tested() {
-    let tested = fs::read_to_string(root().join("src/guide.rs")).expect("the list of chapters");
+    let tested =
+        fs::read_to_string(root().join("dlock-tests/src/guide.rs")).expect("the list of chapters");
     let wrong: Vec<_> = chapters(root())
         .into_iter()
         .filter(|name| {
@@ -114,7 +127,7 @@ fn every_chapter_with_rust_code_is_tested() {
                 != tested.contains(&format!("/docs/src/{name}\""))
         })
         .collect();
-    assert!(wrong.is_empty(), "src/guide.rs and the guide do not agree on {wrong:?}");
+    assert!(wrong.is_empty(), "dlock-tests/src/guide.rs and the guide do not agree on {wrong:?}");
 }
 
 #[test]
@@ -144,8 +157,8 @@ fn what_is_wrong_is_found() {
         ("cargo run --features sqlite --example counting", false),
         ("cargo run --example quickstart -- memory:", false),
         ("cargo test -p dlock-core", false),
-        ("cargo run -p dlock-testkit --bin dlock-soak -- --list", false),
-        ("cargo run --no-default-features -p dlock-testkit --bin dlock-soak", true),
+        ("cargo run -p dlock-soak --bin dlock-soak -- --list", false),
+        ("cargo run --no-default-features -p dlock-soak --bin dlock-soak", true),
         ("mdbook build docs", false),
         ("dlock run --name job --wait 0 -- ./report.sh --fast", false),
         ("dlock help run", false),

@@ -26,15 +26,7 @@ async fn without_its_feature_every_scheme_names_it() {
 
 #[cfg(all(feature = "mysql", feature = "postgres", feature = "zk"))]
 mod with_the_features {
-    use std::time::Duration;
-
-    use dlock::{ConfigIssue, ErrorKind, LockName};
-    use dlock_testlab::{
-        Stop, judge,
-        mariadb::{self, MariadbServer},
-        postgres::{self, PostgresServer},
-        zookeeper::{self, ZooKeeperServer},
-    };
+    use dlock::{ConfigIssue, ErrorKind};
 
     #[tokio::test]
     async fn each_mistake_has_its_own_error_before_anything_is_opened() {
@@ -77,50 +69,5 @@ mod with_the_features {
             let text = format!("{error} {error:?}");
             assert!(text.contains("127.0.0.1:1") && !text.contains("hunter2"), "{text}");
         }
-    }
-
-    #[tokio::test]
-    async fn locks_of_one_postgresql_meet_and_a_prefix_keeps_them_apart() {
-        let tested = async {
-            let server = PostgresServer::start(&postgres::Options::new()).await?;
-            meet(&format!("{}?dlock.create_schema=true", server.url())).await
-        };
-        judge("postgres", tested.await);
-    }
-
-    #[tokio::test]
-    async fn locks_of_one_mariadb_meet_and_a_prefix_keeps_them_apart() {
-        let tested = async {
-            let server = MariadbServer::start(&mariadb::Options::new()).await?;
-            meet(&format!("{}?dlock.create_schema=true", server.url())).await
-        };
-        judge("mysql", tested.await);
-    }
-
-    #[tokio::test]
-    async fn locks_of_one_zookeeper_meet_and_a_prefix_keeps_them_apart() {
-        let tested = async {
-            let server = ZooKeeperServer::start(&zookeeper::Options::new()).await?;
-            meet(&format!("zk://{}?dlock.root=/locks", server.address())).await
-        };
-        judge("zk", tested.await);
-    }
-
-    async fn meet(url: &str) -> Result<(), Stop> {
-        let (one, two) = (dlock::connect(url).await?, dlock::connect(url).await?);
-        let apart = dlock::connect(&format!("{url}&dlock.prefix=other/")).await?;
-        let guard = one.mutex("n")?.lock().await?;
-        assert!(two.mutex("n")?.try_lock().await?.is_none());
-        assert!(apart.mutex("n")?.try_lock().await?.is_some());
-        assert!(two.fair("other/n")?.lock_timeout(Duration::from_secs(20)).await.is_ok());
-        let token = guard.token();
-        guard.release().await?;
-        let next = two.mutex(LockName::new("n")?)?.lock().await?;
-        assert!(next.token() > token);
-        next.release().await?;
-        for locks in [one, two, apart] {
-            locks.shutdown(Duration::from_secs(10)).await?;
-        }
-        Ok(())
     }
 }

@@ -25,13 +25,7 @@ async fn without_the_feature_every_scheme_names_it() {
 
 #[cfg(feature = "redis")]
 mod with_the_feature {
-    use std::time::Duration;
-
-    use dlock::{ConfigIssue, ErrorKind, LockName, redis::RedisConfig};
-    use dlock_testlab::{
-        Stop, judge,
-        redis::{Options, RedisServer},
-    };
+    use dlock::{ConfigIssue, ErrorKind, redis::RedisConfig};
 
     #[test]
     fn every_scheme_is_known() {
@@ -66,27 +60,5 @@ mod with_the_feature {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         let text = format!("{error} {error:?}");
         assert!(text.contains("127.0.0.1:1") && !text.contains("hunter2"), "{text}");
-    }
-
-    #[tokio::test]
-    async fn locks_of_one_url_meet_and_a_prefix_keeps_them_apart() {
-        let met = async {
-            let server = RedisServer::start(&Options::new()).await?;
-            let url = server.url();
-            let prefixed = format!("{url}?dlock.prefix=shop/&dlock.lease=5s");
-            let [one, two] = [dlock::connect(&url).await?, dlock::connect(&url).await?];
-            let other = dlock::connect(&prefixed).await?;
-            let guard = one.mutex("inventory/42")?.lock().await?;
-            assert!(two.mutex("inventory/42")?.try_lock().await?.is_none());
-            let apart = other.mutex("inventory/42")?.try_lock().await?;
-            assert!(apart.is_some(), "the prefix is lost");
-            let name = LockName::new("shop/inventory/42")?;
-            let seen = one.inspect(&name).await?;
-            assert_eq!(seen.holders.len(), 1, "{seen:?}");
-            assert!(seen.holders[0].remaining <= Duration::from_secs(5), "{seen:?}");
-            guard.release().await?;
-            Ok::<_, Stop>(())
-        };
-        judge("redis", met.await);
     }
 }

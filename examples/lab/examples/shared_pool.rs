@@ -1,8 +1,9 @@
 //! Locks over the application's own connection pool, in the database where its data is.
 //!
-//! `cargo run --example shared_pool --features postgres -- --url postgres://app:secret@host/shop`;
+//! `cargo run -p dlock-examples-lab --example shared_pool -- --url postgres://app:secret@host/shop`;
 //! without a URL it starts a PostgreSQL server for the purpose, if one is installed.
 
+#[path = "../../given/mod.rs"]
 mod given;
 
 use std::{error::Error, time::Duration};
@@ -22,7 +23,9 @@ async fn main() -> Result<(), Failure> {
     let mut server = None;
     if url.is_empty() {
         let started = PostgresServer::start(&Options::new()).await;
-        let started = started.map_err(|stop| format!("no PostgreSQL server: {stop:?}"))?;
+        let started = started.map_err(|stop| {
+            format!("no PostgreSQL server ({}): install one, or give its --url", stop.into_text())
+        })?;
         url = started.url();
         server = Some(started);
     }

@@ -8,7 +8,7 @@ use dlock_testlab::{
     zookeeper::{self, ZooKeeperServer},
 };
 
-use crate::{
+use super::{
     client::{Client, Meter},
     cost::Tally,
     document,
