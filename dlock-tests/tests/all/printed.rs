@@ -1,6 +1,6 @@
-//! The commands that the guide and the other texts print do what they say: examples run
-//! here, as cargo has built them, on servers of their own. Those of the command `dlock` run in the
-//! tests of `dlock-cli`.
+//! The commands that the guide and the other texts print do what they say: examples run here, as
+//! cargo has built them, on servers of their own, and print what the texts show. Those of the command
+//! `dlock` run in the tests of `dlock-cli`.
 
 use std::{path::Path, process::Stdio, time::Duration};
 
@@ -9,7 +9,7 @@ use dlock_testlab::{
     postgres::{self, PostgresServer},
     redis::{self, RedisServer},
 };
-use dlock_tests::{console, root, texts};
+use dlock_tests::{Text, console, root, shape, texts};
 use tempfile::TempDir;
 use tokio::{process::Command, time::timeout};
 
@@ -69,15 +69,26 @@ fn kind(command: &str) -> Option<Kind> {
     Some(Kind::Example { name, arguments: arguments.map(|word| (*word).to_owned()).collect() })
 }
 
+/// A command of a text that runs an example.
+struct Printed {
+    /// The text, and the command.
+    place: String,
+    name: String,
+    arguments: Vec<String>,
+    /// What the text shows of it, line by line.
+    shown: Vec<String>,
+}
+
 /// The commands of all texts that are about this store: `memory` for those that name no server.
-fn of_store(store: &str) -> Vec<(String, String, Vec<String>)> {
+fn of_store(store: &str) -> Vec<Printed> {
     let mut found = Vec::new();
     for text in texts(root()) {
         for typed in console(&text.content) {
             if let Some(Kind::Example { name, arguments }) = kind(&typed.command) {
                 let server = arguments.iter().find_map(|word| word.split_once("://"));
                 if server.map_or("memory", |(scheme, _)| scheme) == store {
-                    found.push((format!("{}: {}", text.path, typed.command), name, arguments));
+                    let place = format!("{}: {}", text.path, typed.command);
+                    found.push(Printed { place, name, arguments, shown: typed.prints });
                 }
             }
         }
@@ -88,48 +99,67 @@ fn of_store(store: &str) -> Vec<(String, String, Vec<String>)> {
 
 /// Runs those of a store, with `url` in the place of the server that they name.
 async fn all_run(store: &str, url: Option<String>) -> Verdict {
-    for (printed, name, mut arguments) in of_store(store) {
-        for word in &mut arguments {
+    for mut printed in of_store(store) {
+        for word in &mut printed.arguments {
             if let (true, Some(url)) = (word.contains("://"), &url) {
                 let query = word.split_once('?').map_or(String::new(), |(_, q)| format!("?{q}"));
                 *word = format!("{url}{query}");
             }
         }
-        if let Some((_, short)) = SHORT.iter().find(|(long, _)| *long == name) {
-            arguments.extend(short.iter().map(|word| (*word).to_owned()));
+        if let Some((_, short)) = SHORT.iter().find(|(long, _)| *long == printed.name) {
+            printed.arguments.extend(short.iter().map(|word| (*word).to_owned()));
         }
-        run(&printed, &name, &arguments).await?;
+        printed.runs().await?;
     }
     Ok(())
 }
 
-async fn run(printed: &str, name: &str, arguments: &[String]) -> Verdict {
-    // Cargo builds those of all packages to one place, and with the whole workspace before the tests.
-    let test = std::env::current_exe()?;
-    let profile = test.parent().and_then(Path::parent).ok_or("a test is in target/PROFILE/deps")?;
-    let file = format!("{name}{}", std::env::consts::EXE_SUFFIX);
-    let program = profile.join("examples").join(file);
-    if !program.exists() {
-        return Err(Stop::failed(format!(
-            "{printed}: {} is not built: {BUILD}",
-            program.display()
-        )));
+impl Printed {
+    async fn runs(&self) -> Verdict {
+        let Self { place, name, arguments, shown } = self;
+        // Cargo builds those of all packages to one place, and with the whole workspace before the
+        // tests.
+        let test = std::env::current_exe()?;
+        let profile =
+            test.parent().and_then(Path::parent).ok_or("a test is in target/PROFILE/deps")?;
+        let file = format!("{name}{}", std::env::consts::EXE_SUFFIX);
+        let program = profile.join("examples").join(file);
+        if !program.exists() {
+            let program = program.display();
+            return Err(Stop::failed(format!("{place}: {program} is not built: {BUILD}")));
+        }
+        let directory = TempDir::new()?;
+        let running = Command::new(&program)
+            .args(arguments)
+            .env_remove("DLOCK_URL")
+            .env("TMPDIR", directory.path())
+            .current_dir(directory.path())
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output();
+        let output = timeout(BOUND, running).await.map_err(|_| format!("{place}: hangs"))??;
+        let said = String::from_utf8_lossy(&output.stdout);
+        let told = String::from_utf8_lossy(&output.stderr);
+        if !output.status.success() || (said.is_empty() && told.is_empty()) {
+            return Err(Stop::failed(format!("{place}: {}, says {told:?}", output.status)));
+        }
+        match shown.is_empty() || looks(said.lines()) == looks(shown.iter().map(String::as_str)) {
+            true => Ok(()),
+            false => Err(Stop::failed(format!("{place}: shown otherwise, it prints\n{said}"))),
+        }
     }
-    let directory = TempDir::new()?;
-    let running = Command::new(&program)
-        .args(arguments)
-        .env_remove("DLOCK_URL")
-        .env("TMPDIR", directory.path())
-        .current_dir(directory.path())
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output();
-    let output = timeout(BOUND, running).await.map_err(|_| format!("{printed}: hangs"))??;
-    if output.status.success() && !(output.stdout.is_empty() && output.stderr.is_empty()) {
-        return Ok(());
-    }
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    Err(Stop::failed(format!("{printed}: {}, says {told:?}", output.status)))
+}
+
+/// Lines of output without what is another each time: numbers, and where a temporary file is.
+fn looks<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let nowhere = |line: &str| {
+        let file = line.split_once("sqlite:/").and_then(|(before, rest)| {
+            let (_, after) = rest.split_once("/locks.db")?;
+            Some(format!("{before}sqlite:/locks.db{after}"))
+        });
+        file.unwrap_or_else(|| line.to_owned())
+    };
+    lines.map(|line| shape(&nowhere(line))).collect()
 }
 
 #[tokio::test]
@@ -153,6 +183,27 @@ async fn those_that_name_postgresql_run() {
         all_run("postgres", Some(server.url())).await
     };
     judge("postgres", tested.await);
+}
+
+#[test]
+fn the_readme_begins_with_the_smallest_build_and_shows_what_is_printed() {
+    let readme = Text::read(root(), "README.md");
+    let shown = console(&readme.content).into_iter().filter(|typed| !typed.prints.is_empty());
+    let shown: Vec<_> = shown.map(|typed| typed.command).collect();
+    let first =
+        ["cargo run --example quickstart", "cargo run --features sqlite --example inventory"];
+    assert_eq!(shown, first);
+}
+
+#[test]
+fn what_is_printed_otherwise_is_found() {
+    let line = "worker 1 has token 23 in sqlite:/tmp/a1/locks.db: it sells";
+    let again = "worker 27 has token 1 in sqlite:/var/b/locks.db: it sells";
+    assert_eq!(looks([line].into_iter()), looks([again].into_iter()));
+    for other in ["worker 1 has no token", "worker 1 has token 23 in sqlite:/tmp/a1/locks.db"] {
+        assert_ne!(looks([line].into_iter()), looks([other].into_iter()));
+    }
+    assert_ne!(looks([line].into_iter()), looks([line, ""].into_iter()));
 }
 
 #[test]
