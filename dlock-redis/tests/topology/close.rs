@@ -7,7 +7,7 @@ use dlock_testlab::{
 };
 use tokio::time::sleep;
 
-use crate::help::{ask, clients, connect, millis, queue, secs, take, until, with_redis};
+use crate::help::{SOON, ask, clients, connect, millis, queue, secs, take, until, with_redis};
 
 /// Uses a client in every way, drops it, and waits until no server sees a connection of it.
 async fn uses_and_closes(url: &str, servers: &[&RedisServer]) -> Verdict {
@@ -24,7 +24,7 @@ async fn uses_and_closes(url: &str, servers: &[&RedisServer]) -> Verdict {
     sleep(millis(1200)).await;
     assert!(open(servers).await? > 0);
     drop(backend);
-    until("all connections close", secs(2), || async { Ok(open(servers).await? == 0) }).await
+    until("all connections close", SOON, || async { Ok(open(servers).await? == 0) }).await
 }
 
 async fn open(servers: &[&RedisServer]) -> Result<usize, Stop> {

@@ -5,10 +5,12 @@ use dlock_testlab::{
     Stop,
     redis::{Options, RedisCluster, RedisServer},
 };
-use tokio::time::Instant;
 
 use crate::{
-    help::{ask, beside, connect, locks, millis, queue, secs, tag, take, with_redis, within},
+    help::{
+        SOON, ask, beside, connect, hand_over, is_told, locks, millis, queue, secs, tag, take,
+        with_redis, within,
+    },
     nodes::Nodes,
 };
 
@@ -27,7 +29,7 @@ pub(crate) fn every_kind_of_lock_works_in_many_buckets() {
             let readers = (rw.read().lock().await?, other.read().lock().await?);
             assert!(other.write().try_lock().await?.is_none());
             drop(readers);
-            within(secs(5), other.write().lock()).await??.release().await?;
+            within(SOON, other.write().lock()).await??.release().await?;
 
             let semaphore = (locks.semaphore(&*name, 3)?, others.semaphore(&*name, 3)?);
             let held = (semaphore.0.acquire_many(2).await?, semaphore.1.acquire().await?);
@@ -50,7 +52,7 @@ pub(crate) fn every_kind_of_lock_works_in_many_buckets() {
         assert_eq!(all.tokens().len(), 3);
         assert!(others.multi(apart)?.try_lock().await?.is_none());
         all.release().await?;
-        within(secs(5), others.multi(apart)?.lock()).await??.release().await?;
+        within(SOON, others.multi(apart)?.lock()).await??.release().await?;
         Ok(())
     });
 }
@@ -65,15 +67,7 @@ pub(crate) fn a_hand_over_is_pushed_on_one_channel_for_each_bucket_in_use() {
             if !tags.contains(&tag(&name)) {
                 tags.push(tag(&name));
             }
-            let (held, waits) = (ask(&name, secs(60)), ask(&name, secs(60)));
-            take(&first, &AcquireRequest { queue: Queue::FailIfBusy, ..held.clone() }).await?;
-            queue(&second, &waits).await?;
-            let began = Instant::now();
-            first.release(&held.as_claim()).await?;
-            within(millis(1500), second.granted(&waits)).await??;
-            // Asked about, a grant is found after three seconds.
-            assert!(began.elapsed() < secs(2), "{name} was not pushed");
-            second.release(&waits.as_claim()).await?;
+            is_told(&name, async || hand_over(&name, &first, &second).await).await?;
         }
         let channels = nodes.channels().await?;
         assert_eq!(channels.len(), tags.len(), "{channels:?}");
@@ -126,24 +120,23 @@ pub(crate) fn a_cluster_is_found_by_any_node_that_runs() {
         locks.mutex("a")?.lock().await?.release().await?;
         first.kill();
         cluster.until_failed_over(0, first).await?;
-        let later =
-            within(secs(10), crate::help::locks(&url(&[first, second]), secs(30))).await??;
+        let later = within(SOON, crate::help::locks(&url(&[first, second]), secs(30))).await??;
         for i in 0..20 {
             let name = format!("any/{i}");
-            within(secs(10), later.mutex(&*name)?.lock()).await??.release().await?;
-            within(secs(10), locks.mutex(&*name)?.lock()).await??.release().await?;
+            within(SOON, later.mutex(&*name)?.lock()).await??.release().await?;
+            within(SOON, locks.mutex(&*name)?.lock()).await??.release().await?;
         }
         let waiting = later.mutex("a")?.lock().await?;
         let lock = locks.mutex("a")?;
         let next = beside(async move { lock.lock().await });
         tokio::time::sleep(millis(300)).await;
         waiting.release().await?;
-        within(secs(5), next).await???.release().await?;
+        within(SOON, next).await???.release().await?;
 
         for node in cluster.nodes() {
             node.kill();
         }
-        let error = within(secs(10), connect(&url(&[second, last]))).await?.unwrap_err();
+        let error = within(SOON, connect(&url(&[second, last]))).await?.unwrap_err();
         crate::help::assert_unavailable(&error, &["can't be reached", "redis+cluster://"]);
         Ok(())
     });
@@ -163,9 +156,9 @@ pub(crate) fn a_mode_of_its_own_does_not_meet_another() {
             queue(&backend, &writer).await?;
             queue(&backend, &late).await?;
             backend.release(&reader.as_claim()).await?;
-            within(secs(4), backend.granted(&writer)).await??;
+            within(SOON, backend.granted(&writer)).await??;
             backend.release(&writer.as_claim()).await?;
-            within(secs(4), backend.granted(&late)).await??;
+            within(SOON, backend.granted(&late)).await??;
             backend.release(&late.as_claim()).await?;
         }
         Ok(())

@@ -5,11 +5,11 @@ use dlock_testlab::{
     Verdict,
     redis::{Options, RedisSentinel},
 };
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use crate::{
     help::{
-        ask, assert_unavailable, beside, connect, locks, millis, queue, secs, take, until,
+        SOON, ask, assert_unavailable, beside, connect, locks, millis, queue, secs, take, until,
         with_redis, within,
     },
     nodes::Nodes,
@@ -17,16 +17,14 @@ use crate::{
 
 /// Takes a lock as soon as replicas listen, which may be a while after they are in sync.
 async fn take_soon(backend: &DynBackend, request: &AcquireRequest) -> Verdict {
-    until("replicas know of a grant", secs(5), || async {
-        Ok(backend.acquire(request).await.is_ok())
-    })
-    .await
+    until("replicas know of a grant", SOON, || async { Ok(backend.acquire(request).await.is_ok()) })
+        .await
 }
 
 pub(crate) fn a_grant_that_no_replica_knows_of_is_refused_and_taken_back() {
     with_redis(async {
         let servers = RedisSentinel::start(&Options::new()).await?;
-        let url = format!("{}?dlock.durability=1&dlock.response_timeout=800ms", servers.url());
+        let url = format!("{}?dlock.durability=1&dlock.response_timeout=4s", servers.url());
         let backend = connect(&url).await?;
         let known = ask("known", secs(60));
         take_soon(&backend, &known).await?;
@@ -37,23 +35,22 @@ pub(crate) fn a_grant_that_no_replica_knows_of_is_refused_and_taken_back() {
         for replica in replicas {
             replica.pause()?;
         }
-        let (refused, began) = (ask("refused", secs(60)), Instant::now());
-        let error = within(secs(4), backend.acquire(&refused)).await?.unwrap_err();
+        let refused = ask("refused", secs(60));
+        let error = within(SOON, backend.acquire(&refused)).await?.unwrap_err();
         assert_unavailable(&error, &["0 of 1 replicas know of the grant", "dlock.durability"]);
         assert_eq!(error.certainty(), Certainty::Unknown);
-        assert!(began.elapsed() < secs(2), "{:?}", began.elapsed());
         assert_eq!(backend.release(&refused.as_claim()).await?, Released::Released);
         assert!(backend.inspect(&refused.name).await?.is_free());
 
         // Nor does a hand-over count that only the master knows of.
         backend.release(&known.as_claim()).await?;
-        let error = within(secs(8), backend.granted(&waits)).await?.unwrap_err();
+        let error = within(SOON, backend.granted(&waits)).await?.unwrap_err();
         assert_unavailable(&error, &["0 of 1 replicas"]);
         for replica in replicas {
             replica.resume()?;
         }
-        within(secs(5), take(&backend, &waits)).await??;
-        within(secs(5), take(&backend, &refused)).await??;
+        within(SOON, take(&backend, &waits)).await??;
+        within(SOON, take(&backend, &refused)).await??;
         Ok(())
     });
 }
@@ -71,7 +68,7 @@ pub(crate) fn who_waits_gets_the_lock_once_replicas_know_of_it_and_a_new_master_
         for replica in &servers.servers()[1..] {
             replica.pause()?;
         }
-        let tried = within(secs(8), two.mutex("b")?.try_lock()).await?;
+        let tried = within(SOON, two.mutex("b")?.try_lock()).await?;
         assert_unavailable(&tried.unwrap_err(), &["0 of 1 replicas"]);
         guard.release().await?;
         sleep(secs(1)).await;
@@ -79,8 +76,8 @@ pub(crate) fn who_waits_gets_the_lock_once_replicas_know_of_it_and_a_new_master_
         for replica in &servers.servers()[1..] {
             replica.resume()?;
         }
-        let next = within(secs(8), waiting).await???;
-        until("what was refused is taken back", secs(5), || async {
+        let next = within(SOON, waiting).await???;
+        until("what was refused is taken back", SOON, || async {
             Ok(two.inspect("b").await?.is_free())
         })
         .await?;
@@ -92,7 +89,7 @@ pub(crate) fn who_waits_gets_the_lock_once_replicas_know_of_it_and_a_new_master_
         assert_eq!(held.holders.first().and_then(|holder| holder.token), Some(next.token()));
         sleep(secs(2)).await;
         assert_eq!(next.state(), GuardState::Held);
-        within(secs(5), next.release()).await??;
+        within(SOON, next.release()).await??;
         Ok(())
     });
 }
@@ -101,11 +98,11 @@ pub(crate) fn replicas_of_a_cluster_are_waited_for_in_every_bucket() {
     with_redis(async {
         let nodes = Nodes::start().await?;
         let replica_first = format!(
-            "redis+cluster://{},{}?dlock.durability=majority&dlock.response_timeout=800ms",
+            "redis+cluster://{},{}?dlock.durability=majority&dlock.response_timeout=4s",
             nodes.0.nodes()[5].address(),
             nodes.0.nodes()[0].address(),
         );
-        let url = format!("{}?dlock.durability=1&dlock.response_timeout=800ms", nodes.url());
+        let url = format!("{}?dlock.durability=1&dlock.response_timeout=4s", nodes.url());
         let backend = connect(&url).await?;
         for i in 0..30 {
             take_soon(&backend, &ask(&format!("durable/{i}"), secs(60))).await?;
@@ -118,7 +115,7 @@ pub(crate) fn replicas_of_a_cluster_are_waited_for_in_every_bucket() {
         nodes.0.replica_of(nodes.master("b").await?).await?.pause()?;
         for (client, which) in [(&backend, "1"), (&later, "majority")] {
             let refused = ask("b", secs(60));
-            let error = within(secs(8), client.acquire(&refused)).await?.expect_err(which);
+            let error = within(SOON, client.acquire(&refused)).await?.expect_err(which);
             assert_unavailable(&error, &["0 of 1 replicas"]);
             client.release(&refused.as_claim()).await?;
         }

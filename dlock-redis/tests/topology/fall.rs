@@ -3,15 +3,12 @@
 use std::time::Duration;
 
 use dlock_core::{Guard, GuardState, Locks};
-use dlock_testlab::{Stop, Verdict, redis::RedisServer};
-use tokio::{
-    task::JoinHandle,
-    time::{Instant, sleep},
-};
+use dlock_testkit::{Stop, Verdict, servers::redis::RedisServer};
+use tokio::time::sleep;
 
 use crate::{
-    help::{assert_unavailable, beside, locks, millis, secs, until_copied, with_redis, within},
-    nodes::Nodes,
+    help::{SOON, assert_unavailable, locks, millis, secs, until_copied, with_redis, within},
+    nodes::{Nodes, WAITERS, Waiting},
 };
 
 /// A lock that one client holds and others wait for, and one at another master.
@@ -21,7 +18,7 @@ struct Scene {
     holder: Locks,
     guard: Guard,
     elsewhere: Guard,
-    waiting: Vec<JoinHandle<Result<Guard, dlock_core::Error>>>,
+    waiting: Waiting,
 }
 
 const NAME: &str = "falls";
@@ -34,40 +31,27 @@ impl Scene {
         let guard = holder.mutex(NAME)?.lock().await?;
         let away = nodes.names(NAME, false, 1).await?.remove(0);
         let elsewhere = holder.mutex(&*away)?.lock().await?;
-        let mut waiting = Vec::new();
-        for _ in 0..2 {
-            let lock = locks(&nodes.url(), lease).await?.mutex(NAME)?;
-            waiting.push(beside(async move { lock.lock().await }));
-            sleep(millis(100)).await;
-        }
+        let waiting = Waiting::start(&nodes, NAME, lease).await?;
         let master = nodes.master(NAME).await?;
         until_copied(master, nodes.0.replica_of(master).await?).await?;
         Ok(Self { lease, nodes, holder, guard, elsewhere, waiting })
     }
 
     /// Longer than a lease after the failover, all is as it was, and hand-overs are pushed again.
-    async fn goes_on(mut self) -> Verdict {
+    async fn goes_on(self) -> Verdict {
         sleep(self.lease + millis(500)).await;
         assert_eq!(self.elsewhere.state(), GuardState::Held, "at a master that was well");
         assert_eq!(self.guard.state(), GuardState::Held, "the replica knew of it");
         let state = self.holder.inspect(NAME).await?;
-        assert_eq!((state.holders.len(), state.waiters.len()), (1, 2), "{state:?}");
-        let (mut last, began) = (self.guard.token(), Instant::now());
-        within(secs(4), self.guard.release()).await??;
-        for next in self.waiting.drain(..) {
-            let next = within(secs(4), next).await???;
-            assert!(next.token() > last, "{} after {last}", next.token());
-            last = next.token();
-            within(secs(4), next.release()).await??;
-        }
-        assert!(began.elapsed() < millis(1500), "pushed after {:?}", began.elapsed());
-        Ok(())
+        assert_eq!((state.holders.len(), state.waiters.len()), (1, WAITERS), "{state:?}");
+        let master = self.nodes.master(NAME).await?;
+        self.waiting.are_told_one_by_one(self.guard, master).await
     }
 }
 
 pub(crate) fn a_failover_that_was_asked_for_is_followed() {
     with_redis(async {
-        let scene = Scene::open(secs(5)).await?;
+        let scene = Scene::open(secs(15)).await?;
         let master = scene.nodes.master(NAME).await?;
         scene.nodes.0.failover(scene.nodes.0.replica_of(master).await?).await?;
         scene.goes_on().await
@@ -76,7 +60,7 @@ pub(crate) fn a_failover_that_was_asked_for_is_followed() {
 
 pub(crate) fn a_failover_from_a_dead_master_is_followed() {
     with_redis(async {
-        let scene = Scene::open(secs(9)).await?;
+        let scene = Scene::open(secs(15)).await?;
         let slot = scene.nodes.slot(NAME).await?;
         let master = scene.nodes.master(NAME).await?;
         master.kill();
@@ -88,7 +72,7 @@ pub(crate) fn a_failover_from_a_dead_master_is_followed() {
 /// Connections to a master that hangs stay open, and nothing redirects the client.
 pub(crate) fn a_failover_from_a_master_that_hangs_is_followed() {
     with_redis(async {
-        let scene = Scene::open(secs(9)).await?;
+        let scene = Scene::open(secs(15)).await?;
         let slot = scene.nodes.slot(NAME).await?;
         let master = scene.nodes.master(NAME).await?;
         master.pause()?;
@@ -99,7 +83,7 @@ pub(crate) fn a_failover_from_a_master_that_hangs_is_followed() {
 
 pub(crate) fn slots_that_nobody_serves_are_unavailable_and_the_others_go_on() {
     with_redis(async {
-        let (nodes, lease) = (Nodes::start().await?, secs(5));
+        let (nodes, lease) = (Nodes::start().await?, secs(12));
         let (here, away) = (locks(&nodes.url(), lease).await?, locks(&nodes.url(), lease).await?);
         let guard = here.mutex(NAME)?.lock().await?;
         let mut held = Vec::new();
@@ -107,9 +91,9 @@ pub(crate) fn slots_that_nobody_serves_are_unavailable_and_the_others_go_on() {
             held.push(away.mutex(&*name)?.lock().await?);
         }
         let dead = bury(&nodes).await?;
-        let error = within(secs(12), away.mutex(NAME)?.try_lock()).await?.unwrap_err();
+        let error = within(SOON, away.mutex(NAME)?.try_lock()).await?.unwrap_err();
         assert_unavailable(&error, &[NAME]);
-        within(lease, guard.lost()).await?;
+        within(SOON, guard.lost()).await?;
 
         sleep(lease).await;
         for guard in held {
@@ -117,13 +101,13 @@ pub(crate) fn slots_that_nobody_serves_are_unavailable_and_the_others_go_on() {
             assert_eq!(guard.state(), GuardState::Held, "{name} is at another master");
             assert!(here.mutex(name.as_str())?.try_lock().await?.is_none());
             guard.release().await?;
-            within(secs(3), here.mutex(name)?.lock()).await??.release().await?;
+            within(SOON, here.mutex(name)?.lock()).await??.release().await?;
         }
         // The data are gone with both of them, and the slots are served again.
         for node in dead {
             node.restart().await?;
         }
-        let again = within(secs(20), away.mutex(NAME)?.lock()).await??;
+        let again = within(SOON, away.mutex(NAME)?.lock()).await??;
         assert!(again.token() > guard.token());
         Ok(())
     });
@@ -132,7 +116,7 @@ pub(crate) fn slots_that_nobody_serves_are_unavailable_and_the_others_go_on() {
 /// What one client holds at a master that is gone and at the others is renewed together.
 pub(crate) fn what_is_held_at_other_masters_outlives_a_dead_one() {
     with_redis(async {
-        let (nodes, lease) = (Nodes::start().await?, secs(6));
+        let (nodes, lease) = (Nodes::start().await?, secs(12));
         let holder = locks(&nodes.url(), lease).await?;
         let mut held = Vec::new();
         for name in nodes.names(NAME, false, 20).await? {
@@ -144,7 +128,7 @@ pub(crate) fn what_is_held_at_other_masters_outlives_a_dead_one() {
         }
         bury(&nodes).await?;
         for guard in &lost {
-            within(lease, guard.lost()).await?;
+            within(SOON, guard.lost()).await?;
         }
         sleep(secs(2)).await;
         for guard in &held {

@@ -9,14 +9,14 @@ use dlock_testlab::{
 use tokio::time::sleep;
 
 use crate::help::{
-    ask, assert_unavailable, beside, connect, millis, secs, take, with_redis, within,
+    SOON, ask, assert_unavailable, beside, connect, millis, secs, take, with_redis, within,
 };
 
 /// Longer than the guard of these tests: the server counts whole seconds.
-const GROWN_UP: std::time::Duration = millis(3200);
+const GROWN_UP: std::time::Duration = millis(7200);
 
 async fn tried(backend: &DynBackend, name: &str) -> Result<Acquired, Error> {
-    let request = AcquireRequest { queue: Queue::FailIfBusy, ..ask(name, secs(2)) };
+    let request = AcquireRequest { queue: Queue::FailIfBusy, ..ask(name, secs(6)) };
     backend.acquire(&request).await
 }
 
@@ -24,12 +24,12 @@ async fn tried(backend: &DynBackend, name: &str) -> Result<Acquired, Error> {
 pub(crate) fn a_master_that_started_a_short_while_ago_does_not_vote() {
     with_redis(async {
         let masters = RedisMasters::start(3, &Options::new()).await?;
-        let guarded = format!("{}?dlock.restart_guard=2s", masters.url());
+        let guarded = format!("{}?dlock.restart_guard=6s", masters.url());
         let backend = connect(&guarded).await?;
         let error = tried(&backend, "a").await.unwrap_err();
         assert_unavailable(&error, &["2 of 3 masters", "started a short while ago"]);
         sleep(GROWN_UP).await;
-        take(&backend, &ask("held", secs(2))).await?;
+        take(&backend, &ask("held", secs(6))).await?;
 
         // Of those that hold the lock, one forgets it, and one is gone.
         let [first, second, _] = masters.servers() else { unreachable!() };
@@ -77,7 +77,7 @@ async fn asked_across_a_restart(
     server.restart().await?;
     proxy.cut();
     proxy.pass().await?;
-    Ok(within(secs(8), asking).await??)
+    Ok(within(SOON, asking).await??)
 }
 
 pub(crate) fn a_server_that_restarts_while_it_is_asked_grants_nothing() {
@@ -86,7 +86,7 @@ pub(crate) fn a_server_that_restarts_while_it_is_asked_grants_nothing() {
         let proxy = Proxy::start(&server.address()).await?;
         sleep(GROWN_UP).await;
         for held_up in [true, false] {
-            let url = format!("redis://{}?dlock.restart_guard=2s", proxy.address());
+            let url = format!("redis://{}?dlock.restart_guard=6s", proxy.address());
             let backend = connect(&url).await?;
             let answer = asked_across_a_restart(&backend, &server, &proxy, held_up).await?;
             assert!(answer.is_err(), "held up {held_up}: {answer:?}");
@@ -103,7 +103,7 @@ pub(crate) fn a_master_that_restarts_while_it_is_asked_does_not_vote() {
         let proxy = Proxy::start(&restarts.address()).await?;
         let addresses = [gone.address(), well.address(), proxy.address()].join(",");
         sleep(GROWN_UP).await;
-        let url = format!("redis+quorum://{addresses}?dlock.restart_guard=2s");
+        let url = format!("redis+quorum://{addresses}?dlock.restart_guard=6s");
         let backend = connect(&url).await?;
         gone.kill();
         sleep(millis(200)).await;

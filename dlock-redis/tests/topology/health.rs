@@ -5,10 +5,10 @@ use dlock_testlab::{
     Door, Flow, Proxy,
     redis::{Options, RedisServer},
 };
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use crate::help::{
-    ask, assert_unavailable, beside, connect, locks, millis, secs, take, until, with_redis, within,
+    SOON, ask, assert_unavailable, beside, connect, locks, secs, take, until, with_redis, within,
 };
 
 pub(crate) fn a_server_that_never_answers_is_an_error_in_bounded_time() {
@@ -18,11 +18,11 @@ pub(crate) fn a_server_that_never_answers_is_an_error_in_bounded_time() {
         proxy.door(Door::Silent).await?;
         for scheme in ["redis", "redis+cluster"] {
             let url = format!("{scheme}://{}?dlock.response_timeout=300ms", proxy.address());
-            let error = within(secs(2), connect(&url)).await?.unwrap_err();
+            let error = within(SOON, connect(&url)).await?.unwrap_err();
             assert_unavailable(&error, &["no answer from the server in time"]);
         }
         let url = format!("redis+sentinel://{}/m?dlock.response_timeout=300ms", proxy.address());
-        let error = within(secs(2), connect(&url)).await?.unwrap_err();
+        let error = within(SOON, connect(&url)).await?.unwrap_err();
         assert_unavailable(&error, &["no sentinel answers"]);
         Ok(())
     });
@@ -32,7 +32,7 @@ pub(crate) fn a_connection_that_went_silent_is_replaced() {
     with_redis(async {
         let server = RedisServer::start(&Options::new()).await?;
         let proxy = Proxy::start(&server.address()).await?;
-        let url = format!("redis://{}?dlock.response_timeout=300ms", proxy.address());
+        let url = format!("redis://{}?dlock.response_timeout=1500ms", proxy.address());
         let backend = connect(&url).await?;
         take(&backend, &ask("a", secs(60))).await?;
         let before = proxy.connections();
@@ -40,15 +40,15 @@ pub(crate) fn a_connection_that_went_silent_is_replaced() {
             flow(&proxy, Flow::Hold);
             // A few commands that nobody answers, each for a bounded time.
             for _ in 0..3 {
-                let error = within(secs(2), backend.acquire(&ask("b", secs(60)))).await?;
+                let error = within(SOON, backend.acquire(&ask("b", secs(60)))).await?;
                 assert_eq!(error.unwrap_err().kind(), ErrorKind::Unavailable);
             }
-            until("another connection is tried", secs(3), || async {
+            until("another connection is tried", SOON, || async {
                 Ok(proxy.connections() > before)
             })
             .await?;
             flow(&proxy, Flow::Pass);
-            until("it works again", secs(3), || async {
+            until("it works again", SOON, || async {
                 Ok(backend.acquire(&ask("c", secs(60))).await.is_ok())
             })
             .await?;
@@ -61,14 +61,14 @@ pub(crate) fn what_can_not_be_renewed_is_lost_before_the_store_lets_another_in()
     with_redis(async {
         let server = RedisServer::start(&Options::new()).await?;
         let proxy = Proxy::start(&server.address()).await?;
-        let url = format!("redis://{}?dlock.response_timeout=300ms", proxy.address());
-        let (cut_off, other) =
-            (locks(&url, millis(1500)).await?, locks(&server.url(), secs(10)).await?);
+        let url = format!("redis://{}?dlock.response_timeout=1500ms", proxy.address());
+        let lease = secs(6);
+        let (cut_off, other) = (locks(&url, lease).await?, locks(&server.url(), lease).await?);
         let mut guards = Vec::new();
         for i in 0..20 {
             guards.push(cut_off.mutex(format!("held/{i}"))?.lock().await?);
         }
-        sleep(secs(2)).await;
+        sleep(lease + secs(1)).await;
         assert!(guards.iter().all(|guard| guard.state() == GuardState::Held));
         proxy.requests(Flow::Hold);
         let mut next = Vec::new();
@@ -76,15 +76,13 @@ pub(crate) fn what_can_not_be_renewed_is_lost_before_the_store_lets_another_in()
             let lock = other.mutex(format!("held/{i}"))?;
             next.push(beside(async move { lock.lock().await }));
         }
-        let began = Instant::now();
         for (guard, next) in guards.iter().zip(next) {
-            within(secs(5), next).await???.release().await?;
+            within(SOON, next).await???.release().await?;
             assert_eq!(guard.state(), GuardState::Lost, "{}", guard.name());
         }
-        assert!(began.elapsed() < secs(4));
         proxy.pass().await?;
         let lock = cut_off.mutex("held/0")?;
-        within(secs(5), lock.lock()).await??.release().await?;
+        within(SOON, lock.lock()).await??.release().await?;
         Ok(())
     });
 }

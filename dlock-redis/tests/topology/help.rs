@@ -14,6 +14,18 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
+/// Longer than anything takes that has to happen, however busy the machine is.
+pub(crate) const SOON: Duration = secs(30);
+
+/// A lease that has not ended by then: what comes within [`SOON`] did not wait for its end.
+pub(crate) const LEASE: Duration = secs(90);
+
+/// How long after it has joined the queue a waiter asks at the earliest.
+pub(crate) const ASKS_AFTER: Duration = secs(3);
+
+/// How often what a waiter was told has to come before it asks: at least once in so many times.
+const TRIES: usize = 10;
+
 /// Runs a test that needs Redis servers; without Redis it ends early, unless it must not.
 pub(crate) fn with_redis(test: impl Future<Output = Verdict>) {
     let runtime = Builder::new_multi_thread().enable_all().build().expect("a runtime");
@@ -69,7 +81,7 @@ pub(crate) async fn clients(server: &RedisServer) -> Result<Vec<String>, Stop> {
 
 /// Waits until a replica has the keys of its master. It may be online long before.
 pub(crate) async fn until_copied(master: &RedisServer, replica: &RedisServer) -> Verdict {
-    until("the replica has the keys of its master", secs(10), || async {
+    until("the replica has the keys of its master", SOON, || async {
         Ok(master.keys("dlock:*").await? == replica.keys("dlock:*").await?)
     })
     .await
@@ -80,6 +92,53 @@ pub(crate) fn beside<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
 ) -> JoinHandle<T> {
     tokio::spawn(work)
+}
+
+/// Hands a lock over until the grant comes before the waiter asks for the first time, so that it
+/// was told. The time is that from its joining to the grant. On a busy machine it may be longer.
+#[track_caller]
+pub(crate) fn is_told(
+    what: &str,
+    mut hand_over: impl AsyncFnMut() -> Result<Duration, Stop>,
+) -> impl Future<Output = Verdict> {
+    let never = Stop::failed(format!("{what}: it asked each time"));
+    async move {
+        for _ in 0..TRIES {
+            if hand_over().await? < ASKS_AFTER {
+                return Ok(());
+            }
+        }
+        Err(never)
+    }
+}
+
+/// Hands a lock over that is free before and after: how long after its joining the waiter has it.
+pub(crate) async fn hand_over(
+    name: &str,
+    holder: &DynBackend,
+    waiter: &DynBackend,
+) -> Result<Duration, Stop> {
+    let (held, waits) = (ask(name, LEASE), ask(name, LEASE));
+    take(holder, &AcquireRequest { queue: Queue::FailIfBusy, ..held.clone() }).await?;
+    let joins = Instant::now();
+    queue(waiter, &waits).await?;
+    holder.release(&held.as_claim()).await?;
+    within(SOON, waiter.granted(&waits)).await??;
+    let took = joins.elapsed();
+    waiter.release(&waits.as_claim()).await?;
+    Ok(took)
+}
+
+/// How many scripts a server has run since its counts began.
+pub(crate) async fn scripts(server: &RedisServer) -> Result<u64, Stop> {
+    Ok(calls(server, "evalsha").await? + calls(server, "eval").await?)
+}
+
+/// How often a server has run a command since its counts began.
+pub(crate) async fn calls(server: &RedisServer, command: &str) -> Result<u64, Stop> {
+    let (stats, begin) = (server.info("commandstats").await?, format!("cmdstat_{command}:calls="));
+    let count = stats.lines().find_map(|line| line.strip_prefix(&begin)?.split(',').next());
+    Ok(count.unwrap_or("0").parse()?)
 }
 
 /// What must be over by then.

@@ -6,14 +6,14 @@ use std::sync::{
 };
 
 use dlock_core::{Acquired, Error, GuardState, Released, Renewal, Renewed};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use crate::{
     help::{
-        ask, assert_unavailable, beside, connect, locks, millis, queue, secs, tag, take,
+        SOON, ask, assert_unavailable, beside, connect, locks, millis, queue, secs, tag, take,
         with_redis, within,
     },
-    nodes::Nodes,
+    nodes::{Nodes, WAITERS, Waiting},
 };
 
 /// A master that gives a slot away tells the clients that listen there, unasked and in between the
@@ -62,7 +62,7 @@ pub(crate) fn answers_belong_to_their_commands_while_slots_move() {
         }
         stop.store(true, Ordering::Relaxed);
         for task in tasks {
-            within(secs(20), task).await???;
+            within(SOON, task).await???;
         }
         Ok(())
     });
@@ -70,37 +70,18 @@ pub(crate) fn answers_belong_to_their_commands_while_slots_move() {
 
 pub(crate) fn a_lock_that_is_held_and_waited_for_moves_with_its_slot() {
     with_redis(async {
-        let nodes = Nodes::start().await?;
-        let holder = locks(&nodes.url(), secs(4)).await?;
-        let waiters = [locks(&nodes.url(), secs(4)).await?, locks(&nodes.url(), secs(4)).await?];
+        let (nodes, lease) = (Nodes::start().await?, secs(12));
+        let holder = locks(&nodes.url(), lease).await?;
         let guard = holder.mutex("moved")?.lock().await?;
-        let mut waiting = Vec::new();
-        for waiter in &waiters {
-            let lock = waiter.mutex("moved")?;
-            waiting.push(beside(async move { lock.lock().await }));
-            sleep(millis(200)).await;
-        }
+        let waiting = Waiting::start(&nodes, "moved", lease).await?;
         let (from, to) = (nodes.master("moved").await?, nodes.another("moved").await?);
         nodes.0.move_slot(nodes.slot("moved").await?, from, to).await?;
         // Longer than a lease.
-        sleep(secs(5)).await;
+        sleep(lease + secs(1)).await;
         assert_eq!(guard.state(), GuardState::Held);
         let state = holder.inspect("moved").await?;
-        assert_eq!((state.holders.len(), state.waiters.len()), (1, 2), "{state:?}");
-        let last = guard.token();
-
-        // The second is told by the first, who holds it in between: both by messages.
-        let began = Instant::now();
-        guard.release().await?;
-        let second = within(secs(4), waiting.remove(0)).await???;
-        assert!(second.token() > last);
-        let last = second.token();
-        second.release().await?;
-        let third = within(secs(4), waiting.remove(0)).await???;
-        assert!(third.token() > last);
-        assert!(began.elapsed() < millis(1200), "pushed after {:?}", began.elapsed());
-        third.release().await?;
-        Ok(())
+        assert_eq!((state.holders.len(), state.waiters.len()), (1, WAITERS), "{state:?}");
+        waiting.are_told_one_by_one(guard, to).await
     });
 }
 
@@ -130,15 +111,16 @@ pub(crate) fn while_a_slot_is_half_moved_verbs_wait_or_fail_in_bounded_time_and_
         let (port, key) = (to.port().to_string(), format!("dlock:{}:{name}", tag(name)));
         from.command(&["MIGRATE", "127.0.0.1", &port, &key, "0", "5000"]).await?.ok()?;
 
-        let began = Instant::now();
         let fresh = ask(&alike[1], secs(60));
-        let (acquired, again, released, renewed) = tokio::join!(
-            backend.acquire(&fresh),
-            backend.acquire(&held[0]),
-            backend.release(&held[1].as_claim()),
-            renew(&backend, &held),
-        );
-        assert!(began.elapsed() < secs(9), "{:?}", began.elapsed());
+        let verbs = async {
+            tokio::join!(
+                backend.acquire(&fresh),
+                backend.acquire(&held[0]),
+                backend.release(&held[1].as_claim()),
+                renew(&backend, &held),
+            )
+        };
+        let (acquired, again, released, renewed) = within(SOON, verbs).await?;
         for error in [acquired.err(), again.err(), released.err(), renewed.err()].iter().flatten() {
             assert_unavailable(error, &["the cluster can't serve this lock just now"]);
         }
@@ -146,7 +128,7 @@ pub(crate) fn while_a_slot_is_half_moved_verbs_wait_or_fail_in_bounded_time_and_
         let patient = beside(async move { lock.lock().await });
         sleep(millis(500)).await;
         nodes.0.end_move(slot, from, to).await?;
-        within(secs(5), patient).await???.release().await?;
+        within(SOON, patient).await???.release().await?;
 
         // What was sent before is sent again, and has its effect once.
         assert!(matches!(backend.acquire(&fresh).await?, Acquired::Granted(_)));
@@ -158,7 +140,7 @@ pub(crate) fn while_a_slot_is_half_moved_verbs_wait_or_fail_in_bounded_time_and_
         let state = backend.inspect(&held[0].name).await?;
         assert_eq!((state.holders.len(), state.waiters.len()), (1, 1), "{state:?}");
         backend.release(&held[0].as_claim()).await?;
-        let grant = within(secs(4), backend.granted(&waits)).await??;
+        let grant = within(SOON, backend.granted(&waits)).await??;
         assert!(grant.token > tokens[0]);
         backend.release(&held[1].as_claim()).await?;
         assert!(backend.inspect(&held[1].name).await?.is_free());

@@ -1,11 +1,15 @@
-//! A cluster and where names are in it.
+//! A cluster, where names are in it, and clients of it that wait in line.
 
-use dlock_testlab::{
-    Stop,
-    redis::{Options, RedisCluster, RedisServer},
+use std::time::Duration;
+
+use dlock_core::{Error, Guard};
+use dlock_testkit::{
+    Stop, Verdict,
+    servers::redis::{Options, RedisCluster, RedisServer},
 };
+use tokio::task::JoinHandle;
 
-use crate::help::tag;
+use crate::help::{SOON, beside, locks, scripts, tag, until, within};
 
 /// A cluster of three masters, each with a replica.
 pub(crate) struct Nodes(pub(crate) RedisCluster);
@@ -76,5 +80,48 @@ impl Nodes {
         }
         channels.sort();
         Ok(channels)
+    }
+}
+
+/// How many wait in line: while one is let in, another one may happen to ask.
+pub(crate) const WAITERS: usize = 6;
+
+/// Clients that wait for one lock, each by a connection of its own.
+pub(crate) struct Waiting(Vec<JoinHandle<Result<Guard, Error>>>);
+
+impl Waiting {
+    /// They have joined the queue one after the other.
+    pub(crate) async fn start(nodes: &Nodes, name: &str, lease: Duration) -> Result<Self, Stop> {
+        let onlooker = locks(&nodes.url(), lease).await?;
+        let mut waiting = Vec::new();
+        for _ in 0..WAITERS {
+            let lock = locks(&nodes.url(), lease).await?.mutex(name)?;
+            waiting.push(beside(async move { lock.lock().await }));
+            let count = waiting.len();
+            until("it has joined the queue", SOON, async || {
+                Ok(onlooker.inspect(name).await?.waiters.len() == count)
+            })
+            .await?;
+        }
+        Ok(Self(waiting))
+    }
+
+    /// The holder lets the first in, that one the second, and so on. A waiter asks now and then, so
+    /// that it would be let in without a message, too, but not without a script more than the
+    /// release. So one at least has to be let in by the release alone.
+    pub(crate) async fn are_told_one_by_one(self, holder: Guard, master: &RedisServer) -> Verdict {
+        let (mut guard, mut told, mut costs) = (holder, false, Vec::new());
+        for next in self.0 {
+            let (last, before) = (guard.token(), scripts(master).await?);
+            within(SOON, guard.release()).await??;
+            guard = within(SOON, next).await???;
+            let cost = scripts(master).await? - before;
+            told |= cost == 1;
+            costs.push(cost);
+            assert!(guard.token() > last, "{} after {last}", guard.token());
+        }
+        assert!(told, "nobody was told, all asked: {costs:?} scripts");
+        within(SOON, guard.release()).await??;
+        Ok(())
     }
 }

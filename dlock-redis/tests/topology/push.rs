@@ -1,5 +1,7 @@
 //! What a hand-over costs, and what becomes of it when the connection or the server is lost.
 
+use std::time::Duration;
+
 use dlock_core::{DynBackend, GuardState};
 use dlock_testlab::{
     Door, Flow, Proxy, Stop,
@@ -7,46 +9,55 @@ use dlock_testlab::{
 };
 use tokio::time::{Instant, sleep};
 
-use crate::help::{ask, beside, connect, locks, millis, queue, secs, take, with_redis, within};
+use crate::help::{
+    ASKS_AFTER, LEASE, SOON, ask, beside, calls, connect, hand_over, is_told, locks, millis, queue,
+    scripts, secs, take, with_redis, within,
+};
 
-/// How often a server has run a command since its counts began.
-async fn calls(server: &RedisServer, command: &str) -> Result<u64, Stop> {
-    let (stats, begin) = (server.info("commandstats").await?, format!("cmdstat_{command}:calls="));
-    let count = stats.lines().find_map(|line| line.strip_prefix(&begin)?.split(',').next());
-    Ok(count.unwrap_or("0").parse()?)
-}
+/// How many rounds have to cost what they should, and how many may be spoilt by a busy machine.
+const EXACT: usize = 5;
+const SPOILT: usize = 50;
 
 pub(crate) fn a_hand_over_costs_two_scripts_and_one_message_however_many_wait() {
     with_redis(async {
         let server = RedisServer::start(&Options::new()).await?;
         let mut clients = Vec::new();
         for _ in 0..6 {
-            clients.push((connect(&server.url()).await?, ask("a", secs(60))));
+            clients.push((connect(&server.url()).await?, ask("a", LEASE)));
         }
         take(&clients[0].0, &clients[0].1).await?;
         for (backend, request) in &clients[1..] {
             queue(backend, request).await?;
         }
-        let (warm, turns) = (6, 60);
-        let began = Instant::now();
-        for turn in 0..warm + turns {
-            if turn == warm {
-                // The scripts are known from here on.
-                server.command(&["CONFIG", "RESETSTAT"]).await?.ok()?;
+        let turns = 2 * u64::try_from(clients.len())?;
+        let (mut exact, mut spoilt, mut before) = (0, 0, Instant::now());
+        for round in 0.. {
+            let began = Instant::now();
+            server.command(&["CONFIG", "RESETSTAT"]).await?.ok()?;
+            for turn in 0..2 * clients.len() {
+                let (now, next) = (turn % clients.len(), (turn + 1) % clients.len());
+                clients[now].0.release(&clients[now].1.as_claim()).await?;
+                within(SOON, clients[next].0.granted(&clients[next].1)).await??;
+                // And it joins the queue again.
+                clients[now].1 = ask("a", LEASE);
+                queue(&clients[now].0, &clients[now].1).await?;
             }
-            let (now, next) = (turn % clients.len(), (turn + 1) % clients.len());
-            clients[now].0.release(&clients[now].1.as_claim()).await?;
-            within(secs(2), clients[next].0.granted(&clients[next].1)).await??;
-            // And it joins the queue again.
-            clients[now].1 = ask("a", secs(60));
-            queue(&clients[now].0, &clients[now].1).await?;
+            assert_eq!(calls(&server, "publish").await?, turns);
+            // All that wait in this round have joined in the one before, or later.
+            let may_have_asked = before.elapsed() >= ASKS_AFTER;
+            before = began;
+            match scripts(&server).await? {
+                // The scripts are known from the first round on.
+                _ if round == 0 => {}
+                cost if cost == 2 * turns => exact += 1,
+                cost if cost > 2 * turns && may_have_asked => spoilt += 1,
+                cost => panic!("{turns} turns cost {cost} scripts"),
+            }
+            if exact == EXACT {
+                break;
+            }
+            assert!(spoilt < SPOILT, "the waiters ask, though they are told");
         }
-        // Who waits asks after three seconds for the first time.
-        assert!(began.elapsed() < secs(2), "{:?}", began.elapsed());
-        let turns = u64::try_from(turns)?;
-        assert_eq!(calls(&server, "publish").await?, turns);
-        let scripts = calls(&server, "evalsha").await? + calls(&server, "eval").await?;
-        assert_eq!(scripts, 2 * turns);
         Ok(())
     });
 }
@@ -66,34 +77,47 @@ pub(crate) fn a_grant_while_the_connection_was_cut_is_heard_of_right_after_it() 
         let server = RedisServer::start(&Options::new()).await?;
         let (proxy, holder, waiter) = waiter_behind_proxy(&server).await?;
         for lost_message in [false, true] {
-            let (held, waits) = (ask("a", secs(300)), ask("a", secs(300)));
-            take(&holder, &held).await?;
-            queue(&waiter, &waits).await?;
-            let (backend, request) = (waiter.clone(), waits.clone());
-            let waiting = beside(async move { backend.granted(&request).await });
-            sleep(millis(200)).await;
-            if lost_message {
-                proxy.replies(Flow::Drop);
-            }
-            proxy.door(Door::Closed).await?;
-            if !lost_message {
-                proxy.cut();
-                sleep(millis(50)).await;
-            }
-            holder.release(&held.as_claim()).await?;
-            sleep(millis(50)).await;
-            proxy.cut();
-            sleep(millis(100)).await;
-            assert!(!waiting.is_finished());
-            proxy.pass().await?;
-            let began = Instant::now();
-            within(secs(5), waiting).await???;
-            // Who does not notice asks three seconds after it began to wait.
-            assert!(began.elapsed() < millis(1500), "{:?}", began.elapsed());
-            waiter.release(&waits.as_claim()).await?;
+            is_told("the grant", async || {
+                hand_over_while_it_is_cut(&proxy, [&holder, &waiter], lost_message).await
+            })
+            .await?;
         }
         Ok(())
     });
+}
+
+/// Hands a lock over while the connection of the waiter is cut, or just before, so that the message
+/// gets lost. How long after its joining the waiter knew of it, once the connection was back.
+async fn hand_over_while_it_is_cut(
+    proxy: &Proxy,
+    [holder, waiter]: [&DynBackend; 2],
+    lost_message: bool,
+) -> Result<Duration, Stop> {
+    let (held, waits) = (ask("a", LEASE), ask("a", LEASE));
+    take(holder, &held).await?;
+    let joins = Instant::now();
+    queue(waiter, &waits).await?;
+    let (backend, request) = (waiter.clone(), waits.clone());
+    let waiting = beside(async move { backend.granted(&request).await });
+    sleep(millis(200)).await;
+    if lost_message {
+        proxy.replies(Flow::Drop);
+    }
+    proxy.door(Door::Closed).await?;
+    if !lost_message {
+        proxy.cut();
+        sleep(millis(50)).await;
+    }
+    holder.release(&held.as_claim()).await?;
+    sleep(millis(50)).await;
+    proxy.cut();
+    sleep(millis(100)).await;
+    assert!(!waiting.is_finished());
+    proxy.pass().await?;
+    within(SOON, waiting).await???;
+    let took = joins.elapsed();
+    waiter.release(&waits.as_claim()).await?;
+    Ok(took)
 }
 
 pub(crate) fn who_waits_is_granted_the_lock_by_a_server_that_was_restarted() {
@@ -101,7 +125,7 @@ pub(crate) fn who_waits_is_granted_the_lock_by_a_server_that_was_restarted() {
         for persistence in [Persistence::AofAlways, Persistence::None] {
             let server = RedisServer::start(&Options::new().with_persistence(persistence)).await?;
             let (holder, waiter) =
-                (locks(&server.url(), secs(6)).await?, locks(&server.url(), secs(6)).await?);
+                (locks(&server.url(), secs(15)).await?, locks(&server.url(), secs(15)).await?);
             let guard = holder.mutex("a")?.lock().await?;
             let lock = waiter.mutex("a")?;
             let waiting = beside(async move { lock.lock().await });
@@ -110,14 +134,15 @@ pub(crate) fn who_waits_is_granted_the_lock_by_a_server_that_was_restarted() {
             if persistence == Persistence::AofAlways {
                 sleep(secs(3)).await;
                 assert_eq!(guard.state(), GuardState::Held);
-                let began = Instant::now();
                 guard.release().await?;
-                within(secs(4), waiting).await???.release().await?;
-                assert!(began.elapsed() < millis(900), "{:?}", began.elapsed());
+                within(SOON, waiting).await???.release().await?;
+                // And it listens again.
+                let (holder, waiter) = (holder.backend(), waiter.backend());
+                is_told("after the restart", async || hand_over("a", holder, waiter).await).await?;
             } else {
                 // Nothing is left of the lock: the holder is told, and the waiter gets it.
-                within(secs(4), guard.lost()).await?;
-                within(secs(4), waiting).await???.release().await?;
+                within(SOON, guard.lost()).await?;
+                within(SOON, waiting).await???.release().await?;
             }
         }
         Ok(())

@@ -9,7 +9,7 @@ use dlock_testlab::{
 };
 use tokio::time::sleep;
 
-use crate::help::{beside, locks, millis, secs, until_copied, with_redis, within};
+use crate::help::{SOON, beside, locks, millis, secs, until_copied, with_redis, within};
 
 const HELD: usize = 8;
 
@@ -43,7 +43,7 @@ impl Scene {
     async fn hold(&mut self) -> Verdict {
         for i in 0..HELD {
             let lock = self.holder.mutex(format!("held/{i}"))?;
-            self.guards.push(within(secs(10), lock.lock()).await??);
+            self.guards.push(within(SOON, lock.lock()).await??);
         }
         self.note();
         self.servers.until_in_sync().await?;
@@ -83,13 +83,13 @@ impl Scene {
             assert_eq!(state, GuardState::Held, "the replicas knew of {name}: {:?}", guard.check());
         }
         let first = self.guards.remove(0);
-        within(secs(5), first.release()).await??;
-        let next = within(secs(5), waiting).await???;
+        within(SOON, first.release()).await??;
+        let next = within(SOON, waiting).await???;
         assert!(next.token().get() > self.last, "tokens rise across a failover");
         self.last = next.token().get();
-        within(secs(5), next.release()).await??;
+        within(SOON, next.release()).await??;
         for guard in self.guards.drain(..) {
-            within(secs(5), guard.release()).await??;
+            within(SOON, guard.release()).await??;
         }
         Ok(result)
     }

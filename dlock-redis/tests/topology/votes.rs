@@ -8,7 +8,7 @@ use dlock_testlab::{
 use tokio::time::sleep;
 
 use crate::help::{
-    ask, assert_unavailable, connect, millis, secs, tag, take, until, with_redis, within,
+    SOON, ask, assert_unavailable, connect, millis, secs, tag, take, until, with_redis, within,
 };
 
 /// A client that reaches some of the masters only.
@@ -96,7 +96,7 @@ pub(crate) fn an_attempt_that_finds_no_majority_leaves_nothing() {
             all.proxies[away].cut();
         }
         sleep(millis(300)).await;
-        let error = within(secs(6), all.backend.acquire(&request)).await?.unwrap_err();
+        let error = within(SOON, all.backend.acquire(&request)).await?.unwrap_err();
         assert_unavailable(&error, &["3 of 5 masters do not answer"]);
         sleep(millis(200)).await;
         assert_eq!(claims(&masters).await?.len(), 3);
@@ -116,7 +116,7 @@ pub(crate) fn a_claim_is_forgotten_when_a_majority_has_lost_its_data() {
         // What a slow master takes after it has lost its data is not lost.
         let holder = format!("dlock:{}:a", tag("a"));
         for master in masters.servers() {
-            until("each master has heard of it", secs(5), async || {
+            until("each master has heard of it", SOON, async || {
                 Ok(master.command(&["EXISTS", &holder]).await?.int()? == 1)
             })
             .await?;
@@ -149,7 +149,7 @@ pub(crate) fn a_claim_does_not_stay_on_a_master_that_was_away() {
         let has_claims = async |count| Ok(claims(&masters).await?.len() == count);
         let held = ask("a", secs(60));
         take(all, &held).await?;
-        until("all masters have it", secs(5), async || has_claims(3).await).await?;
+        until("all masters have it", SOON, async || has_claims(3).await).await?;
         let away = &client.proxies[2];
         away.door(Door::Closed).await?;
         away.cut();
@@ -157,7 +157,7 @@ pub(crate) fn a_claim_does_not_stay_on_a_master_that_was_away() {
         all.release(&held.as_claim()).await?;
         assert!(has_claims(1).await?);
         away.door(Door::Open).await?;
-        until("it is given back there", secs(20), async || has_claims(0).await).await?;
+        until("it is given back there", SOON, async || has_claims(0).await).await?;
 
         // The same for what an attempt got that found no majority.
         let other = Partial::open(&masters, &[0, 1]).await?;
@@ -165,11 +165,11 @@ pub(crate) fn a_claim_does_not_stay_on_a_master_that_was_away() {
         take(&other.backend, &held).await?;
         masters.servers()[2].pause()?;
         let request = AcquireRequest { queue: Queue::FailIfBusy, ..ask("b", secs(60)) };
-        let answer = within(secs(10), all.acquire(&request)).await?;
+        let answer = within(SOON, all.acquire(&request)).await?;
         assert!(!matches!(answer, Ok(Acquired::Granted(_))), "{answer:?}");
         // So long that nobody waits for it any more.
         sleep(secs(5)).await;
         masters.servers()[2].resume()?;
-        until("it is given back there", secs(20), async || has_claims(2).await).await
+        until("it is given back there", SOON, async || has_claims(2).await).await
     });
 }
