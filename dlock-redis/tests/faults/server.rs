@@ -70,6 +70,16 @@ pub(crate) async fn is_paused() -> Verdict {
 
 /// The control: where exclusion is broken on purpose, it is seen.
 pub(crate) async fn is_emptied() -> Verdict {
+    // On a busy machine little else may happen meanwhile.
+    for _ in 0..8 {
+        if is_seen_to_be_emptied().await? {
+            return Ok(());
+        }
+    }
+    Err(Stop::failed("nobody noticed that everything was forgotten"))
+}
+
+async fn is_seen_to_be_emptied() -> Result<bool, Stop> {
     let server = RedisServer::start(&Options::new()).await?;
     let load = Load::new("emptied").start(&with_options(&server.url(), "")).await?;
     let mut storm = Storm::begin("emptied");
@@ -77,11 +87,8 @@ pub(crate) async fn is_emptied() -> Verdict {
         server.command(&["FLUSHALL"]).await?.ok()?;
     }
     let report = load.finish().await?;
-    let report = storm.says(&report)?;
-    match report.overlaps().is_empty() || report.check_exclusion().is_ok() {
-        true => Err(Stop::failed("nobody noticed that everything was forgotten")),
-        false => Ok(()),
-    }
+    let enough = storm.says(&report).is_ok();
+    Ok(enough && !report.overlaps().is_empty() && report.check_exclusion().is_err())
 }
 
 pub(crate) async fn forgets_its_scripts() -> Verdict {

@@ -65,7 +65,7 @@ fn who_asks_by_itself_gets_the_lock_before_many_that_are_away() {
         server.command(&user).await?.ok()?;
         let one = connect(&server.url()).await?;
         let two = connect(&server.url().replace("//", "//joe:p@")).await?;
-        let (held, waiting) = (exclusive("a"), brief("a", millis(900)));
+        let (held, waiting) = (exclusive("a"), brief("a", millis(6000)));
         take(&one, &held).await?;
         many_that_are_away(&server).await?;
         until_listening(&server, 1).await?;
@@ -83,7 +83,7 @@ async fn released_without_the_right(
     take_away: impl AsyncFn() -> Verdict,
 ) -> Verdict {
     for name in ["a", "b"] {
-        let (held, waiting) = (exclusive(name), brief(name, millis(900)));
+        let (held, waiting) = (exclusive(name), brief(name, millis(6000)));
         take(one, &held).await?;
         queue(two, &waiting).await?;
         take_away().await?;

@@ -153,7 +153,7 @@ async fn is_released_at_once(quietly: bool) -> Verdict {
     healed?;
     assert_eq!(released?, Released::Released);
     granted(&two, &waiting).await?;
-    assert!(began.elapsed() < held.lease / 2, "{:?}", began.elapsed());
+    assert!(began.elapsed() < held.lease, "it waited for the end of the lease");
     sleep(millis(1)).await;
     free(&two, &waiting).await
 }

@@ -24,14 +24,14 @@ fn every_kind_of_holder_is_renewed_without_memory() {
         for (name, mode) in
             [("a", Mode::Exclusive), ("b", Mode::Shared), ("c", Mode::permits(2, 3)?)]
         {
-            let lease = millis(1500);
+            let lease = millis(6000);
             let request = AcquireRequest { lease, ..ask(name, mode) };
             take(&client, &request).await?;
             held.push(request);
         }
         fill(&server).await?;
         for _ in 0..5 {
-            sleep(millis(500)).await;
+            sleep(millis(1500)).await;
             assert_eq!(renew(&client, &held).await?, [Renewed::Kept; 3]);
         }
         for request in &held {
@@ -55,14 +55,14 @@ fn every_kind_of_waiter_keeps_its_place_and_is_served_without_memory() {
             ("d", Mode::permits(2, 3)?, Mode::permits(3, 3)?),
         ] {
             let (held, last) = (ask(name, holds), ask(name, waits));
-            let waiting = AcquireRequest { lease: millis(900), ..ask(name, waits) };
+            let waiting = AcquireRequest { lease: millis(3000), ..ask(name, waits) };
             take(&one, &held).await?;
             queue(&two, &waiting).await?;
             queue(&one, &last).await?;
             fill(&server).await?;
             // Past the lease: it lives by being asked about.
             let release = async {
-                sleep(millis(1300)).await;
+                sleep(millis(3400)).await;
                 free(&one, &held).await
             };
             let (grant, released) = tokio::join!(granted(&two, &waiting), release);

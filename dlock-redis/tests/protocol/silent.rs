@@ -14,14 +14,14 @@ fn one_silent_master_of_five_costs_no_lock_with_a_short_lease() {
     run(async {
         let masters = RedisMasters::start(5, &Options::new()).await?;
         // An answer may take longer than the leases last.
-        let url = format!("{}?dlock.restart_guard=0s&dlock.response_timeout=5s", masters.url());
+        let url = format!("{}?dlock.restart_guard=0s&dlock.response_timeout=20s", masters.url());
         let client = connect(&url).await?;
         let hold = async |name: &str, lease: Duration| -> Result<Guard, Stop> {
             let options = LockOptions::new().with_lease(lease);
             let locks = Locks::over(client.clone())?.with_options(options)?;
             Ok(timeout(SOON, locks.mutex(name)?.lock()).await??)
         };
-        let leases = [millis(1000), millis(1500), millis(3000)];
+        let leases = [millis(3000), millis(4500), millis(9000)];
         let mut guards = Vec::new();
         for (lease, name) in leases.into_iter().zip(["a", "b", "c"]) {
             guards.push(hold(name, lease).await?);
@@ -32,7 +32,7 @@ fn one_silent_master_of_five_costs_no_lock_with_a_short_lease() {
             guards.push(hold(name, lease).await?);
         }
         for _ in 0..40 {
-            sleep(millis(100)).await;
+            sleep(millis(300)).await;
             for guard in &guards {
                 assert_eq!(guard.state(), GuardState::Held, "{}", guard.name());
             }

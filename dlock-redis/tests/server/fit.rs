@@ -11,7 +11,7 @@ use dlock_testlab::{
 };
 use tokio::{net::TcpListener, time::timeout};
 
-use crate::support::{HELLO, answer, connect, refused, run, says, start, works};
+use crate::support::{HELLO, SOON, answer, connect, refused, run, says, start, works};
 
 const URL: ErrorKind = ErrorKind::Config(ConfigIssue::Url);
 const ACCESS: ErrorKind = ErrorKind::Config(ConfigIssue::Access);
@@ -76,7 +76,7 @@ fn a_server_that_says_nothing_is_given_up_in_time() {
     run(async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("redis://{}?dlock.response_timeout=200ms", listener.local_addr()?);
-        let error = timeout(Duration::from_secs(5), refused(&url)).await??;
+        let error = timeout(SOON, refused(&url)).await??;
         says(&error, ErrorKind::Unavailable, "dlock.response_timeout");
         assert!(error.is_transient());
         Ok(())

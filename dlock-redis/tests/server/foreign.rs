@@ -7,8 +7,8 @@ use dlock_testlab::{Stop, Verdict, redis::RedisServer};
 use tokio::time::{sleep, timeout};
 
 use crate::support::{
-    KEYS_OF_A, ask, attempt, connect, exclusive, free, granted, queue, run, says, start, take,
-    works, works_fully,
+    KEYS_OF_A, SOON, ask, attempt, connect, exclusive, free, granted, queue, run, says, start,
+    take, works, works_fully,
 };
 
 const REMEDY: &str = "remove it, or use another name or dlock.prefix";
@@ -205,7 +205,7 @@ fn a_key_in_the_way_of_one_lock_is_not_in_the_way_of_who_waits_for_others() {
     run(async {
         let (server, client) = start().await?;
         let other = connect(&server.url()).await?;
-        let lease = Duration::from_secs(3);
+        let lease = Duration::from_secs(9);
         let (held, waiting): (Vec<_>, Vec<_>) = ["a", "b"]
             .map(|name| (exclusive(name), AcquireRequest { lease, ..exclusive(name) }))
             .into_iter()
@@ -222,7 +222,7 @@ fn a_key_in_the_way_of_one_lock_is_not_in_the_way_of_who_waits_for_others() {
             free(&client, &held[1]).await
         };
         let (first, second) = (other.granted(&waiting[0]), granted(&other, &waiting[1]));
-        let (error, grant, released) = tokio::join!(timeout(4 * lease, first), second, release);
+        let (error, grant, released) = tokio::join!(timeout(SOON, first), second, release);
         released?;
         grant?;
         // The core asks again, and is told then.

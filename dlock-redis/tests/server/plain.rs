@@ -45,16 +45,16 @@ fn who_holds_it_keeps_the_others_out() {
         assert_eq!(server.keys("*").await?, ["a"]);
         assert_eq!(server.command(&["GET", "a"]).await?.text()?, held.claim.to_string());
         let left = server.command(&["PTTL", "a"]).await?.int()?;
-        assert!((20_000..=30_001).contains(&left), "{left}");
+        assert!((1..=1 + i64::try_from(LEASE.as_millis())?).contains(&left), "{left}");
         assert!(!theirs(&server, "a", "1000").await?);
         free(&client, &held).await?;
         assert!(server.keys("*").await?.is_empty());
 
-        assert!(theirs(&server, "a", "30000").await?);
+        assert!(theirs(&server, "a", "900000").await?);
         assert_eq!(client.acquire(&attempt("a")).await?, dlock_core::Acquired::Busy);
         let state = client.inspect(&held.name).await?;
         assert_eq!(state.holders.len(), 1);
-        assert!(state.holders[0].remaining > Duration::from_secs(20), "{state:?}");
+        assert!(state.holders[0].remaining > LEASE, "{state:?}");
         let gone = server.command(&["EVAL", RELEASE, "1", "a", "theirs"]).await?.int()?;
         assert_eq!(gone, 1);
         assert!(client.inspect(&held.name).await?.is_free());
@@ -88,7 +88,8 @@ fn a_release_and_a_renewal_touch_their_own_value_only() {
 fn renewals_keep_all_that_are_held() {
     run(async {
         let (_server, client) = start().await?;
-        let lease = Duration::from_secs(1);
+        // So many that the first may have ended when the last is taken, on a busy machine.
+        let lease = Duration::from_secs(5);
         let held: Vec<_> = (0..700)
             .map(|n| dlock_core::AcquireRequest { lease, ..exclusive(&n.to_string()) })
             .collect();
@@ -104,7 +105,7 @@ fn renewals_keep_all_that_are_held() {
         sleep(lease).await;
         let again = client.renew(&renewals).await?;
         assert_eq!(renewed, again);
-        assert!(kept > 0, "the machine is very slow");
+        assert!(kept > 0, "none of them is kept");
         Ok(())
     })
 }
@@ -114,15 +115,16 @@ fn who_waits_asks_until_it_is_free() {
     run(async {
         let (server, client) = start().await?;
         // One that is given back, and one whose lease ends.
-        for (millis, back) in [("30000", true), ("300", false)] {
-            assert!(theirs(&server, "a", millis).await?);
+        for back in [true, false] {
+            assert!(theirs(&server, "a", "900000").await?);
             let waiting = exclusive("a");
             queue(&client, &waiting).await?;
             let release = async {
                 sleep(Duration::from_millis(100)).await;
-                if back {
-                    server.command(&["EVAL", RELEASE, "1", "a", "theirs"]).await?.ok()?;
-                }
+                match back {
+                    true => server.command(&["EVAL", RELEASE, "1", "a", "theirs"]).await?.ok()?,
+                    false => server.command(&["PEXPIRE", "a", "200"]).await?.ok()?,
+                };
                 Ok::<_, Stop>(())
             };
             let (grant, released) = tokio::join!(granted(&client, &waiting), release);
