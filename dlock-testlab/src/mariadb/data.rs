@@ -19,11 +19,13 @@ pub(super) const QUICK: [&str; 2] = ["innodb_flush_method=nosync", "innodb_log_f
 
 static TEMPLATE: Template = Template::new();
 
-/// Makes the system tables, and then the users and the database.
+/// Makes the system tables, and then the users and the database. Temporary tables go to a directory
+/// of their own: in one that is shared, a server that starts deletes those of all others.
 const INIT: &str = r#"
-"$1" --no-defaults --datadir="$PWD/$3" --auth-root-authentication-method=normal --skip-test-db \
-  --skip-name-resolve --"$4" --"$5" &&
-"$2" --no-defaults --datadir="$PWD/$3" --bootstrap --"$4" --"$5" <setup.sql
+mkdir tmp &&
+"$1" --no-defaults --datadir="$PWD/$3" --tmpdir="$PWD/tmp" --skip-test-db \
+  --auth-root-authentication-method=normal --skip-name-resolve --"$4" --"$5" &&
+"$2" --no-defaults --datadir="$PWD/$3" --tmpdir="$PWD/tmp" --bootstrap --"$4" --"$5" <setup.sql
 "#;
 
 /// A home of the account that servers run as.
