@@ -1,6 +1,13 @@
 //! What a case works with: clients, names, times, and the look at what it leaves.
 
-use std::{fmt::Display, sync::Arc, time::Duration};
+use std::{
+    fmt::Display,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use dlock_core::{DynBackend, Guarantees, Instant, LockName, LockOptions, Locks, OrphanRelease};
 use parking_lot::Mutex;
@@ -25,6 +32,7 @@ struct Inner {
     guarantees: Guarantees,
     bounds: Bounds,
     names: Mutex<Vec<(Arc<dyn Opened>, LockName)>>,
+    goes_on: AtomicBool,
 }
 
 impl Cx {
@@ -36,7 +44,8 @@ impl Cx {
         bounds: Bounds,
     ) -> Self {
         let names = Mutex::new(Vec::new());
-        Self(Arc::new(Inner { case: case.name(), store, opened, guarantees, bounds, names }))
+        let (case, goes_on) = (case.name(), AtomicBool::new(false));
+        Self(Arc::new(Inner { case, store, opened, guarantees, bounds, names, goes_on }))
     }
 
     /// A client of its own, at the level of the contract.
@@ -152,7 +161,17 @@ impl Cx {
         self.0.bounds.wake_up
     }
 
-    /// `n` random or repeated operations, times the whole part of [`EFFORT`]; never fewer than `n`.
+    /// A part of the case is done, so that it does not hang, however long all parts take.
+    pub(crate) fn goes_on(&self) {
+        self.0.goes_on.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a part was done since this was asked last.
+    pub(crate) fn went_on(&self) -> bool {
+        self.0.goes_on.swap(false, Ordering::Relaxed)
+    }
+
+    /// `n` random or repeated operations, or as many times more as [`EFFORT`] asks for.
     pub(crate) fn effort(&self, n: u32) -> u32 {
         let times = std::env::var(EFFORT).ok();
         let whole = times.and_then(|times| times.split('.').next()?.parse().ok());

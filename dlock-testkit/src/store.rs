@@ -74,6 +74,6 @@ pub struct Bounds {
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { lease: Duration::from_millis(300), wake_up: Duration::from_secs(20) }
+        Self { lease: Duration::from_millis(300), wake_up: Duration::from_secs(30) }
     }
 }

@@ -12,6 +12,9 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::{Bounds, Case, Opened, Stop, Store, Verdict, context::Cx};
 
+/// How many times as long as a step may take something hangs that is not bounded step by step.
+pub(crate) const HANGS: u32 = 8;
+
 /// The suite over one kind of store, for programs that run cases themselves. A test target calls
 /// [`run`](crate::run).
 pub struct Suite {
@@ -85,10 +88,15 @@ impl Suite {
                 (case.run)(cx.clone()).await?;
                 cx.nothing_is_left().await
             };
-            // Each step has its own bound; this one is for what hangs outside of all steps.
-            match tokio::time::timeout(bounds.wake_up * 8, whole).await {
-                Ok(verdict) => verdict,
-                Err(_) => Err(Stop::failed("the case hangs")),
+            let mut whole = std::pin::pin!(whole);
+            // Each step has its own bound; this one is for what hangs outside of all steps. A case
+            // that does many things in turn may take longer, as long as it goes on.
+            loop {
+                match tokio::time::timeout(bounds.wake_up * HANGS, &mut whole).await {
+                    Ok(verdict) => break verdict,
+                    Err(_) if cx.went_on() => {}
+                    Err(_) => break Err(Stop::failed("the case hangs")),
+                }
             }
         });
         runtime.shutdown_timeout(Duration::from_secs(1));

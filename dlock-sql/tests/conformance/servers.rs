@@ -138,7 +138,9 @@ impl Server {
             Self::Mysql(server, options) => (server.url(), *options),
         };
         let and = if url.contains('?') { '&' } else { '?' };
-        format!("{url}{and}dlock.create_schema=true{options}")
+        // An answer may take long on a busy machine.
+        let patient = "dlock.response_timeout=30s";
+        format!("{url}{and}dlock.create_schema=true&{patient}{options}")
     }
 }
 

@@ -1,6 +1,6 @@
 //! A file of SQLite.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use async_trait::async_trait;
 use dlock_core::{DynBackend, Error, LockName, machine::text};
@@ -31,14 +31,14 @@ impl Store for Files {
     }
 
     async fn connect_to(&self, address: &str) -> Result<DynBackend, Error> {
-        Sqlite::open(SqliteConfig::new(address).with_create_schema(true)).await
+        open(address).await
     }
 }
 
 #[async_trait]
 impl Opened for File {
     async fn connect(&self) -> Result<DynBackend, Error> {
-        Sqlite::open(SqliteConfig::new(self.path()).with_create_schema(true)).await
+        open(self.path()).await
     }
 
     fn address(&self) -> Option<String> {
@@ -65,6 +65,12 @@ impl Opened for File {
         let query = sqlx::query("DELETE FROM dlock_lock WHERE name = ?1").bind(name.as_str());
         Ok(query.execute(&mut self.raw().await?).await?.rows_affected() == 1)
     }
+}
+
+/// A client that waits long for its turn, for a busy machine.
+async fn open(path: impl Into<PathBuf>) -> Result<DynBackend, Error> {
+    let config = SqliteConfig::new(path).with_create_schema(true);
+    Sqlite::open(config.with_busy_timeout(Duration::from_secs(30))).await
 }
 
 impl File {

@@ -7,7 +7,7 @@ use proptest::{
 };
 use tokio::runtime::Handle;
 
-use crate::{Stop, Verdict, context::Cx, play};
+use crate::{Stop, Verdict, context::Cx, play, suite::HANGS};
 
 /// How many sequences, and how long the longest.
 const SEQUENCES: u32 = 64;
@@ -43,7 +43,10 @@ where
     let runtime = Handle::current();
     let result = tokio::task::block_in_place(|| {
         TestRunner::new(config).run(strategy, |steps| {
-            let verdict = runtime.block_on(run(steps));
+            let one = async { tokio::time::timeout(cx.bound() * HANGS, run(steps)).await };
+            let verdict = runtime.block_on(one).unwrap_or_else(|_| Err(Stop::failed("it hangs")));
+            // However long all of them take, the case does not hang.
+            cx.goes_on();
             verdict.map_err(|stop: Stop| TestCaseError::fail(stop.into_text()))
         })
     });
