@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use crate::{connect, server::Server};
 
 /// A backstop on a busy machine.
-const BOUND: Duration = Duration::from_secs(20);
+const BOUND: Duration = Duration::from_secs(60);
 
 /// Waits until no transaction is open and no claim is alive, and then until no row is left: that of
 /// a free lock stays for the retention, which is short here.

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 /// Longer than anything here takes, however busy the machine is.
 const LONG: Duration = Duration::from_secs(60);
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
-pub(crate) const SHORT: Duration = Duration::from_millis(600);
+pub(crate) const SHORT: Duration = Duration::from_millis(2400);
 
 pub(crate) enum Server {
     Postgres(PostgresServer),

@@ -16,7 +16,7 @@ use crate::help::{
     server_with, take, with_mariadb,
 };
 
-const SOON: Duration = Duration::from_millis(300);
+const SOON: Duration = Duration::from_secs(4);
 
 #[test]
 fn a_wrong_user_password_or_database_is_refused() {

@@ -19,7 +19,7 @@ fn a_row_locked_for_too_long_is_unavailable_and_nothing_is_done() {
         lock(&patient, &first).await?;
         free(&patient, &first).await?;
 
-        let config = config(&server.url())?.with_response_timeout(Duration::from_secs(2));
+        let config = config(&server.url())?.with_response_timeout(Duration::from_secs(5));
         let client = Mysql::open(config).await?;
         let mut other = MySqlConnection::connect(&server.url()).await?;
         for grip in [

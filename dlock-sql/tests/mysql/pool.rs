@@ -34,7 +34,7 @@ async fn open(pool: &MySqlPool) -> Result<DynBackend, Error> {
 
 async fn open_hasty(pool: &MySqlPool) -> Result<DynBackend, Error> {
     let config = MysqlConfig::from_pool(pool.clone())?;
-    Mysql::open(config.with_response_timeout(Duration::from_secs(2))).await
+    Mysql::open(config.with_response_timeout(Duration::from_secs(5))).await
 }
 
 async fn renew(client: &DynBackend, held: &dlock_core::AcquireRequest) -> Verdict {

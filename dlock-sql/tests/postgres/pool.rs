@@ -29,7 +29,7 @@ fn a_pool_of_one_connection_will_do() {
         assert_eq!(client.store(), format!("postgres://{}/dlock", server.address()));
         works_fully(&client, &open(&pool).await?, "a").await?;
         // It is given back after each statement.
-        let mut conn = tokio::time::timeout(Duration::from_secs(10), pool.acquire()).await??;
+        let mut conn = tokio::time::timeout(Duration::from_secs(60), pool.acquire()).await??;
         sqlx::raw_sql("select 1").execute(&mut *conn).await?;
         Ok(())
     });
@@ -41,7 +41,7 @@ fn an_exhausted_pool_does_not_cost_a_lock() {
         let server = server().await?;
         let pool = pool(&server, 1).await?;
         let config = PostgresConfig::from_pool(pool.clone())?.with_create_schema(true);
-        let config = config.with_response_timeout(Duration::from_secs(1));
+        let config = config.with_response_timeout(Duration::from_secs(4));
         let client = Postgres::open(config).await?;
         let held = exclusive("a");
         take(&client, &held).await?;
@@ -110,7 +110,7 @@ fn a_pool_stays_usable_when_a_statement_is_given_up() {
         let options = PgPoolOptions::new().max_connections(1).test_before_acquire(false);
         let pool = options.connect(&server.url()).await?;
         let config = PostgresConfig::from_pool(pool.clone())?;
-        let client = Postgres::open(config.with_response_timeout(Duration::from_secs(1))).await?;
+        let client = Postgres::open(config.with_response_timeout(Duration::from_secs(4))).await?;
         works(&client, "a").await?;
         server.pause()?;
         let error = client.acquire(&exclusive("a")).await.err();

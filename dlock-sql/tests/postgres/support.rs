@@ -188,5 +188,5 @@ pub(crate) async fn until(
         Ok(())
     };
     let late = |_| Stop::failed(format!("not in time: {what}"));
-    timeout(Duration::from_secs(30), polling).await.map_err(late)?
+    timeout(Duration::from_secs(60), polling).await.map_err(late)?
 }
