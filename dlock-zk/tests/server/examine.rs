@@ -1,5 +1,7 @@
 //! What is found out about the servers, and listing names.
 
+use std::time::Duration;
+
 use dlock_core::{ConfigIssue, DynBackend, ErrorKind, Finding, Level};
 use dlock_testkit::found;
 use dlock_testlab::{
@@ -8,7 +10,16 @@ use dlock_testlab::{
 };
 use zookeeper_client::{Acl, AuthId, CreateMode, Permission};
 
-use crate::support::{connect, exclusive, free, name, raw, run, says, server, start, take, url};
+use crate::support::{connect, exclusive, free, name, raw, run, says, server, take, until, url};
+
+/// A server that leaves the root where it is, though it may be empty for a while, and a client.
+async fn start_with_a_root() -> Result<(ZooKeeperServer, DynBackend), Stop> {
+    let never = Duration::from_secs(3600);
+    let options = Options::new().with_container_checks_every(never);
+    let server = ZooKeeperServer::start(&options).await?;
+    let client = connect(&url(&server)).await?;
+    Ok((server, client))
+}
 
 /// What is not fine.
 async fn amiss(client: &DynBackend) -> Result<Vec<Finding>, Stop> {
@@ -28,8 +39,8 @@ fn an_ensemble_of_three_is_fine() {
         let client =
             connect(&format!("zk://{}?dlock.session_timeout=15s", ensemble.connect_string()))
                 .await?;
-        is_about(&amiss(&client).await?, &[]);
-        Ok(())
+        // Busy servers may take longer to tell than they are asked for.
+        until("all is fine", async || Ok(amiss(&client).await?.is_empty())).await
     })
 }
 
@@ -47,7 +58,7 @@ fn one_server_that_does_not_tell_its_times_is_told_of_and_not_wrong() {
 #[test]
 fn a_root_that_was_shut_is_wrong() {
     run(async {
-        let (server, client) = start().await?;
+        let (server, client) = start_with_a_root().await?;
         let raw = raw(&server).await?;
         let read = vec![Acl::new(Permission::READ | Permission::ADMIN, AuthId::anyone())];
         raw.set_acl("/dlock", &read, None).await?;
@@ -79,7 +90,7 @@ fn a_root_that_can_not_be_read_is_told_and_its_names_are_not_listed() {
 #[test]
 fn directories_of_others_are_no_names() {
     run(async {
-        let (server, client) = start().await?;
+        let (server, client) = start_with_a_root().await?;
         let raw = raw(&server).await?;
         let open = CreateMode::Persistent.with_acls(zookeeper_client::Acls::anyone_all());
         for path in

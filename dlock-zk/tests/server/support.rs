@@ -20,8 +20,9 @@ pub(crate) const LEASE: Duration = Duration::from_secs(60);
 /// Longer than anything here takes, however busy the machine is.
 const LONG: Duration = Duration::from_secs(180);
 
-/// How long what is refused may take to be refused: a few times the longest time-out in between.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+/// Longer than anything takes that has to happen, however busy the machine is: a few times the
+/// longest time-out in between.
+pub(crate) const SOON: Duration = Duration::from_secs(40);
 
 /// Runs a test that needs a ZooKeeper server; without one it ends early, unless it must not. One
 /// thread, so that a subscriber of one test hears nothing of another.
@@ -218,7 +219,7 @@ pub(crate) async fn until(
         Ok(())
     };
     let late = |_| Stop::failed(format!("not in time: {what}"));
-    timeout(Duration::from_secs(30), polling).await.map_err(late)?
+    timeout(SOON, polling).await.map_err(late)?
 }
 
 /// Waits until a lock can be taken and given back again.
