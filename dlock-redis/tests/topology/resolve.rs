@@ -6,7 +6,10 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use dlock_testkit::servers::redis::{Options, RedisSentinel, RedisServer};
+use dlock_testkit::{
+    Stop,
+    servers::redis::{Options, RedisSentinel, RedisServer},
+};
 use tokio::time::sleep;
 
 use crate::help::{
@@ -47,29 +50,46 @@ pub(crate) fn a_master_that_nobody_knows_and_sentinels_that_are_down_are_errors_
 /// One sentinel sleeps through a failover, and names the old master when it wakes up.
 pub(crate) fn a_sentinel_that_is_behind_sends_nobody_to_the_old_master() {
     with_redis(async {
-        let servers = RedisSentinel::start(&Options::new()).await?;
-        let locks = locks(&patient(&servers), LEASE).await?;
-        let guard = locks.mutex("held")?.lock().await?;
-        servers.until_in_sync().await?;
-        let stale = &servers.sentinel_servers()[2];
-        stale.pause()?;
-        let dead = servers.kill_master().await?;
-        servers.until_failed_over(&dead.address()).await?;
-        let master = servers.master_server().await?;
-        // A sentinel that hangs holds up nobody.
-        drop(within(SOON, locks.mutex("a")?.lock()).await??);
-
-        dead.restart().await?;
-        let before = clients(master).await?;
-        stale.resume()?;
-        for _ in 0..30 {
-            drop(within(SOON, locks.mutex("b")?.lock()).await??);
-            sleep(millis(100)).await;
+        for _ in 0..5 {
+            if stays_with_the_new_master().await? {
+                return Ok(());
+            }
         }
-        assert_eq!(clients(master).await?, before, "the connection is the same all the time");
-        within(SOON, guard.release()).await??;
-        Ok(())
+        Err(Stop::failed("the sentinels replace one master after the other"))
     });
+}
+
+/// Fails when a client leaves the new master; `false` when the others replace that one, too, because
+/// it takes long to answer on a busy machine.
+async fn stays_with_the_new_master() -> Result<bool, Stop> {
+    let servers = RedisSentinel::start(&Options::new()).await?;
+    let locks = locks(&patient(&servers), LEASE).await?;
+    let guard = locks.mutex("held")?.lock().await?;
+    servers.until_in_sync().await?;
+    let stale = &servers.sentinel_servers()[2];
+    stale.pause()?;
+    let dead = servers.kill_master().await?;
+    servers.until_failed_over(&dead.address()).await?;
+    let master = servers.master_server().await?;
+    // A sentinel that hangs holds up nobody.
+    drop(within(SOON, locks.mutex("a")?.lock()).await??);
+
+    dead.restart().await?;
+    let before = clients(master).await?;
+    stale.resume()?;
+    for _ in 0..30 {
+        drop(within(SOON, locks.mutex("b")?.lock()).await??);
+        sleep(millis(100)).await;
+    }
+    let after = clients(master).await?;
+    sleep(secs(1)).await;
+    if after != before && servers.master_server().await?.port() != master.port() {
+        println!("the new master was replaced, too");
+        return Ok(false);
+    }
+    assert_eq!(after, before, "the connection is the same all the time");
+    within(SOON, guard.release()).await??;
+    Ok(true)
 }
 
 pub(crate) fn a_master_that_became_a_replica_is_an_error_until_it_is_master_again() {
