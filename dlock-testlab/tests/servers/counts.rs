@@ -22,7 +22,7 @@ async fn until_open(
             }
         }
     };
-    let within = tokio::time::timeout(std::time::Duration::from_secs(20), until).await;
+    let within = tokio::time::timeout(std::time::Duration::from_secs(60), until).await;
     within.unwrap_or_else(|_| Err(Stop::failed(format!("there are never {count}"))))
 }
 

@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use crate::{is_alive, zookeeper::with_zookeeper};
 
 /// A backstop on a busy machine.
-const LONG: Duration = Duration::from_secs(30);
+const LONG: Duration = Duration::from_secs(60);
 
 /// Followers that wait for their leader for so long.
 fn patient(limit: Duration) -> Options {

@@ -34,7 +34,7 @@ fn curator_takes_and_releases_a_lock() {
             }
             Verdict::Ok(())
         };
-        timeout(Duration::from_secs(30), removed).await?
+        timeout(Duration::from_secs(60), removed).await?
     });
 }
 

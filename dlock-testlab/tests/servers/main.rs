@@ -54,7 +54,7 @@ async fn gone(pid: u32) {
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(Duration::from_secs(20), wait).await.expect("the child of a server ends");
+    timeout(Duration::from_secs(60), wait).await.expect("the child of a server ends");
 }
 
 /// Ends the clients of a server until this one of them is out: what it was told, and how many were

@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 use crate::{gone, is_alive, until_over};
 
 /// Long enough for what has to happen.
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(60);
 /// Long enough to see that nothing happens.
 const SHORT: Duration = Duration::from_millis(100);
 

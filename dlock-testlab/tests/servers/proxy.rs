@@ -10,7 +10,7 @@ use tokio::{
 };
 
 /// Long enough for what has to happen.
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(60);
 /// Long enough to see that nothing happens.
 const SHORT: Duration = Duration::from_millis(100);
 

@@ -17,7 +17,7 @@ use tokio::{
 use crate::{watcher::Watcher, with, with_redis};
 
 /// Long enough for what has to happen.
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(60);
 
 #[test]
 fn messages_of_redis_get_lost_and_answers_pass() {

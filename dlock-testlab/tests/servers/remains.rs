@@ -99,7 +99,7 @@ impl Victim {
                 sleep(Duration::from_millis(20)).await;
             }
         };
-        Ok(timeout(Duration::from_secs(20), removed).await?)
+        Ok(timeout(Duration::from_secs(60), removed).await?)
     }
 }
 
