@@ -27,7 +27,7 @@ fn warnings(heard: &Heard) -> Vec<String> {
     text.lines().filter(|line| line.contains(WARNING)).map(str::to_owned).collect()
 }
 
-/// What a client of these servers with this timeout is heard to warn of, if it has to.
+/// The warnings of a client of these servers with this timeout, if it has to warn.
 async fn heard_of(hosts: &str, timeout: &str, warned: bool) -> Result<Vec<String>, Stop> {
     let (heard, _guard) = Heard::listen();
     let url = format!("zk://joe:secret@{hosts}?dlock.session_timeout={timeout}&dlock.root=/joe");
