@@ -11,12 +11,9 @@ use std::{
 };
 
 use dlock_core::{AcquireRequest, Clock, DynBackend, LockName, LockOptions, Locks, Released};
-use dlock_testkit::{
-    Stop, Verdict,
-    servers::{
-        Flow, Proxy,
-        redis::{Options, RedisCluster, RedisServer},
-    },
+use dlock_testlab::{
+    Flow, Proxy, Stop, Verdict,
+    redis::{Options, RedisCluster, RedisServer},
 };
 use tokio::{
     task::{JoinSet, spawn},

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock_core::{Guard, GuardState, Locks};
-use dlock_testkit::{Stop, Verdict, servers::redis::RedisServer};
+use dlock_testlab::{Stop, Verdict, redis::RedisServer};
 use tokio::time::sleep;
 
 use crate::{

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use dlock_core::{Error, Guard};
-use dlock_testkit::{
+use dlock_testlab::{
     Stop, Verdict,
-    servers::redis::{Options, RedisCluster, RedisServer},
+    redis::{Options, RedisCluster, RedisServer},
 };
 use tokio::task::JoinHandle;
 

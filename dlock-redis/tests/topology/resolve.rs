@@ -6,9 +6,9 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use dlock_testkit::{
+use dlock_testlab::{
     Stop,
-    servers::redis::{Options, RedisSentinel, RedisServer},
+    redis::{Options, RedisSentinel, RedisServer},
 };
 use tokio::time::sleep;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock_core::{Clock, DynBackend, Locks, Mode};
-use dlock_testkit::{
+use dlock_testlab::{
     Verdict,
     zookeeper::{Options, ZooKeeperServer},
 };

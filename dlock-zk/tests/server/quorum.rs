@@ -6,9 +6,9 @@ use dlock_core::{
     DynBackend, Error, ErrorKind, Exclusion, Fairness, Fencing, OrphanRelease, Permits, Scope,
     WakeUp,
 };
-use dlock_testkit::{
+use dlock_testlab::{
     Stop, Verdict,
-    servers::zookeeper::{Ensemble, Mode, Options, ZooKeeperServer},
+    zookeeper::{Ensemble, Mode, Options, ZooKeeperServer},
 };
 
 use crate::support::{
