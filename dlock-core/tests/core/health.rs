@@ -2,12 +2,10 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
 
-mod common;
-
 use std::sync::{Arc, atomic::Ordering};
 
+use crate::common::{Faulty, millis, secs};
 use async_trait::async_trait;
-use common::{Faulty, millis, secs};
 use dlock_core::*;
 
 #[tokio::test(start_paused = true)]

@@ -2,11 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "tests, and their helpers")]
 
-mod common;
-
 use std::sync::{Arc, atomic::Ordering};
 
-use common::{Faulty, secs};
+use crate::common::{Faulty, secs};
 use dlock_core::*;
 
 fn above(store: &Arc<Faulty>, floor: FencingToken) -> Locks {

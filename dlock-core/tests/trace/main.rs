@@ -1,5 +1,9 @@
 //! What `Traced` tells, and what it keeps to itself.
+//!
+//! A process of its own: whether anybody listens to an event is kept for the whole process, and a
+//! thread without a subscriber that comes by first would have it say no for all.
 
+#[path = "../core/common.rs"]
 mod common;
 
 use std::{

@@ -1,14 +1,8 @@
-//! Measuring costs a quiet lock no memory. One test for the process, since it counts the process's
-//! allocations.
+//! Measuring costs a quiet lock no memory.
 
-#![cfg(feature = "metrics")]
-
-use std::{
-    alloc::System,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
 use ::metrics::{
@@ -16,10 +10,8 @@ use ::metrics::{
     SharedString, Unit,
 };
 use dlock_core::*;
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
-#[global_allocator]
-static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+use crate::{alone, count};
 
 /// A recorder that counts calls and keeps nothing else.
 #[derive(Default)]
@@ -76,23 +68,25 @@ impl Recorder for Calls {
     }
 }
 
-#[tokio::test]
-async fn a_quiet_lock_allocates_nothing_for_its_metrics() {
-    let recorder = Calls::default();
-    let _guard = ::metrics::set_default_local_recorder(&recorder);
-    let locks = Locks::new(Memory::new()).unwrap();
-    let lock = locks.mutex("n").unwrap();
-    for _ in 0..100 {
-        drop(lock.lock().await.unwrap());
-    }
-    let before = recorder.0.0.load(Ordering::Relaxed);
-    let region = Region::new(ALLOCATOR);
-    for _ in 0..1000 {
-        drop(lock.lock().await.unwrap());
-    }
-    let change = region.change();
-    let calls = recorder.0.0.load(Ordering::Relaxed) - before;
-    assert!(calls >= 4000, "{calls} values of 1000 locks: it measures nothing");
-    // The machinery itself wakes about once a second.
-    assert!(change.allocations < 100, "{change:?}");
+#[test]
+fn a_quiet_lock_allocates_nothing_for_its_metrics() {
+    alone(async {
+        let recorder = Calls::default();
+        let _guard = ::metrics::set_default_local_recorder(&recorder);
+        let locks = Locks::new(Memory::new()).unwrap();
+        let lock = locks.mutex("n").unwrap();
+        for _ in 0..100 {
+            drop(lock.lock().await.unwrap());
+        }
+        let before = recorder.0.0.load(Ordering::Relaxed);
+        let region = count();
+        for _ in 0..1000 {
+            drop(lock.lock().await.unwrap());
+        }
+        let change = region.change();
+        let calls = recorder.0.0.load(Ordering::Relaxed) - before;
+        assert!(calls >= 4000, "{calls} values of 1000 locks: it measures nothing");
+        // The machinery itself wakes about once a second.
+        assert!(change.allocations < 100, "{change:?}");
+    });
 }

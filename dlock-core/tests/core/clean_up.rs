@@ -2,11 +2,9 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
 
-mod common;
-
 use std::sync::{Arc, atomic::Ordering};
 
-use common::{Fate, Faulty, millis, secs};
+use crate::common::{Fate, Faulty, millis, secs};
 use dlock_core::*;
 
 fn paused() -> Arc<Memory> {

@@ -2,11 +2,9 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{Faulty, millis, secs};
+use crate::common::{Faulty, millis, secs};
 use dlock_core::*;
 
 #[tokio::test(start_paused = true)]

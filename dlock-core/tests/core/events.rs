@@ -1,13 +1,11 @@
 //! What a store tells unasked, or with a renewal: steps of its clock, and that it lost its data.
 
-mod common;
-
 use std::{
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
-use common::{Faulty, millis, secs};
+use crate::common::{Faulty, millis, secs};
 use dlock_core::*;
 
 fn step(store: &Faulty, forward: bool, by: Duration) {

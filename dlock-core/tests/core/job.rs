@@ -2,14 +2,12 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
 
-mod common;
-
 use std::{
     sync::{Arc, atomic::Ordering},
     task::{Context, Waker},
 };
 
-use common::{Faulty, millis, secs};
+use crate::common::{Faulty, millis, secs};
 use dlock_core::*;
 
 const ONE_LEASE: u64 = 30;

@@ -2,11 +2,9 @@
 
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests, and their helpers")]
 
-mod common;
-
 use std::sync::{Arc, atomic::Ordering};
 
-use common::{Faulty, secs};
+use crate::common::{Faulty, secs};
 use dlock_core::*;
 
 /// A lease of 10 s with 5 s behind it.

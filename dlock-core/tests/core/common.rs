@@ -1,5 +1,5 @@
 //! A backend whose faults can be switched on, and what the tests share.
-#![allow(dead_code, reason = "each test program uses its part of it")]
+#![allow(dead_code, reason = "`trace` uses its part of it")]
 
 use std::{
     collections::VecDeque,

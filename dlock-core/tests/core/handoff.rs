@@ -2,8 +2,6 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
 
-mod common;
-
 use std::{
     collections::BTreeSet,
     sync::{
@@ -12,7 +10,7 @@ use std::{
     },
 };
 
-use common::{Faulty, millis, secs};
+use crate::common::{Faulty, millis, secs};
 use dlock_core::*;
 use parking_lot::Mutex;
 

@@ -1,12 +1,8 @@
 //! What is measured, by the names and labels that are documented.
 
-#![cfg(feature = "metrics")]
-
-mod common;
-
 use std::sync::{Arc, atomic::Ordering};
 
-use common::{Faulty, millis, secs};
+use crate::common::{Faulty, millis, secs};
 use dlock_core::*;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
