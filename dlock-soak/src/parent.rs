@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use super::{
     Load, Report,
-    line::{Phase, What},
+    line::{CANCELLED, Phase, What},
     process::{Files, Process},
     record::{Broke, Record, Run},
     resource::Resource,
@@ -74,9 +74,18 @@ impl Running {
 
     /// How many locks were granted so far.
     pub fn grants(&self) -> usize {
+        self.count(|what| matches!(what, What::Got { .. }))
+    }
+
+    /// How many attempts were dropped so far.
+    pub fn cancelled(&self) -> usize {
+        self.count(|what| matches!(what, What::Not { how, .. } if how == CANCELLED))
+    }
+
+    fn count(&self, of: impl Fn(&What) -> bool) -> usize {
         // What can't be read is said at the end.
         let lines = self.files().flat_map(|(_, files)| files.lines().unwrap_or_default());
-        lines.filter(|line| matches!(line.what, What::Got { .. })).count()
+        lines.filter(|line| of(&line.what)).count()
     }
 
     /// What each process wrote, also those that are dead.

@@ -11,32 +11,40 @@ use super::{Report, Running, effort};
 /// For how long a case does harm by default.
 const STORM: Duration = Duration::from_secs(4);
 
-/// How many times longer a case goes on at most while too few locks were granted for a verdict.
+/// How many times longer a case goes on at most while too little has happened for a verdict.
 const LONGEST: u32 = 8;
 
 /// How many grants a verdict needs.
 const GRANTS: usize = 50;
 
-/// The time in which harm is done: four seconds times [`effort`]. It is longer if too few locks
-/// were granted for a verdict by then, as on a busy machine or a slow disk.
+/// The time in which harm is done: four seconds times [`effort`]. It is longer if too little
+/// happened for a verdict by then, as on a busy machine or a slow disk.
 #[derive(Debug)]
 pub struct Storm {
     name: &'static str,
     began: Instant,
     faults: usize,
+    cancels: usize,
 }
 
 impl Storm {
     /// One that begins now.
     pub fn begin(name: &'static str) -> Self {
-        Self { name, began: Clock::Boot.now(), faults: 0 }
+        Self { name, began: Clock::Boot.now(), faults: 0, cancels: 0 }
+    }
+
+    /// Goes on until so many attempts were dropped, within its longest time.
+    #[must_use]
+    pub fn with_cancels(self, cancels: usize) -> Self {
+        Self { cancels, ..self }
     }
 
     /// Waits for a random time up to this many milliseconds, and counts a fault; `false` when the
     /// storm is over.
     pub async fn next(&mut self, load: &Running, most: u64) -> bool {
         let (lasts, time) = (Clock::Boot.now().since(self.began), STORM.mul_f64(effort()));
-        if lasts >= time.max(STORM) * LONGEST || lasts >= time && load.grants() >= GRANTS {
+        let enough = || load.grants() >= GRANTS && load.cancelled() >= self.cancels;
+        if lasts >= time.max(STORM) * LONGEST || lasts >= time && enough() {
             return false;
         }
         sleep(Duration::from_millis(rand::random_range(most / 4..=most))).await;

@@ -12,6 +12,10 @@ use crate::{is_alive, zookeeper::with_zookeeper};
 
 const MUTEX: &str = include_str!("java/Mutex.java");
 const SECURE: &str = include_str!("java/Secure.java");
+/// For how many seconds it tries to connect where it must succeed: a backstop on a busy machine.
+const CONNECTS: &str = "60";
+/// And where the server must refuse it, which it does each time.
+const REFUSED: &str = "5";
 
 #[test]
 fn curator_takes_and_releases_a_lock() {
@@ -82,7 +86,7 @@ fn tls_is_spoken_with_a_certificate_that_the_authority_signed() {
         let (address, ca) = (server.tls_address().unwrap(), server.ca().unwrap());
         let ca = ca.display().to_string();
         server.create("/a", "1").await?;
-        assert_eq!(JavaProgram::run(SECURE, &[&address, &ca]).await?, "[a, zookeeper]\n");
+        assert_eq!(JavaProgram::run(SECURE, &[CONNECTS, &address, &ca]).await?, "[a, zookeeper]\n");
 
         let picky = Options::new().with_tls().with_config("ssl.clientAuth=need");
         let picky = ZooKeeperServer::start(&picky).await?;
@@ -90,10 +94,11 @@ fn tls_is_spoken_with_a_certificate_that_the_authority_signed() {
         let other = other.display().to_string();
         let (certificate, key) = picky.client_certificate().unwrap();
         let (certificate, key) = (certificate.display().to_string(), key.display().to_string());
-        let known = [&address, &other, &certificate, &key].map(String::as_str);
+        let known = [CONNECTS, &address, &other, &certificate, &key];
         assert_eq!(JavaProgram::run(SECURE, &known).await?, "[zookeeper]\n");
-        assert_eq!(JavaProgram::run(SECURE, &known[..2]).await?, "refused\n");
-        let stranger = [&address, &ca, &certificate, &key].map(String::as_str);
+        let nobody = [REFUSED, &address, &other];
+        assert_eq!(JavaProgram::run(SECURE, &nobody).await?, "refused\n");
+        let stranger = [REFUSED, &address, &ca, &certificate, &key];
         assert_eq!(JavaProgram::run(SECURE, &stranger).await?, "refused\n");
 
         let plain = ZooKeeperServer::start(&Options::new()).await?;

@@ -37,18 +37,21 @@ pub(crate) async fn are_stopped() -> Verdict {
     left::nothing(&server).await
 }
 
-/// A thousand attempts that are dropped at any of their await points.
+/// How many attempts are dropped.
+const CANCELS: usize = 1000;
+
+/// Attempts that are dropped at any of their await points.
 pub(crate) async fn change_their_minds() -> Verdict {
     let server = ZooKeeperServer::start(&options()).await?;
     let load = load("cancel").with_cancels(85).with_tasks(12);
     let load = load.start(&url(&server.address())).await?;
-    let mut storm = Storm::begin("cancel");
+    let mut storm = Storm::begin("cancel").with_cancels(CANCELS);
     while storm.next(&load, 1000).await {}
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
     left::nothing(&server).await?;
     match report.cancelled() {
-        0..1000 => Err(Stop::failed(format!("too few cancels: {report}"))),
+        0..CANCELS => Err(Stop::failed(format!("too few cancels: {report}"))),
         _ => Ok(()),
     }
 }
