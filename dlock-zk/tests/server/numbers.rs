@@ -11,7 +11,7 @@ use dlock_testlab::{
 use futures_util::future::try_join_all;
 
 use crate::support::{
-    LEASE, ask, attempt, connect, exclusive, free, granted, queue, run, take, url, waits,
+    LEASE, ask, attempt, connect, exclusive, free, granted, queue, run, take, until, url, waits,
 };
 
 const APPEND: &str = include_str!("java/Append.java");
@@ -38,6 +38,8 @@ pub(crate) async fn start_at(
     let args = [&log.display().to_string(), THEIRS, &number.to_string()];
     assert_eq!(JavaProgram::run(APPEND, &args).await?, "appended\n");
     server.restart().await?;
+    // Its session goes on as soon as it has connected again.
+    until("the client is back", async || Ok(client.inspect(&held.name).await.is_ok())).await?;
     let others = [connect(&url(&server)).await?, connect(&url(&server)).await?];
     let clients = [client].into_iter().chain(others).collect();
     Ok((server, clients, held))
