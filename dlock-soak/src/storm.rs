@@ -43,7 +43,9 @@ impl Storm {
     /// storm is over.
     pub async fn next(&mut self, load: &Running, most: u64) -> bool {
         let (lasts, time) = (Clock::Boot.now().since(self.began), STORM.mul_f64(effort()));
-        let enough = || load.grants() >= GRANTS && load.cancelled() >= self.cancels;
+        // Each count reads all logs again.
+        let dropped = || self.cancels == 0 || load.cancelled() >= self.cancels;
+        let enough = || load.grants() >= GRANTS && dropped();
         if lasts >= time.max(STORM) * LONGEST || lasts >= time && enough() {
             return false;
         }
