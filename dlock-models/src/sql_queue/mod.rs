@@ -15,6 +15,8 @@
 //! Left out: several locks in one statement; rows that are deleted after a long time; a holder's
 //! renewals (see the model `lease`).
 
+use std::{cell::RefCell, collections::HashMap, rc::Rc};
+
 use dlock_core::{
     ClaimId, Mode, Queue,
     machine::{
@@ -22,6 +24,7 @@ use dlock_core::{
         text::{Replayed, op_text, replay, snapshot},
     },
 };
+
 mod space;
 
 use crate::check::{EXCLUSION, Tokens, WAKES, breaks, holds};
@@ -202,7 +205,7 @@ impl SqlQueue {
     }
 
     /// Appends an operation, with a letter's fold; what the row then says.
-    fn append(&self, state: &mut State, op: &Op, at: u64, letter: Option<&Letter>) -> Replayed {
+    fn append(&self, state: &mut State, op: &Op, at: u64, letter: Option<&Letter>) -> Rc<Replayed> {
         let fold = letter.and_then(|letter| letter.fold.as_ref());
         let hurries = letter.is_some_and(|letter| letter.hurries);
         let disk = state.disk.take();
@@ -318,10 +321,24 @@ fn id(client: usize, claim: u8, copy: u8) -> ClaimId {
     ClaimId::from_bits(client << 16 | u128::from(claim) << 8 | u128::from(copy))
 }
 
+thread_local! {
+    /// What was read before: many states have the same row, and replaying it takes longer than all
+    /// else.
+    static READ: RefCell<HashMap<(String, String), Option<Rc<Replayed>>>> = RefCell::default();
+}
+
 impl Row {
-    fn replay(&self) -> Replayed {
-        let read = replay(&self.snap, &self.log).or_else(|_| replay("", ""));
-        read.expect("an empty row can be read")
+    /// Nothing for a row that can't be read.
+    fn read(&self) -> Option<Rc<Replayed>> {
+        let row = (self.snap.clone(), self.log.clone());
+        READ.with_borrow_mut(|read| {
+            let (snap, log) = (&self.snap, &self.log);
+            read.entry(row).or_insert_with(|| replay(snap, log).ok().map(Rc::new)).clone()
+        })
+    }
+
+    fn replay(&self) -> Rc<Replayed> {
+        self.read().unwrap_or_else(|| Self::default().read().expect("an empty row can be read"))
     }
 }
 

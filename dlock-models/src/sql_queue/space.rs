@@ -1,6 +1,6 @@
 //! The space of states: what may happen in each, and what has to be so.
 
-use dlock_core::{ClaimId, machine::text::replay};
+use dlock_core::ClaimId;
 use stateright::{Model, Property};
 
 use super::{
@@ -131,7 +131,7 @@ impl Model for SqlQueue {
             }),
             Property::always(ORDER, |_, state: &State| !state.tokens.disorder),
             Property::always(READABLE, |_, state: &State| {
-                replay(&state.row.snap, &state.row.log).is_ok()
+                state.row.read().is_some()
             }),
             Property::always(ONCE, |_, state: &State| {
                 let seen = state.row.replay().machine.inspect(0);
