@@ -130,9 +130,7 @@ impl Model for SqlQueue {
                 (0..CLIENTS).filter(|at| state.believes(*at)).count() < 2
             }),
             Property::always(ORDER, |_, state: &State| !state.tokens.disorder),
-            Property::always(READABLE, |_, state: &State| {
-                state.row.read().is_some()
-            }),
+            Property::always(READABLE, |_, state: &State| state.row.read().is_some()),
             Property::always(ONCE, |_, state: &State| {
                 let seen = state.row.replay().machine.inspect(0);
                 let all: Vec<_> = seen.holders.iter().chain(&seen.waiters).collect();
