@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::Stop;
 
 /// A backstop on a busy machine, never a measure of speed.
 const BOUND: Duration = Duration::from_secs(30);
 
+/// The pause between two looks is as long as the look took, within these: one that starts a
+/// program would otherwise keep a processor busy.
 const POLL: Duration = Duration::from_millis(15);
+const LONGEST_POLL: Duration = Duration::from_millis(250);
 
 /// How long one look may take; it may be at a server that is paused, and then never ends.
 const LOOK: Duration = Duration::from_secs(5);
@@ -25,12 +28,13 @@ where
     let mut last = String::from("no answer");
     let polling = async {
         loop {
+            let start = Instant::now();
             match timeout(LOOK, check()).await {
                 Ok(Ok(value)) => return value,
                 Ok(Err(stop)) => last = stop.into_text(),
                 Err(_) => last = String::from("a look hangs"),
             }
-            sleep(POLL).await;
+            sleep(start.elapsed().clamp(POLL, LONGEST_POLL)).await;
         }
     };
     match timeout(BOUND, polling).await {

@@ -10,9 +10,12 @@ use crate::support::{connect, refused, run, says, server, works};
 
 const ACCESS: ErrorKind = ErrorKind::Config(ConfigIssue::Access);
 
-/// Where clients find a server that lets nobody in without TLS.
+/// Where clients find a server that lets nobody in without TLS, nor by another hash of passwords
+/// than its standard one.
 async fn encrypted() -> Result<(PostgresServer, String), Stop> {
     let server = PostgresServer::start(&Options::new().with_tls()).await?;
+    let password = "set password_encryption = 'scram-sha-256'; alter role dlock password 'secret'";
+    server.run_sql(password).await?;
     let hba = server.directory().join("data/pg_hba.conf");
     std::fs::write(hba, "hostssl all all all scram-sha-256\n")?;
     server.restart().await?;

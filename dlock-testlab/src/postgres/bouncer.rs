@@ -113,7 +113,7 @@ fn launch(
         format!("[databases]\n* = host=127.0.0.1 port={}", server.port()),
         format!("[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}"),
         "unix_socket_dir =\npool_mode = transaction".to_owned(),
-        format!("auth_type = scram-sha-256\nauth_file = {USERS}\nadmin_users = {ADMIN}"),
+        format!("auth_type = md5\nauth_file = {USERS}\nadmin_users = {ADMIN}"),
         // Drivers ask for it, and all connections to the server have the same.
         "ignore_startup_parameters = extra_float_digits".to_owned(),
     ];

@@ -62,8 +62,10 @@ impl JavaProgram {
         let mut process = Command::new("/bin/sh")
             .args(["-c", PROGRAM, "program"])
             .arg(java)
-            // The last would leave a file outside of the directory.
-            .args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:-UsePerfData"])
+            // The second keeps it from compiling for longer than it runs. The last would leave a file
+            // outside of the directory.
+            .args(["-Xmx256m", "-XX:TieredStopAtLevel=1"])
+            .args(["-XX:+UseSerialGC", "-XX:-UsePerfData"])
             .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
             .args(["-cp", &class_path, SOURCE])
             .args(args)
