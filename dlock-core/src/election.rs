@@ -101,12 +101,15 @@ impl Election {
     ///
     /// # Errors
     /// What does not pass by itself: `Config`, also after
-    /// [`shutdown`](crate::Locks::shutdown), `Unsupported` and `Protocol`.
+    /// [`shutdown`](crate::Locks::shutdown), `Unsupported` and `Protocol`. `Lost` for a `Break` of
+    /// work that outlived its term because it blocked its thread, also when the store says so only
+    /// when it is resigned: [`Error::take_output`] gives the value.
     ///
     /// # Cancel safety
     /// Dropping the future drops `work` and resigns in the background.
     pub async fn lead<T, Work, Fut>(&self, mut work: Work) -> Result<T, Error>
     where
+        T: Send + 'static,
         Work: FnMut(FencingToken) -> Fut,
         Fut: Future<Output = ControlFlow<T>>,
     {
@@ -116,13 +119,14 @@ impl Election {
             match self.campaign_for(Duration::MAX).await {
                 Ok(leadership) => {
                     let began = clock.now();
-                    match leadership.run(work(leadership.term())).await {
-                        Ok(ControlFlow::Break(done)) => {
-                            leadership.resign_at_last().await;
-                            return Ok(done);
-                        }
-                        Ok(ControlFlow::Continue(())) => leadership.resign_at_last().await,
-                        Err(_lost) => drop(leadership.0.leave_lost()),
+                    let ran = leadership.run(work(leadership.term())).await;
+                    match leadership.0.end(ran, "a leader could not resign").await {
+                        Ok(ControlFlow::Break(done)) => return Ok(done),
+                        Ok(ControlFlow::Continue(())) => {}
+                        Err(lost) => match lost.take_output() {
+                            Some(ControlFlow::Break(done)) => return Err(lost.with_output::<T>(done)),
+                            Some(ControlFlow::Continue(())) | None => {}
+                        },
                     }
                     if clock.now().since(began) >= self.base.options.lease() {
                         tries = 0;
@@ -186,11 +190,15 @@ impl Leadership {
     /// Runs `work` while leading, and drops it where it stands when the leadership is lost.
     ///
     /// # Errors
-    /// `Lost`, also when `work` had not begun.
+    /// As [`Guard::run`].
     ///
     /// # Cancel safety
     /// As `work`. The leadership stays.
-    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Error> {
+    pub async fn run<F>(&self, work: F) -> Result<F::Output, Error>
+    where
+        F: Future,
+        F::Output: Send + 'static,
+    {
         self.0.run(work).await
     }
 
@@ -203,12 +211,5 @@ impl Leadership {
     /// When the future is dropped it goes on in the background.
     pub async fn resign(self) -> Result<Released, Error> {
         self.0.release().await
-    }
-
-    /// Resigns; the lease does it if the store is away.
-    async fn resign_at_last(self) {
-        if let Err(error) = self.resign().await {
-            tracing::warn!(target: "dlock", %error, "a leader could not resign");
-        }
     }
 }

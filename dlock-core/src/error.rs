@@ -1,6 +1,8 @@
 //! The one error of the project: what went wrong, and whether the store may have done it anyway.
 
-use std::{borrow::Cow, error::Error as StdError, fmt, sync::Arc};
+use std::{any::Any, borrow::Cow, error::Error as StdError, fmt, sync::Arc};
+
+use parking_lot::Mutex;
 
 use crate::LockName;
 
@@ -101,7 +103,11 @@ struct Inner {
     store: Option<Arc<str>>,
     lock: Option<LockName>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
+    output: Option<Arc<Output>>,
 }
+
+/// What work gave that outlived its lock, until somebody takes it.
+type Output = Mutex<Option<Box<dyn Any + Send>>>;
 
 impl Error {
     /// An error of this kind. The message is lower case, without a full stop, and names the
@@ -122,6 +128,7 @@ impl Error {
             store: None,
             lock: None,
             source: None,
+            output: None,
         }))
     }
 
@@ -135,6 +142,19 @@ impl Error {
         Self::new(
             ErrorKind::Lost,
             format!("the lock was lost ({why}): stop the work it protects and take it again"),
+        )
+        .with_lock(name)
+    }
+
+    /// The work has ended, and it is not certain that the lock was held until then.
+    pub(crate) fn outlived(name: &LockName, why: impl fmt::Display) -> Self {
+        Self::new(
+            ErrorKind::Lost,
+            format!(
+                "the work has ended, but the lock was lost meanwhile ({why}): another holder may \
+                 have worked at the same time, so check what was written; the outcome is in this \
+                 error"
+            ),
         )
         .with_lock(name)
     }
@@ -203,6 +223,48 @@ impl Error {
         self.0.source = Some(Arc::new(source));
         self
     }
+
+    /// Keeps the output of work that has ended, for [`take_output`](Self::take_output).
+    #[must_use]
+    pub fn with_output<T: Send + 'static>(mut self, output: T) -> Self {
+        self.0.output = Some(Arc::new(Mutex::new(Some(Box::new(output)))));
+        self
+    }
+
+    /// Whether there is an output to take: the work has ended, and was not dropped half-way.
+    pub fn has_output(&self) -> bool {
+        self.0.output.as_ref().is_some_and(|output| output.lock().is_some())
+    }
+
+    /// Takes what the work gave that outlived its lock, once for this error and its clones: see
+    /// [`Guard::run`](crate::Guard::run). `None` when there is none, and when it has another type.
+    ///
+    /// ```
+    /// # use std::{thread, time::Duration};
+    /// # use dlock_core::{ErrorKind, LockExt, LockOptions, Locks, Memory};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock_core::Error> {
+    /// let options = LockOptions::new().with_lease(Duration::from_millis(400));
+    /// let locks = Locks::new(Memory::new())?.with_options(options)?;
+    /// let work = |_| async {
+    ///     // It blocks the thread on which the lease would be renewed.
+    ///     thread::sleep(Duration::from_millis(500));
+    ///     42
+    /// };
+    /// let error = locks.mutex("report")?.with(work).await.unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::Lost);
+    /// assert_eq!(error.take_output::<i32>(), Some(42));
+    /// # Ok(()) }
+    /// ```
+    pub fn take_output<T: 'static>(&self) -> Option<T> {
+        let mut output = self.0.output.as_ref()?.lock();
+        match output.take()?.downcast() {
+            Ok(taken) => Some(*taken),
+            Err(other) => {
+                *output = Some(other);
+                None
+            }
+        }
+    }
 }
 
 impl fmt::Display for Error {
@@ -258,6 +320,17 @@ mod tests {
             r#"acquire of lock "a/b" on sqlite:/tmp/x.db: busy; try again"#
         );
         assert_eq!(error.certainty(), Certainty::Unknown);
+    }
+
+    #[test]
+    fn an_output_is_taken_once_and_by_its_type() {
+        let error = Error::new(ErrorKind::Lost, "gone").with_output("done".to_owned());
+        let clone = error.clone();
+        assert!(error.has_output());
+        assert_eq!(error.take_output::<u32>(), None);
+        assert_eq!(clone.take_output::<String>().as_deref(), Some("done"));
+        assert_eq!(error.take_output::<String>(), None);
+        assert!(!error.has_output());
     }
 
     #[test]

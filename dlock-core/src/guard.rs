@@ -2,6 +2,7 @@
 
 mod background;
 mod parting;
+mod work;
 
 use std::{
     fmt,
@@ -16,7 +17,10 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use self::background::Background;
 use crate::{
     Error, ErrorKind, FencingToken, LockName, Mode, Released, Renewal, Renewed,
-    engine::hold::{Hold, LettingGo},
+    engine::{
+        Engine,
+        hold::{Hold, LettingGo},
+    },
     kinds::reentrant::Entry,
 };
 
@@ -123,6 +127,15 @@ impl Guard {
         }
     }
 
+    /// What made it; of a multi-lock, that of the first of its names.
+    fn engine(&self) -> Option<&Arc<Engine>> {
+        match &self.0 {
+            Kind::Single(held) => Some(&held.hold.engine),
+            Kind::Entered(entry) => entry.guard().engine(),
+            Kind::Many(parts) => parts.1.first().and_then(Self::engine),
+        }
+    }
+
     /// The fencing token of this grant; of a multi-lock, the largest of [`tokens`](Self::tokens).
     pub fn token(&self) -> FencingToken {
         match &self.0 {
@@ -164,17 +177,21 @@ impl Guard {
     /// # Errors
     /// `Lost`.
     pub fn check(&self) -> Result<FencingToken, Error> {
+        match self.first_lost(&|hold, how| hold.lost_error(how)) {
+            Some(error) => Err(error.during("check")),
+            None => Ok(self.token()),
+        }
+    }
+
+    /// This of the first hold that is lost.
+    fn first_lost<T>(&self, of: &dyn Fn(&Hold, Ended) -> T) -> Option<T> {
         let mut lost = None;
         self.each(&mut |hold, _| {
             if lost.is_none() && hold.state() == GuardState::Lost {
-                let how = hold.ended().unwrap_or(Ended::Expired);
-                lost = Some(hold.lost_error(how).during("check"));
+                lost = Some(of(hold, hold.ended().unwrap_or(Ended::Expired)));
             }
         });
-        match lost {
-            Some(error) => Err(error),
-            None => Ok(self.token()),
-        }
+        lost
     }
 
     /// Resolves when the lock is lost, no later than the end of the lease by this process's clock
@@ -186,24 +203,6 @@ impl Guard {
         let mut any = FuturesUnordered::new();
         self.each(&mut |hold, token| any.push(Arc::clone(hold).until_ended(token)));
         Lost(Box::pin(async move { any.next().await.unwrap_or(Ended::Released) }))
-    }
-
-    /// Runs `work` while the lock is held, and drops it where it stands when the lock is lost.
-    ///
-    /// # Errors
-    /// `Lost`, also when `work` had not begun.
-    ///
-    /// # Cancel safety
-    /// As `work`. The guard stays.
-    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Error> {
-        self.check()?;
-        tokio::select! {
-            biased;
-            ended = self.lost() => Err(self.check().err().unwrap_or_else(|| {
-                Error::lost(self.name(), ended).during("run")
-            })),
-            output = work => Ok(output),
-        }
     }
 
     /// Releases the lock and tells whether it was held to the end. The guard of a reentrant lock
@@ -245,23 +244,6 @@ impl Guard {
                 }
                 result
             }
-        }
-    }
-
-    /// Leaves what was lost to its lock-delay, if it has one: who dropped the work can't say that
-    /// nothing is on its way. The rest is to be released.
-    pub(crate) fn leave_lost(self) -> Option<Self> {
-        match self.0 {
-            Kind::Single(mut held) if held.hold.was_lost_with_a_delay() => {
-                held.token = None;
-                None
-            }
-            Kind::Many(parts) => {
-                let (name, guards) = *parts;
-                let left: Vec<_> = guards.into_iter().filter_map(Self::leave_lost).collect();
-                (!left.is_empty()).then(|| Self::many(&name, left))
-            }
-            kind => Some(Self(kind)),
         }
     }
 

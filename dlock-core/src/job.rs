@@ -113,7 +113,8 @@ impl Job {
     /// returned all the same, and a warning tells of it.
     ///
     /// # Errors
-    /// `Lost`; as [`Lock::try_lock`](crate::Lock::try_lock) when the store can't be asked, and then
+    /// `Lost`, also when `work` outlived the lock because it blocked its thread, or when the store
+    /// says so at the end: then [`Error::take_output`] gives what `work` gave. As [`Lock::try_lock`](crate::Lock::try_lock) when the store can't be asked, and then
     /// nothing ran here.
     ///
     /// # Cancel safety
@@ -121,20 +122,21 @@ impl Job {
     /// [`shutdown`](crate::Locks::shutdown) waits for that, but not for the minimum time.
     pub async fn run<T, Work, Fut>(&self, work: Work) -> Result<Ran<T>, Error>
     where
+        T: Send + 'static,
         Work: FnOnce(FencingToken) -> Fut,
         Fut: Future<Output = T>,
     {
         let Some(stay) = self.begin(true).await? else { return Ok(Ran::Elsewhere) };
         let (outcome, stay) = stay.run(work).await?;
-        stay.end().await;
-        Ok(Ran::Done(outcome))
+        stay.end(outcome).await.map(Ran::Done)
     }
 
     /// As [`run`](Self::run), but keeps the minimum time only after a success: when `work` fails,
     /// panics or is dropped, the lock is released at once, so that another machine may try.
     ///
     /// # Errors
-    /// As [`run`](Self::run). What `work` failed with is in [`Ran::Done`].
+    /// As [`run`](Self::run), with the `Result` of `work` as its output. What `work` failed with is
+    /// in [`Ran::Done`].
     ///
     /// # Cancel safety
     /// Dropping the future drops `work` and releases in the background.
@@ -143,14 +145,15 @@ impl Job {
         work: Work,
     ) -> Result<Ran<Result<T, E>>, Error>
     where
+        T: Send + 'static,
+        E: Send + 'static,
         Work: FnOnce(FencingToken) -> Fut,
         Fut: Future<Output = Result<T, E>>,
     {
         let Some(stay) = self.begin(false).await? else { return Ok(Ran::Elsewhere) };
         let (outcome, mut stay) = stay.run(work).await?;
         stay.keep = outcome.is_ok();
-        stay.end().await;
-        Ok(Ran::Done(outcome))
+        stay.end(outcome).await.map(Ran::Done)
     }
 
     /// Takes the lock, if it is free.
@@ -166,6 +169,9 @@ impl Job {
     }
 }
 
+/// The warning of a release that fails.
+const FAILED: &str = "release failed after the work was done";
+
 /// The lock of a job while it runs, and what becomes of it.
 struct Stay {
     /// Taken by the end.
@@ -180,6 +186,7 @@ struct Stay {
 impl Stay {
     async fn run<T, Work, Fut>(mut self, work: Work) -> Result<(T, Self), Error>
     where
+        T: Send + 'static,
         Work: FnOnce(FencingToken) -> Fut,
         Fut: Future<Output = T>,
     {
@@ -188,30 +195,31 @@ impl Stay {
         };
         match guard.run(work(guard.token())).await {
             Ok(outcome) => Ok((outcome, self)),
-            Err(lost) => {
-                drop(self.guard.take().and_then(Guard::leave_lost));
-                Err(lost)
-            }
+            Err(lost) => match self.guard.take() {
+                Some(guard) => guard.end(Err(lost), FAILED).await.map(|outcome| (outcome, self)),
+                None => Err(lost),
+            },
         }
     }
 
-    /// Ends it, and waits until the store knows.
-    async fn end(mut self) {
+    /// Ends it, and waits until the store knows: gives the outcome if the lock was held until then.
+    async fn end<T: Send + 'static>(mut self, outcome: T) -> Result<T, Error> {
         let until = self.until();
-        let Some(guard) = self.guard.take() else { return };
-        let Some(until) = until else {
-            if let Err(error) = guard.release().await {
-                tracing::warn!(target: "dlock", %error, "release failed after the work was done");
-            }
-            return;
-        };
+        let Some(guard) = self.guard.take() else { return Ok(outcome) };
+        let Some(until) = until else { return guard.end(Ok(outcome), FAILED).await };
         let ended = guard.part(until).await;
-        if ended != Ended::Released {
-            tracing::warn!(
-                target: "dlock",
-                { lock.name = %self.name, reason = %ended },
-                "the minimum time of a job could not be kept"
-            );
+        if ended == Ended::Released {
+            return Ok(outcome);
+        }
+        tracing::warn!(
+            target: "dlock",
+            { lock.name = %self.name, reason = %ended },
+            "the minimum time of a job could not be kept"
+        );
+        match ended {
+            // It was held when the work had ended, and nobody has said otherwise since.
+            Ended::Expired => Ok(outcome),
+            how => Err(Error::outlived(&self.name, how).during("run").with_output(outcome)),
         }
     }
 

@@ -161,7 +161,9 @@ pub trait LockExt: Lock {
     /// Takes the lock, runs `work` with the fencing token, and releases.
     ///
     /// When the lock is lost, `work` is dropped where it stands and the error is `Lost`; a lock-delay
-    /// then runs to its end. Waits as
+    /// then runs to its end. Work that blocks its thread can't be dropped: when it has outlived the
+    /// lock, also when only the release learns of it, the error is `Lost` as well, and
+    /// [`Error::take_output`] gives what the work gave. Waits as
     /// [`Lock::lock`] does. If the release fails the result of `work` is returned all the same,
     /// and the lease frees the lock.
     ///
@@ -175,22 +177,14 @@ pub trait LockExt: Lock {
     /// ```
     fn with<T, Work, Fut>(&self, work: Work) -> impl Future<Output = Result<T, Error>> + Send
     where
-        T: Send,
+        T: Send + 'static,
         Work: FnOnce(FencingToken) -> Fut + Send,
         Fut: Future<Output = T> + Send,
     {
         async move {
             let guard = self.lock().await?;
-            let result = guard.run(work(guard.token())).await;
-            let left = if result.is_err() { guard.leave_lost() } else { Some(guard) };
-            let Some(guard) = left else { return result };
-            match guard.release().await {
-                Err(error) if result.is_ok() => {
-                    tracing::warn!(target: "dlock", %error, "release failed after the work was done");
-                }
-                _ => {}
-            }
-            result
+            let ran = guard.run(work(guard.token())).await;
+            guard.end(ran, "release failed after the work was done").await
         }
     }
 }

@@ -4,7 +4,7 @@ use std::{ops::Deref, sync::Arc};
 
 use dlock_core::{Error, GuardState, Released};
 
-use super::runtime::Background;
+use super::runtime::{Background, outside_a_runtime};
 
 /// A held lock. It dereferences to the [guard of async code](crate::Guard): `token()`, `check()`,
 /// `state()`, `remaining()`, `name()` and `tokens()` wait for nothing.
@@ -36,6 +36,19 @@ impl Guard {
     /// in the background.
     pub fn release(self) -> Result<Released, Error> {
         self.background.wait_for(self.guard.release())
+    }
+
+    /// Releases the lock after work, and gives its outcome if the lock was held until then: see
+    /// [`crate::Guard::finish`].
+    ///
+    /// # Errors
+    /// As there; `Config(Runtime)` where a tokio runtime is, and then the release goes on in the
+    /// background, and the error has the outcome.
+    pub fn finish<T: Send + 'static>(self, outcome: T) -> Result<T, Error> {
+        match outside_a_runtime() {
+            Ok(()) => self.background.wait_for(self.guard.finish(outcome)),
+            Err(error) => Err(error.with_output(outcome)),
+        }
     }
 
     /// Turns a held write into a read: see [`crate::Guard::downgrade`].

@@ -69,19 +69,19 @@ impl<L: crate::Lock> Lock<L> {
 
     /// Takes the lock, runs `work` with the fencing token, and releases.
     ///
-    /// `work` can't be cancelled as async work is: when the lock is lost meanwhile, its outcome is
-    /// dropped and the error is `Lost`. If the release fails, the outcome is returned all the same,
-    /// and the lease frees the lock.
+    /// `work` can't be cancelled as async work is: when it has outlived the lock, also when only the
+    /// release learns of it, the error is `Lost`, and [`Error::take_output`] gives the outcome. If the
+    /// release fails, the outcome is returned all the same, and the lease frees the lock.
     ///
     /// # Errors
     /// See [`Lock`]; `Lost`.
-    pub fn with<T>(&self, work: impl FnOnce(FencingToken) -> T) -> Result<T, Error> {
+    pub fn with<T>(&self, work: impl FnOnce(FencingToken) -> T) -> Result<T, Error>
+    where
+        T: Send + 'static,
+    {
         let guard = self.lock()?;
         let outcome = work(guard.token());
-        guard.check()?;
-        // The core tells of a release that fails in the background.
-        drop(guard);
-        Ok(outcome)
+        guard.finish(outcome)
     }
 }
 

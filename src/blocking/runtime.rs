@@ -75,7 +75,7 @@ impl fmt::Debug for Background {
 }
 
 /// tokio panics when a thread of a runtime waits for another.
-fn outside_a_runtime() -> Result<(), Error> {
+pub(super) fn outside_a_runtime() -> Result<(), Error> {
     if Handle::try_current().is_err() {
         return Ok(());
     }

@@ -7,6 +7,7 @@ mod connect;
 #[cfg(feature = "sqlite")]
 mod inventory;
 mod kinds;
+mod outside;
 mod redis;
 mod servers;
 mod sqlite;

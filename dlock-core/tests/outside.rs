@@ -1,0 +1,9 @@
+//! Faults that were found from outside, and their like.
+
+#![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
+
+mod common;
+
+mod outside {
+    mod work;
+}

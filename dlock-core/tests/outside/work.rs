@@ -1,0 +1,131 @@
+//! Work that outlived its lock.
+
+use std::{
+    ops::ControlFlow,
+    sync::{Arc, atomic::Ordering},
+    thread,
+    time::Duration,
+};
+
+use dlock_core::*;
+
+use crate::common::{Faulty, secs};
+
+/// Of locks whose work blocks its thread.
+const BRIEF: Duration = Duration::from_millis(400);
+
+/// Two clients of one store, by the machine's clock.
+fn brief() -> [Locks; 2] {
+    let store = Memory::new();
+    let options = LockOptions::new().with_lease(BRIEF);
+    [(); 2].map(|()| Locks::new(Arc::clone(&store)).unwrap().with_options(options).unwrap())
+}
+
+/// Work that blocks the thread on which its lease would be renewed.
+fn blocks() -> u32 {
+    thread::sleep(BRIEF * 2);
+    7
+}
+
+/// The work has ended, and says so.
+fn outlived<R, T: 'static>(ran: Result<R, Error>) -> T {
+    let Err(error) = ran else { panic!("work that outlived its lock is Ok") };
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    assert!(error.to_string().contains("the work has ended"), "{error}");
+    error.take_output().expect("the output is kept")
+}
+
+#[tokio::test]
+async fn work_that_blocks_past_its_lease_is_not_ok() {
+    let [one, two] = brief();
+    let lock = one.mutex("with").unwrap();
+    assert_eq!(outlived::<_, u32>(lock.with(|_| async { blocks() }).await), 7);
+
+    let guard = one.mutex("run").unwrap().lock().await.unwrap();
+    assert_eq!(outlived::<_, u32>(guard.run(async { blocks() }).await), 7);
+    assert_eq!(guard.release().await.unwrap(), Released::AlreadyLost);
+
+    let guard = one.mutex("finish").unwrap().lock().await.unwrap();
+    assert_eq!(outlived::<_, u32>(guard.finish(blocks()).await), 7);
+
+    let guard = one.multi(["multi/1", "multi/2"]).unwrap().lock().await.unwrap();
+    assert_eq!(outlived::<_, u32>(guard.run(async { blocks() }).await), 7);
+    drop(guard);
+
+    let owner = Owner::new();
+    let guard = one.reentrant("entered").unwrap().lock_as(&owner).await.unwrap();
+    assert_eq!(outlived::<_, u32>(guard.run(async { blocks() }).await), 7);
+    drop(guard);
+
+    for at_least in [0, 3600] {
+        let job = one.job(format!("job/{at_least}")).unwrap();
+        let job = job.with_at_least(secs(at_least)).unwrap();
+        assert_eq!(outlived::<_, u32>(job.run(|_| async { blocks() }).await), 7);
+        // Nothing of the minimum time is left, since the lock was another's meanwhile.
+        let there = two.job(job.name().clone()).unwrap();
+        assert_eq!(there.run(|_| async { 1 }).await.unwrap(), Ran::Done(1));
+        let failing = job.run_or_release(|_| async { Err::<(), _>(blocks()) });
+        assert_eq!(outlived::<_, Result<(), u32>>(failing.await), Err(7));
+    }
+}
+
+#[tokio::test]
+async fn a_leader_that_outlived_its_term_is_not_done() {
+    let [one, _] = brief();
+    let election = one.election("leader").unwrap();
+    let done = election.lead(|_| async { ControlFlow::Break(blocks()) }).await;
+    assert_eq!(outlived::<_, u32>(done), 7);
+    // One that goes on as a candidate anyway does so.
+    let mut terms = 0;
+    let done = election.lead(|term| {
+        terms += 1;
+        let first = terms == 1;
+        async move {
+            if first {
+                blocks();
+                return ControlFlow::Continue(());
+            }
+            ControlFlow::Break(term)
+        }
+    });
+    assert!(done.await.is_ok());
+    assert_eq!(terms, 2);
+    let leadership = election.campaign().await.unwrap();
+    assert_eq!(outlived::<_, u32>(leadership.run(async { blocks() }).await), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_only_the_release_learns_is_told() {
+    let store = Faulty::new();
+    let [one, two] = [(); 2].map(|()| Locks::new(Arc::clone(&store)).unwrap());
+    // No renewal comes in between.
+    let taken = |name: &'static str| {
+        let two = two.clone();
+        async move {
+            assert_eq!(two.force_release(name).await.unwrap().len(), 1);
+            7_u32
+        }
+    };
+    assert_eq!(outlived::<_, u32>(one.mutex("n").unwrap().with(|_| taken("n")).await), 7);
+    let guard = one.mutex("n").unwrap().lock().await.unwrap();
+    assert_eq!(outlived::<_, u32>(guard.finish(taken("n").await).await), 7);
+    for at_least in [0, 100] {
+        let job = one.job("n").unwrap().with_at_least(secs(at_least)).unwrap();
+        assert_eq!(outlived::<_, u32>(job.run(|_| taken("n")).await), 7);
+        let ran = job.run_or_release(|_| async { Ok::<_, ()>(taken("n").await) }).await;
+        assert_eq!(outlived::<_, Result<u32, ()>>(ran), Ok(7));
+    }
+    let election = one.election("n").unwrap();
+    let done = election.lead(|_| async { ControlFlow::Break(taken("n").await) }).await;
+    assert_eq!(outlived::<_, u32>(done), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_fails_takes_nothing_from_the_work() {
+    let store = Faulty::new();
+    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let lock = locks.mutex("n").unwrap();
+    let faulty = Arc::clone(&store);
+    let ran = lock.with(|_| async move { faulty.release_fails.store(true, Ordering::SeqCst) });
+    ran.await.unwrap();
+}
