@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use tokio::sync::broadcast;
 
 use crate::{
-    Answer, Claim, ClaimId, Clock, Error, ErrorKind, FencingToken, Guarantees, Instant, LockName,
-    Mode, Note,
+    Answer, Claim, ClaimId, Clock, Error, ErrorKind, FencingToken, Finding, Guarantees, Instant,
+    LockName, Mode, Note,
 };
 
 /// A store of locks. This is all that a backend author writes; guards, renewal, time-outs,
@@ -74,6 +74,18 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// Contract: the core asks for no longer lease, so that no holder believes for longer.
     fn longest_lease(&self) -> Duration {
         Duration::MAX
+    }
+
+    /// Whether this store can stand for a lease of this length.
+    ///
+    /// Contract: it asks nobody. The core calls it for every lease before it asks for one, also for
+    /// what a [`Job`](crate::Job) leaves behind, and asks for none that is refused.
+    ///
+    /// Errors: `Config(Lease)` for a lease that the store, as it is configured, may forget. None, the
+    /// default.
+    fn check_lease(&self, lease: Duration) -> Result<(), Error> {
+        let _ = lease;
+        Ok(())
     }
 
     /// What this client learns of the store unasked: see [`StoreEvent`].
@@ -347,51 +359,4 @@ pub struct ClaimState {
     /// Who it is, if its client says so ([`Locks::with_note`](crate::Locks::with_note)) and the
     /// store keeps it.
     pub note: Option<Note>,
-}
-
-/// Something about how a store is set up.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Finding {
-    /// How much it matters.
-    pub level: Level,
-    /// What was looked at, in one or two words: `version`, `clock`, `eviction`.
-    pub about: &'static str,
-    /// What was found.
-    pub found: String,
-    /// What to do about it; `None` when nothing has to be done.
-    pub remedy: Option<String>,
-}
-
-/// How much a [`Finding`] matters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum Level {
-    /// As it should be.
-    Fine,
-    /// Locks work, but not as well or not as safely as they could, or nobody can tell.
-    Warning,
-    /// Locks do not work, or do not keep what dlock promises.
-    Wrong,
-}
-
-impl Finding {
-    /// All is well with this.
-    pub fn fine(about: &'static str, found: impl Into<String>) -> Self {
-        Self { level: Level::Fine, about, found: found.into(), remedy: None }
-    }
-
-    /// Something could be better, and how.
-    pub fn warning(
-        about: &'static str,
-        found: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
-        Self { level: Level::Warning, about, found: found.into(), remedy: Some(remedy.into()) }
-    }
-
-    /// Something has to be changed, and how.
-    pub fn wrong(about: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { level: Level::Wrong, about, found: found.into(), remedy: Some(remedy.into()) }
-    }
 }

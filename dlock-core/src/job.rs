@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    ConfigIssue, Ended, Error, ErrorKind, FencingToken, Guard, Instant, LockName, LockOptions,
-    Mode, OrphanRelease,
+    Ended, Error, ErrorKind, FencingToken, Guard, Instant, LockName, Mode, OrphanRelease,
     engine::{meter::Kind, patience::Wait},
     kinds::Base,
 };
@@ -78,28 +77,23 @@ impl Job {
     /// # Errors
     /// `Unsupported` where locks end with the session of their process (ZooKeeper, PostgreSQL's
     /// advisory locks), since nothing stays of a job whose process has ended. `Config(Lease)` for
-    /// more than a store keeps.
+    /// more than a store keeps, or may forget: on Redis, more than `dlock.restart_guard`.
     pub fn with_at_least(mut self, at_least: Duration) -> Result<Self, Error> {
         let backend = &self.base.engine.backend;
-        let longest = LockOptions::MAX_LEASE.min(backend.longest_lease());
         let ends_with_session =
             backend.guarantees().orphan_release == OrphanRelease::SessionEnd && !at_least.is_zero();
-        let refused = if ends_with_session {
-            Error::new(
+        let fits = if ends_with_session {
+            Err(Error::new(
                 ErrorKind::Unsupported,
                 "this store frees a lock when its process ends, so it can't keep one after a job: \
                  use a store with leases (Redis or SQL tables), or no minimum time",
-            )
-        } else if at_least > longest {
-            Error::config(
-                ConfigIssue::Lease,
-                format!("a job's lock can't be kept for {at_least:?}: use at most {longest:?}"),
-            )
+            ))
         } else {
-            self.at_least = at_least;
-            return Ok(self);
+            self.base.engine.check_lease(at_least)
         };
-        Err(refused.with_lock(&self.base.name).with_store(backend.store()))
+        fits.map_err(|error| error.with_lock(&self.base.name).with_store(backend.store()))?;
+        self.at_least = at_least;
+        Ok(self)
     }
 
     /// Runs `work` with the fencing token, unless it runs elsewhere or has just run.

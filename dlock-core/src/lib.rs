@@ -18,6 +18,7 @@ mod engine;
 mod error;
 mod examined;
 mod fence;
+mod finding;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -49,8 +50,8 @@ mod wrap;
 
 pub use answer::Answer;
 pub use backend::{
-    AcquireRequest, Acquired, Backend, ClaimState, DynBackend, Finding, Grant, Level, LockState,
-    Queue, Released, Renewal, Renewed, StoreEvent,
+    AcquireRequest, Acquired, Backend, ClaimState, DynBackend, Grant, LockState, Queue, Released,
+    Renewal, Renewed, StoreEvent,
 };
 pub use claim::{Claim, ClaimId};
 pub use clock::{Clock, Instant};
@@ -58,6 +59,7 @@ pub use election::{Election, Leadership};
 pub use engine::tasks::current_runtime;
 pub use error::{Certainty, ConfigIssue, Error, ErrorKind};
 pub use fence::{Fence, StaleToken};
+pub use finding::{Finding, Level};
 pub use guarantees::{
     Exclusion, Fairness, Fencing, Guarantees, Notes, OrphanRelease, Permits, Scope, WakeUp,
 };

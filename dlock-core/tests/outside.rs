@@ -5,5 +5,7 @@
 mod common;
 
 mod outside {
+    mod lease;
+    mod store;
     mod work;
 }

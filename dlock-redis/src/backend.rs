@@ -1,6 +1,6 @@
 //! The backend of one server, Sentinel and Cluster.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use dlock_core::{
@@ -79,6 +79,10 @@ impl Backend for Redis {
 
     fn shard(&self, name: &LockName) -> u32 {
         self.store.shard(name)
+    }
+
+    fn check_lease(&self, lease: Duration) -> Result<(), Error> {
+        self.store.session.check_lease(lease)
     }
 
     fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {

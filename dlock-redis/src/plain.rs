@@ -171,6 +171,10 @@ impl Backend for Plain {
         Guarantees::WEAKEST.with_exclusion(self.0.session.exclusion()).with_scope(Scope::Network)
     }
 
+    fn check_lease(&self, lease: Duration) -> Result<(), Error> {
+        self.0.session.check_lease(lease)
+    }
+
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
         let (shared, request) = (Arc::clone(&self.0), request.clone());
         Answer::later(async move {

@@ -114,6 +114,10 @@ impl Backend for Meddled {
         self.inner.longest_lease()
     }
 
+    fn check_lease(&self, lease: Duration) -> Result<(), Error> {
+        self.inner.check_lease(lease)
+    }
+
     fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
         self.inner.events()
     }

@@ -117,7 +117,24 @@ impl Engine {
 
     /// The lease to ask for: see [`belief::stored`].
     pub(crate) fn lease(&self, options: LockOptions) -> Result<Duration, Error> {
-        belief::stored(options, self.backend.longest_lease())
+        let lease = belief::stored(options, self.backend.longest_lease())?;
+        self.check_lease(lease)?;
+        Ok(lease)
+    }
+
+    /// The gate that every lease passes before anybody asks for it: what is renewed later is no
+    /// longer than what has passed here.
+    pub(crate) fn check_lease(&self, lease: Duration) -> Result<(), Error> {
+        let longest = LockOptions::MAX_LEASE.min(self.backend.longest_lease());
+        let fits = if lease > longest {
+            Err(Error::config(
+                ConfigIssue::Lease,
+                format!("this store can't keep a lock for {lease:?}: use at most {longest:?}"),
+            ))
+        } else {
+            self.backend.check_lease(lease)
+        };
+        fits.map_err(|error| error.with_store(self.backend.store()))
     }
 
     /// Whether `shutdown` was called.

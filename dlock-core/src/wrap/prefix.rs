@@ -77,6 +77,10 @@ impl Backend for Prefixed {
         self.inner.longest_lease()
     }
 
+    fn check_lease(&self, lease: Duration) -> Result<(), Error> {
+        self.inner.check_lease(lease)
+    }
+
     fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
         self.inner.events()
     }

@@ -94,6 +94,10 @@ impl Backend for Quorum {
             .with_notes(Notes::Kept)
     }
 
+    fn check_lease(&self, lease: Duration) -> Result<(), Error> {
+        check_lease(lease, self.guard)
+    }
+
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
         let (voters, request) = (Arc::clone(&self.voters), request.clone());
         let (store, guard) = (Arc::clone(&self.store), self.guard);

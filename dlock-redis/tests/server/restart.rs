@@ -158,3 +158,25 @@ fn a_guard_that_can_not_be_kept_is_refused() {
         Ok(())
     })
 }
+
+mod outside {
+    use dlock_core::Locks;
+
+    use super::*;
+
+    /// A minimum time is a lease, too, and a restart may forget it.
+    #[test]
+    fn no_minimum_time_of_a_job_is_longer_than_the_guard() {
+        run(async {
+            let (server, _) = start().await?;
+            for option in ["", "&dlock.plain=true"] {
+                let url = format!("{}?dlock.restart_guard=5s{option}", server.url());
+                let job = Locks::over(connect(&url).await?)?.job("nightly")?;
+                let error = job.clone().with_at_least(GUARD * 2).unwrap_err();
+                says(&error, ErrorKind::Config(ConfigIssue::Lease), "dlock.restart_guard");
+                job.with_at_least(GUARD)?;
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,118 @@
+//! Memory whose faults the tests switch on.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use dlock_core::*;
+use parking_lot::Mutex;
+
+/// A store under tokio's clock.
+#[derive(Debug)]
+pub(crate) struct Store {
+    inner: Arc<Memory>,
+    /// It may forget what lasts longer.
+    pub(crate) guard: Mutex<Duration>,
+    /// Nothing reaches it, and each request fails after this time; without one, none is answered.
+    pub(crate) away: AtomicBool,
+    pub(crate) fails_after: Mutex<Option<Duration>>,
+    pub(crate) response_timeout: Mutex<Duration>,
+    pub(crate) acquires: AtomicUsize,
+    pub(crate) releases: AtomicUsize,
+}
+
+impl Store {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            inner: Memory::with_clock(Clock::tokio()),
+            guard: Mutex::new(Duration::MAX),
+            away: AtomicBool::new(false),
+            fails_after: Mutex::default(),
+            response_timeout: Mutex::new(Duration::MAX),
+            acquires: AtomicUsize::new(0),
+            releases: AtomicUsize::new(0),
+        })
+    }
+
+    /// A client of it.
+    pub(crate) fn client(self: &Arc<Self>, lease: Duration) -> Locks {
+        let options = LockOptions::new().with_lease(lease);
+        Locks::new(Arc::clone(self)).unwrap().with_options(options).unwrap()
+    }
+
+    /// Nothing reaches it from now on, and each request fails after this time.
+    pub(crate) fn goes_away(&self, fails_after: impl Into<Option<Duration>>) {
+        *self.fails_after.lock() = fails_after.into();
+        self.away.store(true, SeqCst);
+    }
+
+    pub(crate) fn comes_back(&self) {
+        self.away.store(false, SeqCst);
+    }
+
+    /// What a request comes to while it is away.
+    fn fate<T: Send + 'static>(&self) -> Option<Answer<T>> {
+        if !self.away.load(SeqCst) {
+            return None;
+        }
+        let after = *self.fails_after.lock();
+        Some(Answer::later(async move {
+            match after {
+                Some(after) => tokio::time::sleep(after).await,
+                None => std::future::pending().await,
+            }
+            Err(Error::new(ErrorKind::Unavailable, "switched off by the test"))
+        }))
+    }
+
+    async fn reach(&self) -> Result<(), Error> {
+        match self.fate() {
+            Some(fate) => fate.await,
+            None => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl Backend for Store {
+    fn store(&self) -> &str {
+        self.inner.store()
+    }
+    fn guarantees(&self) -> Guarantees {
+        self.inner.guarantees()
+    }
+    fn clock(&self) -> Clock {
+        self.inner.clock()
+    }
+    fn check_lease(&self, lease: Duration) -> Result<(), Error> {
+        if lease <= *self.guard.lock() {
+            return Ok(());
+        }
+        Err(Error::config(ConfigIssue::Lease, "longer than the guard of the test"))
+    }
+    fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
+        self.acquires.fetch_add(1, SeqCst);
+        self.fate().unwrap_or_else(|| self.inner.acquire(request))
+    }
+    async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
+        self.reach().await?;
+        self.inner.granted(request).await
+    }
+    async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+        self.reach().await?;
+        self.inner.renew(renewals).await
+    }
+    fn release(&self, claim: &Claim) -> Answer<Released> {
+        self.releases.fetch_add(1, SeqCst);
+        self.fate().unwrap_or_else(|| self.inner.release(claim))
+    }
+    async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
+        self.reach().await?;
+        self.inner.inspect(name).await
+    }
+}
