@@ -10,16 +10,17 @@
 //! everybody who waits there. Where nobody queues, it leaves the lock alone for a [`TURN`].
 
 mod line;
+mod outage;
+mod place;
 
 use std::{
     fmt,
-    pin::Pin,
     sync::{Arc, Weak},
-    task::{Context, Poll, Waker},
+    task::Waker,
     time::Duration,
 };
 
-use self::line::Line;
+use self::{line::Line, outage::Outage, place::Place};
 use crate::{
     Error, FencingToken, Guard, GuardState, LockName, LockOptions, Mode,
     engine::{
@@ -59,6 +60,8 @@ pub(crate) struct Cohort {
     flags: AtomicU8,
     /// Somebody has queued since the last claim was made.
     hot: AtomicBool,
+    /// There is something in the line's [`Outage`].
+    troubled: AtomicBool,
     members: Mutex<Members>,
 }
 
@@ -67,8 +70,15 @@ pub(crate) struct Cohort {
 struct Members {
     /// The last hold, which may rest in the keeper's books until the next grant.
     last: Weak<Hold>,
-    /// Made when the first has to wait.
-    line: Option<Box<Line<Turn>>>,
+    /// Made when the first has to wait, or the store is away.
+    line: Option<Box<Waiters>>,
+}
+
+/// Who waits, and what they know of a store that is away.
+#[derive(Default)]
+struct Waiters {
+    line: Line<Turn>,
+    outage: Outage,
 }
 
 const BUSY: u8 = 1;
@@ -80,6 +90,9 @@ enum Turn {
     Handed(Arc<Hold>, FencingToken),
     /// To ask the store for the lock, and then to hold it.
     Lead,
+    /// The lead, which is of no use: who had it has asked a store that is away for a whole lease, and
+    /// this task has waited all the while.
+    GivenUp(Error),
 }
 
 /// The right to ask the store for the lock in the name of the process, and then to hold it.
@@ -96,6 +109,7 @@ impl Cohort {
             options: Arc::clone(options),
             flags: AtomicU8::new(0),
             hot: AtomicBool::new(false),
+            troubled: AtomicBool::new(false),
             members: Mutex::default(),
         }
     }
@@ -109,12 +123,18 @@ impl Cohort {
     ) -> Result<Option<Guard>, Error> {
         loop {
             let lead = if self.try_begin() {
+                // What an earlier outage was like, does not matter.
+                self.store_is_back();
                 Lead::of(self)
             } else if matches!(wait, Wait::Try) {
                 return Ok(None);
             } else {
                 match self.wait(engine, name, wait).await? {
                     Turn::Lead => Lead::of(self),
+                    Turn::GivenUp(error) => {
+                        drop(Lead::of(self));
+                        return Err(error);
+                    }
                     Turn::Handed(hold, token) => {
                         let held = hold.state() != GuardState::Lost;
                         let guard = Guard::single(hold, token);
@@ -128,7 +148,10 @@ impl Cohort {
             };
             let tokens = self.block();
             let guard = match self.revive(engine, wait, tokens) {
-                Some(hold) => Guard::of_hold(hold),
+                Some(hold) => {
+                    self.store_is_back();
+                    Guard::of_hold(hold)
+                }
                 None => {
                     let cohort = Some(self);
                     let mode = Mode::Exclusive;
@@ -154,7 +177,7 @@ impl Cohort {
     ) -> Result<Turn, Error> {
         let _waiting = engine.meter.wait();
         engine.meter.queued(meter::Line::Process);
-        let place = Place { cohort: self, ticket: None };
+        let place = Place::new(self);
         match wait.deadline() {
             // As `within` does; without a future around it, a hand-over takes 4 % less.
             None => Ok(place.await),
@@ -168,13 +191,14 @@ impl Cohort {
         // Only a busy lock may have a queue: whoever ends being busy looks at it.
         while !self.has_queue() {
             if self.try_begin() {
+                self.forget_outage(&mut members);
                 return None;
             }
             let order = Ordering::AcqRel;
             let _ = self.flags.compare_exchange(BUSY, BUSY | QUEUED, order, Ordering::Relaxed);
         }
         self.hot.store(true, Ordering::Relaxed);
-        Some(members.line.get_or_insert_default().join(waker))
+        Some(members.line.get_or_insert_default().line.join(waker))
     }
 
     /// Holds the lock again with the hold that rests here, if it is free.
@@ -198,7 +222,10 @@ impl Cohort {
 
     /// Looks for this hold when the next one is wanted.
     pub(crate) fn remember(&self, hold: &Arc<Hold>) {
-        let before = std::mem::replace(&mut self.members.lock().last, Arc::downgrade(hold));
+        let mut members = self.members.lock();
+        self.forget_outage(&mut members);
+        let before = std::mem::replace(&mut members.last, Arc::downgrade(hold));
+        drop(members);
         if let Some(before) = before.upgrade() {
             before.make_way();
         }
@@ -213,7 +240,8 @@ impl Cohort {
     /// Gives the first who waits this turn, if somebody waits and there is one.
     fn give(&self, turn: impl FnOnce() -> Option<Turn>) -> bool {
         let mut members = self.members.lock();
-        let Some(line) = members.line.as_mut().filter(|line| !line.is_empty()) else {
+        let line = members.line.as_mut().map(|waiters| &mut waiters.line);
+        let Some(line) = line.filter(|line| !line.is_empty()) else {
             return false;
         };
         let first = turn().and_then(|turn| line.give(turn));
@@ -273,52 +301,6 @@ impl OfHandles for Cohort {
     }
 }
 
-/// A place in the queue. Dropped, it is left, and what was given to it passes on.
-struct Place<'a> {
-    cohort: &'a Arc<Cohort>,
-    /// Of who waits.
-    ticket: Option<u64>,
-}
-
-impl Future for Place<'_> {
-    type Output = Turn;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Turn> {
-        let Some(ticket) = self.ticket else {
-            self.ticket = self.cohort.join(cx.waker());
-            return if self.ticket.is_some() { Poll::Pending } else { Poll::Ready(Turn::Lead) };
-        };
-        let mut members = self.cohort.members.lock();
-        let turn = members.line.as_mut().and_then(|line| line.take(ticket, cx.waker()));
-        drop(members);
-        match turn {
-            Some(turn) => {
-                self.ticket = None;
-                Poll::Ready(turn)
-            }
-            None => Poll::Pending,
-        }
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        let Some(ticket) = self.ticket else { return };
-        let mut members = self.cohort.members.lock();
-        let Some(line) = members.line.as_mut() else { return };
-        let turn = line.leave(ticket);
-        self.cohort.note_length(line);
-        drop(members);
-        match turn {
-            #[cfg(dlock_schedules)]
-            Some(turn) if crate::sync::loses_turns() => std::mem::forget(turn),
-            Some(Turn::Handed(hold, _)) => hold.let_go_in_background(),
-            Some(Turn::Lead) => self.cohort.pass_lead(),
-            None => {}
-        }
-    }
-}
-
 impl<'a> Lead<'a> {
     pub(crate) fn of(cohort: &'a Arc<Cohort>) -> Self {
         Self(Some(cohort))
@@ -366,7 +348,7 @@ fn may_pass(hold: &Hold) -> bool {
 
 impl fmt::Debug for Cohort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let waiting = self.members.lock().line.as_ref().map_or(0, |line| line.len());
+        let waiting = self.members.lock().line.as_ref().map_or(0, |waiters| waiters.line.len());
         f.debug_struct("Cohort")
             .field("name", &self.name)
             .field("busy", &(self.flags.load(Ordering::Relaxed) & BUSY != 0))

@@ -124,7 +124,9 @@ impl Election {
                         Ok(ControlFlow::Break(done)) => return Ok(done),
                         Ok(ControlFlow::Continue(())) => {}
                         Err(lost) => match lost.take_output() {
-                            Some(ControlFlow::Break(done)) => return Err(lost.with_output::<T>(done)),
+                            Some(ControlFlow::Break(done)) => {
+                                return Err(lost.with_output::<T>(done));
+                            }
                             Some(ControlFlow::Continue(())) | None => {}
                         },
                     }

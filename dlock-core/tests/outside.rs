@@ -6,6 +6,7 @@ mod common;
 
 mod outside {
     mod lease;
+    mod outage;
     mod store;
     mod work;
 }

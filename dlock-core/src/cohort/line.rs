@@ -21,6 +21,11 @@ impl<T> Line<T> {
         self.waiting.len()
     }
 
+    /// The ticket of who came last.
+    pub(super) const fn last_ticket(&self) -> u64 {
+        self.tickets
+    }
+
     /// Waits behind all others, and is woken when it has something.
     pub(super) fn join(&mut self, waker: &Waker) -> u64 {
         self.tickets += 1;

@@ -162,6 +162,9 @@ impl<'a> Attempt<'a> {
             } else {
                 self.ask(deadline).await
             };
+            if answer.is_ok() {
+                self.store_is_back();
+            }
             match answer {
                 Ok(Acquired::Granted(grant)) => {
                     self.engine.check_open()?;
@@ -205,6 +208,7 @@ impl<'a> Attempt<'a> {
                     // out by asking for its place again, the others do.
                     let peace = self.request.lease * 2 + Duration::from_secs(10);
                     if queued && self.engine.clock.now().since(began) > peace {
+                        self.store_is_back();
                         trouble.over();
                     }
                     Box::pin(self.retry(error, wait, deadline, &mut trouble)).await?;
@@ -250,6 +254,13 @@ impl<'a> Attempt<'a> {
         answer
     }
 
+    /// Tells those who wait for this one that the store answers.
+    fn store_is_back(&self) {
+        if let Some(cohort) = &self.cohort {
+            cohort.store_is_back();
+        }
+    }
+
     /// Says how long it waited, for somebody who looks for what made it wait.
     fn tell(&self, grant: &Grant, wait: Duration) {
         tracing::debug!(
@@ -277,10 +288,17 @@ impl<'a> Attempt<'a> {
             .during("acquire")
             .with_lock(&self.request.name)
             .with_store(self.engine.backend.store());
-        let transient = error.kind() == ErrorKind::Unavailable;
-        let next = trouble.pause(self.engine.clock.now(), self.options.lease());
+        let (transient, now) = (error.kind() == ErrorKind::Unavailable, self.engine.clock.now());
+        let again = transient && !matches!(wait, Wait::Try);
+        if let Some(cohort) = self.cohort.as_ref().filter(|_| transient) {
+            trouble.began(cohort.store_is_away(now));
+        }
+        let next = trouble.pause(now, self.options.lease());
+        if let Some(cohort) = self.cohort.as_ref().filter(|_| again && next.is_none()) {
+            cohort.give_up(&error);
+        }
         match next {
-            Some(next) if transient && !matches!(wait, Wait::Try) => {
+            Some(next) if again => {
                 tracing::debug!(target: "dlock", %error, pause = ?next, "lock will be asked for again");
                 self.engine.while_open(pause(next, deadline, &self.request.name)).await
             }

@@ -67,6 +67,11 @@ impl Trouble {
         *self = Self::default();
     }
 
+    /// It began then, as somebody else knows.
+    pub(crate) fn began(&mut self, since: Instant) {
+        self.since = Some(since);
+    }
+
     /// How long to pause before the next try; `None` once it has lasted for one lease.
     pub(crate) fn pause(&mut self, now: Instant, lease: Duration) -> Option<Duration> {
         let since = *self.since.get_or_insert(now);

@@ -59,7 +59,9 @@ impl Guard {
 
     /// The output of work that has ended just now, if the lock is still held.
     fn vouch<T: Send + 'static>(&self, output: T) -> Result<T, Error> {
-        let outlived = |hold: &Hold, how| Error::outlived(hold.name(), how).with_store(hold.engine.backend.store());
+        let outlived = |hold: &Hold, how| {
+            Error::outlived(hold.name(), how).with_store(hold.engine.backend.store())
+        };
         match self.first_lost(&outlived) {
             Some(lost) => Err(lost.during("run").with_output(output)),
             None => Ok(output),

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 
 use super::{Mutex, Takes};
 use crate::{
-    Error, Guard, GuardState, LockName, LockOptions, Owner, ReentrantLock, Released,
+    Error, ErrorKind, Guard, GuardState, LockName, LockOptions, Owner, ReentrantLock, Released,
     engine::{
         OfHandles,
         patience::{Wait, within},
@@ -49,6 +49,8 @@ struct Cell {
     /// One task of an owner at a time goes to the store; the others then find the hold.
     gate: tokio::sync::Mutex<()>,
     held: sync::Mutex<Weak<Guard>>,
+    /// How often one has asked a store that was away until it gave up, and the last error.
+    given_up: sync::Mutex<(u64, Option<Error>)>,
 }
 
 /// One entry of an owner. The last one to go drops the guard.
@@ -104,6 +106,21 @@ impl Cell {
     fn count(&self) -> usize {
         self.held.lock().strong_count()
     }
+
+    /// The error of one that has given up after `seen` was looked at.
+    fn given_up_since(&self, seen: u64) -> Result<(), Error> {
+        let given_up = self.given_up.lock();
+        match &*given_up {
+            (times, Some(error)) if *times != seen => Err(error.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells those at the gate of a store that is away.
+    fn give_up(&self, error: Error) {
+        let mut given_up = self.given_up.lock();
+        *given_up = (given_up.0 + 1, Some(error));
+    }
 }
 
 impl Reentrant {
@@ -146,6 +163,7 @@ impl Reentrant {
         if let Some(guard) = self.enter_again(&cell)? {
             return Ok(Some(guard));
         }
+        let seen = cell.given_up.lock().0;
         let _turn = match wait {
             Wait::Try => match cell.gate.try_lock() {
                 Ok(turn) => turn,
@@ -158,7 +176,13 @@ impl Reentrant {
         if let Some(guard) = self.enter_again(&cell)? {
             return Ok(Some(guard));
         }
-        let Some(guard) = self.lock.acquire(wait).await? else { return Ok(None) };
+        cell.given_up_since(seen)?;
+        let taken = self.lock.acquire(wait).await.inspect_err(|error| {
+            if error.kind() == ErrorKind::Unavailable && !matches!(wait, Wait::Try) {
+                cell.give_up(error.clone());
+            }
+        });
+        let Some(guard) = taken? else { return Ok(None) };
         let guard = Arc::new(guard);
         *cell.held.lock() = Arc::downgrade(&guard);
         Ok(Some(self.entry(guard)))

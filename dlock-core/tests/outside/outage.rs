@@ -1,0 +1,119 @@
+//! A store that is away while many wait.
+
+use std::time::Duration;
+
+use dlock_core::*;
+use tokio::{task::JoinHandle, time::Instant as Timer};
+
+use super::store::Store;
+use crate::common::{millis, secs};
+
+const LEASE: Duration = Duration::from_secs(30);
+/// How long a request to a store that is away takes to fail.
+const FAILS_AFTER: Duration = Duration::from_secs(5);
+
+type Waits = JoinHandle<(Duration, Result<Guard, Error>)>;
+
+/// So many tasks that wait, and when and how each ended.
+fn wait<F>(many: usize, lock: impl Fn() -> F) -> Vec<Waits>
+where
+    F: Future<Output = Result<Guard, Error>> + Send + 'static,
+{
+    let began = Timer::now();
+    let task = |waits: F| {
+        tokio::spawn(async move {
+            let ended = waits.await;
+            (began.elapsed(), ended)
+        })
+    };
+    (0..many).map(|_| task(lock())).collect()
+}
+
+/// All ended with `Unavailable` by then.
+async fn ended_by(latest: Duration, waits: Vec<Waits>) {
+    for one in waits {
+        let (after, ended) = one.await.unwrap();
+        assert_eq!(ended.unwrap_err().kind(), ErrorKind::Unavailable);
+        assert!(after <= latest, "told after {after:?}, and not {latest:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_that_wait_are_told_a_lease_after_the_store_went_away() {
+    let (store, owner) = (Store::new(), Owner::new());
+    let locks = store.client(LEASE);
+    let mutex = locks.mutex("mutex").unwrap();
+    let reentrant = locks.reentrant("reentrant").unwrap();
+    let fair = locks.fair("fair").unwrap();
+    store.goes_away(FAILS_AFTER);
+    let mut waits = wait(20, || {
+        let lock = mutex.clone();
+        async move { lock.lock().await }
+    });
+    waits.extend(wait(20, || {
+        let lock = reentrant.clone();
+        async move { lock.lock_as(&owner).await }
+    }));
+    waits.extend(wait(20, || {
+        let lock = fair.clone();
+        async move { lock.lock().await }
+    }));
+    ended_by(LEASE + FAILS_AFTER * 3, waits).await;
+
+    // Who comes later has a lease of its own, and who comes when it is back has the lock.
+    let late = wait(3, || {
+        let lock = mutex.clone();
+        async move { lock.lock().await }
+    });
+    tokio::time::sleep(LEASE - secs(1)).await;
+    assert!(late.iter().all(|task| !task.is_finished()), "given up before a lease was over");
+    store.comes_back();
+    for one in late {
+        drop(one.await.unwrap().1.unwrap());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_outage_goes_on_when_who_asked_for_all_goes_away() {
+    let store = Store::new();
+    let lock = store.client(LEASE).mutex("n").unwrap();
+    store.goes_away(FAILS_AFTER);
+    // Each that leads has no more time than this.
+    let mut waits = wait(5, || {
+        let lock = lock.clone();
+        async move { lock.lock_timeout(LEASE / 3).await }
+    });
+    waits.extend(wait(5, || {
+        let lock = lock.clone();
+        async move { lock.lock().await }
+    }));
+    let patient = waits.split_off(5);
+    for one in waits {
+        assert_eq!(one.await.unwrap().1.unwrap_err().kind(), ErrorKind::Timeout);
+    }
+    ended_by(LEASE + FAILS_AFTER * 3, patient).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_came_back_meanwhile_has_a_new_outage() {
+    let store = Store::new();
+    let lock = store.client(LEASE).mutex("n").unwrap();
+    let waiting = |many| {
+        wait(many, || {
+            let lock = lock.clone();
+            async move { lock.lock().await }
+        })
+    };
+    store.goes_away(FAILS_AFTER);
+    let first = waiting(1);
+    tokio::time::sleep(LEASE / 2).await;
+    store.comes_back();
+    let guard = first.into_iter().next().unwrap().await.unwrap().1.unwrap();
+    let next = waiting(3);
+    tokio::time::sleep(millis(1)).await;
+    store.goes_away(FAILS_AFTER);
+    drop(guard);
+    tokio::time::sleep(LEASE - secs(1)).await;
+    assert!(next.iter().all(|task| !task.is_finished()), "given up before a lease was over");
+    ended_by(LEASE + FAILS_AFTER * 3, next).await;
+}
