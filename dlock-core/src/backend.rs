@@ -88,6 +88,12 @@ pub trait Backend: Send + Sync + Debug + 'static {
         Ok(())
     }
 
+    /// How long one request waits for its answer: a try waits no longer, whatever the store does
+    /// inside to get one. `Duration::MAX`, the default, is as long as the verb takes.
+    fn response_timeout(&self) -> Duration {
+        Duration::MAX
+    }
+
     /// What this client learns of the store unasked: see [`StoreEvent`].
     ///
     /// Contract: hints, so that a loss is told before the next renewal would tell it, and nobody

@@ -28,7 +28,7 @@ use crate::{
         acquire::take,
         hold::Hold,
         meter,
-        patience::{Wait, within},
+        patience::{Wait, Why, within},
     },
     sync::{
         Mutex,
@@ -62,6 +62,8 @@ pub(crate) struct Cohort {
     hot: AtomicBool,
     /// There is something in the line's [`Outage`].
     troubled: AtomicBool,
+    /// It was told that tasks wait here for a lock that this process holds.
+    told: AtomicBool,
     members: Mutex<Members>,
 }
 
@@ -110,6 +112,7 @@ impl Cohort {
             flags: AtomicU8::new(0),
             hot: AtomicBool::new(false),
             troubled: AtomicBool::new(false),
+            told: AtomicBool::new(false),
             members: Mutex::default(),
         }
     }
@@ -127,7 +130,14 @@ impl Cohort {
                 self.store_is_back();
                 Lead::of(self)
             } else if matches!(wait, Wait::Try) {
-                return Ok(None);
+                if self.holder().is_some() {
+                    return Ok(None);
+                }
+                // Who is on the way to the lock may wait for a store that is away.
+                let mode = Mode::Exclusive;
+                let taken = take(engine, name, mode, *self.options, 1, None, wait).await?;
+                engine.check_open()?;
+                return Ok(taken);
             } else {
                 match self.wait(engine, name, wait).await? {
                     Turn::Lead => Lead::of(self),
@@ -181,7 +191,9 @@ impl Cohort {
         match wait.deadline() {
             // As `within` does; without a future around it, a hand-over takes 4 % less.
             None => Ok(place.await),
-            deadline => within(deadline, name, async { Ok(place.await) }).await,
+            deadline => within(deadline, name, async { Ok(place.await) })
+                .await
+                .map_err(|_| self.timed_out(engine, name)),
         }
     }
 
@@ -290,7 +302,29 @@ impl Cohort {
         passed
     }
 
-    fn has_queue(&self) -> bool {
+    /// The hold that this process has, if it has one.
+    fn holder(&self) -> Option<Arc<Hold>> {
+        let last = self.members.lock().last.upgrade()?;
+        (last.state() != GuardState::Lost).then_some(last)
+    }
+
+    /// Why a wait for a task of this process has ended.
+    pub(crate) fn timed_out(&self, engine: &Engine, name: &LockName) -> Error {
+        if let Some(hold) = self.holder() {
+            return Why::HeldHere(engine.clock.now().since(hold.granted_at())).error(name);
+        }
+        match self.last_failure().or_else(|| engine.failure.get()) {
+            Some(last) => Why::Failed(last).error(name),
+            None => engine.timed_out(name),
+        }
+    }
+
+    /// Whether it is to be told that tasks wait here for what this process holds: once.
+    pub(crate) fn tells(&self) -> bool {
+        !self.told.swap(true, Ordering::Relaxed)
+    }
+
+    pub(crate) fn has_queue(&self) -> bool {
         self.flags.load(Ordering::Acquire) & QUEUED != 0
     }
 }

@@ -209,6 +209,7 @@ impl Guard {
     /// leaves; the last one to leave releases.
     ///
     /// # Errors
+    /// None for a lock that was lost before, which is `AlreadyLost` at once.
     /// `Unavailable` when the store could not be asked for one lease, after which the lease has
     /// freed the lock. The release goes on in the background all the same, for 30 s at least: the
     /// lease of a store whose clock was ahead ends later.

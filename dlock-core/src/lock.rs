@@ -10,8 +10,11 @@ use crate::{Error, FencingToken, Guard, LockName, Owner};
 /// A lock with one holder at a time, or a side of a [`ReadWriteLock`].
 ///
 /// # Errors
-/// `Unavailable` when the store could not be reached: at once by a try, and after one lease by a
-/// caller that waits. `Config` and `Unsupported` at once. Whatever the error, the claim has been withdrawn, or will be in the background.
+/// `Unavailable` when the store could not be reached: after one response timeout, and an eighth more,
+/// by a try ([`Backend::response_timeout`](crate::Backend::response_timeout)), and after it has been
+/// away for one lease by a caller that waits. `Timeout` has the store's last error as its source if
+/// the store failed during the wait. `Config` and `Unsupported` at once. Whatever the error, the claim
+/// has been withdrawn, or will be in the background.
 ///
 /// # Cancel safety
 /// Dropping the future of any method withdraws the claim: no lock and no place in the queue stays
@@ -21,7 +24,8 @@ pub trait Lock: Send + Sync + Debug {
     /// The name; of a multi-lock, the first of its names in byte order.
     fn name(&self) -> &LockName;
 
-    /// Takes the lock if it is free, and does not wait for others. Busy is `None`, not an error.
+    /// Takes the lock if it is free, and does not wait for others, only for the store's answer. Busy is
+    /// `None`, not an error.
     ///
     /// Bind the guard: `let Some(guard) = lock.try_lock().await? else { return Ok(()) };`. A guard
     /// that is only looked at, as in `if lock.try_lock().await?.is_some()`, is dropped before the

@@ -14,6 +14,7 @@
 //! | `lock lost` | warn | `lock.name`, `backend`, `token`, `reason` | its holder has to stop; [`Ended`](crate::Ended) has the reasons |
 //! | `store lost its data` | warn | `backend`, `lock.name` | it let others in while a lock was held |
 //! | `store clock stepped` | warn | `backend`, `direction`, `by` | leases end early (`forward`) or late (`back`) |
+//! | `lock is waited for in the process that holds it` | warn | `lock.name`, `backend`, `held` | tasks of one process have waited for a lease for what the process holds; a task that takes a lock twice waits for itself. Once for a mutex, once for each wait of the other kinds |
 //! | `lock taken away by force` | warn | `lock.name`, `backend`, `token` | [`Locks::force_release`](crate::Locks::force_release) was called here |
 //! | `a dropped guard could not be released` | warn | `error` | its lease frees the lock; if the store was away, the release goes on for 30 s |
 //! | `a release that nobody waited for has failed` | warn | `error` | the same, of a release whose future was dropped |

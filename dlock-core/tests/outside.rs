@@ -5,7 +5,9 @@
 mod common;
 
 mod outside {
+    mod causes;
     mod lease;
+    mod log;
     mod outage;
     mod store;
     mod work;

@@ -85,6 +85,10 @@ impl Backend for Redis {
         self.store.session.check_lease(lease)
     }
 
+    fn response_timeout(&self) -> Duration {
+        self.store.session.patience()
+    }
+
     fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
         Some(self.store.clocks.events())
     }

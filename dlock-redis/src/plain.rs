@@ -175,6 +175,10 @@ impl Backend for Plain {
         self.0.session.check_lease(lease)
     }
 
+    fn response_timeout(&self) -> Duration {
+        self.0.session.patience()
+    }
+
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
         let (shared, request) = (Arc::clone(&self.0), request.clone());
         Answer::later(async move {

@@ -125,6 +125,11 @@ impl Session {
         }
     }
 
+    /// How long one request waits for its answer.
+    pub(crate) const fn patience(&self) -> Duration {
+        self.patience
+    }
+
     /// Refuses leases that the restart guard does not outlast.
     pub(crate) fn check_lease(&self, lease: Duration) -> Result<(), Error> {
         check_lease(lease, self.guard)

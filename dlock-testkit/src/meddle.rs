@@ -118,6 +118,10 @@ impl Backend for Meddled {
         self.inner.check_lease(lease)
     }
 
+    fn response_timeout(&self) -> Duration {
+        self.inner.response_timeout()
+    }
+
     fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
         self.inner.events()
     }

@@ -70,6 +70,10 @@ impl Backend for ZooKeeper {
         self.store.longest_lease()
     }
 
+    fn response_timeout(&self) -> Duration {
+        self.store.session().patience()
+    }
+
     fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
         Some(self.store.events())
     }

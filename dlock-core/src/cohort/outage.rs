@@ -14,6 +14,8 @@ use crate::{Error, Instant, sync::atomic::Ordering};
 #[derive(Default)]
 pub(super) struct Outage {
     since: Option<Instant>,
+    /// The last error.
+    last: Option<Error>,
     /// With which error the last gave up who asked for a whole lease, and the ticket of the last who
     /// waited then.
     given_up: Option<(u64, Error)>,
@@ -33,10 +35,17 @@ impl Waiters {
 
 impl Cohort {
     /// The store has failed who asks, by now: since when it fails.
-    pub(crate) fn store_is_away(&self, now: Instant) -> Instant {
+    pub(crate) fn store_is_away(&self, now: Instant, error: &Error) -> Instant {
         let mut members = self.members.lock();
         self.troubled.store(true, Ordering::Relaxed);
-        *members.line.get_or_insert_default().outage.since.get_or_insert(now)
+        let outage = &mut members.line.get_or_insert_default().outage;
+        outage.last = Some(error.clone());
+        *outage.since.get_or_insert(now)
+    }
+
+    /// How it has failed last, if it has not answered since.
+    pub(super) fn last_failure(&self) -> Option<Error> {
+        self.members.lock().line.as_ref()?.outage.last.clone()
     }
 
     /// Who asks has done so for a whole lease: so have all that wait for it.
@@ -45,7 +54,7 @@ impl Cohort {
         let waiters = members.line.get_or_insert_default();
         // Who comes later has a lease of its own.
         let given_up = Some((waiters.line.last_ticket(), error.clone()));
-        waiters.outage = Outage { since: None, given_up };
+        waiters.outage = Outage { since: None, last: Some(error.clone()), given_up };
         self.troubled.store(true, Ordering::Relaxed);
     }
 

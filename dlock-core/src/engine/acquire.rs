@@ -1,7 +1,7 @@
 //! One acquisition: sending the claim, waiting in the store's queue, and cleaning up wherever
 //! the caller's future is dropped.
 
-use std::{sync::Arc, time::Duration};
+use std::{error::Error as _, sync::Arc, time::Duration};
 
 use super::{
     Engine,
@@ -9,21 +9,16 @@ use super::{
     floor,
     hold::Hold,
     meter::{Line, Waiting},
-    patience::{Trouble, Wait, backoff, pause, timed_out, within},
+    patience::{Trouble, Wait, Why, backoff, pause, within},
     tasks::Ticket,
+    withdraw::withdraw,
 };
 use crate::{
-    AcquireRequest, Acquired, Answer, Certainty, Claim, ClaimId, Error, ErrorKind, Grant, Guard,
-    LockName, LockOptions, Mode, Released,
+    AcquireRequest, Acquired, Answer, Certainty, ClaimId, Error, ErrorKind, Grant, Guard, LockName,
+    LockOptions, Mode,
     cohort::Cohort,
     sync::time::{self, Instant as Timer},
 };
-
-/// For how long the store is asked to let a claim go, however short its lease is: as long as leases
-/// last by default. A lease that the store gave while its clock was ahead ends later there than here.
-const AT_LEAST: Duration = Duration::from_secs(30);
-/// While more is under way, a lease has to do: each takes about 1 KB.
-const MANY: usize = 4096;
 
 /// Takes the lock; `None` when it is busy and the caller does not wait.
 ///
@@ -64,7 +59,8 @@ pub(crate) async fn take(
     attempt.cohort = cohort.cloned();
     attempt.alone = true;
     attempt.stage = stage;
-    attempt.run(wait).await
+    let taken = attempt.run(wait).await;
+    taken.map_err(|error| attempt.explain(error))
 }
 
 /// Books a grant. Whatever happens to the guard, the hold ends with it.
@@ -92,6 +88,8 @@ pub(crate) struct Attempt<'a> {
     alone: bool,
     /// An earlier sending of this claim may have reached the store.
     unsure: bool,
+    /// How the store has failed last, if it has not answered since.
+    last: Option<Error>,
     stage: Stage,
     _waiting: Waiting<'a>,
     /// Shutdown waits for it.
@@ -121,6 +119,7 @@ impl<'a> Attempt<'a> {
             cohort: None,
             alone: false,
             unsure: false,
+            last: None,
             stage: Stage::Known,
             _waiting: engine.meter.wait(),
             _ticket: engine.tasks.ticket(),
@@ -144,7 +143,7 @@ impl<'a> Attempt<'a> {
     ///
     /// What a quiet lock does not come to is boxed: there may be many of these futures at a time.
     pub(crate) async fn run(&mut self, wait: Wait) -> Result<Option<Guard>, Error> {
-        let deadline = wait.deadline();
+        let (deadline, answer_by) = (wait.deadline(), self.engine.answer_by(wait));
         let (mut trouble, mut too_slow) = (Trouble::default(), Trouble::default());
         let mut restarts = 0;
         let mut queued = !self.alone;
@@ -157,12 +156,17 @@ impl<'a> Attempt<'a> {
             let began = self.engine.clock.now();
             let answer = if queued {
                 let granted = self.engine.backend.granted(&self.request);
-                let granted = within(deadline, &self.request.name, granted);
+                let granted = within(
+                    deadline,
+                    &self.request.name,
+                    self.engine.watch(&self.request.name, self.options.lease(), granted),
+                );
                 Box::pin(self.engine.while_open(granted)).await.map(Acquired::Granted)
             } else {
-                self.ask(deadline).await
+                self.ask(wait, answer_by).await
             };
             if answer.is_ok() {
+                self.last = None;
                 self.store_is_back();
             }
             match answer {
@@ -229,19 +233,20 @@ impl<'a> Attempt<'a> {
 
     /// Sends the claim, unless it is on its way. The stage says what to clean up when this is
     /// dropped.
-    async fn ask(&mut self, deadline: Option<Timer>) -> Result<Acquired, Error> {
+    async fn ask(&mut self, wait: Wait, answer_by: Option<Timer>) -> Result<Acquired, Error> {
         if !matches!(self.stage, Stage::Asking(_)) {
             self.stage = Stage::Asking(self.engine.backend.acquire(&self.request));
         }
         let Stage::Asking(answer) = &mut self.stage else { return Ok(Acquired::Queued) };
-        let answer = match deadline {
+        let answer = match answer_by {
             None => answer.await,
-            Some(deadline) => match time::timeout_at(deadline, answer).await {
+            Some(answer_by) => match time::timeout_at(answer_by, answer).await {
                 Ok(answer) => answer,
                 // It is still under way; dropping the attempt sees it through.
-                Err(_) => return Err(timed_out(&self.request.name)),
+                Err(_) => return Err(self.engine.unanswered(wait, &self.request.name)),
             },
         };
+        self.engine.failure.look_at(&answer);
         self.stage = match &answer {
             Err(error) if error.certainty() == Certainty::NotApplied && !self.unsure => {
                 Stage::Clear
@@ -252,6 +257,16 @@ impl<'a> Attempt<'a> {
             }
         };
         answer
+    }
+
+    /// Why a wait has ended.
+    pub(crate) fn explain(&self, error: Error) -> Error {
+        match &self.last {
+            _ if error.kind() != ErrorKind::Timeout || error.source().is_some() => error,
+            Some(last) => Why::Failed(last.clone()).error(&self.request.name),
+            None if matches!(self.stage, Stage::Asking(_)) => error,
+            None => self.engine.timed_out(&self.request.name),
+        }
     }
 
     /// Tells those who wait for this one that the store answers.
@@ -291,7 +306,10 @@ impl<'a> Attempt<'a> {
         let (transient, now) = (error.kind() == ErrorKind::Unavailable, self.engine.clock.now());
         let again = transient && !matches!(wait, Wait::Try);
         if let Some(cohort) = self.cohort.as_ref().filter(|_| transient) {
-            trouble.began(cohort.store_is_away(now));
+            trouble.began(cohort.store_is_away(now, &error));
+        }
+        if transient {
+            self.last = Some(error.clone());
         }
         let next = trouble.pause(now, self.options.lease());
         if let Some(cohort) = self.cohort.as_ref().filter(|_| again && next.is_none()) {
@@ -317,77 +335,8 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// Takes back what the store may know of a claim, in the background: at once where the store can,
-/// and only after an acquire that is still under way.
-pub(super) fn withdraw(
-    engine: &Arc<Engine>,
-    claim: Claim,
-    lease: Duration,
-    asking: Option<Answer<Acquired>>,
-) {
-    let asking = match asking.map(Answer::try_ready) {
-        Some(Ok(Ok(Acquired::Busy))) => return,
-        Some(Err(under_way)) => Some(under_way),
-        Some(Ok(_)) | None => None,
-    };
-    let released = match asking {
-        Some(_) => None,
-        None => match engine.backend.release(&claim).try_ready() {
-            Ok(Ok(_)) => return,
-            Ok(Err(error)) => Some(Answer::ready(Err(error))),
-            Err(answer) => Some(answer),
-        },
-    };
-    let job_engine = Arc::clone(engine);
-    engine.tasks.run(async move {
-        let engine = job_engine;
-        if let Some(asking) = asking
-            && matches!(&asking.await, Ok(Acquired::Busy))
-        {
-            return;
-        }
-        let first = match released {
-            Some(answer) => answer.await,
-            None => engine.backend.release(&claim).await,
-        };
-        let is_busy = engine.tasks.pending() > MANY;
-        let patience = if is_busy { lease } else { lease.max(AT_LEAST) };
-        if let Err(error) = insist(&engine, &claim, patience, first).await {
-            tracing::warn!(target: "dlock", %error, "a withdrawn claim could not be released");
-        }
-    });
-}
-
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         self.withdraw();
-    }
-}
-
-/// Asks again until a release is answered, for as long as there is patience.
-pub(crate) async fn insist(
-    engine: &Engine,
-    claim: &Claim,
-    patience: Duration,
-    first: Result<Released, Error>,
-) -> Result<Released, Error> {
-    let mut answer = first;
-    let mut trouble = Trouble::default();
-    let mut unsure = false;
-    loop {
-        let error = match answer {
-            // The first of two may have done it.
-            Ok(Released::AlreadyLost) if unsure => return Ok(Released::Released),
-            Ok(released) => return Ok(released),
-            Err(error) => error,
-        };
-        unsure |= error.certainty() == Certainty::Unknown;
-        match trouble.pause(engine.clock.now(), patience) {
-            Some(pause) if error.kind() == ErrorKind::Unavailable => {
-                time::sleep(pause).await;
-            }
-            _ => return Err(error.with_store(engine.backend.store())),
-        }
-        answer = engine.backend.release(claim).await;
     }
 }

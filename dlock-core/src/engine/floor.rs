@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::{
     Engine,
-    patience::{Trouble, Wait, pause, within},
+    patience::{Trouble, Wait, pause},
 };
-use crate::{Certainty, Error, ErrorKind, FencingToken, Grant, LockName, LockOptions};
+use crate::{Certainty, Error, ErrorKind, FencingToken, Grant, LockName, LockOptions, sync::time};
 
 /// Has the store give out tokens above the floor from now on, if the options name one. An
 /// unreachable store is asked again for as long as an acquire would be.
@@ -20,7 +20,13 @@ pub(crate) async fn raise(
     let mut trouble = Trouble::default();
     loop {
         let raising = engine.while_open(engine.backend.raise_tokens(name, floor));
-        let Err(error) = within(wait.deadline(), name, raising).await else { return Ok(()) };
+        let raised = match engine.answer_by(wait) {
+            None => raising.await,
+            Some(answer_by) => time::timeout_at(answer_by, raising)
+                .await
+                .unwrap_or_else(|_| Err(engine.unanswered(wait, name))),
+        };
+        let Err(error) = raised else { return Ok(()) };
         let again = error.kind() == ErrorKind::Unavailable && !matches!(wait, Wait::Try);
         match trouble.pause(engine.clock.now(), options.lease()) {
             Some(next) if again => {

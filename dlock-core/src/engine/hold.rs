@@ -286,6 +286,13 @@ impl Hold {
         }
     }
 
+    /// Whether it has been held for a lease while tasks of this process wait for it; once for all
+    /// holds of its cohort.
+    pub(super) fn is_waited_for_by_its_own(&self, now: Instant) -> bool {
+        let cohort = self.cohort.as_ref().filter(|cohort| cohort.has_queue());
+        now.since(self.granted_at()) >= self.lease() && cohort.is_some_and(|cohort| cohort.tells())
+    }
+
     /// Whether others stay out for longer than it was believed in, and it is so no more.
     pub(crate) fn was_lost_with_a_delay(self: &Arc<Self>) -> bool {
         !self.delay().is_zero() && self.state() == GuardState::Lost

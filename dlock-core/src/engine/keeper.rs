@@ -25,7 +25,7 @@ use super::{
     hold::Hold,
 };
 use crate::{
-    Clock, DynBackend, Error, ErrorKind, Instant, Renewed, StoreEvent,
+    Clock, DynBackend, Error, ErrorKind, Instant, LockName, Renewed, StoreEvent,
     guard::Ended,
     sync::{
         Mutex, Notify,
@@ -149,6 +149,15 @@ impl Keeper {
         }
     }
 
+    /// For how long this process has held the lock of this name, if it does. It looks at a thousand
+    /// holds at the most: for people only.
+    pub(crate) fn held_for(&self, name: &LockName) -> Option<Duration> {
+        let books = self.books.lock();
+        let mut some = books.all().take(1000);
+        let hold = some.find(|hold| hold.name() == name && hold.is_running())?;
+        Some(self.clock.now().since(hold.granted_at()))
+    }
+
     /// Ends the task.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
@@ -203,6 +212,9 @@ impl Keeper {
             }
             let renewal = if in_hand { None } else { hold.renewal(now) };
             books.move_to(&hold, hold.valid_until());
+            if hold.is_waited_for_by_its_own(now) {
+                due.own.push(Arc::clone(&hold));
+            }
             match renewal {
                 Some(renewal) => due.add(hold, renewal, backend),
                 None => hold.renewing.store(in_hand, Ordering::Relaxed),
@@ -254,6 +266,9 @@ impl Keeper {
         }
         for (hold, gone) in lost {
             hold.lose(if gone == Renewed::Forgotten { Ended::StoreReset } else { Ended::Revoked });
+        }
+        if let Some(hold) = batch.holds.first() {
+            hold.engine.failure.look_at(&answers);
         }
         if let Err(error) = answers {
             let claims = batch.holds.len();
@@ -335,6 +350,9 @@ async fn renew_until_closed(
             hold.lose(Ended::Expired);
         }
         drop(due.retired);
+        for hold in due.own {
+            hold.engine.tell_held_here(hold.name(), clock.now().since(hold.granted_at()));
+        }
         for mut batch in due.batches {
             running.push(async move {
                 batch.sent = clock.now();

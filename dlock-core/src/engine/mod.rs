@@ -5,22 +5,26 @@
 //! - [`acquire`] sends claims and cleans up after futures that are dropped;
 //! - [`belief`] says how much of a lease its holder believes in;
 //! - [`events`] is what a store tells unasked;
+//! - [`failure`] is what went wrong last;
 //! - [`floor`] has the store's tokens raised;
 //! - [`hold`] is one held claim: its deadline, its state, its end;
 //! - [`meter`] counts;
 //! - [`patience`] says how long to wait and to ask again;
 //! - [`keeper`] renews holds in batches and tells the lost ones;
-//! - [`tasks`] runs what nobody waits for to its end.
+//! - [`tasks`] runs what nobody waits for to its end;
+//! - [`withdraw`] gives back what nobody wants any more.
 
 pub(crate) mod acquire;
 pub(crate) mod belief;
 mod events;
+pub(crate) mod failure;
 pub(crate) mod floor;
 pub(crate) mod hold;
 pub(crate) mod keeper;
 pub(crate) mod meter;
 pub(crate) mod patience;
 pub(crate) mod tasks;
+pub(crate) mod withdraw;
 
 use std::{
     hash::BuildHasher,
@@ -30,7 +34,13 @@ use std::{
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-use self::{keeper::Keeper, meter::Meter, tasks::Tasks};
+use self::{
+    failure::LastFailure,
+    keeper::Keeper,
+    meter::Meter,
+    patience::{Wait, Why},
+    tasks::Tasks,
+};
 use crate::{
     Clock, ConfigIssue, DynBackend, Error, ErrorKind, LockName, LockOptions, Note,
     cohort::Cohort,
@@ -38,7 +48,7 @@ use crate::{
     sync::{
         Mutex, Notify,
         atomic::{AtomicBool, Ordering},
-        time,
+        time::{self, Instant as Timer},
     },
 };
 
@@ -49,6 +59,7 @@ pub(crate) struct Engine {
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) tasks: Tasks,
     pub(crate) meter: Meter,
+    pub(crate) failure: Arc<LastFailure>,
     pub(crate) cohorts: Shared<Cohort>,
     pub(crate) reentrants: Shared<Entries>,
     /// What every claim says of its client.
@@ -71,6 +82,7 @@ impl Engine {
             keeper,
             tasks,
             meter,
+            failure: Arc::default(),
             cohorts: Shared::default(),
             reentrants: Shared::default(),
             note: OnceLock::new(),
@@ -135,6 +147,75 @@ impl Engine {
             self.backend.check_lease(lease)
         };
         fits.map_err(|error| error.with_store(self.backend.store()))
+    }
+
+    /// When the answer to a request is to be there: a try waits for no more than one response
+    /// timeout, and a little more, since the store's own error says more.
+    pub(crate) fn answer_by(&self, wait: Wait) -> Option<Timer> {
+        let timeout = self.backend.response_timeout();
+        match wait {
+            Wait::Try => Timer::now().checked_add(timeout.saturating_add(timeout / 8)),
+            Wait::Until(deadline) => deadline,
+        }
+    }
+
+    /// The error of an answer that was not there by then.
+    pub(crate) fn unanswered(&self, wait: Wait, name: &LockName) -> Error {
+        let last = self.failure.get();
+        if matches!(wait, Wait::Until(_)) {
+            return Why::Unanswered(last).error(name);
+        }
+        let timeout = self.backend.response_timeout();
+        let error = Error::new(
+            ErrorKind::Unavailable,
+            match &last {
+                Some(last) => format!("no answer within {timeout:?}; the last error was: {last}"),
+                None => {
+                    format!("no answer within {timeout:?}: look at the store and the way to it")
+                }
+            },
+        );
+        let error = error.during("acquire").with_lock(name);
+        match last {
+            Some(last) => error.with_source(last),
+            None => error,
+        }
+    }
+
+    /// The error of a wait for a lock that somebody holds.
+    pub(crate) fn timed_out(&self, name: &LockName) -> Error {
+        match self.keeper.held_for(name) {
+            Some(held) => Why::HeldHere(held).error(name),
+            None => Why::Busy.error(name),
+        }
+    }
+
+    /// Waits in the store's queue, and tells after a lease if this process holds the lock itself.
+    pub(crate) async fn watch<T>(
+        &self,
+        name: &LockName,
+        lease: Duration,
+        granted: impl Future<Output = T>,
+    ) -> T {
+        let mut granted = std::pin::pin!(granted);
+        tokio::select! {
+            biased;
+            granted = &mut granted => return granted,
+            () = time::sleep(lease) => {}
+        }
+        if let Some(held) = self.keeper.held_for(name) {
+            self.tell_held_here(name, held);
+        }
+        granted.await
+    }
+
+    /// Tells that somebody waits here for what this process holds, for a task that waits for itself.
+    pub(crate) fn tell_held_here(&self, name: &LockName, held: Duration) {
+        tracing::warn!(
+            target: "dlock",
+            { lock.name = %name, backend = self.backend.store(), ?held },
+            "lock is waited for in the process that holds it"
+        );
     }
 
     /// Whether `shutdown` was called.

@@ -46,12 +46,47 @@ impl Wait {
 
 /// The error of a wait that has ended.
 pub(crate) fn timed_out(name: &LockName) -> Error {
-    Error::new(
-        ErrorKind::Timeout,
-        "not granted within the wait: wait longer, or find out who holds it with inspect",
-    )
-    .during("acquire")
-    .with_lock(name)
+    Why::Busy.error(name)
+}
+
+/// Why a wait has ended without a grant, as far as this process knows.
+pub(crate) enum Why {
+    /// Somebody holds the lock.
+    Busy,
+    /// This process has held it for so long.
+    HeldHere(Duration),
+    /// The store failed the last request.
+    Failed(Error),
+    /// The store has not answered the request, and failed this one before.
+    Unanswered(Option<Error>),
+}
+
+impl Why {
+    pub(crate) fn error(self, name: &LockName) -> Error {
+        let (message, source) = match self {
+            Self::Busy => ("wait longer, or find out who holds it with inspect".to_owned(), None),
+            Self::HeldHere(held) => (
+                format!(
+                    "this process itself has held it for {held:.1?}, and a task that takes a lock \
+                     twice waits for itself: release the first guard, or use a reentrant lock"
+                ),
+                None,
+            ),
+            Self::Failed(last) => (format!("the store has failed: {last}"), Some(last)),
+            Self::Unanswered(None) => {
+                ("the store has not answered: look at the store and the way to it".to_owned(), None)
+            }
+            Self::Unanswered(Some(last)) => {
+                (format!("the store has not answered, and its last error was: {last}"), Some(last))
+            }
+        };
+        let message = format!("not granted within the wait: {message}");
+        let error = Error::new(ErrorKind::Timeout, message).during("acquire").with_lock(name);
+        match source {
+            Some(source) => error.with_source(source),
+            None => error,
+        }
+    }
 }
 
 /// How long the store has been out of reach.

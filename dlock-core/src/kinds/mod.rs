@@ -20,12 +20,7 @@ use async_trait::async_trait;
 
 use crate::{
     Error, Guard, Lock, LockName, LockOptions, Mode,
-    engine::{
-        Engine,
-        acquire::take,
-        meter::Kind,
-        patience::{Wait, timed_out},
-    },
+    engine::{Engine, acquire::take, meter::Kind, patience::Wait},
 };
 
 /// What every handle has.
@@ -40,7 +35,7 @@ impl Base {
     /// The guard, or the error of a wait that has ended, with where it happened.
     pub(crate) fn granted(&self, taken: Result<Option<Guard>, Error>) -> Result<Guard, Error> {
         taken
-            .and_then(|taken| taken.ok_or_else(|| timed_out(&self.name)))
+            .and_then(|taken| taken.ok_or_else(|| self.engine.timed_out(&self.name)))
             .map_err(|error| error.with_lock(&self.name).with_store(self.engine.backend.store()))
     }
 

@@ -21,7 +21,7 @@ use crate::{
         acquire::Attempt,
         floor,
         meter::Kind,
-        patience::{Trouble, Wait, backoff, pause, timed_out},
+        patience::{Trouble, Wait, backoff, pause},
         tasks::Ticket,
     },
     sync::time::{self, Instant as Timer},
@@ -301,14 +301,15 @@ struct Entering {
 impl Entering {
     async fn all_granted(&mut self, wait: Wait, name: &LockName) -> Result<Option<Guard>, Error> {
         let Some(sending) = &mut self.sending else { return Ok(None) };
-        let answers = match wait.deadline() {
+        let answers = match self.engine.answer_by(wait) {
             None => sending.await,
-            Some(deadline) => match time::timeout_at(deadline, sending).await {
+            Some(answer_by) => match time::timeout_at(answer_by, sending).await {
                 Ok(answers) => answers,
                 // Dropping this sees it through.
-                Err(_) => return Err(timed_out(name)),
+                Err(_) => return Err(self.engine.unanswered(wait, name)),
             },
         };
+        self.engine.failure.look_at(&answers);
         self.sending = None;
         let claims = std::mem::take(&mut self.claims);
         // From here on each claim cleans up after itself.
@@ -350,7 +351,10 @@ impl Entering {
             return Ok(None);
         }
         // They wait side by side: a place in a queue is kept alive only while it is waited for.
-        let waits = waiting.iter_mut().map(|attempt| attempt.run(wait));
+        let waits = waiting.iter_mut().map(|attempt| async {
+            let taken = attempt.run(wait).await;
+            taken.map_err(|error| attempt.explain(error))
+        });
         guards.extend(futures_util::future::try_join_all(waits).await?.into_iter().flatten());
         guards.sort_by(|a, b| a.name().cmp(b.name()));
         Ok(Some(Guard::many(name, guards)))

@@ -31,6 +31,14 @@ impl Mutex {
         Self { base, cohort }
     }
 
+    /// Why a wait for a task of this process has ended.
+    pub(super) fn timed_out(&self) -> Error {
+        match &self.cohort {
+            Some(cohort) => cohort.timed_out(&self.base.engine, &self.base.name),
+            None => self.base.engine.timed_out(&self.base.name),
+        }
+    }
+
     /// The name.
     pub fn name(&self) -> &LockName {
         &self.base.name

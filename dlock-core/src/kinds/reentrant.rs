@@ -167,10 +167,13 @@ impl Reentrant {
         let _turn = match wait {
             Wait::Try => match cell.gate.try_lock() {
                 Ok(turn) => turn,
-                Err(_) => return Ok(None),
+                // Another task of this owner is on the way, perhaps to a store that is away. A free
+                // lock is that task's.
+                Err(_) => return self.lock.acquire(wait).await.map(|_free| None),
             },
             Wait::Until(deadline) => {
-                within(deadline, self.name(), async { Ok(cell.gate.lock().await) }).await?
+                let turn = within(deadline, self.name(), async { Ok(cell.gate.lock().await) });
+                turn.await.map_err(|_| self.lock.timed_out())?
             }
         };
         if let Some(guard) = self.enter_again(&cell)? {

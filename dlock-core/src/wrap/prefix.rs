@@ -81,6 +81,10 @@ impl Backend for Prefixed {
         self.inner.check_lease(lease)
     }
 
+    fn response_timeout(&self) -> Duration {
+        self.inner.response_timeout()
+    }
+
     fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
         self.inner.events()
     }

@@ -212,6 +212,10 @@ impl Backend for Traced {
         self.inner.check_lease(lease)
     }
 
+    fn response_timeout(&self) -> Duration {
+        self.inner.response_timeout()
+    }
+
     fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
         self.inner.events()
     }

@@ -95,6 +95,9 @@ impl Backend for Store {
         }
         Err(Error::config(ConfigIssue::Lease, "longer than the guard of the test"))
     }
+    fn response_timeout(&self) -> Duration {
+        *self.response_timeout.lock()
+    }
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
         self.acquires.fetch_add(1, SeqCst);
         self.fate().unwrap_or_else(|| self.inner.acquire(request))

@@ -27,6 +27,7 @@ pub(crate) struct Quorum {
     store: Arc<str>,
     voters: Arc<Voters>,
     guard: Duration,
+    patience: Duration,
     retention: Duration,
 }
 
@@ -55,7 +56,8 @@ impl Quorum {
             return Err(error.during("connect").with_store(&store));
         }
         let (voters, retention) = (Arc::new(Voters::new(members)), config.retention);
-        Ok(Arc::new(Self { store, voters, guard, retention }))
+        let patience = config.response_timeout;
+        Ok(Arc::new(Self { store, voters, guard, patience, retention }))
     }
 
     fn named(store: &str, error: Error, verb: &'static str, name: &LockName) -> Error {
@@ -96,6 +98,10 @@ impl Backend for Quorum {
 
     fn check_lease(&self, lease: Duration) -> Result<(), Error> {
         check_lease(lease, self.guard)
+    }
+
+    fn response_timeout(&self) -> Duration {
+        self.patience
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {

@@ -114,6 +114,10 @@ impl Backend for Engine {
         self.guarantees
     }
 
+    fn response_timeout(&self) -> Duration {
+        self.settings.patience
+    }
+
     fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
         Some(self.clocks.events())
     }

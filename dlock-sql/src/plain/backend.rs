@@ -27,6 +27,7 @@ pub(crate) struct PlainStore {
     store: Arc<str>,
     guarantees: Guarantees,
     asks: Asks,
+    patience: Duration,
 }
 
 #[derive(Clone)]
@@ -65,7 +66,7 @@ impl PlainStore {
     ) -> Self {
         let (sender, asks) = mpsc::channel(QUEUE);
         spawn(runtime, Worker { conn, asks, scheme, texts, patience }.run());
-        Self { store, guarantees: scheme.guarantees(database), asks: Asks(sender) }
+        Self { store, guarantees: scheme.guarantees(database), asks: Asks(sender), patience }
     }
 
     fn named(&self, error: Error, verb: &'static str, name: &LockName) -> Error {
@@ -81,6 +82,10 @@ impl Backend for PlainStore {
 
     fn guarantees(&self) -> Guarantees {
         self.guarantees
+    }
+
+    fn response_timeout(&self) -> Duration {
+        self.patience
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {

@@ -6,7 +6,7 @@ use super::{HELD, Hold, RELEASED, RESTING, RETIRED, REVIVING};
 use crate::{
     Acquired, Answer, Error, ErrorKind, Fairness, Released,
     cohort::{Lead, OwnedLead, TURN},
-    engine::{acquire, belief::valid_until, tasks::Ticket},
+    engine::{belief::valid_until, tasks::Ticket, withdraw},
     sync::{atomic::Ordering, time},
 };
 
@@ -45,7 +45,14 @@ impl Hold {
             self.engine.keeper.remove(self);
         }
         let lead = lead.map(Lead::into_owned);
-        LettingGo::Later(Box::pin(Arc::clone(self).released(first, lead, held, ticket)))
+        let lost = !held || self.engine.clock.now() >= self.valid_until();
+        let release = Box::pin(Arc::clone(self).released(first, lead, !lost, ticket));
+        if lost && self.delay().is_zero() {
+            // Nobody need wait for a store that may be away, only to hear what is known.
+            self.see_through(release);
+            return LettingGo::Done(Ok(Released::AlreadyLost));
+        }
+        LettingGo::Later(release)
     }
 
     /// Only a hold with a cohort is looked for again; somebody who watches for the end must not see
@@ -98,7 +105,7 @@ impl Hold {
         };
         self.state.store(RELEASED, Ordering::Release);
         self.engine.keeper.remove(self);
-        acquire::withdraw(&self.engine, self.claim_with(0), self.stored_lease(), Some(answer));
+        withdraw::withdraw(&self.engine, self.claim_with(0), self.stored_lease(), Some(answer));
         false
     }
 
@@ -131,6 +138,12 @@ impl Hold {
         }
         let released = match first {
             Ok(released) => released,
+            Err(error) if !held => {
+                // What it frees early is the lock-delay.
+                withdraw::withdraw(&self.engine, self.claim_with(0), self.stored_lease(), None);
+                self.engine.failure.note(&error);
+                return Ok(Released::AlreadyLost);
+            }
             // Boxed, since few are asked for again.
             failed => Box::pin(self.asked_again(failed)).await?,
         };
@@ -140,10 +153,10 @@ impl Hold {
     /// Asks again for one lease, and after that in the background.
     async fn asked_again(&self, failed: Result<Released, Error>) -> Result<Released, Error> {
         let (claim, lease) = (self.claim().into_owned(), self.stored_lease());
-        let answer = acquire::insist(&self.engine, &claim, lease, failed).await;
+        let answer = withdraw::insist(&self.engine, &claim, lease, failed).await;
         answer.map_err(|error| {
             if error.kind() == ErrorKind::Unavailable {
-                acquire::withdraw(&self.engine, claim, lease, None);
+                withdraw::withdraw(&self.engine, claim, lease, None);
             }
             error.during("release").with_lock(self.name())
         })
@@ -164,12 +177,16 @@ impl Hold {
     /// Lets go without waiting for the outcome.
     pub(crate) fn let_go_in_background(self: &Arc<Self>) {
         if let LettingGo::Later(release) = self.let_go() {
-            self.engine.tasks.run(async move {
-                if let Err(error) = release.await {
-                    tracing::warn!(target: "dlock", %error, "a dropped guard could not be released");
-                }
-            });
+            self.see_through(release);
         }
+    }
+
+    fn see_through(&self, release: Releasing) {
+        self.engine.tasks.run(async move {
+            if let Err(error) = release.await {
+                tracing::warn!(target: "dlock", %error, "a dropped guard could not be released");
+            }
+        });
     }
 }
 

@@ -12,6 +12,8 @@ pub(super) struct Due {
     pub(super) late: Vec<Arc<Hold>>,
     /// To be dropped outside the lock.
     pub(super) retired: Vec<Arc<Hold>>,
+    /// Those that somebody of this process waits for, perhaps their holder.
+    pub(super) own: Vec<Arc<Hold>>,
 }
 
 pub(super) struct Batch {

@@ -27,6 +27,7 @@ const QUEUE: usize = 1024;
 pub(crate) struct Advisory {
     store: Arc<str>,
     asks: Asks,
+    patience: Duration,
 }
 
 #[derive(Clone)]
@@ -63,7 +64,7 @@ impl Advisory {
     ) -> Self {
         let (sender, asks) = mpsc::channel(QUEUE);
         spawn(runtime, Session::new(link, asks, patience, retention).run());
-        Self { store, asks: Asks(sender) }
+        Self { store, asks: Asks(sender), patience }
     }
 
     fn named(&self, error: Error, verb: &'static str, name: &LockName) -> Error {
@@ -82,6 +83,10 @@ impl Backend for Advisory {
             .with_fencing(Fencing::Clock)
             .with_orphan_release(OrphanRelease::SessionEnd)
             .with_scope(Scope::Network)
+    }
+
+    fn response_timeout(&self) -> Duration {
+        self.patience
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {

@@ -1,0 +1,66 @@
+//! The last failure of the store, for those that learn nothing but that time is up.
+
+use std::sync::Arc;
+
+use super::tasks::Tasks;
+use crate::{
+    Error, ErrorKind,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+/// It is empty while the store answers.
+#[derive(Default)]
+pub(crate) struct LastFailure {
+    known: AtomicBool,
+    error: Mutex<Option<Error>>,
+    /// A question is under way that nobody waits for.
+    asking: AtomicBool,
+}
+
+impl LastFailure {
+    /// The store has failed so.
+    pub(crate) fn note(&self, error: &Error) {
+        if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Protocol) {
+            *self.error.lock() = Some(error.clone());
+            self.known.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The store has answered.
+    pub(crate) fn over(&self) {
+        if self.known.load(Ordering::Relaxed) {
+            self.known.store(false, Ordering::Relaxed);
+            *self.error.lock() = None;
+        }
+    }
+
+    /// Books an answer.
+    pub(crate) fn look_at<T>(&self, answer: &Result<T, Error>) {
+        match answer {
+            Ok(_) => self.over(),
+            Err(error) => self.note(error),
+        }
+    }
+
+    /// Sees a question through that nobody waits for any more, one at a time.
+    pub(crate) fn wait_for<T: Send + 'static>(
+        self: &Arc<Self>,
+        tasks: &Tasks,
+        question: impl Future<Output = T> + Send + 'static,
+    ) {
+        if !self.asking.swap(true, Ordering::Relaxed) {
+            let this = Arc::clone(self);
+            tasks.spawn(async move {
+                drop(question.await);
+                this.asking.store(false, Ordering::Relaxed);
+            });
+        }
+    }
+
+    pub(crate) fn get(&self) -> Option<Error> {
+        self.error.lock().clone()
+    }
+}
