@@ -95,6 +95,8 @@ enum Turn {
     /// The lead, which is of no use: who had it has asked a store that is away for a whole lease, and
     /// this task has waited all the while.
     GivenUp(Error),
+    /// Nothing, since the runtime has ended on which the lock would be kept.
+    Failed(Error),
 }
 
 /// The right to ask the store for the lock in the name of the process, and then to hold it.
@@ -145,6 +147,7 @@ impl Cohort {
                         drop(Lead::of(self));
                         return Err(error);
                     }
+                    Turn::Failed(error) => return Err(error),
                     Turn::Handed(hold, token) => {
                         let held = hold.state() != GuardState::Lost;
                         let guard = Guard::single(hold, token);
@@ -187,7 +190,7 @@ impl Cohort {
     ) -> Result<Turn, Error> {
         let _waiting = engine.meter.wait();
         engine.meter.queued(meter::Line::Process);
-        let place = Place::new(self);
+        let place = Place::new(self, engine);
         match wait.deadline() {
             // As `within` does; without a future around it, a hand-over takes 4 % less.
             None => Ok(place.await),
@@ -266,6 +269,19 @@ impl Cohort {
             }
             None => false,
         }
+    }
+
+    /// Nobody who waits will have a turn.
+    pub(crate) fn fail_all(&self, why: impl Fn() -> Error) {
+        let mut members = self.members.lock();
+        let Some(waiters) = members.line.as_mut() else { return };
+        let mut wakers = Vec::new();
+        while let Some(waker) = waiters.line.give(Turn::Failed(why())) {
+            wakers.push(waker);
+        }
+        self.note_length(&waiters.line);
+        drop(members);
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Who leaves the line, or is served, may be the last.

@@ -83,7 +83,8 @@ impl Election {
     /// It can be dropped at any time.
     pub async fn leader(&self) -> Result<Option<ClaimState>, Error> {
         let backend = &self.base.engine.backend;
-        let state = backend.inspect(&self.base.name).await.map_err(|error| {
+        let asked = self.base.engine.while_it_runs(backend.inspect(&self.base.name)).await;
+        let state = asked.map_err(|error| {
             error.during("leader").with_lock(&self.base.name).with_store(backend.store())
         })?;
         Ok(state.holders.into_iter().next())

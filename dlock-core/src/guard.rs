@@ -128,7 +128,7 @@ impl Guard {
     }
 
     /// What made it; of a multi-lock, that of the first of its names.
-    fn engine(&self) -> Option<&Arc<Engine>> {
+    pub(crate) fn engine(&self) -> Option<&Arc<Engine>> {
         match &self.0 {
             Kind::Single(held) => Some(&held.hold.engine),
             Kind::Entered(entry) => entry.guard().engine(),
@@ -224,7 +224,9 @@ impl Guard {
                     LettingGo::Done(released) => released,
                     LettingGo::Later(release) => {
                         let hold = Arc::clone(&held.hold);
-                        Background { hold, release: Some(release) }.await
+                        let engine = Arc::clone(&hold.engine);
+                        let release = Background { hold, release: Some(release) };
+                        engine.while_it_runs(release).await
                     }
                 }
             }
@@ -279,7 +281,8 @@ impl Guard {
             token: Some(hold.first_token()),
         };
         let sent = hold.engine.clock.now();
-        let answers = hold.engine.backend.renew(std::slice::from_ref(&renewal)).await;
+        let renewed = hold.engine.backend.renew(std::slice::from_ref(&renewal));
+        let answers = hold.engine.while_it_runs(renewed).await;
         match answers.map_err(|error| error.during("downgrade").with_lock(hold.name()))?.first() {
             Some(Renewed::Kept) => {
                 hold.engine.keeper.renewed(&hold, sent, renewal.lease);

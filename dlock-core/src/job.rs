@@ -1,6 +1,6 @@
 //! Jobs that run once in a fleet, however many machines want to run them.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     Ended, Error, ErrorKind, FencingToken, Guard, Instant, LockName, Mode, OrphanRelease,
@@ -201,8 +201,10 @@ impl Stay {
         let until = self.until();
         let Some(guard) = self.guard.take() else { return Ok(outcome) };
         let Some(until) = until else { return guard.end(Ok(outcome), FAILED).await };
+        let engine = guard.engine().map(Arc::clone);
         let ended = guard.part(until).await;
-        if ended == Ended::Released {
+        let told = engine.is_some_and(|engine| !engine.keeper.is_stopped());
+        if ended == Ended::Released && told {
             return Ok(outcome);
         }
         tracing::warn!(
@@ -212,7 +214,7 @@ impl Stay {
         );
         match ended {
             // It was held when the work had ended, and nobody has said otherwise since.
-            Ended::Expired => Ok(outcome),
+            Ended::Expired | Ended::Released => Ok(outcome),
             how => Err(Error::outlived(&self.name, how).during("run").with_output(outcome)),
         }
     }

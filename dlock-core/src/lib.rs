@@ -56,7 +56,7 @@ pub use backend::{
 pub use claim::{Claim, ClaimId};
 pub use clock::{Clock, Instant};
 pub use election::{Election, Leadership};
-pub use engine::tasks::current_runtime;
+pub use engine::tasks::{current_io_runtime, current_runtime};
 pub use error::{Certainty, ConfigIssue, Error, ErrorKind};
 pub use fence::{Fence, StaleToken};
 pub use finding::{Finding, Level};

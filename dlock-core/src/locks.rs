@@ -205,10 +205,8 @@ impl Locks {
     {
         let name = name.try_into()?;
         let backend = &self.engine.backend;
-        backend
-            .inspect(&name)
-            .await
-            .map_err(|error| error.during("inspect").with_lock(&name).with_store(backend.store()))
+        let state = self.engine.while_it_runs(backend.inspect(&name)).await;
+        state.map_err(|error| error.during("inspect").with_lock(&name).with_store(backend.store()))
     }
 
     /// The names that begin with `prefix` (all with an empty one) and are held or waited for, in all
@@ -220,7 +218,8 @@ impl Locks {
     pub async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
         let backend = &self.engine.backend;
         let during = |error: Error| error.during("list").with_store(backend.store());
-        let mut names = backend.list(prefix, limit).await.map_err(during)?;
+        let names = self.engine.while_it_runs(backend.list(prefix, limit)).await;
+        let mut names = names.map_err(during)?;
         names.sort_unstable();
         Ok(names)
     }
@@ -250,9 +249,11 @@ impl Locks {
             error.during("force_release").with_lock(&name).with_store(backend.store())
         };
         let mut taken = Vec::new();
-        for holder in backend.inspect(&name).await.map_err(during)?.holders {
+        let state = self.engine.while_it_runs(backend.inspect(&name)).await;
+        for holder in state.map_err(during)?.holders {
             let claim = Claim { name: name.clone(), id: holder.claim, used: 0 };
-            let released = backend.release(&claim).await.map_err(during)?;
+            let released = self.engine.while_it_runs(backend.release(&claim)).await;
+            let released = released.map_err(during)?;
             if released == Released::Released {
                 tracing::warn!(
                     target: "dlock",
@@ -317,7 +318,8 @@ impl Locks {
     /// `Unavailable`.
     pub async fn examine(&self) -> Result<Vec<Finding>, Error> {
         let backend = &self.engine.backend;
-        backend.examine().await.map_err(|error| error.during("examine").with_store(backend.store()))
+        let findings = self.engine.while_it_runs(backend.examine()).await;
+        findings.map_err(|error| error.during("examine").with_store(backend.store()))
     }
 
     /// Ends in order: refuses new locks, then waits until every guard of these locks, their

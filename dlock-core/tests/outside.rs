@@ -9,6 +9,7 @@ mod outside {
     mod lease;
     mod log;
     mod outage;
+    mod runtime;
     mod store;
     mod work;
 }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use dlock_core::{
     AcquireRequest, Acquired, Answer, Backend, Claim, DynBackend, Error, FencingToken, Finding,
     Grant, Guarantees, LockName, LockState, Mode, Released, Renewal, Renewed, StoreEvent,
-    current_runtime,
+    current_io_runtime,
 };
 use futures_util::future::{join_all, try_join_all};
 use tokio::sync::broadcast;
@@ -36,12 +36,13 @@ impl Redis {
     /// `Unavailable` for a server that can't be reached, is loading, is a read-only replica or
     /// takes no more clients; `Config(Access)` for a wrong password, missing rights, and TLS that
     /// does not fit; `Config(Url)` for a node of a cluster where none is expected, and the other
-    /// way round; `Unsupported` for a server before 6.2; `Config(Runtime)` outside a tokio runtime.
+    /// way round; `Unsupported` for a server before 6.2; `Config(Runtime)` outside a tokio
+    /// runtime, and on one without timers or I/O.
     ///
     /// # Cancel safety
     /// Dropping the future closes what it has opened.
     pub async fn connect(config: RedisConfig) -> Result<DynBackend, Error> {
-        let runtime = current_runtime()?;
+        let runtime = current_io_runtime(needs_io)?;
         let config = config.checked()?;
         if config.topology == Topology::Quorum {
             return Ok(Quorum::connect(config).await?);
@@ -198,4 +199,11 @@ impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Redis").field("store", &self.store.session.store()).finish_non_exhaustive()
     }
+}
+
+/// Makes something that needs the I/O of tokio's runtime.
+fn needs_io() -> std::io::Result<()> {
+    let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
+    socket.set_nonblocking(true)?;
+    tokio::net::UdpSocket::from_std(socket).map(drop)
 }

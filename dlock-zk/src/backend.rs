@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use dlock_core::{
     AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, DynBackend, Error, FencingToken,
     Finding, Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed, StoreEvent,
-    current_runtime,
+    current_io_runtime,
 };
 use tokio::sync::broadcast;
 
@@ -30,12 +30,12 @@ impl ZooKeeper {
     /// # Errors
     /// `Unavailable` for servers that can't be reached, by TLS perhaps, or take no writes;
     /// `Config(Access)` for a missing chroot, missing rights, and files that TLS needs; `Unsupported` for servers before
-    /// 3.5.3; `Config(Runtime)` outside a tokio runtime; and what [`ZkConfig`] finds wrong.
+    /// 3.5.3; `Config(Runtime)` outside a tokio runtime, and on one without timers or I/O; and what [`ZkConfig`] finds wrong.
     ///
     /// # Cancel safety
     /// Dropping the future closes what it has opened.
     pub async fn connect(config: ZkConfig) -> Result<DynBackend, Error> {
-        let runtime = current_runtime()?;
+        let runtime = current_io_runtime(needs_io)?;
         let config = config.checked()?;
         let name = config.store();
         let store = Store::open(config).await;
@@ -158,4 +158,11 @@ impl fmt::Debug for ZooKeeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ZooKeeper").field("store", &self.store.name()).finish_non_exhaustive()
     }
+}
+
+/// Makes something that needs the I/O of tokio's runtime.
+fn needs_io() -> std::io::Result<()> {
+    let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
+    socket.set_nonblocking(true)?;
+    tokio::net::UdpSocket::from_std(socket).map(drop)
 }

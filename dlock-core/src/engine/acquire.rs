@@ -238,6 +238,8 @@ impl<'a> Attempt<'a> {
             self.stage = Stage::Asking(self.engine.backend.acquire(&self.request));
         }
         let Stage::Asking(answer) = &mut self.stage else { return Ok(Acquired::Queued) };
+        let engine = self.engine;
+        let answer = engine.while_it_runs(answer);
         let answer = match answer_by {
             None => answer.await,
             Some(answer_by) => match time::timeout_at(answer_by, answer).await {

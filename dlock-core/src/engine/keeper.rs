@@ -50,6 +50,8 @@ pub(crate) struct Keeper {
     next_look: AtomicU64,
     wake: Notify,
     removed: Notify,
+    /// Wakes who would wait for ever once the task has ended.
+    ended: Notify,
     /// Somebody waits until no lock is held.
     watched: AtomicBool,
     closed: AtomicBool,
@@ -72,6 +74,7 @@ impl Keeper {
             next_look: AtomicU64::new(NEVER),
             wake: Notify::new(),
             removed: Notify::new(),
+            ended: Notify::new(),
             watched: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
@@ -167,6 +170,15 @@ impl Keeper {
     /// Whether the task has ended, because of `close` or with its runtime.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::SeqCst)
+    }
+
+    /// Waits until the task has ended.
+    pub(crate) async fn until_stopped(&self) {
+        let mut ended = std::pin::pin!(self.ended.notified());
+        ended.as_mut().enable();
+        if !self.is_stopped() {
+            ended.await;
+        }
     }
 
     /// Takes what is due out of the books, in batches, and sets the time of the next look.
@@ -324,7 +336,9 @@ pub(crate) fn run(keeper: Arc<Keeper>, backend: DynBackend) -> impl Future<Outpu
     impl Drop for Stopped {
         fn drop(&mut self) {
             self.0.stopped.store(true, Ordering::SeqCst);
+            self.0.ended.notify_waiters();
             drop(self.0.retire_all());
+            self.0.fail_those_that_wait();
             self.0.forget_parting();
         }
     }

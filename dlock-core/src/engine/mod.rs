@@ -118,11 +118,7 @@ impl Engine {
             return Err(shut_down());
         }
         if self.keeper.is_stopped() {
-            return Err(Error::config(
-                ConfigIssue::Runtime,
-                "the tokio runtime that these locks were made on is gone, so nothing would renew \
-                 them: make Locks on a runtime that lives as long as they do",
-            ));
+            return Err(runtime_gone());
         }
         Ok(())
     }
@@ -223,7 +219,21 @@ impl Engine {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Runs `work` unless `shutdown` is called meanwhile.
+    /// Runs `work`, which is of no use once the runtime of these locks has ended.
+    pub(crate) async fn while_it_runs<T>(
+        &self,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let answer = tokio::select! {
+            biased;
+            answer = work => answer,
+            () = self.keeper.until_stopped() => Err(runtime_gone()),
+        };
+        // A backend whose tasks are gone does not know why.
+        answer.map_err(|error| if self.keeper.is_stopped() { runtime_gone() } else { error })
+    }
+
+    /// Runs `work` unless `shutdown` is called meanwhile, or the runtime of these locks ends.
     pub(crate) async fn while_open<T>(
         &self,
         work: impl Future<Output = Result<T, Error>>,
@@ -235,7 +245,7 @@ impl Engine {
         }
         tokio::select! {
             biased;
-            result = work => result,
+            result = self.while_it_runs(work) => result,
             () = closing => Err(shut_down()),
         }
     }
@@ -268,6 +278,14 @@ impl Engine {
         .during("shutdown")
         .with_store(self.backend.store()))
     }
+}
+
+pub(crate) fn runtime_gone() -> Error {
+    Error::config(
+        ConfigIssue::Runtime,
+        "the tokio runtime that these locks were made on is gone, so nothing would renew them: make \
+         Locks on a runtime that lives as long as they do",
+    )
 }
 
 fn shut_down() -> Error {

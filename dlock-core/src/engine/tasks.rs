@@ -107,6 +107,24 @@ pub fn current_runtime() -> Result<Handle, Error> {
     Ok(runtime)
 }
 
+/// [`current_runtime`], which must have I/O as well: what connections to a server run on. `open`
+/// makes something that needs it, such as a socket of tokio's.
+///
+/// # Errors
+/// `Config(Runtime)` outside a runtime, and on one that was built without timers or I/O.
+pub fn current_io_runtime(open: impl FnOnce() -> std::io::Result<()>) -> Result<Handle, Error> {
+    let runtime = current_runtime()?;
+    // As for timers. An error is not of the runtime, and the connection will meet it, too.
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(open)) {
+        Ok(_) => Ok(runtime),
+        Err(_) => Err(Error::config(
+            ConfigIssue::Runtime,
+            "the tokio runtime has no I/O, which connections need: call enable_io() or enable_all() \
+             on its builder",
+        )),
+    }
+}
+
 impl fmt::Debug for Tasks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tasks").field("pending", &self.pending()).finish_non_exhaustive()

@@ -301,6 +301,7 @@ struct Entering {
 impl Entering {
     async fn all_granted(&mut self, wait: Wait, name: &LockName) -> Result<Option<Guard>, Error> {
         let Some(sending) = &mut self.sending else { return Ok(None) };
+        let sending = self.engine.while_it_runs(sending);
         let answers = match self.engine.answer_by(wait) {
             None => sending.await,
             Some(answer_by) => match time::timeout_at(answer_by, sending).await {

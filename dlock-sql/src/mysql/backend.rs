@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use dlock_core::{DynBackend, Error, Factory, WakeUp, current_runtime};
+use dlock_core::{DynBackend, Error, Factory, WakeUp, current_io_runtime};
 
 use super::{config::MysqlConfig, open::open, plain::open_plain, queries};
-use crate::{engine::Engine, server::guarantees};
+use crate::{
+    engine::Engine,
+    server::{guarantees, needs_io},
+};
 
 /// The MySQL and MariaDB backend, for [`Registry`](dlock_core::Registry).
 pub const MYSQL: Factory = Factory {
@@ -58,7 +61,7 @@ impl Mysql {
     /// dropped.
     ///
     /// # Errors
-    /// `Config`: `Runtime` outside a tokio runtime; `SchemaMissing`, `SchemaNewer`, `ForeignStore`
+    /// `Config`: `Runtime` outside a tokio runtime, and on one without timers or I/O; `SchemaMissing`, `SchemaNewer`, `ForeignStore`
     /// or `Access` when the database can't be used, `OptionValue` when the configuration can't;
     /// each names its remedy. `Unsupported` when the server is too old. `Unavailable` when it can't
     /// be reached.
@@ -66,7 +69,7 @@ impl Mysql {
         let store: Arc<str> = config.store.as_str().into();
         let place = |error: Error| error.during("open").with_store(&store);
         let config = config.supported().map_err(place)?;
-        let runtime = current_runtime().map_err(place)?;
+        let runtime = current_io_runtime(needs_io).map_err(place)?;
         if let Some(scheme) = config.plain {
             return open_plain(&config, scheme, &runtime, store.clone()).await.map_err(place);
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dlock_core::{DynBackend, Error, Exclusion, Factory, WakeUp, current_runtime};
+use dlock_core::{DynBackend, Error, Exclusion, Factory, WakeUp, current_io_runtime};
 use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     engine::{Engine, gone, spawn},
-    server::guarantees,
+    server::{guarantees, needs_io},
 };
 
 /// The PostgreSQL backend, for [`Registry`](dlock_core::Registry).
@@ -48,14 +48,14 @@ impl Postgres {
     /// dropped.
     ///
     /// # Errors
-    /// `Config`: `Runtime` outside a tokio runtime; `OptionValue`, `SchemaMissing`, `SchemaNewer`,
+    /// `Config`: `Runtime` outside a tokio runtime, and on one without timers or I/O; `OptionValue`, `SchemaMissing`, `SchemaNewer`,
     /// `ForeignStore` or `Access` when the database can't be used; each names its remedy.
     /// `Unsupported` for an older server. `Unavailable` when the server can't be reached, or is a
     /// standby.
     pub async fn open(config: PostgresConfig) -> Result<DynBackend, Error> {
         let store: Arc<str> = config.store.as_str().into();
         let place = |error: Error| error.during("open").with_store(&store);
-        let runtime = current_runtime().map_err(place)?;
+        let runtime = current_io_runtime(needs_io).map_err(place)?;
         let (reply, answer) = oneshot::channel();
         // In a task, since the driver should be dropped neither half-way nor outside of the runtime.
         spawn(&runtime.clone(), {

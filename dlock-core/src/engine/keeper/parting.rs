@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use super::Keeper;
-use crate::{engine::hold::Hold, sync::atomic::Ordering::Relaxed};
+use crate::{
+    engine::{hold::Hold, runtime_gone},
+    sync::atomic::Ordering::Relaxed,
+};
 
 impl Keeper {
     /// Looks at a hold now, or as soon as the renewal is answered that is on its way.
@@ -22,6 +25,14 @@ impl Keeper {
             self.books.lock().all().filter(|hold| hold.is_parting()).cloned().collect();
         for hold in parting {
             hold.parted();
+        }
+    }
+
+    /// Nobody will look any more: tells the tasks of this process that wait for its holds.
+    pub(super) fn fail_those_that_wait(&self) {
+        let held: Vec<Arc<Hold>> = self.books.lock().all().cloned().collect();
+        for cohort in held.iter().filter_map(|hold| hold.cohort()) {
+            cohort.fail_all(runtime_gone);
         }
     }
 

@@ -1,0 +1,10 @@
+//! What a connection to a server needs of the runtime.
+
+use std::net::Ipv4Addr;
+
+/// Makes something that needs the I/O of tokio's runtime.
+pub(crate) fn needs_io() -> std::io::Result<()> {
+    let socket = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    socket.set_nonblocking(true)?;
+    tokio::net::UdpSocket::from_std(socket).map(drop)
+}
