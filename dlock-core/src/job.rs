@@ -108,8 +108,9 @@ impl Job {
     ///
     /// # Errors
     /// `Lost`, also when `work` outlived the lock because it blocked its thread, or when the store
-    /// says so at the end: then [`Error::take_output`] gives what `work` gave. As [`Lock::try_lock`](crate::Lock::try_lock) when the store can't be asked, and then
-    /// nothing ran here.
+    /// says so at the end: then [`Error::take_output`] gives what `work` gave. As
+    /// [`Lock::try_lock`](crate::Lock::try_lock) when the store can't be asked, and then nothing ran
+    /// here.
     ///
     /// # Cancel safety
     /// Dropping the future drops `work`; the store is told in the background, and

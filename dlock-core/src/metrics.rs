@@ -24,9 +24,10 @@
 //! Seconds are fractions of seconds by the clock of the [`Backend`](crate::Backend). No name of a
 //! lock is a label, since there may be millions; they are in the [events](crate::observe).
 //!
-//! Each series is registered when it first has a value, with the recorder that is there then, and
-//! keeps it: a recorder that is installed later misses what was used before. After that a quiet lock
-//! allocates nothing here.
+//! All series of a backend are registered at zero when its locks are made, so that an alert on the
+//! growth of one sees its first event. Each looks for the recorder once more when it first has a
+//! value, and keeps that: a recorder that is installed later misses the zeros, and what was used
+//! before. After that a quiet lock allocates nothing here.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -66,7 +67,7 @@ impl Series {
     pub(crate) fn new(store: &str, clock: Clock) -> Self {
         describe();
         let kind = store.split(':').next().unwrap_or(store);
-        Self {
+        let series = Self {
             clock,
             backend: SharedString::from_shared(Arc::from(kind)),
             acquire: Default::default(),
@@ -76,7 +77,73 @@ impl Series {
             renewals: Default::default(),
             held: OnceLock::new(),
             waiting: OnceLock::new(),
+        };
+        series.register();
+        series
+    }
+
+    /// Shows all series with the recorder that is there now. It keeps none, so that a recorder that
+    /// comes before their first values has them.
+    fn register(&self) {
+        for kind in 0..KINDS.len() {
+            for outcome in 0..OUTCOMES.len() {
+                drop(self.acquire_series(kind, outcome));
+            }
         }
+        for mode in 0..MODES.len() {
+            drop(self.hold_series(mode));
+        }
+        for queue in 0..QUEUES.len() {
+            self.contended_series(queue).increment(0);
+        }
+        for reason in 0..REASONS.len() {
+            self.lost_series(reason).increment(0);
+        }
+        for outcome in 0..RENEWALS.len() {
+            self.renewals_series(outcome).increment(0);
+        }
+        self.held_series().increment(0.0);
+        self.waiting_series().increment(0.0);
+    }
+
+    fn acquire_series(&self, kind: usize, outcome: usize) -> Histogram {
+        metrics::histogram!(
+            "dlock_acquire_seconds", "backend" => self.backend.clone(),
+            "kind" => KINDS[kind], "outcome" => OUTCOMES[outcome]
+        )
+    }
+
+    fn hold_series(&self, mode: usize) -> Histogram {
+        metrics::histogram!(
+            "dlock_hold_seconds", "backend" => self.backend.clone(), "mode" => MODES[mode]
+        )
+    }
+
+    fn contended_series(&self, queue: usize) -> Counter {
+        metrics::counter!(
+            "dlock_contended_total", "backend" => self.backend.clone(), "queue" => QUEUES[queue]
+        )
+    }
+
+    fn lost_series(&self, reason: usize) -> Counter {
+        metrics::counter!(
+            "dlock_lost_total", "backend" => self.backend.clone(), "reason" => REASONS[reason]
+        )
+    }
+
+    fn renewals_series(&self, outcome: usize) -> Counter {
+        metrics::counter!(
+            "dlock_renewals_total", "backend" => self.backend.clone(),
+            "outcome" => RENEWALS[outcome]
+        )
+    }
+
+    fn held_series(&self) -> Gauge {
+        metrics::gauge!("dlock_held", "backend" => self.backend.clone())
+    }
+
+    fn waiting_series(&self) -> Gauge {
+        metrics::gauge!("dlock_waiting", "backend" => self.backend.clone())
     }
 
     pub(crate) fn start(&self, kind: Kind) -> Started<'_> {
@@ -85,12 +152,8 @@ impl Series {
 
     fn acquired(&self, kind: Kind, outcome: Outcome, after: Duration) {
         let (kind, outcome) = (kind as usize, outcome as usize);
-        let histogram = self.acquire[kind][outcome].get_or_init(|| {
-            metrics::histogram!(
-                "dlock_acquire_seconds", "backend" => self.backend.clone(),
-                "kind" => KINDS[kind], "outcome" => OUTCOMES[outcome]
-            )
-        });
+        let histogram =
+            self.acquire[kind][outcome].get_or_init(|| self.acquire_series(kind, outcome));
         histogram.record(after);
     }
 
@@ -100,22 +163,12 @@ impl Series {
             Mode::Shared => 1,
             Mode::Permits { .. } => 2,
         };
-        let histogram = self.hold[mode].get_or_init(|| {
-            metrics::histogram!(
-                "dlock_hold_seconds", "backend" => self.backend.clone(), "mode" => MODES[mode]
-            )
-        });
-        histogram.record(after);
+        self.hold[mode].get_or_init(|| self.hold_series(mode)).record(after);
     }
 
     pub(crate) fn contended(&self, line: Line) {
         let line = line as usize;
-        let counter = self.contended[line].get_or_init(|| {
-            metrics::counter!(
-                "dlock_contended_total", "backend" => self.backend.clone(), "queue" => QUEUES[line]
-            )
-        });
-        counter.increment(1);
+        self.contended[line].get_or_init(|| self.contended_series(line)).increment(1);
     }
 
     pub(crate) fn lost(&self, how: Ended) {
@@ -126,12 +179,7 @@ impl Series {
             Ended::ClockStep => 2,
             Ended::StoreReset => 3,
         };
-        let counter = self.lost[reason].get_or_init(|| {
-            metrics::counter!(
-                "dlock_lost_total", "backend" => self.backend.clone(), "reason" => REASONS[reason]
-            )
-        });
-        counter.increment(1);
+        self.lost[reason].get_or_init(|| self.lost_series(reason)).increment(1);
     }
 
     pub(crate) fn renewed(&self, kept: usize, lost: usize, failed: usize) {
@@ -139,28 +187,17 @@ impl Series {
             if count == 0 {
                 continue;
             }
-            let counter = self.renewals[outcome].get_or_init(|| {
-                metrics::counter!(
-                    "dlock_renewals_total", "backend" => self.backend.clone(),
-                    "outcome" => RENEWALS[outcome]
-                )
-            });
+            let counter = self.renewals[outcome].get_or_init(|| self.renewals_series(outcome));
             counter.increment(u64::try_from(count).unwrap_or(u64::MAX));
         }
     }
 
     pub(crate) fn held(&self, change: f64) {
-        let gauge = self
-            .held
-            .get_or_init(|| metrics::gauge!("dlock_held", "backend" => self.backend.clone()));
-        gauge.increment(change);
+        self.held.get_or_init(|| self.held_series()).increment(change);
     }
 
     pub(crate) fn waiting(&self, change: f64) {
-        let gauge = self
-            .waiting
-            .get_or_init(|| metrics::gauge!("dlock_waiting", "backend" => self.backend.clone()));
-        gauge.increment(change);
+        self.waiting.get_or_init(|| self.waiting_series()).increment(change);
     }
 }
 

@@ -8,6 +8,8 @@ mod outside {
     mod causes;
     mod lease;
     mod log;
+    #[cfg(feature = "metrics")]
+    mod metrics;
     mod outage;
     mod runtime;
     mod store;

@@ -21,6 +21,7 @@ pub(crate) async fn of_timeout(config: ZkConfig, timeout: Duration) {
     let Some(settings) = ask_any(&config, "conf").await else { return };
     match longest_deafness(&settings) {
         Some(deaf) if timeout <= deaf => tracing::warn!(
+            target: "dlock",
             store = config.store(),
             session_timeout = ?timeout,
             sync_limit = ?deaf,
@@ -29,7 +30,9 @@ pub(crate) async fn of_timeout(config: ZkConfig, timeout: Duration) {
              or lower the servers' syncLimit"
         ),
         Some(_) => {}
-        None => tracing::debug!(store = config.store(), "the server does not tell its settings"),
+        None => {
+            tracing::debug!(target: "dlock", store = config.store(), "the server does not tell its settings")
+        }
     }
 }
 

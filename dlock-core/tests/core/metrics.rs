@@ -28,6 +28,8 @@ fn series(snapshotter: &Snapshotter) -> Vec<String> {
             };
             Some(format!("{}{{{}}} {value}", key.name(), labels.join(",")))
         })
+        // Those that had no event yet.
+        .filter(|line| !(line.ends_with("} 0") && line.contains("_total")))
         .collect();
     all.sort();
     all

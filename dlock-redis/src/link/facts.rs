@@ -142,6 +142,7 @@ impl Facts {
             && policy != "noeviction"
         {
             tracing::warn!(
+                target: "dlock",
                 store,
                 policy,
                 "this server may evict the keys of held locks when memory is short: set \

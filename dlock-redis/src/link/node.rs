@@ -220,7 +220,7 @@ impl Shared {
         self.door.send_if_modified(|door| {
             let same = door.open().is_some_and(|connection| connection.epoch == epoch);
             if same {
-                tracing::debug!(store = self.store, why, "the connection is given up");
+                tracing::debug!(target: "dlock", store = self.store, why, "the connection is given up");
                 *door = Door::Shut(
                     Error::new(ErrorKind::Unavailable, format!("the connection was lost ({why})"))
                         .with_store(&self.store),

@@ -111,7 +111,7 @@ pub(super) async fn facts(connection: &mut MultiplexedConnection) -> Result<Fact
         if error.kind() != redis::ErrorKind::Server(redis::ServerErrorKind::NoPerm) {
             return Err(error);
         }
-        tracing::debug!("this user may not ask for INFO, so the server is not checked");
+        tracing::debug!(target: "dlock", "this user may not ask for INFO, so the server is not checked");
     }
     let time = answers.get(2).and_then(reply::micros);
     Ok(Facts::read(&info, fsync.as_deref(), received).with_time(time, sent))

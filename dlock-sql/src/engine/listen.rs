@@ -32,12 +32,12 @@ pub(crate) async fn listen<E: Ears>(
                             }
                         }
                         Err(error) => {
-                            tracing::debug!(%error, "the ears were lost");
+                            tracing::debug!(target: "dlock", %error, "the ears were lost");
                             break;
                         }
                     },
                     () = waiters.missed() => {
-                        tracing::debug!("a note did not arrive, so the ears are opened anew");
+                        tracing::debug!(target: "dlock", "a note did not arrive, so the ears are opened anew");
                         break;
                     }
                 }
@@ -45,7 +45,7 @@ pub(crate) async fn listen<E: Ears>(
             waiters.listens(false);
             let mut pause = PAUSE;
             while let Err(error) = ears.open().await {
-                tracing::debug!(%error, "could not listen; trying again");
+                tracing::debug!(target: "dlock", %error, "could not listen; trying again");
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST);
             }

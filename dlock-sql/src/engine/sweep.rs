@@ -57,7 +57,7 @@ impl Sweep {
             Ok(gone) if self.after.is_empty() => (self.spread_round(), gone),
             Ok(gone) => (PAUSE, gone),
             Err(error) => {
-                tracing::debug!(%error, "could not look for unused locks; trying again later");
+                tracing::debug!(target: "dlock", %error, "could not look for unused locks; trying again later");
                 (self.spread_round(), Vec::new())
             }
         };
@@ -76,7 +76,7 @@ impl Sweep {
             return Ok(Vec::new());
         }
         conn.delete(&idle).await.map_err(|fault| fault.error)?;
-        tracing::debug!(rows = idle.len(), "deleted the rows of unused locks");
+        tracing::debug!(target: "dlock", rows = idle.len(), "deleted the rows of unused locks");
         Ok(idle.iter().filter_map(|(name, _)| LockName::new(name).ok()).collect())
     }
 

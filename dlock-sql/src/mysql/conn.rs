@@ -234,7 +234,7 @@ impl Conn for MysqlConn {
         if let Some(conn) = self.conn
             && let Ok(Err(error)) = timeout(self.way.timeout, conn.close()).await
         {
-            tracing::debug!(%error, "a connection did not close");
+            tracing::debug!(target: "dlock", %error, "a connection did not close");
         }
     }
 }

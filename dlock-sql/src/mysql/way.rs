@@ -100,6 +100,7 @@ impl Way {
                 }
                 Ok(Err(error)) if is_in_transaction(&error) => {
                     tracing::warn!(
+                        target: "dlock",
                         "a connection of the pool was left in a transaction: it is closed"
                     );
                     drop(conn.detach());

@@ -130,8 +130,10 @@ impl Link {
         let Some(conn) = self.idle else { return };
         match timeout(self.patience, conn.close()).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "a connection did not close"),
-            Err(_) => tracing::debug!("a connection did not close in time"),
+            Ok(Err(error)) => {
+                tracing::debug!(target: "dlock", %error, "a connection did not close")
+            }
+            Err(_) => tracing::debug!(target: "dlock", "a connection did not close in time"),
         }
     }
 }
@@ -152,7 +154,7 @@ async fn clean(pool: &PgPool, patience: Duration) -> Result<PoolConnection<Postg
         match found.and_then(|row| row.try_get(0).map_err(classify)) {
             Ok(true) => return Ok(conn),
             Ok(false) => {
-                tracing::warn!("a connection of the pool was left in a transaction: it is closed");
+                tracing::warn!(target: "dlock", "a connection of the pool was left in a transaction: it is closed");
                 drop(conn.detach());
             }
             Err(fault) => {

@@ -80,10 +80,12 @@ async fn ears(config: &PostgresConfig, runtime: &Handle, link: &mut Link) -> Opt
     match ears.probe(link).await {
         Ok(true) => return Some((ears, home)),
         Ok(false) => tracing::warn!(
+            target: "dlock",
             "notes do not arrive, as behind a pooler, so waiters look for grants instead: connect \
              to the server itself, or say dlock.listen=false"
         ),
         Err(fault) => tracing::warn!(
+            target: "dlock",
             error = %fault.error,
             "no connection could listen, so waiters look for grants instead"
         ),

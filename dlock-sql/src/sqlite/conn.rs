@@ -187,7 +187,7 @@ impl Conn for SqliteConn {
         if let Some(conn) = self.conn
             && let Err(error) = conn.close().await
         {
-            tracing::debug!(%error, "a connection did not close");
+            tracing::debug!(target: "dlock", %error, "a connection did not close");
         }
     }
 }

@@ -79,7 +79,7 @@ async fn connect(
     if journal == "wal" {
         sqlx::raw_sql(queries::SYNC_NORMAL).execute(&mut writer).await.map_err(classify)?;
     } else {
-        tracing::warn!(journal, "the lock file is not in WAL mode, which makes it slow");
+        tracing::warn!(target: "dlock", journal, "the lock file is not in WAL mode, which makes it slow");
     }
     let mut reader = reads.connect().await.map_err(classify)?;
     // The first read finds out whether it can.

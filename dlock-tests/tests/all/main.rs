@@ -11,3 +11,4 @@ mod over_the_lock;
 mod printed;
 mod redis;
 mod servers;
+mod targets;

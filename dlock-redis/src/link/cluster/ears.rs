@@ -65,7 +65,7 @@ impl Ears {
         if !self.book.lock().hears(bucket)
             && let Err(error) = self.listen(inbox, bucket).await
         {
-            tracing::debug!(%error, "no messages yet, so waiting locks ask now and then");
+            tracing::debug!(target: "dlock", %error, "no messages yet, so waiting locks ask now and then");
             self.lost.notify_one();
             return None;
         }

@@ -48,6 +48,7 @@ impl Shared {
                 Err(error) if error.is_io_error() => return Err(refused(error)),
                 Err(error) => {
                     tracing::warn!(
+                        target: "dlock",
                         %error, store = self.store,
                         "no messages can be had, so waiting locks ask now and then"
                     );
@@ -83,7 +84,7 @@ pub(super) async fn keep_up(shared: Arc<Shared>, mut sentinels: Sentinels) {
                 }
             }
             Err(error) => {
-                tracing::debug!(%error, tries, "no connection yet");
+                tracing::debug!(target: "dlock", %error, tries, "no connection yet");
                 shared.door.send_replace(Door::Shut(error));
             }
         }

@@ -26,7 +26,9 @@ impl Voice {
             Ok::<_, io::Error>(datagrams)
         };
         let datagrams = datagrams()
-            .inspect_err(|error| tracing::debug!(%error, "no socket to tell others by"))
+            .inspect_err(
+                |error| tracing::debug!(target: "dlock", %error, "no socket to tell others by"),
+            )
             .ok()?;
         Some(Self { file: file.to_owned(), datagrams })
     }
@@ -36,7 +38,7 @@ impl Voice {
         for note in notes {
             let path = path(&self.file, note.granted.home);
             if let Err(error) = self.datagrams.send_to(note.to_string().as_bytes(), &path) {
-                tracing::debug!(%error, "could not tell of a grant");
+                tracing::debug!(target: "dlock", %error, "could not tell of a grant");
                 bury(&path, &error);
             }
         }
