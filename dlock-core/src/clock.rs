@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use crate::sync::time;
+use crate::{ConfigIssue, Error, sync::time};
 
 /// A point on a [`Clock`]. Comparable only with others of the same clock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,7 +54,8 @@ pub enum Clock {
     /// The system's clock that counts suspend: `CLOCK_BOOTTIME` on Linux and Android,
     /// `CLOCK_MONOTONIC` on Apple systems. Elsewhere `std::time::Instant`, which may not count it.
     Boot,
-    /// tokio's clock, for deterministic tests under `tokio::time::pause`.
+    /// tokio's clock, for deterministic tests under `tokio::time::pause`, and for a store that only
+    /// its own process sees.
     Tokio {
         /// The origin.
         origin: tokio::time::Instant,
@@ -65,6 +66,33 @@ impl Clock {
     /// tokio's clock, starting now.
     pub fn tokio() -> Self {
         Self::Tokio { origin: tokio::time::Instant::now() }
+    }
+
+    /// The clock of a store that no other process sees: tokio's, so that tests may pause it. It
+    /// counts from the start of the system, so that a store that is made later begins later.
+    #[cfg(not(dlock_schedules))]
+    pub(crate) fn of_process() -> Self {
+        let now = tokio::time::Instant::now();
+        let up = Duration::from_nanos(boot_nanos());
+        Self::Tokio { origin: now.checked_sub(up).unwrap_or(now) }
+    }
+
+    /// The clock that a scenario moves.
+    #[cfg(dlock_schedules)]
+    pub(crate) const fn of_process() -> Self {
+        Self::Boot
+    }
+
+    /// Makes sure that tokio's timers follow this clock.
+    ///
+    /// # Errors
+    /// `Config(Runtime)` for the system's clock while tokio's time is paused: timers would end
+    /// without any lease having come closer to its end.
+    pub(crate) fn check(self) -> Result<(), Error> {
+        match self {
+            Self::Boot if is_paused() => Err(paused()),
+            _ => Ok(()),
+        }
     }
 
     /// The time.
@@ -84,6 +112,32 @@ impl Clock {
         // tokio's timer counts whole milliseconds and can't take more than about two years.
         time::sleep(left.min(Duration::from_secs(86_400 * 365))).await;
     }
+}
+
+/// The error of locks that run in real time where tokio's time does not.
+pub(crate) fn paused() -> Error {
+    Error::config(
+        ConfigIssue::Runtime,
+        "tokio's time is paused (start_paused, tokio::time::pause), but this store's leases run in \
+         real time: test with memory: or Memory::with_clock(Clock::tokio()), or leave time running",
+    )
+}
+
+/// Whether tokio's time is paused here. tokio has no way to ask.
+#[cfg(not(dlock_schedules))]
+pub(crate) fn is_paused() -> bool {
+    let tokio = tokio::time::Instant::now();
+    let real = Clock::Boot.now();
+    // Longer than any clock takes for a step, and shorter than anything that a store does.
+    while Clock::Boot.now().since(real) < Duration::from_micros(1) {
+        std::hint::spin_loop();
+    }
+    tokio::time::Instant::now() == tokio
+}
+
+#[cfg(dlock_schedules)]
+pub(crate) const fn is_paused() -> bool {
+    false
 }
 
 fn nanos(duration: Duration) -> u64 {
@@ -115,6 +169,27 @@ fn boot_nanos() -> u64 {
     use std::sync::OnceLock;
     static ORIGIN: OnceLock<std::time::Instant> = OnceLock::new();
     nanos(ORIGIN.get_or_init(std::time::Instant::now).elapsed())
+}
+
+#[cfg(test)]
+mod outside {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_pause_of_time_is_seen() {
+        assert!(!is_paused());
+        tokio::time::pause();
+        assert!(is_paused());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(is_paused());
+        tokio::time::resume();
+        assert!(!is_paused());
+    }
+
+    #[test]
+    fn time_runs_outside_a_runtime() {
+        assert!(!is_paused());
+    }
 }
 
 #[cfg(test)]

@@ -33,7 +33,8 @@ impl Locks {
     /// Locks over this backend, with default options, renewed on the current tokio runtime.
     ///
     /// # Errors
-    /// `Config(Runtime)` outside a tokio runtime.
+    /// `Config(Runtime)` outside a tokio runtime, and while its time is paused, unless the backend's
+    /// clock is tokio's.
     pub fn new<B: crate::Backend>(backend: Arc<B>) -> Result<Self, Error> {
         Self::over(backend)
     }
@@ -41,7 +42,7 @@ impl Locks {
     /// As [`new`](Self::new), for a backend whose type is not known.
     ///
     /// # Errors
-    /// `Config(Runtime)` outside a tokio runtime.
+    /// As [`new`](Self::new).
     pub fn over(backend: DynBackend) -> Result<Self, Error> {
         let engine = Engine::start(backend)?;
         Ok(Self { engine, options: Arc::default(), hand_off: true })

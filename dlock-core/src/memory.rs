@@ -64,13 +64,14 @@ impl Memory {
     pub const FACTORY: Factory =
         Factory { name: "memory", schemes: &["memory"], options: &[], connect };
 
-    /// An empty store.
+    /// An empty store. Its leases run by tokio's clock, so they end in paused time as well
+    /// (`tokio::time::pause`).
     pub fn new() -> Arc<Self> {
-        Self::with_clock(Clock::Boot)
+        Self::with_clock(Clock::of_process())
     }
 
-    /// An empty store whose leases run by this clock; [`Clock::tokio`] makes tests under
-    /// `tokio::time::pause` deterministic.
+    /// An empty store whose leases run by this clock. [`Clock::tokio`] starts at zero, so that the
+    /// tokens of a test under `tokio::time::pause` are the same in each run.
     pub fn with_clock(clock: Clock) -> Arc<Self> {
         Arc::new(Self {
             store: format!("memory:{:08x}", rand::random::<u32>()),

@@ -2,7 +2,7 @@
 
 use std::{fmt, future::Future, pin::Pin};
 
-use crate::{BackendUrl, ConfigIssue, DynBackend, Error};
+use crate::{BackendUrl, ConfigIssue, DynBackend, Error, clock};
 
 /// What connecting gives.
 pub type Connecting = Pin<Box<dyn Future<Output = Result<DynBackend, Error>> + Send>>;
@@ -114,7 +114,37 @@ impl Registry {
         }
         let known: Vec<&str> = shared.iter().chain(factory.options).copied().collect();
         rest.finish(&known)?;
-        (factory.connect)(url).await
+        match (factory.connect)(url).await {
+            // Timers end at once there, so a store seems not to answer.
+            Err(error) if error.is_transient() && clock::is_paused() => {
+                Err(clock::paused().with_source(error))
+            }
+            connected => connected,
+        }
+    }
+}
+
+#[cfg(test)]
+mod outside {
+    use super::*;
+    use crate::ErrorKind;
+
+    #[tokio::test]
+    async fn a_store_that_fails_in_paused_time_says_that_it_is_paused() {
+        let away = Factory {
+            name: "away",
+            schemes: &["away"],
+            options: &[],
+            connect: |_| Box::pin(async { Err(Error::new(ErrorKind::Unavailable, "no answer")) }),
+        };
+        let registry = Registry::new().with(away);
+        let fails = async || registry.connect("away:".parse().unwrap(), &[]).await.unwrap_err();
+        assert_eq!(fails().await.kind(), ErrorKind::Unavailable);
+        tokio::time::pause();
+        let error = fails().await;
+        assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Runtime));
+        assert!(error.to_string().contains("Memory::with_clock"), "{error}");
+        assert!(std::error::Error::source(&error).is_some());
     }
 }
 

@@ -1,5 +1,7 @@
 //! Faults that were found from outside, and their like.
 
+#![expect(clippy::unwrap_used, reason = "tests, and their helpers")]
+
 #[cfg(feature = "blocking")]
 mod blocking {
     use dlock::{ErrorKind, blocking::connect};
@@ -21,5 +23,78 @@ mod blocking {
             assert_eq!(error.kind(), ErrorKind::Lost);
             assert_eq!(error.take_output(), Some(7));
         }
+    }
+}
+
+/// `memory:` in tests whose time is paused.
+mod paused {
+    use std::time::Duration;
+
+    use dlock::{Clock, ConfigIssue, Ended, ErrorKind, Locks, Memory, Ran, connect};
+    use tokio::time::{pause, sleep};
+
+    const LEASE: Duration = Duration::from_secs(10);
+
+    async fn memory() -> Locks {
+        connect("memory:?dlock.lease=10s").await.unwrap()
+    }
+
+    /// A lock that is taken away is lost with the next renewal, and a lease ends when it should, all
+    /// in an instant of real time.
+    async fn time_passes_for(locks: &Locks) {
+        let guard = locks.mutex("forced").unwrap().lock().await.unwrap();
+        sleep(LEASE * 3).await;
+        assert!(guard.check().is_ok(), "it was renewed");
+        assert_eq!(locks.force_release("forced").await.unwrap().len(), 1);
+        sleep(LEASE / 2).await;
+        assert_eq!(guard.lost().await, Ended::Revoked);
+
+        let job = locks.job("kept").unwrap().with_at_least(LEASE * 6).unwrap();
+        let run = || job.run(|_| async {});
+        assert!(matches!(run().await.unwrap(), Ran::Done(())));
+        sleep(LEASE * 5).await;
+        assert!(matches!(run().await.unwrap(), Ran::Elsewhere));
+        sleep(LEASE * 2).await;
+        assert!(matches!(run().await.unwrap(), Ran::Done(())));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_that_is_paused_passes_for_memory() {
+        time_passes_for(&memory().await).await;
+        time_passes_for(&Locks::new(Memory::new()).unwrap()).await;
+    }
+
+    #[tokio::test]
+    async fn time_that_is_paused_later_passes_for_memory() {
+        let locks = memory().await;
+        pause();
+        time_passes_for(&locks).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_later_store_in_memory_gives_larger_tokens() {
+        let token = async || memory().await.mutex("x").unwrap().lock().await.unwrap().token();
+        let first = token().await;
+        sleep(LEASE).await;
+        assert!(token().await > first);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn locks_in_real_time_are_refused_in_paused_time() {
+        let error = Locks::new(Memory::with_clock(Clock::Boot)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Runtime));
+        assert!(error.to_string().contains("Memory::with_clock(Clock::tokio())"), "{error}");
+        tokio::time::resume();
+        Locks::new(Memory::with_clock(Clock::Boot)).unwrap();
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[tokio::test(start_paused = true)]
+    async fn a_store_in_real_time_is_refused_in_paused_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}?dlock.create_schema=true", dir.path().join("x.db").display());
+        let error = connect(&url).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Runtime));
+        assert!(error.to_string().contains("Memory::with_clock(Clock::tokio())"), "{error}");
     }
 }

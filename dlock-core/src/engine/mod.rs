@@ -74,6 +74,7 @@ impl Engine {
         let clock = backend.clock();
         let keeper = Arc::new(Keeper::new(clock));
         let tasks = Tasks::start()?;
+        clock.check().map_err(|error| error.with_store(backend.store()))?;
         tasks.spawn(keeper::run(Arc::clone(&keeper), Arc::clone(&backend)));
         let meter = Meter::new(backend.store(), clock);
         Ok(Arc::new(Self {
