@@ -193,7 +193,7 @@ fn acquire_op(request: &AcquireRequest) -> Op {
 
 fn grant(granted: &Granted) -> Result<Grant, Error> {
     Ok(Grant {
-        token: FencingToken::new(granted.token)?,
+        token: FencingToken::of_block(granted.token, granted.block)?,
         tokens: granted.block,
         since: Instant::from_nanos(granted.since.saturating_mul(1000)),
     })
@@ -201,7 +201,9 @@ fn grant(granted: &Granted) -> Result<Grant, Error> {
 
 fn acquired(name: &LockName, mode: Mode, store: &str, outcome: Outcome) -> Result<Acquired, Error> {
     match outcome {
-        Outcome::Granted(granted) => grant(&granted).map(Acquired::Granted),
+        Outcome::Granted(granted) => grant(&granted)
+            .map(Acquired::Granted)
+            .map_err(|error| error.during("acquire").with_lock(name).with_store(store)),
         Outcome::Queued { .. } => Ok(Acquired::Queued),
         Outcome::Conflict { capacity } => {
             Err(conflict(mode, capacity).during("acquire").with_lock(name).with_store(store))

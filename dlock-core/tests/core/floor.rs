@@ -83,3 +83,31 @@ async fn a_store_that_is_away_is_asked_again_and_one_that_forgets_is_told_of() {
     assert!(locks.inspect("n").await.unwrap().is_free());
     assert!(locks.inspect("m").await.unwrap().is_free());
 }
+
+mod outside {
+    use super::*;
+
+    #[tokio::test]
+    async fn tokens_that_are_used_up_are_told_and_none_is_given_out_twice() {
+        let store = Memory::new();
+        let name = LockName::new("n").unwrap();
+        let nearly = FencingToken::new(FencingToken::MAX.get() - 2).unwrap();
+        store.raise_tokens(&name, nearly).await.unwrap();
+        let locks = Locks::new(Arc::clone(&store)).unwrap();
+        let last = locks.fair("n").unwrap().lock().await.unwrap();
+        assert_eq!(last.token().get(), nearly.get() + 1);
+        last.release().await.unwrap();
+        for _ in 0..3 {
+            for error in [
+                locks.fair("n").unwrap().lock().await.unwrap_err(),
+                locks.mutex("n").unwrap().try_lock().await.unwrap_err(),
+            ] {
+                assert_eq!(error.kind(), ErrorKind::Protocol);
+                assert!(error.to_string().contains("used up"), "{error}");
+            }
+        }
+        // Nothing stays held by whom it was refused to.
+        locks.shutdown(secs(60)).await.unwrap();
+        assert!(store.inspect(&name).await.unwrap().is_free());
+    }
+}

@@ -29,16 +29,9 @@ impl Sight {
     /// The grant as the core knows it.
     ///
     /// # Errors
-    /// `Protocol` when the database holds a token that can't be.
+    /// `Protocol` when the database holds a token that can't be, or the last one there is.
     pub(crate) fn grant(self, granted: Granted) -> Result<Grant, Error> {
-        let token = FencingToken::new(granted.token).map_err(|error| {
-            Error::new(
-                ErrorKind::Protocol,
-                "the store holds a fencing token that dlock never gives out: somebody else writes \
-                 to its table",
-            )
-            .with_source(error)
-        })?;
+        let token = FencingToken::of_block(granted.token, granted.block)?;
         // It did not begin after it was learned of, however far the database's clock was set.
         let since = self.instant_of(granted.since).min(Clock::Boot.now());
         Ok(Grant { token, tokens: granted.block, since })
