@@ -20,7 +20,8 @@ pub use dlock_core::{
 /// Locks in an SQLite file, for the processes of one machine.
 ///
 /// The file must be on a local disk, and must not be deleted or replaced while a program uses it:
-/// those who have it open would go on with the old one, and two would hold a lock.
+/// those who have it open would go on with the old one, and two would hold a lock. It must have one
+/// name, and nothing else in the process may open it: see the guide's chapter on SQLite.
 #[cfg(feature = "sqlite")]
 pub mod sqlite {
     pub use dlock_sql::{SQLITE as FACTORY, Sqlite, SqliteConfig};

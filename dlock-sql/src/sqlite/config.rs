@@ -19,6 +19,10 @@ use percent_encoding::percent_decode_str;
 /// from writing, and the connections need settings that an application's have not. Its file can
 /// (`SqliteConfig::new(options.get_filename())`, after [`SCHEMA`](Self::SCHEMA) was run on it),
 /// but every transaction on it then holds the locks up.
+///
+/// The file must have one name, since SQLite finds its log by it: a file with a second hard link is
+/// refused, and on Linux one that is mounted by itself. Nothing in the process but this SQLite may
+/// open it: closing any descriptor of it drops the process's locks on it (POSIX).
 #[derive(Clone, Debug)]
 pub struct SqliteConfig {
     pub(crate) path: PathBuf,

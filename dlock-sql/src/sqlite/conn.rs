@@ -9,7 +9,14 @@ use sqlx::{
     sqlite::{SqliteArguments, SqliteConnectOptions, SqliteRow},
 };
 
-use super::{error::classify, examine::examine, json::Array, push::Voice, queries};
+use super::{
+    error::classify,
+    examine::examine,
+    file::{Identity, check_same},
+    json::Array,
+    push::Voice,
+    queries,
+};
 use crate::engine::{
     Conn, Fault, Mark, Micros, Note, Paged, Range, Row, Sighting, Wanted, Write, in_order,
 };
@@ -24,11 +31,17 @@ pub(super) struct SqliteConn {
     options: SqliteConnectOptions,
     conn: Option<SqliteConnection>,
     voice: Option<Voice>,
+    /// The file that is open.
+    file: Identity,
 }
 
 impl SqliteConn {
-    pub(super) const fn new(options: SqliteConnectOptions, conn: SqliteConnection) -> Self {
-        Self { options, conn: Some(conn), voice: None }
+    pub(super) const fn new(
+        options: SqliteConnectOptions,
+        conn: SqliteConnection,
+        file: Identity,
+    ) -> Self {
+        Self { options, conn: Some(conn), voice: None, file }
     }
 
     /// The one that tells others of grants.
@@ -40,7 +53,10 @@ impl SqliteConn {
     async fn take(&mut self) -> Result<SqliteConnection, Fault> {
         match self.conn.take() {
             Some(conn) => Ok(conn),
-            None => self.options.connect().await.map_err(classify),
+            None => {
+                check_same(self.options.get_filename(), self.file)?;
+                self.options.connect().await.map_err(classify)
+            }
         }
     }
 
@@ -175,7 +191,7 @@ impl Conn for SqliteConn {
 
     async fn examine(&mut self) -> Result<Vec<Finding>, Fault> {
         let mut conn = self.take().await?;
-        let findings = examine(&mut conn, self.options.get_filename()).await;
+        let findings = examine(&mut conn, self.options.get_filename(), self.file).await;
         // One whose thread has died is of no use to the next statement either way.
         if findings.is_ok() {
             self.conn = Some(conn);

@@ -5,7 +5,11 @@ use std::{fs, path::Path};
 use dlock_core::Finding;
 use sqlx::{Row as _, SqliteConnection};
 
-use super::{error::classify, queries, schema};
+use super::{
+    error::classify,
+    file::{self, Identity, REPLACED, RESTART, alias, may_write},
+    queries, schema,
+};
 use crate::engine::{Fault, of_tables};
 
 /// The file systems of other machines that have a name of their own: SQLite's locks do not hold on
@@ -17,14 +21,17 @@ const REMOTE: [&str; 10] =
 pub(super) async fn examine(
     conn: &mut SqliteConnection,
     path: &Path,
+    opened: Identity,
 ) -> Result<Vec<Finding>, Fault> {
     let mut findings = vec![Finding::fine(
         "version",
         format!("SQLite {:.20}", text(conn, queries::LIBRARY).await?),
     )];
-    findings.push(journal(&text(conn, queries::JOURNAL).await?));
+    let mode = text(conn, queries::JOURNAL).await?;
+    findings.push(journal(&mode));
     findings.push(encoding(&text(conn, queries::ENCODING).await?));
-    findings.push(writable(path));
+    findings.push(place(path, opened, &mode));
+    findings.push(names(path));
     findings.extend(mounted(path).map(|kind| file_system(&kind)));
     findings.push(of_tables(schema::prepare(conn, false).await)?);
     Ok(findings)
@@ -57,14 +64,42 @@ fn encoding(encoding: &str) -> Finding {
     }
 }
 
-fn writable(path: &Path) -> Finding {
-    match fs::OpenOptions::new().append(true).open(path) {
-        Ok(_) => Finding::fine("file", "it can be written"),
-        Err(error) => Finding::wrong(
-            "file",
-            format!("it can't be written ({error})"),
+/// Where the file is, without opening it: see [`file`].
+fn place(path: &Path, opened: Identity, mode: &str) -> Finding {
+    const ABOUT: &str = "file";
+    let may = |path: Option<&Path>| path.map_or(Ok(()), may_write);
+    if Identity::of(path).ok() != Some(opened) {
+        return Finding::wrong(ABOUT, format!("it {REPLACED}"), RESTART);
+    }
+    if mode == "wal" && !has_log(path) {
+        let found = "its log (-wal) was deleted while it was in use, and others may hold its locks";
+        return Finding::wrong(ABOUT, found, RESTART);
+    }
+    if let Err(error) = may(Some(path)).and_then(|()| may(path.parent())) {
+        return Finding::wrong(
+            ABOUT,
+            format!("it can't be written, or its directory ({error})"),
             "give this user the right to write to the file and its directory (chown, chmod)",
-        ),
+        );
+    }
+    Finding::fine(ABOUT, "it can be written, and so can its directory")
+}
+
+fn has_log(path: &Path) -> bool {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    Path::new(&log).exists()
+}
+
+fn names(path: &Path) -> Finding {
+    const ABOUT: &str = "names";
+    match alias(path) {
+        Ok(None) => Finding::fine(ABOUT, "the file has one name"),
+        Ok(Some(alias)) => {
+            let (found, remedy) = alias.explain();
+            Finding::wrong(ABOUT, found, remedy)
+        }
+        Err(error) => Finding::wrong(ABOUT, format!("the file can't be found ({error})"), RESTART),
     }
 }
 
@@ -87,11 +122,7 @@ fn mounted(path: &Path) -> Option<String> {
 /// What is mounted deepest, and last there, has the file.
 fn kind_of(mounts: &str, path: &Path) -> Option<String> {
     let mut found: Option<(usize, &str)> = None;
-    for line in mounts.lines() {
-        let mut words = line.split(' ').skip(1);
-        let (Some(point), Some(kind)) = (words.next(), words.next()) else { continue };
-        // Blanks and backslashes are written as octal numbers.
-        let point = point.replace("\\040", " ").replace("\\134", "\\");
+    for (point, kind) in file::mounts(mounts) {
         let depth = Path::new(&point).components().count();
         if path.starts_with(&point) && found.is_none_or(|(deepest, _)| depth >= deepest) {
             found = Some((depth, kind));
@@ -126,6 +157,14 @@ mod tests {
     fn what_is_amiss_is_told() {
         assert_eq!(journal("delete").level, Level::Warning);
         assert_eq!(encoding("UTF-16le").level, Level::Warning);
-        assert_eq!(writable(Path::new("/nowhere/locks.db")).level, Level::Wrong);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("locks.db");
+        std::fs::write(&path, "").unwrap();
+        let opened = Identity::of(&path).unwrap();
+        assert_eq!(place(&path, opened, "delete").level, Level::Fine);
+        assert_eq!(place(&path, opened, "wal").level, Level::Wrong);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(place(&path, opened, "delete").level, Level::Wrong);
+        assert_eq!(names(&path).level, Level::Wrong);
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod config;
 mod conn;
 mod error;
 mod examine;
+mod file;
 pub(crate) mod json;
 mod open;
 #[cfg(unix)]

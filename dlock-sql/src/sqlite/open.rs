@@ -14,6 +14,7 @@ use super::{
     config::check_path,
     conn::SqliteConn,
     error::classify,
+    file::{Identity, check_alias, no_access},
     push::{SqliteEars, Voice, ears},
     queries,
     schema::prepare,
@@ -54,8 +55,13 @@ pub(super) async fn open(config: &SqliteConfig) -> Result<Opened, Error> {
             Ok((writer, reader)) => {
                 // Only now is it sure to be there.
                 let path = path.canonicalize().map_err(|error| no_access(&path, error))?;
-                let writer = SqliteConn::new(options, writer);
-                let reader = SqliteConn::new(reads, reader).with_voice(Voice::new(&path));
+                check_alias(&path)?;
+                let file = Identity::of(&path).map_err(|error| no_access(&path, error))?;
+                // A later connection makes no new file.
+                let [options, reads] = [options, reads]
+                    .map(|options| options.filename(&path).create_if_missing(false));
+                let writer = SqliteConn::new(options, writer, file);
+                let reader = SqliteConn::new(reads, reader, file).with_voice(Voice::new(&path));
                 let ears = ears(&path).await;
                 return Ok(Opened { path, writer, reader, ears });
             }
@@ -109,7 +115,12 @@ fn locate(config: &SqliteConfig) -> Result<PathBuf, Error> {
             let error = io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
             Err(no_access(&path, error))
         }
-        Ok(_) => Ok(path),
+        Ok(_) => {
+            // Before SQLite looks for its log: by another name it finds another one.
+            let canonical = path.canonicalize().map_err(|error| no_access(&path, error))?;
+            check_alias(&canonical)?;
+            Ok(path)
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound && config.create_schema => Ok(path),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let text = format!(
@@ -121,15 +132,4 @@ fn locate(config: &SqliteConfig) -> Result<PathBuf, Error> {
         }
         Err(error) => Err(no_access(&path, error)),
     }
-}
-
-fn no_access(path: &Path, error: io::Error) -> Error {
-    Error::config(
-        ConfigIssue::Access,
-        format!(
-            "{} can't be used ({error}): name a file in a directory that exists and can be written",
-            path.display()
-        ),
-    )
-    .with_source(error)
 }

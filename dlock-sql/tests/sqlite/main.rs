@@ -16,6 +16,7 @@ mod faults;
 mod lease;
 mod names;
 mod open;
+mod outside;
 #[cfg(unix)]
 mod push;
 mod queue;

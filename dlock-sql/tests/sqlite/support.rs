@@ -1,6 +1,9 @@
 //! A file, clients of it, and a look into it that goes past the backend.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use dlock_core::{
     AcquireRequest, Acquired, ClaimId, DynBackend, Grant, LockName, Mode, Queue, Released,
@@ -38,7 +41,7 @@ impl Store {
 
     /// A connection of somebody else.
     pub(crate) async fn raw(&self) -> SqliteConnection {
-        SqliteConnectOptions::new().filename(self.path()).connect().await.unwrap()
+        raw(&self.path()).await
     }
 
     /// The rows as they stand in the file: name, snapshot and log.
@@ -49,6 +52,11 @@ impl Store {
             .unwrap();
         rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect()
     }
+}
+
+/// A connection to this file, without dlock.
+pub(crate) async fn raw(path: &Path) -> SqliteConnection {
+    SqliteConnectOptions::new().filename(path).connect().await.unwrap()
 }
 
 pub(crate) fn name(text: &str) -> LockName {

@@ -1,7 +1,8 @@
 //! The log of an SQLite file, in which everything stands that was written.
 //!
 //! It has a head of 32 bytes, and then a frame for each page: a head of 24 bytes, and the page. The
-//! last frame of a transaction says how long the file is then, the others say 0.
+//! last frame of a transaction says how long the file is then, the others say 0. SQLite has no locks
+//! on it that closing it could drop: they are on the file and on the shared memory.
 
 use std::{fs, path::PathBuf};
 

@@ -1,0 +1,233 @@
+//! The file as the system shows it by its path.
+//!
+//! SQLite's locks are POSIX record locks, and a process loses all that it has on a file as soon as
+//! it closes *any* descriptor of it. Then another program believes itself alone, and removes the log
+//! and the shared memory under those who still use them. So **nothing but SQLite opens the file,
+//! its `-wal` or its `-shm`**: what else there is to know comes from calls that take a path, such as
+//! `stat`. (Linux does not count a handle that was opened by `O_PATH`.)
+//!
+//! SQLite finds the log and the shared memory by the *name* of the file. Two programs that open one
+//! file by two names have a log each, and do not see each other's locks. SQLite itself follows
+//! symbolic links; a second hard link, and a file that is mounted by itself, are refused here.
+
+use std::{io, path::Path};
+
+use dlock_core::{ConfigIssue, Error};
+
+/// Another name of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Alias {
+    /// So many hard links.
+    Links(u64),
+    /// It is the root of a mount.
+    Mounted,
+}
+
+impl Alias {
+    /// The consequence, and the remedy.
+    pub(super) fn explain(self) -> (String, &'static str) {
+        match self {
+            Self::Links(links) => (
+                format!(
+                    "it has {links} names (hard links), and a program that opens it by another \
+                     one does not see these locks"
+                ),
+                "stop all programs that use it, remove the other names (find / -xdev -samefile \
+                 FILE shows them), or give the locks a new file",
+            ),
+            Self::Mounted => (
+                "it is mounted by itself (bind mount), and a program that opens it by another \
+                 path does not see these locks"
+                    .to_owned(),
+                "stop all programs that use it, and mount its directory instead, into every \
+                 container",
+            ),
+        }
+    }
+}
+
+/// Another name by which the file can be opened, as far as the system tells.
+pub(super) fn alias(path: &Path) -> io::Result<Option<Alias>> {
+    let links = links(path)?;
+    if links > 1 {
+        return Ok(Some(Alias::Links(links)));
+    }
+    Ok(mount::is_root(path).then_some(Alias::Mounted))
+}
+
+/// Refuses a file that can be opened by two names.
+pub(super) fn check_alias(path: &Path) -> Result<(), Error> {
+    let found = alias(path).map_err(|error| no_access(path, error))?;
+    found.map_or(Ok(()), |alias| {
+        let (what, remedy) = alias.explain();
+        let text = format!("{} can't be used: {what}: {remedy}", path.display());
+        Err(Error::config(ConfigIssue::Access, text))
+    })
+}
+
+/// Refuses a file that is not the one that was opened.
+pub(super) fn check_same(path: &Path, opened: Identity) -> Result<(), Error> {
+    match Identity::of(path) {
+        Ok(found) if found == opened => Ok(()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(no_access(path, error)),
+        _ => {
+            let text = format!("{} {REPLACED}: {RESTART}", path.display());
+            Err(Error::config(ConfigIssue::Access, text))
+        }
+    }
+}
+
+pub(super) const REPLACED: &str =
+    "was deleted or replaced while these locks used it, and others may hold them in the new file";
+pub(super) const RESTART: &str = "stop all programs that use it, then start them again";
+
+/// The error of a file that the system does not give.
+pub(super) fn no_access(path: &Path, error: io::Error) -> Error {
+    Error::config(
+        ConfigIssue::Access,
+        format!(
+            "{} can't be used ({error}): name a file in a directory that exists and can be written",
+            path.display()
+        ),
+    )
+    .with_source(error)
+}
+
+/// Which file a path leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity(u64, u64);
+
+impl Identity {
+    /// The file that is there now.
+    #[cfg(unix)]
+    pub(super) fn of(path: &Path) -> io::Result<Self> {
+        use std::os::unix::fs::MetadataExt as _;
+
+        path.metadata().map(|found| Self(found.dev(), found.ino()))
+    }
+
+    /// Only whether there is one: this system does not say which.
+    #[cfg(not(unix))]
+    pub(super) fn of(path: &Path) -> io::Result<Self> {
+        path.metadata().map(|_| Self(0, 0))
+    }
+}
+
+#[cfg(unix)]
+fn links(path: &Path) -> io::Result<u64> {
+    use std::os::unix::fs::MetadataExt as _;
+
+    path.metadata().map(|found| found.nlink())
+}
+
+/// The standard library does not tell.
+#[cfg(not(unix))]
+fn links(path: &Path) -> io::Result<u64> {
+    path.metadata().map(|_| 1)
+}
+
+/// Whether this user may write to what is there.
+#[cfg(target_os = "linux")]
+pub(super) fn may_write(path: &Path) -> io::Result<()> {
+    use rustix::fs::{Access, AtFlags, CWD, accessat};
+
+    Ok(accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS)?)
+}
+
+/// Whether anybody may.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn may_write(path: &Path) -> io::Result<()> {
+    match path.metadata()?.permissions().readonly() {
+        true => Err(io::ErrorKind::PermissionDenied.into()),
+        false => Ok(()),
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod mount {
+    use std::{fs, path::Path};
+
+    use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+
+    /// Whether something is mounted at just this path, which is canonical.
+    pub(super) fn is_root(path: &Path) -> bool {
+        const ROOT: StatxAttributes = StatxAttributes::MOUNT_ROOT;
+        match statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS) {
+            Ok(found) if found.stx_attributes_mask.contains(ROOT) => {
+                found.stx_attributes.contains(ROOT)
+            }
+            // Before Linux 5.8.
+            _ => fs::read_to_string("/proc/self/mounts").is_ok_and(|all| is_point(&all, path)),
+        }
+    }
+
+    pub(super) fn is_point(mounts: &str, path: &Path) -> bool {
+        super::mounts(mounts).any(|(point, _)| Path::new(&point) == path)
+    }
+}
+
+/// Elsewhere only directories are mounted, or the system does not tell.
+#[cfg(not(target_os = "linux"))]
+mod mount {
+    pub(super) const fn is_root(_: &std::path::Path) -> bool {
+        false
+    }
+}
+
+/// Where something is mounted, and the kind of its file system, from the text of `/proc/self/mounts`.
+pub(super) fn mounts(text: &str) -> impl Iterator<Item = (String, &str)> {
+    text.lines().filter_map(|line| {
+        let mut words = line.split(' ').skip(1);
+        let (point, kind) = (words.next()?, words.next()?);
+        // These are written as octal numbers.
+        let point = point.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n");
+        Some((point.replace("\\134", "\\"), kind))
+    })
+}
+
+#[cfg(test)]
+mod outside {
+    use super::*;
+
+    #[test]
+    fn a_second_link_is_another_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("locks.db");
+        std::fs::write(&path, "").unwrap();
+        assert_eq!(alias(&path).unwrap(), None);
+        check_alias(&path).unwrap();
+        std::fs::hard_link(&path, dir.path().join("other.db")).unwrap();
+        assert_eq!(alias(&path).unwrap(), Some(Alias::Links(2)));
+        let error = check_alias(&path).unwrap_err().to_string();
+        assert!(error.contains("2 names") && error.contains("-samefile"), "{error}");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_file_that_is_mounted_by_itself_is_found() {
+        let mounts = "/dev/sda / ext4 rw 0 0\n/dev/sda /app/my\\040locks.db ext4 rw 0 0\n";
+        assert!(mount::is_point(mounts, Path::new("/app/my locks.db")));
+        assert!(!mount::is_point(mounts, Path::new("/app/locks.db")));
+        // Every system has such mounts, and a container some of files.
+        assert!(mount::is_root(Path::new("/proc")));
+        assert!(!mount::is_root(Path::new("/proc/self/mounts")));
+        let error = Alias::Mounted.explain();
+        assert!(error.1.contains("mount its directory"), "{error:?}");
+    }
+
+    #[test]
+    fn a_file_that_was_replaced_is_another_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, new) = (dir.path().join("locks.db"), dir.path().join("new.db"));
+        std::fs::write(&path, "").unwrap();
+        std::fs::write(&new, "").unwrap();
+        let first = Identity::of(&path).unwrap();
+        check_same(&path, first).unwrap();
+        std::fs::rename(&new, &path).unwrap();
+        if cfg!(unix) {
+            assert!(check_same(&path, first).unwrap_err().to_string().contains("replaced"));
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert!(check_same(&path, first).unwrap_err().to_string().contains("deleted"));
+    }
+}

@@ -1,0 +1,134 @@
+//! What was found from outside: other names of the file, other openers, and rights that are missing.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use dlock_core::{ConfigIssue, Error, ErrorKind, FencingToken, Level};
+use dlock_sql::{Sqlite, SqliteConfig};
+use sqlx::Connection as _;
+
+use crate::support::{Store, exclusive, free, name, take};
+
+#[cfg(target_os = "linux")]
+mod descriptors;
+#[cfg(target_os = "linux")]
+mod mounts;
+
+/// The file that a child of a test is to use.
+const FILE: &str = "DLOCK_TEST_SQLITE_FILE";
+
+/// Which file a child is to use, if this is one.
+fn of_child() -> Option<PathBuf> {
+    std::env::var_os(FILE).map(PathBuf::from)
+}
+
+/// Has another process run this test, by the given command line, on this file.
+fn in_child(file: &Path, test: &str, before: &[&str]) -> Output {
+    let exe = std::env::current_exe().unwrap();
+    let (mut command, exe) = match before {
+        [] => (Command::new(&exe), None),
+        [first, rest @ ..] => {
+            let mut command = Command::new(first);
+            command.args(rest);
+            (command, Some(&exe))
+        }
+    };
+    command.args(exe).args(["--exact", test, "--nocapture"]).env(FILE, file).output().unwrap()
+}
+
+/// That the child has run its test, and it has passed.
+#[track_caller]
+fn passed(output: &Output) {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}\n{errors}");
+}
+
+#[track_caller]
+fn is_refused(error: &Error, issue: ConfigIssue, says: &str) {
+    assert_eq!(error.kind(), ErrorKind::Config(issue), "{error}");
+    assert!(error.to_string().contains(says), "{error}");
+}
+
+/// Somebody else's program: it looks, and goes.
+#[tokio::test]
+async fn visitor() {
+    let Some(file) = of_child() else { return };
+    let mut conn = crate::support::raw(&file).await;
+    sqlx::query("SELECT count(*) FROM dlock_lock").fetch_all(&mut conn).await.unwrap();
+    conn.close().await.unwrap();
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_file_with_two_names_is_refused_by_either() {
+    let store = Store::new();
+    drop(store.open().await);
+    let other = store.path().with_file_name("other.db");
+    fs::hard_link(store.path(), &other).unwrap();
+    for path in [store.path(), other.clone()] {
+        for create in [true, false] {
+            let config = SqliteConfig::new(&path).with_create_schema(create);
+            let error = Sqlite::open(config).await.unwrap_err();
+            is_refused(&error, ConfigIssue::Access, "remove the other names");
+        }
+    }
+    // Nothing was begun beside the other name.
+    assert!(!other.with_file_name("other.db-wal").exists());
+
+    let link = store.path().with_file_name("link.db");
+    std::os::unix::fs::symlink(&other, &link).unwrap();
+    let error = Sqlite::open(SqliteConfig::new(&link)).await.unwrap_err();
+    is_refused(&error, ConfigIssue::Access, "2 names");
+
+    fs::remove_file(store.path()).unwrap();
+    Sqlite::open(SqliteConfig::new(&link)).await.unwrap();
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_file_that_is_linked_or_replaced_in_use_is_found() {
+    let store = Store::new();
+    let client = store.open().await;
+    let other = store.path().with_file_name("other.db");
+    let found = async |about| {
+        let findings = client.examine().await.unwrap();
+        findings.into_iter().find(|finding| finding.about == about).unwrap()
+    };
+    fs::hard_link(store.path(), &other).unwrap();
+    let names = found("names").await;
+    assert_eq!(names.level, Level::Wrong, "{names:?}");
+    fs::remove_file(&other).unwrap();
+    assert_eq!(found("names").await.level, Level::Fine);
+
+    assert_eq!(found("file").await.level, Level::Fine);
+    let log = store.path().with_file_name("locks.db-wal");
+    fs::rename(&log, &other).unwrap();
+    assert!(found("file").await.found.contains("-wal"));
+    fs::rename(&other, &log).unwrap();
+    assert_eq!(found("file").await.level, Level::Fine);
+    fs::rename(store.path(), &other).unwrap();
+    let moved = found("file").await;
+    assert!(moved.level == Level::Wrong && moved.found.contains("replaced"), "{moved:?}");
+}
+
+#[tokio::test]
+async fn tokens_that_are_used_up_are_told_and_none_is_given_out_twice() {
+    let store = Store::new();
+    let client = store.open().await;
+    let nearly = FencingToken::new(FencingToken::MAX.get() - 2).unwrap();
+    client.raise_tokens(&name("x"), nearly).await.unwrap();
+    let last = exclusive("x");
+    assert_eq!(take(&client, &last).await.token.get(), nearly.get() + 1);
+    free(&client, &last).await;
+    for _ in 0..3 {
+        let late = exclusive("x");
+        let error = client.acquire(&late).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Protocol);
+        assert!(error.to_string().contains("used up"), "{error}");
+        free(&client, &late).await;
+    }
+}
