@@ -49,7 +49,8 @@ impl Sqlite {
     ///
     /// # Errors
     /// `Config`: `Runtime` outside a tokio runtime; `SchemaMissing`, `SchemaNewer`, `ForeignStore`
-    /// or `Access` when the file can't be used, or has another name; each names its remedy. `Unavailable` when another
+    /// or `Access` when the file can't be used, also when a right is missing that locks need later, or
+    /// the file has another name; each names its remedy. `Unavailable` when another
     /// program locks it for too long.
     pub async fn open(config: SqliteConfig) -> Result<DynBackend, Error> {
         Self::start(config, Rarely::FILE).await

@@ -58,6 +58,10 @@ pub(super) fn classify(error: sqlx::Error) -> Fault {
 const NOT_OURS: &str = "the tables of this file are not as dlock makes them: give the locks a file \
                         of their own";
 
+/// What SQLite says of tables that are not ours.
+const OTHER_FORM: [&str; 5] =
+    ["no such column", "has no column", "ON CONFLICT clause does not match", "is a view", "UPSERT"];
+
 type Meaning = (ErrorKind, Certainty, Cure, &'static str);
 
 /// What an (extended) result code means. A statement that fails is rolled back, so it has not
@@ -115,7 +119,7 @@ fn by_code(code: i32, message: &str) -> Meaning {
             "the tables of dlock are missing: open with create_schema (dlock.create_schema=true), \
              or run SqliteConfig::SCHEMA",
         ),
-        ERROR if message.contains("no such column") || message.contains("has no column") => {
+        ERROR if OTHER_FORM.iter().any(|says| message.contains(says)) => {
             (Config(ForeignStore), NotApplied, Cure::None, NOT_OURS)
         }
         CONSTRAINT | MISMATCH => (Config(ForeignStore), NotApplied, Cure::None, NOT_OURS),
@@ -175,6 +179,15 @@ mod tests {
                 Cure::None,
                 "own",
             ),
+            (
+                1,
+                "ON CONFLICT clause does not match any PRIMARY KEY or UNIQUE constraint",
+                Config(ForeignStore),
+                NotApplied,
+                Cure::None,
+                "own",
+            ),
+            (1, "cannot UPSERT a view", Config(ForeignStore), NotApplied, Cure::None, "own"),
             (1299, "NOT NULL failed", Config(ForeignStore), NotApplied, Cure::None, "own"),
             (11, "malformed", Protocol, Unknown, Cure::None, "move the file away"),
             (1, "near x: syntax error", Protocol, Unknown, Cure::None, "source"),

@@ -8,6 +8,7 @@ mod examine;
 mod file;
 pub(crate) mod json;
 mod open;
+mod probe;
 #[cfg(unix)]
 mod push;
 #[cfg(not(unix))]

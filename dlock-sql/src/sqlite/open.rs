@@ -15,6 +15,7 @@ use super::{
     conn::SqliteConn,
     error::classify,
     file::{Identity, check_alias, no_access},
+    probe::{probe_reads, probe_writes},
     push::{SqliteEars, Voice, ears},
     queries,
     schema::prepare,
@@ -77,8 +78,7 @@ async fn connect(
 ) -> Result<(SqliteConnection, SqliteConnection), Fault> {
     let mut writer = options.connect().await.map_err(classify)?;
     prepare(&mut writer, create).await?;
-    // Where it may not write, SQLite opens for reading without a word.
-    sqlx::raw_sql(queries::PROBE).execute(&mut writer).await.map_err(classify)?;
+    probe_writes(&mut writer).await?;
     let journal = sqlx::query(queries::JOURNAL).fetch_all(&mut writer).await.map_err(classify)?;
     let journal: String =
         journal.first().map_or(Ok(String::new()), |row| row.try_get(0)).map_err(classify)?;
@@ -88,8 +88,7 @@ async fn connect(
         tracing::warn!(target: "dlock", journal, "the lock file is not in WAL mode, which makes it slow");
     }
     let mut reader = reads.connect().await.map_err(classify)?;
-    // The first read finds out whether it can.
-    sqlx::query(queries::DATA_VERSION).fetch_all(&mut reader).await.map_err(classify)?;
+    probe_reads(&mut reader).await?;
     Ok((writer, reader))
 }
 

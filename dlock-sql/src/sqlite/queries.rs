@@ -19,8 +19,9 @@ pub(super) const DELETE: &str = include_str!("delete.sql");
 
 /// A number that changes when another connection has committed.
 pub(super) const DATA_VERSION: &str = "PRAGMA data_version";
-/// Fails where nothing can be written.
-pub(super) const PROBE: &str = "BEGIN IMMEDIATE; ROLLBACK";
+/// Waits for whoever writes. On a file that can only be read it begins a transaction all the same.
+pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
+pub(super) const ROLLBACK: &str = "ROLLBACK";
 /// The tables and views that somebody made.
 pub(super) const TABLES: &str = "SELECT name FROM sqlite_schema \
      WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'";

@@ -16,6 +16,8 @@ use crate::support::{Store, exclusive, free, name, take};
 mod descriptors;
 #[cfg(target_os = "linux")]
 mod mounts;
+#[cfg(target_os = "linux")]
+mod rights;
 
 /// The file that a child of a test is to use.
 const FILE: &str = "DLOCK_TEST_SQLITE_FILE";
@@ -113,6 +115,42 @@ async fn a_file_that_is_linked_or_replaced_in_use_is_found() {
     fs::rename(store.path(), &other).unwrap();
     let moved = found("file").await;
     assert!(moved.level == Level::Wrong && moved.found.contains("replaced"), "{moved:?}");
+}
+
+#[tokio::test]
+async fn tables_in_which_no_lock_can_be_are_refused_at_once() {
+    const VERSION: &str = "CREATE TABLE dlock_schema (id INTEGER PRIMARY KEY, version INTEGER); \
+                           INSERT INTO dlock_schema VALUES (1, 1);";
+    for table in [
+        "CREATE TABLE dlock_lock (x)",
+        "CREATE TABLE dlock_lock (name, base, seen, cut, snap, log)",
+        "CREATE VIEW dlock_lock AS SELECT '' name, 0 base, 0 seen, 0 cut, '' snap, '' log",
+    ] {
+        let store = Store::new();
+        let mut conn = crate::support::raw_new(&store.path()).await;
+        sqlx::raw_sql(sqlx::AssertSqlSafe(format!("{VERSION} {table}")))
+            .execute(&mut conn)
+            .await
+            .unwrap();
+        conn.close().await.unwrap();
+        let error = Sqlite::open(SqliteConfig::new(store.path())).await.unwrap_err();
+        is_refused(&error, ConfigIssue::ForeignStore, "file of their own");
+    }
+}
+
+#[tokio::test]
+async fn what_is_tried_leaves_no_trace() {
+    let store = Store::new();
+    let client = store.open().await;
+    assert!(store.rows().await.is_empty());
+    let mut other = store.raw().await;
+    let mut version = async || -> i64 {
+        sqlx::query_scalar("PRAGMA data_version").fetch_one(&mut other).await.unwrap()
+    };
+    let before = version().await;
+    drop(store.open().await);
+    assert_eq!(version().await, before, "somebody has committed");
+    drop(client);
 }
 
 #[tokio::test]

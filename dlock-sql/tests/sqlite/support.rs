@@ -59,6 +59,12 @@ pub(crate) async fn raw(path: &Path) -> SqliteConnection {
     SqliteConnectOptions::new().filename(path).connect().await.unwrap()
 }
 
+/// A connection to a file that it makes.
+pub(crate) async fn raw_new(path: &Path) -> SqliteConnection {
+    let options = SqliteConnectOptions::new().filename(path).create_if_missing(true);
+    options.connect().await.unwrap()
+}
+
 pub(crate) fn name(text: &str) -> LockName {
     LockName::new(text).unwrap()
 }

@@ -1,0 +1,105 @@
+//! Rights that are missing are told at the opening, not by the first lock.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use dlock_core::{ConfigIssue, Error};
+use dlock_sql::{Sqlite, SqliteConfig};
+use rustix::thread::{Uid, set_thread_res_uid};
+use sqlx::Connection as _;
+
+use super::is_refused;
+use crate::support::{LONG, Store, exclusive, raw, take};
+
+/// Somebody without rights of his own.
+const NOBODY: u32 = 65_534;
+
+/// Opens the file as somebody who is not root: root may do everything. On Linux a user is a thread's,
+/// and of the threads that it starts.
+async fn open_as_nobody(path: &Path) -> Result<(), Error> {
+    let path = path.to_owned();
+    let open = move || {
+        let nobody = Uid::from_raw(NOBODY);
+        // Only root can, and whoever is nobody special already need not.
+        let _ = set_thread_res_uid(nobody, nobody, nobody);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async { Sqlite::open(SqliteConfig::new(path)).await.map(drop) })
+    };
+    tokio::task::spawn_blocking(|| std::thread::spawn(open).join().unwrap()).await.unwrap()
+}
+
+fn chmod(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// Waits until the last connection has gone, and has tidied up.
+async fn closed(store: &Store) {
+    let closed = async {
+        while log_of(store).exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LONG, closed).await.expect("still open");
+}
+
+fn log_of(store: &Store) -> PathBuf {
+    store.path().with_file_name("locks.db-wal")
+}
+
+/// A file that nobody uses, with these rights, in a directory with these.
+async fn store(file: u32, dir: u32, journal: &'static str) -> Store {
+    let store = Store::new();
+    drop(store.open().await);
+    closed(&store).await;
+    let mut conn = raw(&store.path()).await;
+    sqlx::raw_sql(journal).execute(&mut conn).await.unwrap();
+    conn.close().await.unwrap();
+    chmod(&store.path(), file);
+    chmod(store.path().parent().unwrap(), dir);
+    store
+}
+
+const WAL: &str = "PRAGMA journal_mode = WAL";
+const DELETE: &str = "PRAGMA journal_mode = DELETE";
+
+#[tokio::test]
+async fn each_right_that_is_missing_is_told_at_the_opening() {
+    for (file, dir, journal) in [
+        (0o444, 0o777, WAL),
+        (0o444, 0o777, DELETE),
+        (0o666, 0o555, WAL),
+        (0o666, 0o555, DELETE),
+        (0o444, 0o555, WAL),
+        (0o000, 0o777, WAL),
+    ] {
+        let store = store(file, dir, journal).await;
+        let opened = open_as_nobody(&store.path()).await;
+        chmod(store.path().parent().unwrap(), 0o777);
+        let error = opened.expect_err(&format!("{file:o} in {dir:o}, {journal}"));
+        is_refused(&error, ConfigIssue::Access, "rights");
+    }
+    for journal in [WAL, DELETE] {
+        let store = store(0o666, 0o777, journal).await;
+        open_as_nobody(&store.path()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_log_that_can_only_be_read_is_told_at_the_opening() {
+    let store = store(0o666, 0o777, WAL).await;
+    // As a program leaves it that was killed.
+    let client = store.open().await;
+    let (log, copy) = (log_of(&store), store.path().with_file_name("copy"));
+    take(&client, &exclusive("x")).await;
+    fs::copy(&log, &copy).unwrap();
+    drop(client);
+    closed(&store).await;
+    fs::rename(&copy, &log).unwrap();
+    chmod(&log, 0o444);
+    let error = open_as_nobody(&store.path()).await.unwrap_err();
+    is_refused(&error, ConfigIssue::Access, "rights");
+}
