@@ -1,7 +1,9 @@
 //! Faults that were found from outside, and their like.
 
-#![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
+#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests, and their helpers")]
 
+// Tests of what is logged need a process in which nobody else listens.
+#[path = "core/common.rs"]
 mod common;
 
 mod outside {
