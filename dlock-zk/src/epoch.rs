@@ -16,6 +16,7 @@
 
 use std::sync::Arc;
 
+use dlock_core::ClaimId;
 use zookeeper_client::{CreateMode, Error as ZkError};
 
 use crate::session::Session;
@@ -46,14 +47,21 @@ impl Session {
     }
 
     /// No epoch has the name of another one: what was asked for in that one can't come in this
-    /// one. So a node whose own creation was not answered is left to go with the session.
+    /// one. So each sending has a name of its own, and a node whose own creation was not answered is
+    /// left to go with the session.
+    ///
+    /// The server does not number them: the root's counter has 32 bits and outlives every session,
+    /// and behind its last number it would give the same one again.
     pub(crate) async fn begin_epoch(&self) -> Result<String, ZkError> {
-        // No lock's directory has this name.
-        let prefix = format!("{}/%session-", self.root());
-        let node = CreateMode::EphemeralSequential.with_acls(self.acl.for_driver());
+        let node = CreateMode::Ephemeral.with_acls(self.acl.for_driver());
+        let make = || async {
+            // No lock's directory has this name.
+            let path = format!("{}/%session-{}", self.root(), ClaimId::random());
+            self.client.create(&path, b"", &node).await.map(|_| path)
+        };
         loop {
-            match self.insist(|| self.client.create(&prefix, b"", &node)).await.0 {
-                Ok((_, number)) => return Ok(format!("{prefix}{number}")),
+            match self.insist(make).await.0 {
+                Ok(path) => return Ok(path),
                 // The root was empty, and has been cleaned up just now; or nobody has made it yet.
                 Err(ZkError::NoNode) if !self.root().is_empty() => self.make_root().await?,
                 Err(error) => return Err(error),

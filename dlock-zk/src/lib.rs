@@ -62,7 +62,7 @@
 //! - *Hand-over*: a waiter watches the one node that stands in its way. When that was the only one
 //!   before it, its deletion is the grant, without a list.
 //! - *Unknown outcomes*: where several servers decide together, every `create` goes with a write to a node of the session,
-//!   `<chroot><root>/%session-<number>`, in one transaction. When one was not answered, that node
+//!   `<chroot><root>/%session-<32 random digits>`, in one transaction. When one was not answered, that node
 //!   is deleted and the next one made, so it has come by then or never will: see `epoch.rs` for
 //!   what comes late otherwise. Then look for the claim's id, then compare the node's owner with
 //!   this session. Releases are sent until they are answered.

@@ -233,6 +233,7 @@ mod tests {
             "%FF",
             "%0A",
             "%session-0000000001",
+            "%session-cfa6e75c1ef24d4e8db44c1f0a4d3e11",
         ] {
             assert_eq!(name_of(dir), None, "{dir}");
         }
