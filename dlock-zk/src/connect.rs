@@ -38,18 +38,57 @@ pub(crate) async fn connect(config: &ZkConfig, timeout: Duration) -> Result<Clie
     tokio::time::timeout(limit, opening).await.unwrap_or_else(late)
 }
 
-/// How many servers decide together; `None` where that can't be seen.
-pub(crate) async fn members(client: &Client) -> Result<Option<usize>, Error> {
+/// The servers behind a session, as far as they can be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Servers {
+    /// How many decide together; `None` where that can't be seen.
+    pub(crate) voters: Option<usize>,
+    /// Whether it is certain that one server stands on its own: no other one, such as an observer,
+    /// serves its sessions or can be added to it.
+    pub(crate) is_alone: bool,
+}
+
+/// Asks the servers.
+pub(crate) async fn servers(client: &Client) -> Result<Servers, Error> {
     let config = tokio::time::timeout(client.session_timeout(), client.get_config()).await;
     match config.unwrap_or(Err(ZkError::Timeout)) {
-        Ok((config, _)) => {
-            let config = String::from_utf8_lossy(&config).into_owned();
-            let voters = config
-                .lines()
-                .filter(|line| line.starts_with("server.") && !line.contains(":observer"));
-            Ok(Some(voters.count().max(1)))
-        }
+        Ok((config, _)) => Ok(Servers::read(&String::from_utf8_lossy(&config))),
         Err(error) if is_unknown(&error) || is_over(&error) => Err(explain(error)),
-        Err(_) => Ok(None),
+        Err(_) => Ok(Servers { voters: None, is_alone: false }),
+    }
+}
+
+impl Servers {
+    /// Reads the configuration that they share. A server that stands on its own has none; one voter
+    /// may have observers, and more voters later.
+    fn read(config: &str) -> Self {
+        let servers = config.lines().filter(|line| line.starts_with("server."));
+        let voters = servers.filter(|line| !line.contains(":observer")).count();
+        Self { voters: Some(voters.max(1)), is_alone: config.trim().is_empty() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    mod outside {
+        use super::super::Servers;
+
+        #[test]
+        fn only_a_server_without_a_configuration_stands_on_its_own() {
+            let one = "server.1=10.0.0.1:2888:3888:participant;0.0.0.0:2181\n";
+            let observer = "server.2=10.0.0.2:2888:3888:observer;0.0.0.0:2181\n";
+            let other = "server.3=10.0.0.3:2888:3888\n";
+            let version = "version=0";
+            for (config, voters, is_alone) in [
+                (String::new(), 1, true),
+                (format!("{one}{version}"), 1, false),
+                (format!("{one}{observer}{version}"), 1, false),
+                (format!("{one}{observer}{other}{version}"), 2, false),
+                (version.to_owned(), 1, false),
+            ] {
+                let expected = Servers { voters: Some(voters), is_alone };
+                assert_eq!(Servers::read(&config), expected, "{config}");
+            }
+        }
     }
 }

@@ -25,7 +25,7 @@ pub(crate) async fn examine(session: &Session, config: &ZkConfig) -> Result<Vec<
     let (about, settings) = tokio::join!(ask_any(config, "srvr"), ask_any(config, "conf"));
     let mut findings = vec![
         version(about.as_deref()),
-        ensemble(session.members),
+        ensemble(session.servers.voters),
         length(session.timeout, config.session_timeout),
         deafness(session.timeout, settings.as_deref()),
         Finding::fine("clock", "no clock matters: a lock ends with its session"),

@@ -31,7 +31,7 @@ use crate::{
     acl::Acl,
     beat::NextBeat,
     config::ZkConfig,
-    connect::{connect, members},
+    connect::{Servers, connect, servers},
     error::{is_passing, is_unknown, no_answer},
     node::segment,
     place::Place,
@@ -48,8 +48,7 @@ pub(crate) struct Session {
     pub(crate) timeout: Duration,
     pub(crate) acl: Acl,
     root: String,
-    /// How many servers decide together, if that can be seen.
-    pub(crate) members: Option<usize>,
+    pub(crate) servers: Servers,
     /// What the next creation has to write to, if it was made yet. Locked while that changes.
     pub(crate) epoch: tokio::sync::Mutex<Option<Arc<str>>>,
     places: Mutex<HashMap<ClaimId, Arc<Place>>>,
@@ -83,7 +82,7 @@ impl Session {
         }
         Ok(Arc::new(Self {
             timeout: client.session_timeout(),
-            members: members(&client).await?,
+            servers: servers(&client).await?,
             client,
             acl: config.acl(),
             root: config.root.clone(),
@@ -113,7 +112,7 @@ impl Session {
 
     /// Whether no server can hand requests of this session in late for another one.
     pub(crate) fn is_served_by_one(&self) -> bool {
-        self.members == Some(1)
+        self.servers.is_alone
     }
 
     /// For how long a beat proves that the servers keep the session.

@@ -43,7 +43,7 @@ impl Store {
         let tried = tokio::time::timeout(session.timeout, try_out(&session, &config));
         tried.await.unwrap_or_else(|_| Err(no_answer()))?;
         // A majority of several keeps what it knows when one of them goes.
-        let exclusion = match session.members {
+        let exclusion = match session.servers.voters {
             Some(2..) => Exclusion::Failover,
             _ => Exclusion::Restart,
         };

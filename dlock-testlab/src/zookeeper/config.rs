@@ -99,8 +99,14 @@ fn config(part: &Part, options: &Options, ports: Ports) -> Vec<String> {
         lines.push(format!("ssl.keyStore.location={IDENTITY}\nssl.keyStore.type=PEM"));
         lines.push(format!("ssl.trustStore.location={}\nssl.trustStore.type=PEM", tls::CA));
     }
-    if let Part::Node(_, servers) = part {
-        lines.extend(servers.iter().cloned());
+    if let Part::Node(number, servers) = part {
+        if options.observers {
+            let role = |n| if n == 0 { "participant" } else { "observer" };
+            lines.extend(servers.iter().enumerate().map(|(n, line)| format!("{line}:{}", role(n))));
+            lines.push(format!("standaloneEnabled=false\npeerType={}", role(number - 1)));
+        } else {
+            lines.extend(servers.iter().cloned());
+        }
     }
     lines.extend(options.lines.iter().cloned());
     lines

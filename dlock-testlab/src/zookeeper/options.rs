@@ -17,6 +17,7 @@ pub struct Options {
     pub(super) tls: bool,
     pub(super) fsync: bool,
     pub(super) roomy: bool,
+    pub(super) observers: bool,
     pub(super) clock: Option<SteppedClock>,
 }
 
@@ -35,6 +36,7 @@ impl Options {
             tls: false,
             fsync: false,
             roomy: false,
+            observers: false,
             clock: None,
         }
     }
@@ -115,6 +117,13 @@ impl Options {
     #[must_use]
     pub fn with_room(mut self, roomy: bool) -> Self {
         self.roomy = roomy;
+        self
+    }
+
+    /// Has the first server of an ensemble decide alone, and the others observe.
+    #[must_use]
+    pub fn with_observers(mut self) -> Self {
+        self.observers = true;
         self
     }
 

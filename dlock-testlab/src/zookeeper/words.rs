@@ -17,6 +17,8 @@ pub enum Mode {
     Leader,
     /// It follows a leader.
     Follower,
+    /// It follows a leader, and has no vote.
+    Observer,
     /// It has no leader, and serves clients that are content with reading.
     ReadOnly,
     /// It has no leader, and serves nobody.
@@ -26,7 +28,7 @@ pub enum Mode {
 impl Mode {
     /// Whether it serves everybody.
     pub fn serves(self) -> bool {
-        matches!(self, Self::Standalone | Self::Leader | Self::Follower)
+        matches!(self, Self::Standalone | Self::Leader | Self::Follower | Self::Observer)
     }
 
     /// What an answer to `srvr` says.
@@ -35,6 +37,7 @@ impl Mode {
             return Ok(Self::Looking);
         }
         match answer.lines().find_map(|line| line.strip_prefix("Mode: ")) {
+            Some("observer") => Ok(Self::Observer),
             Some("standalone") => Ok(Self::Standalone),
             Some("leader") => Ok(Self::Leader),
             Some("follower") => Ok(Self::Follower),

@@ -1,6 +1,7 @@
 //! Servers and settings that our own tests never had: found by others.
 
 mod counter;
+mod voter;
 
 use std::time::Duration;
 
