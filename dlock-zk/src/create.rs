@@ -177,7 +177,7 @@ impl Session {
     }
 
     /// Makes a directory that goes when it is empty.
-    async fn make_dir(&self, dir: &str) -> Result<(), ZkError> {
+    pub(crate) async fn make_dir(&self, dir: &str) -> Result<(), ZkError> {
         let container = CreateMode::Container.with_acls(self.acl.for_driver());
         match self.answer(self.client.create(dir, b"", &container)).await {
             Ok(_) | Err(ZkError::NodeExists) => Ok(()),

@@ -28,8 +28,9 @@
 //! | `dlock.tls_cert`, `dlock.tls_key` | PEM files of the client's own certificate and key | |
 //!
 //! It needs ZooKeeper 3.5.3 or later (containers), and the rights to create, read, write and delete
-//! below the root. [`ZooKeeper::connect`] makes a node there and deletes it, so that what is
-//! missing is told at the start.
+//! below the root. [`ZooKeeper::connect`] makes a node there and deletes it; where `dlock.acl` names
+//! rights, it also does all that a lock does in a directory with that ACL. So what is missing is told
+//! at the start.
 //!
 //! # Sessions and leases
 //!
@@ -112,6 +113,7 @@ mod session;
 mod stand;
 mod store;
 mod tls;
+mod try_out;
 mod wake;
 mod warn;
 

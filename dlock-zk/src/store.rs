@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use dlock_core::{
-    ConfigIssue, Error, Exclusion, Fairness, Fencing, Guarantees, Notes, OrphanRelease, Permits,
-    Scope, StoreEvent, WakeUp, current_runtime,
+    Error, Exclusion, Fairness, Fencing, Guarantees, Notes, OrphanRelease, Permits, Scope,
+    StoreEvent, WakeUp, current_runtime,
 };
 use parking_lot::Mutex;
 use tokio::{
@@ -12,11 +12,7 @@ use tokio::{
     sync::{broadcast, watch},
 };
 
-use crate::{
-    config::ZkConfig,
-    error::{explain, no_answer},
-    session::Session,
-};
+use crate::{config::ZkConfig, error::no_answer, session::Session, try_out::try_out};
 
 /// How many losses a slow reader may miss the telling of; renewals tell of them too.
 const EVENTS: usize = 4096;
@@ -130,24 +126,4 @@ impl Store {
     pub(crate) fn note(&self, error: Error) {
         *self.trouble.lock() = Some(error);
     }
-}
-
-/// Makes the root, and a node in it, as every lock needs; so that missing rights, a missing chroot
-/// and a server that takes no writes are told now.
-async fn try_out(session: &Session, config: &ZkConfig) -> Result<(), Error> {
-    let client = &session.client;
-    if session.read(|| client.check_stat("/")).await.map_err(explain)?.is_none() {
-        return Err(Error::config(
-            ConfigIssue::Access,
-            format!(
-                "the chroot {} does not exist: create it, or use dlock.root, which is made where \
-                 it is missing",
-                config.chroot
-            ),
-        ));
-    }
-    // It is deleted as well, which may be forbidden.
-    let epoch = session.begin_epoch().await.map_err(explain)?;
-    session.delete_path(&epoch).await.map_err(explain)?;
-    session.epoch().await.map_err(explain).map(drop)
 }

@@ -1,5 +1,6 @@
 //! Servers and settings that our own tests never had: found by others.
 
+mod acl;
 mod counter;
 mod voter;
 

@@ -1,0 +1,80 @@
+//! A connect tries all that locks need, so that they never meet what is missing.
+
+use dlock_core::{ClaimId, ConfigIssue, Error};
+use zookeeper_client::{CreateMode, Error as ZkError};
+
+use crate::{acl::Acl, config::ZkConfig, error::explain, session::Session};
+
+/// Makes the root, and a node in it, as every lock needs; so that missing rights, a missing chroot
+/// and a server that takes no writes are told now.
+pub(crate) async fn try_out(session: &Session, config: &ZkConfig) -> Result<(), Error> {
+    let client = &session.client;
+    if session.read(|| client.check_stat("/")).await.map_err(explain)?.is_none() {
+        return Err(Error::config(
+            ConfigIssue::Access,
+            format!(
+                "the chroot {} does not exist: create it, or use dlock.root, which is made where \
+                 it is missing",
+                config.chroot
+            ),
+        ));
+    }
+    // It is deleted as well, which may be forbidden.
+    let epoch = session.begin_epoch().await.map_err(explain)?;
+    try_acl(session).await?;
+    session.delete_path(&epoch).await.map_err(explain)?;
+    session.epoch().await.map_err(explain).map(drop)
+}
+
+/// Does what locks do in a directory with the ACL of the URL, and leaves nothing behind.
+///
+/// The root may be older and have another one, and to delete a node is a right on its directory.
+async fn try_acl(session: &Session) -> Result<(), Error> {
+    if !matches!(session.acl, Acl::Entries(_)) {
+        // The others give every right.
+        return Ok(());
+    }
+    // No lock's directory has this name.
+    let dir = format!("{}/%probe-{}", session.root(), ClaimId::random());
+    session.read(|| session.make_dir(&dir)).await.map_err(explain)?;
+    let tried = try_rights(session, &dir).await;
+    // Where it may not, its node goes with the session, and then the servers remove it.
+    let _ = session.insist(|| session.client.delete(&dir, None)).await;
+    tried
+}
+
+async fn try_rights(session: &Session, dir: &str) -> Result<(), Error> {
+    let client = &session.client;
+    let node = format!("{dir}/node");
+    let ephemeral = CreateMode::Ephemeral.with_acls(session.acl.for_driver());
+    match session.insist(|| client.create(&node, b"", &ephemeral)).await {
+        (Ok(_), _) | (Err(ZkError::NodeExists), true) => {}
+        (Err(error), _) => return Err(without("create (c)", error)),
+    }
+    let read = async {
+        session.read(|| client.list_children(dir)).await?;
+        session.read(|| client.get_data(&node)).await
+    };
+    let read = read.await.map(drop);
+    let written = session.insist(|| client.set_data(&node, b"", None)).await.0.map(drop);
+    // Also where the others failed.
+    let deleted = session.delete_path(&node).await.map(drop);
+    read.map_err(|error| without("read (r)", error))?;
+    written.map_err(|error| without("write (w)", error))?;
+    deleted.map_err(|error| without("delete (d)", error))
+}
+
+/// The error for people, where this right was asked for.
+fn without(right: &str, error: ZkError) -> Error {
+    if error != ZkError::NoAuth {
+        return explain(error);
+    }
+    Error::config(
+        ConfigIssue::Access,
+        format!(
+            "dlock.acl does not give this client the right to {right}: dlock needs create, read, \
+             write and delete (crwd) of what it makes, as all programs that share its locks do"
+        ),
+    )
+    .with_source(error)
+}

@@ -1,0 +1,41 @@
+//! ACLs that are not enough.
+
+use dlock_core::{ConfigIssue, ErrorKind};
+
+use crate::support::{
+    connect, exclusive, free, refused, run, says, start, take, until, url, works_fully,
+};
+
+/// The root is older than the client and open to everybody, so only the directories of its locks
+/// lack the right.
+#[test]
+fn an_acl_that_lacks_a_right_is_told_at_the_start() {
+    run(async {
+        let (server, admin) = start().await?;
+        let held = exclusive("held");
+        take(&admin, &held).await?;
+        let before = server.nodes_under("/dlock").await?;
+        for (rights, missing) in [
+            ("rwd", "create (c)"),
+            ("cwd", "read (r)"),
+            ("crd", "write (w)"),
+            ("crw", "delete (d)"),
+        ] {
+            let own = format!("{}&dlock.acl=world:anyone:{rights}", url(&server));
+            let error = refused(&own).await?;
+            says(&error, ErrorKind::Config(ConfigIssue::Access), "dlock.acl");
+            assert!(error.to_string().contains(missing), "{error}");
+        }
+        let others = "&dlock.acl=ip:192.0.2.1:rwcda";
+        let error = refused(&format!("{}{others}", url(&server))).await?;
+        says(&error, ErrorKind::Config(ConfigIssue::Access), "dlock.acl");
+        let enough = connect(&format!("{}&dlock.acl=world:anyone:rwcd", url(&server))).await?;
+        works_fully(&enough, &admin, "a").await?;
+        until("nothing is left", async || {
+            let left = server.nodes_under("/dlock").await?;
+            Ok(left.iter().all(|path| before.contains(path) || path.as_str() == "/dlock/a"))
+        })
+        .await?;
+        free(&admin, &held).await
+    })
+}
