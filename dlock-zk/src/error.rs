@@ -5,6 +5,9 @@ use zookeeper_client::Error as ZkError;
 
 use crate::place::ELECTIONS;
 
+/// `EPHEMERALONLOCALSESSION`, which the driver has no name for.
+const LOCAL_SESSION: i32 = -120;
+
 /// Whether the request may have been applied all the same, or may still be. The session goes on.
 pub(crate) fn is_unknown(error: &ZkError) -> bool {
     // The driver reports a peer that does not answer, and a reset connection, as `Custom`.
@@ -60,6 +63,12 @@ pub(crate) fn explain(error: ZkError) -> Error {
         ZkError::Unimplemented => Error::new(
             ErrorKind::Unsupported,
             "the server knows no container nodes: dlock needs ZooKeeper 3.5.3 or later",
+        ),
+        ZkError::UnexpectedErrorCode(LOCAL_SESSION) => Error::new(
+            ErrorKind::Unsupported,
+            "the servers keep sessions local (localSessionsEnabled), and a local session can't hold \
+             locks: set localSessionsUpgradingEnabled=true, or localSessionsEnabled=false, in \
+             zoo.cfg of all servers",
         ),
         ZkError::NotReadOnly => unavailable(
             "the server is read-only, since it is cut off from the majority of its ensemble: wait \

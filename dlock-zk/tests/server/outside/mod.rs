@@ -2,6 +2,7 @@
 
 mod acl;
 mod counter;
+mod local;
 mod voter;
 
 use std::time::Duration;
