@@ -15,7 +15,7 @@ const SHARED: &[&str] = &["lease", "wait", "prefix"];
 ///
 /// | option | meaning | default |
 /// |---|---|---|
-/// | `dlock.lease` | how long the store keeps a lock for a holder that is dead or cut off: `100ms` to `24h` | `30s` |
+/// | `dlock.lease` | how long the store keeps a lock for a holder that is dead or cut off: `100ms` to `24h`, and on ZooKeeper half of `dlock.session_timeout` at most, which is told with a warning | `30s` |
 /// | `dlock.wait` | how long `lock()` waits; `0s` is one attempt | for ever |
 /// | `dlock.prefix` | stands before every name, and counts against its 512 bytes | none |
 ///

@@ -54,6 +54,7 @@ impl Locks {
     /// `Config(Lease)` and `Config(Renewal)` for values out of range.
     pub fn with_options(&self, options: LockOptions) -> Result<Self, Error> {
         options.check()?;
+        self.engine.tell_of_shortened(options);
         Ok(Self { options: Arc::new(options), ..self.clone() })
     }
 
@@ -320,7 +321,10 @@ impl Locks {
     pub async fn examine(&self) -> Result<Vec<Finding>, Error> {
         let backend = &self.engine.backend;
         let findings = self.engine.while_it_runs(backend.examine()).await;
-        findings.map_err(|error| error.during("examine").with_store(backend.store()))
+        let mut findings =
+            findings.map_err(|error| error.during("examine").with_store(backend.store()))?;
+        findings.extend(self.engine.finding_of_shortened(*self.options));
+        Ok(findings)
     }
 
     /// Ends in order: refuses new locks, then waits until every guard of these locks, their

@@ -12,6 +12,7 @@
 //! | `election will be entered again` | debug | `error` | the same of a candidate |
 //! | `renewal failed, will be retried` | warn | `error`, `claims` | so many locks are in doubt; they are lost unless a retry comes through |
 //! | `lock lost` | warn | `lock.name`, `backend`, `token`, `reason` | its holder has to stop; [`Ended`](crate::Ended) has the reasons |
+//! | `lease shortened` | warn | `backend`, `asked`, `lease`, `remedy` | the store stands for shorter leases than [`LockOptions`](crate::LockOptions) ask for; told once for each longer one |
 //! | `store lost its data` | warn | `backend`, `lock.name` | it let others in while a lock was held |
 //! | `store clock stepped` | warn | `backend`, `direction`, `by` | leases end early (`forward`) or late (`back`) |
 //! | `lock is waited for in the process that holds it` | warn | `lock.name`, `backend`, `held` | tasks of one process have waited for a lease for what the process holds; a task that takes a lock twice waits for itself. Once for a mutex, once for each wait of the other kinds |
@@ -23,7 +24,7 @@
 //! | `a leader could not resign` | warn | `error` | the same, of an [`Election`](crate::Election) |
 //! | `the minimum time of a job could not be kept` | warn | `lock.name`, `reason` | the lock of a [`Job`](crate::Job) was lost when it ended |
 //!
-//! Times (`wait`, `pause`, `by`) are shown as Rust shows a `Duration`. `backend` is what
+//! Times (`wait`, `pause`, `by`, `asked`, `lease`) are shown as Rust shows a `Duration`. `backend` is what
 //! [`Backend::store`](crate::Backend::store) says: kind and address, without secrets.
 //!
 //! # Spans

@@ -18,6 +18,8 @@ use crate::{ConfigIssue, Error, FencingToken};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LockOptions {
     lease: Duration,
+    /// Whether somebody has asked for just this one.
+    is_lease_set: bool,
     lock_delay: Duration,
     renew: Renew,
     wait: Duration,
@@ -48,6 +50,7 @@ impl LockOptions {
     pub const fn new() -> Self {
         Self {
             lease: Duration::from_secs(30),
+            is_lease_set: false,
             lock_delay: Duration::ZERO,
             renew: Renew::Auto,
             wait: Duration::MAX,
@@ -57,9 +60,15 @@ impl LockOptions {
 
     /// With leases of this length: how long the store keeps the lock for a holder that is dead or
     /// cut off. Between [`MIN_LEASE`](Self::MIN_LEASE) and [`MAX_LEASE`](Self::MAX_LEASE).
+    ///
+    /// A store that can't stand for one so long gives its [longest](crate::Backend::longest_lease),
+    /// and that is told with the warning `lease shortened`, and by
+    /// [`Locks::examine`](crate::Locks::examine): locks are renewed all the same, but holders live
+    /// through shorter outages.
     #[must_use]
     pub const fn with_lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
+        self.is_lease_set = true;
         self
     }
 
@@ -111,6 +120,11 @@ impl LockOptions {
     /// The lease.
     pub const fn lease(&self) -> Duration {
         self.lease
+    }
+
+    /// Whether the lease was asked for, and is not the default.
+    pub(crate) const fn is_lease_set(&self) -> bool {
+        self.is_lease_set
     }
 
     /// The lock-delay.

@@ -11,6 +11,7 @@
 //! - [`meter`] counts;
 //! - [`patience`] says how long to wait and to ask again;
 //! - [`keeper`] renews holds in batches and tells the lost ones;
+//! - [`shortened`] tells of leases that the store can't stand for;
 //! - [`tasks`] runs what nobody waits for to its end;
 //! - [`withdraw`] gives back what nobody wants any more.
 
@@ -23,6 +24,7 @@ pub(crate) mod hold;
 pub(crate) mod keeper;
 pub(crate) mod meter;
 pub(crate) mod patience;
+mod shortened;
 pub(crate) mod tasks;
 pub(crate) mod withdraw;
 
@@ -39,6 +41,7 @@ use self::{
     keeper::Keeper,
     meter::Meter,
     patience::{Wait, Why},
+    shortened::Shortened,
     tasks::Tasks,
 };
 use crate::{
@@ -60,6 +63,7 @@ pub(crate) struct Engine {
     pub(crate) tasks: Tasks,
     pub(crate) meter: Meter,
     pub(crate) failure: Arc<LastFailure>,
+    shortened: Shortened,
     pub(crate) cohorts: Shared<Cohort>,
     pub(crate) reentrants: Shared<Entries>,
     /// What every claim says of its client.
@@ -84,6 +88,7 @@ impl Engine {
             tasks,
             meter,
             failure: Arc::default(),
+            shortened: Shortened::default(),
             cohorts: Shared::default(),
             reentrants: Shared::default(),
             note: OnceLock::new(),

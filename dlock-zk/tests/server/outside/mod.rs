@@ -2,6 +2,7 @@
 
 mod acl;
 mod counter;
+mod lease;
 mod local;
 mod voter;
 
