@@ -7,6 +7,7 @@ use futures_util::future::{join, join_all, try_join_all};
 use zookeeper_client::{CreateMode, Error as ZkError, MultiWriteError, MultiWriteResult};
 
 use crate::{
+    children::Children,
     error::{is_passing, is_unknown},
     node::{Node, child},
     place::{Place, Spot},
@@ -15,7 +16,7 @@ use crate::{
 };
 
 /// A node, and a list of its directory that is no older, if one came.
-pub(crate) type Made = (Spot, Option<Vec<String>>);
+pub(crate) type Made = (Spot, Option<Children>);
 
 impl Session {
     /// Makes the nodes of all these claims or of none, by one transaction.
@@ -134,9 +135,9 @@ impl Session {
     }
 
     /// Lists of all the directories, where they come.
-    async fn list_all(&self, dirs: &[String]) -> Vec<Option<Vec<String>>> {
+    async fn list_all(&self, dirs: &[String]) -> Vec<Option<Children>> {
         // By one request each: servers before 3.6 know no other.
-        let lists = dirs.iter().map(|dir| self.answer(self.client.list_children(dir)));
+        let lists = dirs.iter().map(|dir| self.answer(self.children(dir)));
         join_all(lists).await.into_iter().map(Result::ok).collect()
     }
 

@@ -88,6 +88,7 @@
 mod acl;
 mod backend;
 mod beat;
+mod children;
 mod config;
 mod connect;
 mod create;

@@ -26,7 +26,7 @@ impl Session {
             self.catch_up().await?;
             self.list(if self.root().is_empty() { "/" } else { self.root() }, None).await
         });
-        let names: Vec<LockName> = (all.await?.iter().flatten())
+        let names: Vec<LockName> = (all.await?.iter().flat_map(|dirs| dirs.iter()))
             .filter_map(|dir| name_of(dir))
             .filter(|name| name.as_str().starts_with(prefix))
             .collect();
@@ -53,7 +53,7 @@ impl Session {
             return Ok(false);
         }
         let children = self.list(&dir, None).await?;
-        Ok(children.iter().flatten().any(|child| Node::parse(child).is_some()))
+        Ok(children.iter().flat_map(|names| names.iter()).any(|child| Node::parse(child).is_some()))
     }
 
     /// What is answered while a caller has patience.

@@ -30,6 +30,7 @@ use zookeeper_client::{Client, Error as ZkError};
 use crate::{
     acl::Acl,
     beat::NextBeat,
+    children::Lists,
     config::ZkConfig,
     connect::{Servers, connect, servers},
     error::{is_passing, is_unknown, no_answer},
@@ -58,6 +59,7 @@ pub(crate) struct Session {
     fresh: Mutex<VecDeque<(Instant, Arc<Place>)>>,
     beat: AtomicU64,
     pub(crate) next_beat: NextBeat,
+    pub(crate) lists: Arc<Lists>,
     over: AtomicBool,
     ending: Notify,
     rest: Arc<Rest>,
@@ -92,6 +94,7 @@ impl Session {
             fresh: Mutex::default(),
             beat: AtomicU64::new(began.as_nanos()),
             next_beat: NextBeat::default(),
+            lists: Arc::default(),
             over: AtomicBool::new(false),
             ending: Notify::new(),
             rest: Arc::default(),

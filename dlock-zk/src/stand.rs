@@ -4,6 +4,7 @@ use futures_util::future::try_join_all;
 use zookeeper_client::Error as ZkError;
 
 use crate::{
+    children::Children,
     data::{Data, Mark},
     place::Spot,
     queue::{Queue, Standing, Watch},
@@ -15,7 +16,7 @@ impl Session {
     pub(crate) async fn standing(
         &self,
         spot: &Spot,
-        listed: Option<Vec<String>>,
+        listed: Option<Children>,
     ) -> Result<Standing, ZkError> {
         let mut listed = listed;
         let standing = loop {
@@ -38,12 +39,12 @@ impl Session {
     pub(crate) async fn list(
         &self,
         dir: &str,
-        listed: Option<Vec<String>>,
-    ) -> Result<Option<Vec<String>>, ZkError> {
+        listed: Option<Children>,
+    ) -> Result<Option<Children>, ZkError> {
         if listed.is_some() {
             return Ok(listed);
         }
-        match self.read(|| self.client.list_children(dir)).await {
+        match self.read(|| self.children(dir)).await {
             Ok(children) => Ok(Some(children)),
             Err(ZkError::NoNode) => Ok(None),
             Err(error) => Err(error),

@@ -132,7 +132,7 @@ impl Session {
                     Err(ZkError::NoNode) => return Ok(Seen::Changed),
                     Err(error) => return Err(error),
                 };
-                return Ok(match self.standing(spot, Some(children)).await? {
+                return Ok(match self.standing(spot, Some(Arc::new(children))).await? {
                     Standing::Held { followed } => Seen::Held { followed },
                     Standing::Behind(Watch::Children) => {
                         Seen::Watching { watcher, then: Then::Read }

@@ -2,6 +2,7 @@
 
 mod acl;
 mod counter;
+mod crowd;
 mod lease;
 mod local;
 mod voter;

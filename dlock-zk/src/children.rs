@@ -1,0 +1,104 @@
+//! Lists of directories, and one for many.
+//!
+//! A list names every claim of a lock, and each claim that comes, or that may be next, wants one. So
+//! when thousands come at once, thousands of lists with thousands of names each would stand in the
+//! way of all else that the server has to say, to other clients as well. Only a few lists of a
+//! directory are on their way at a time; whoever wants one meanwhile shares the next.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use zookeeper_client::{Client, Error as ZkError};
+
+use crate::session::Session;
+
+/// The names of the nodes in a directory.
+pub(crate) type Children = Arc<Vec<String>>;
+
+/// How many lists of a directory are on their way at a time, of those that nobody shares.
+const TOGETHER: usize = 4;
+
+/// Tells several of a list that they wait for.
+type Tell = watch::Sender<Option<Result<Children, ZkError>>>;
+
+/// The lists of a session that are on their way, by directory.
+#[derive(Default)]
+pub(crate) struct Lists(Mutex<HashMap<String, Dir>>);
+
+#[derive(Default)]
+struct Dir {
+    /// So many are on their way.
+    sent: usize,
+    /// The one that is sent when the first of them is there, if somebody waits for it.
+    next: Option<Tell>,
+}
+
+impl Session {
+    /// The children of a directory, by a list that is sent after this was first polled: it holds
+    /// whatever this session has asked for before.
+    pub(crate) async fn children(&self, dir: &str) -> Result<Children, ZkError> {
+        let mut shared = {
+            let mut lists = self.lists.0.lock();
+            let known = lists.entry(dir.to_owned()).or_default();
+            if known.sent < TOGETHER {
+                known.sent += 1;
+                None
+            } else {
+                Some(known.next.get_or_insert_with(|| watch::Sender::new(None)).subscribe())
+            }
+        };
+        let Some(shared) = &mut shared else {
+            let _sent = Sent { session: self, dir };
+            return self.client.list_children(dir).await.map(Arc::new);
+        };
+        match shared.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(answer)) => answer.clone(),
+            // The runtime has gone, and with it the session.
+            _ => Err(ZkError::ClientClosed),
+        }
+    }
+}
+
+/// A list that is on its way. When it is there, or nobody wants it any more, the next one goes.
+struct Sent<'a> {
+    session: &'a Session,
+    dir: &'a str,
+}
+
+impl Drop for Sent<'_> {
+    fn drop(&mut self) {
+        let Some(tell) = self.session.lists.next(self.dir) else { return };
+        let (lists, client) = (Arc::clone(&self.session.lists), self.session.client.clone());
+        let (dir, limit) = (self.dir.to_owned(), self.session.timeout);
+        // Those who wait only listen, and hold nobody else up by going away.
+        self.session.background(async move { lists.serve(&client, &dir, limit, tell).await });
+    }
+}
+
+impl Lists {
+    /// One list is there: who waits for the next one, which is to be sent.
+    fn next(&self, dir: &str) -> Option<Tell> {
+        let mut lists = self.0.lock();
+        let known = lists.get_mut(dir)?;
+        let next = known.next.take();
+        if next.is_none() {
+            known.sent -= 1;
+            if known.sent == 0 {
+                lists.remove(dir);
+            }
+        }
+        next
+    }
+
+    /// Sends lists for as long as somebody waits for the next one.
+    async fn serve(&self, client: &Client, dir: &str, limit: Duration, first: Tell) {
+        let mut next = Some(first);
+        while let Some(tell) = next {
+            let answer = tokio::time::timeout(limit, client.list_children(dir)).await;
+            let answer = answer.unwrap_or(Err(ZkError::Timeout));
+            tell.send_replace(Some(answer.map(Arc::new)));
+            next = self.next(dir);
+        }
+    }
+}
