@@ -30,6 +30,7 @@ mod kinds;
 mod lock;
 mod locks;
 pub mod machine;
+mod meant;
 mod memory;
 #[cfg(feature = "metrics")]
 pub mod metrics;

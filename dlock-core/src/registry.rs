@@ -2,7 +2,7 @@
 
 use std::{fmt, future::Future, pin::Pin};
 
-use crate::{BackendUrl, ConfigIssue, DynBackend, Error, clock};
+use crate::{BackendUrl, ConfigIssue, DynBackend, Error, clock, meant};
 
 /// What connecting gives.
 pub type Connecting = Pin<Box<dyn Future<Output = Result<DynBackend, Error>> + Send>>;
@@ -69,7 +69,7 @@ impl Registry {
     ///
     /// # Errors
     /// `Config(MissingFeature)` for a backend that is not compiled in, `Config(UnknownScheme)`
-    /// otherwise; each names the remedy.
+    /// otherwise; each names the remedy, and the second the scheme that may be meant.
     pub fn factory(&self, url: &BackendUrl) -> Result<&Factory, Error> {
         let scheme = url.scheme();
         if let Some(factory) = self.factories.iter().find(|f| f.schemes.contains(&scheme)) {
@@ -84,6 +84,16 @@ impl Registry {
                 ),
             ));
         }
+        if meant::is_host(scheme, url.address()) {
+            let port = meant::port(url.address());
+            return Err(Error::config(
+                ConfigIssue::UnknownScheme,
+                format!(
+                    "the URL has no scheme, and begins with the host {scheme:.80}: {}",
+                    meant::before_a_host(port)
+                ),
+            ));
+        }
         let list = |schemes: Vec<&str>| schemes.join(":, ") + ":";
         let mut missing: Vec<_> = self.missing.iter().map(|(scheme, _)| *scheme).collect();
         missing.sort_unstable();
@@ -91,10 +101,15 @@ impl Registry {
             true => String::new(),
             false => format!(", and with their features {}", list(missing)),
         };
+        let all = self.schemes().into_iter().chain(self.missing.iter().map(|(scheme, _)| *scheme));
+        let hint = match meant::scheme(scheme, all) {
+            Some(meant) => format!("; did you mean {meant}:?"),
+            None => String::new(),
+        };
         Err(Error::config(
             ConfigIssue::UnknownScheme,
             format!(
-                "no backend is known for \"{scheme:.40}:\"; known are {}{missing}; check the \
+                "no backend is known for \"{scheme:.40}:\"{hint}; known are {}{missing}; check the \
                  spelling, or add its factory to the registry",
                 list(self.schemes())
             ),
@@ -176,6 +191,83 @@ mod tests {
         let option = refused("memory:?dlock.nope=1").await;
         assert_eq!(option.kind(), ErrorKind::Config(ConfigIssue::UnknownOption));
         assert!(option.to_string().contains("dlock.lease"), "{option}");
+    }
+
+    mod outside {
+        use super::*;
+
+        fn redis() -> Registry {
+            registry()
+                .with_missing("rediss", "redis")
+                .with_missing("redis+sentinel", "redis")
+                .with_missing("postgres", "postgres")
+                .with_missing("zk", "zk")
+        }
+
+        fn unknown(text: &str) -> String {
+            let url = match text.parse::<BackendUrl>() {
+                Ok(url) => url,
+                Err(error) => return error.to_string(),
+            };
+            let error = redis().factory(&url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::UnknownScheme), "{text}");
+            error.to_string()
+        }
+
+        #[test]
+        fn a_scheme_that_is_misspelt_is_told_the_right_one() {
+            for (text, meant) in [
+                ("reddis://h", "redis:"),
+                ("redsi://h", "redis:"),
+                ("reids://h:6379/0", "redis:"),
+                ("Redis+Sentinels://h/m", "redis+sentinel:"),
+                ("redis-sentinel://h/m", "redis+sentinel:"),
+                ("sentinel://h/m", "redis+sentinel:"),
+                ("valkey://h", "redis:"),
+                ("valkeys://h", "rediss:"),
+                ("zookeeper://h", "zk:"),
+                ("postgress://h", "postgres:"),
+                ("pg://h", "postgres:"),
+                ("memmory:", "memory:"),
+            ] {
+                let told = unknown(text);
+                assert!(told.contains(&format!("did you mean {meant}?")), "{text}: {told}");
+            }
+            for text in ["etcd://h", "http://h", "x:"] {
+                assert!(!unknown(text).contains("did you mean"), "{text}");
+            }
+        }
+
+        #[test]
+        fn a_host_without_a_scheme_is_told_the_scheme_of_its_port() {
+            for (text, meant) in [
+                ("localhost:6379", "redis://"),
+                ("LocalHost:6379/0?dlock.lease=5s", "redis://"),
+                ("cache-1.example.com:6379", "redis://"),
+                ("127.0.0.1:6379", "redis://"),
+                ("[::1]:6379/3", "redis://"),
+                ("my_cache:6379", "redis://"),
+                ("s1:26379", "redis+sentinel://"),
+                ("db:5432/locks", "postgres://"),
+                ("db:3306", "mysql://"),
+                ("zoo:2181/shop", "zk://"),
+            ] {
+                let told = unknown(text);
+                let meant = format!("did you mean {meant}HOST:");
+                assert!(told.contains("no scheme") && told.contains(&meant), "{text}: {told}");
+            }
+            let told = unknown("localhost:7000");
+            assert!(told.contains("no scheme") && told.contains("redis://HOST:"), "{told}");
+        }
+
+        #[test]
+        fn no_hint_shows_a_password() {
+            for text in
+                ["hunter2", "user:hunter2@h:6379", "127.0.0.1:hunter2", "reddis://u:hunter2@h"]
+            {
+                assert!(!unknown(text).contains("hunter2"), "{text}: {}", unknown(text));
+            }
+        }
     }
 
     #[tokio::test]

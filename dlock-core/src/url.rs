@@ -4,7 +4,7 @@ use std::{fmt, net::Ipv6Addr, str::FromStr, time::Duration};
 
 use percent_encoding::percent_decode_str;
 
-use crate::{ConfigIssue, Error};
+use crate::{ConfigIssue, Error, meant};
 
 /// A backend's URL: `scheme:address?option=value&...`.
 ///
@@ -164,7 +164,16 @@ impl FromStr for BackendUrl {
         let first = scheme.bytes().next().is_some_and(|b| b.is_ascii_alphabetic());
         let rest_of = scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
         if !first || !rest_of {
-            return Err(malformed("a backend URL has a malformed scheme"));
+            return Err(match meant::port_behind_a_host(text) {
+                Some(port) => Error::config(
+                    ConfigIssue::Url,
+                    format!(
+                        "a backend URL has no scheme, and begins with a host: {}",
+                        meant::before_a_host(port)
+                    ),
+                ),
+                None => malformed("a backend URL has a malformed scheme"),
+            });
         }
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         // Behind a ? that should have been encoded stands the end of a password, and an @.

@@ -137,15 +137,22 @@ pub(super) fn refused(error: RedisError, store: &str) -> Error {
     let why = match (closed, tls) {
         (true, false) => {
             "the server closes the connection at once: it has as many clients as it takes \
-             (maxclients), or speaks TLS on this port (rediss://)"
+             (maxclients), speaks TLS on this port (rediss://), or is not Redis at all: see that the \
+             host and the port are those of Redis or Valkey"
         }
         (true, true) => {
             "the server closes the connection at once: it has as many clients as it takes \
-             (maxclients), or does not speak TLS on this port"
+             (maxclients), does not speak TLS on this port, or is not Redis at all: see that the \
+             host and the port are those of Redis or Valkey"
         }
         (false, true) if error.is_timeout() => {
-            "no answer from the server in time: see that it speaks TLS on this port, and whether \
-             it is overloaded or cut off"
+            "no answer from the server in time: see that it is Redis or Valkey and speaks TLS on \
+             this port, and whether it is overloaded or cut off"
+        }
+        (false, false) if error.is_timeout() => {
+            "no answer from the server in time: see that Redis or Valkey is what listens on this \
+             port, without TLS, and whether it is overloaded or cut off, or raise \
+             dlock.response_timeout"
         }
         _ => return explain(error).during("connect").with_store(store),
     };

@@ -16,6 +16,7 @@ mod left;
 mod list;
 mod memory;
 mod names;
+mod outside;
 mod plain;
 mod plain_refused;
 mod restart;

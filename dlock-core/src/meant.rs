@@ -1,0 +1,142 @@
+//! Guesses at the scheme that somebody meant, for the message about one that is not known.
+//!
+//! A URL may hold a password anywhere, so that a guess shows nothing of it but the scheme.
+
+use std::net::Ipv6Addr;
+
+/// The ports that servers have as a rule.
+const PORTS: [(&str, &str); 6] = [
+    ("6379", "redis"),
+    ("26379", "redis+sentinel"),
+    ("5432", "postgres"),
+    ("6432", "postgres"),
+    ("3306", "mysql"),
+    ("2181", "zk"),
+];
+
+/// What else the stores are called.
+const NAMES: [(&str, &str); 14] = [
+    ("valkey", "redis"),
+    ("valkeys", "rediss"),
+    ("sentinel", "redis+sentinel"),
+    ("cluster", "redis+cluster"),
+    ("quorum", "redis+quorum"),
+    ("redis+socket", "redis+unix"),
+    ("unix", "redis+unix"),
+    ("pg", "postgres"),
+    ("pgsql", "postgres"),
+    ("psql", "postgres"),
+    ("maria", "mariadb"),
+    ("zookeeper", "zk"),
+    ("zookeepers", "zks"),
+    ("mem", "memory"),
+];
+
+/// Whether `scheme:address` is rather a host with its port: `localhost:6379/0`.
+pub(crate) fn is_host(scheme: &str, address: &str) -> bool {
+    !scheme.contains('+') && !port(address).is_empty()
+}
+
+/// The port, if a text begins with a host that no scheme can be, and a port: `127.0.0.1:6379`,
+/// `[::1]:6379`, `my_cache:6379`.
+pub(crate) fn port_behind_a_host(text: &str) -> Option<&str> {
+    let rest = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest.split_once(']')?;
+            host.parse::<Ipv6Addr>().ok()?;
+            rest.strip_prefix(':')?
+        }
+        None => {
+            let (host, rest) = text.split_once(':')?;
+            let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+            if host.is_empty() || !host.bytes().all(is_host) {
+                return None;
+            }
+            rest
+        }
+    };
+    Some(port(rest)).filter(|port| !port.is_empty())
+}
+
+/// The port at the beginning of what stands behind a host; nothing if there is none.
+pub(crate) fn port(address: &str) -> &str {
+    let end = address.find(['/', '?', ',']).unwrap_or(address.len());
+    let port = &address[..end];
+    let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
+    if is_port && port.bytes().all(|byte| byte.is_ascii_digit()) { port } else { "" }
+}
+
+/// What to write before a host with this port.
+pub(crate) fn before_a_host(port: &str) -> String {
+    match PORTS.iter().find(|(known, _)| *known == port) {
+        Some((_, scheme)) => format!("did you mean {scheme}://HOST:{port}?"),
+        None => "write the store's scheme before it, such as redis://HOST:6379".to_owned(),
+    }
+}
+
+/// The one of these schemes that is meant by another.
+pub(crate) fn scheme<'a>(
+    written: &str,
+    known: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let written: String = written.chars().take(40).collect();
+    let mut known: Vec<&str> = known.into_iter().collect();
+    known.sort_unstable();
+    let named = NAMES.iter().find(|(name, _)| *name == written);
+    if let Some(scheme) = named.and_then(|(_, scheme)| known.iter().find(|known| *known == scheme))
+    {
+        return Some(scheme);
+    }
+    // A third of the letters may be wrong, or short ones would all be alike.
+    let near = known.into_iter().map(|scheme| (distance(&written, scheme), scheme));
+    near.filter(|(distance, scheme)| 3 * distance <= scheme.len()).min().map(|(_, scheme)| scheme)
+}
+
+/// How many letters have to be put in, left out, changed, or exchanged with the next one.
+fn distance(one: &str, other: &str) -> usize {
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    let mut before: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=other.len()).collect();
+    for (i, a) in one.iter().enumerate() {
+        let mut next = vec![i + 1];
+        for (j, b) in other.iter().enumerate() {
+            let changed = last[j] + usize::from(a != b);
+            let mut least = changed.min(last[j + 1] + 1).min(next[j] + 1);
+            if i > 0 && j > 0 && *a == other[j - 1] && one[i - 1] == *b {
+                least = least.min(before[j - 1] + 1);
+            }
+            next.push(least);
+        }
+        before = std::mem::replace(&mut last, next);
+    }
+    last[other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_letters_that_are_exchanged_are_one_mistake() {
+        for (one, other, expected) in [
+            ("redis", "redis", 0),
+            ("redsi", "redis", 1),
+            ("reddis", "redis", 1),
+            ("rdis", "redis", 1),
+            ("radis", "redis", 1),
+            ("", "redis", 5),
+            ("redis", "", 5),
+            ("etcd", "zk", 4),
+        ] {
+            assert_eq!(distance(one, other), expected, "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn only_a_number_is_a_port() {
+        assert_eq!(port("6379/0"), "6379");
+        for text in ["", "/", "//h", "0", "65536", "+80", "80a", "a", "80@h"] {
+            assert_eq!(port(text), "", "{text}");
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! What stands behind a port need not be Redis.
+
+use dlock_core::ErrorKind;
+use tokio::net::TcpListener;
+
+use crate::support::{refused, run, says};
+
+#[test]
+fn a_port_that_may_not_be_of_redis_says_so() {
+    run(async {
+        for (scheme, closes) in [("redis", true), ("redis", false), ("redis+cluster", true)] {
+            let listener = TcpListener::bind("127.0.0.1:0").await?;
+            let url = format!("{scheme}://{}?dlock.response_timeout=200ms", listener.local_addr()?);
+            let listens = async {
+                let mut kept = Vec::new();
+                loop {
+                    let accepted = listener.accept().await;
+                    kept.extend(accepted.ok().filter(|_| !closes));
+                }
+            };
+            let error = tokio::select! {
+                error = refused(&url) => error?,
+                () = listens => unreachable!(),
+            };
+            says(&error, ErrorKind::Unavailable, "Redis or Valkey");
+            let first = if closes { "maxclients" } else { "no answer from the server in time" };
+            says(&error, ErrorKind::Unavailable, first);
+        }
+        Ok(())
+    })
+}

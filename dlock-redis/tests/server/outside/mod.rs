@@ -1,0 +1,3 @@
+//! What servers, settings and other programs did to locks elsewhere: each was found from outside.
+
+mod messages;
