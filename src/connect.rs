@@ -53,6 +53,7 @@ pub async fn connect_with(registry: &Registry, url: &str) -> Result<Locks, Error
     // Asked first, so that a missing backend is not hidden behind one of its options.
     registry.factory(&url)?;
     let shared = Shared::take(&mut url)?;
+    let url = url.with_prefix(shared.prefix.as_deref().unwrap_or_default());
     // Drivers may panic without a runtime, so none is called without one.
     current_runtime()?;
     shared.apply(registry.connect(url, SHARED).await?)

@@ -21,6 +21,8 @@ pub struct BackendUrl {
     shown: String,
     /// Whether an option may be the end of a password, which then shows nowhere.
     guarded: bool,
+    /// What all names begin with.
+    prefix: String,
 }
 
 /// What dlock's own options begin with.
@@ -46,6 +48,20 @@ impl BackendUrl {
     /// password that is not encoded, and no error is to show it.
     pub fn has_doubtful_options(&self) -> bool {
         self.guarded
+    }
+
+    /// Tells the backend that all names will begin with this, as [`Prefixed`](crate::Prefixed) sees
+    /// to: one that looks at connect whether it may use the store then looks at what such names
+    /// need, and no more.
+    #[must_use]
+    pub fn with_prefix(mut self, prefix: &str) -> Self {
+        prefix.clone_into(&mut self.prefix);
+        self
+    }
+
+    /// What all names will begin with, as far as is known; empty unless it was told.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
     }
 
     /// Takes the option `dlock.NAME` out.
@@ -208,7 +224,7 @@ impl FromStr for BackendUrl {
         }
         let scheme = scheme.to_ascii_lowercase();
         let shown = format!("{scheme}:{}", without_password(path, guarded));
-        Ok(Self { scheme, address, options, shown, guarded })
+        Ok(Self { scheme, address, options, shown, guarded, prefix: String::new() })
     }
 }
 

@@ -34,6 +34,8 @@ pub struct RedisConfig {
     pub(crate) restart_guard: Option<Duration>,
     pub(crate) response_timeout: Duration,
     pub(crate) plain: bool,
+    /// What all names begin with.
+    pub(crate) prefix: String,
 }
 
 /// How the servers belong together.
@@ -185,6 +187,15 @@ impl RedisConfig {
         self
     }
 
+    /// The user may use no keys but those of names that begin with this, as all names have to
+    /// ([`Prefixed`](dlock_core::Prefixed)): what connecting tries out is then done with such a key.
+    /// `dlock.prefix` in a URL does the same.
+    #[must_use]
+    pub fn with_prefix(mut self, prefix: &str) -> Self {
+        prefix.clone_into(&mut self.prefix);
+        self
+    }
+
     /// Takes dlock's options out of a URL and reads the rest.
     pub(crate) fn take(url: &mut BackendUrl) -> Result<Self, Error> {
         let scheme = url.scheme().to_owned();
@@ -218,6 +229,7 @@ impl RedisConfig {
             restart_guard: url.take_duration("restart_guard")?,
             response_timeout: Duration::from_secs(2),
             plain: url.take_bool("plain")?.unwrap_or(false),
+            prefix: url.prefix().to_owned(),
         };
         if let Some(text) = url.take("durability") {
             config.durability = text.parse()?;

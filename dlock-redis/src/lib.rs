@@ -57,7 +57,9 @@
 //! Whoever lacks a part of it is told at the start. `info` and `config|get` are optional: without
 //! them the server is not checked. So is `scan`, without which locks can't be listed. Without the
 //! right to the channels waiters ask now and then. Whoever runs the server may add `config|get` and
-//! `cluster|info`, so that `examine` is told more.
+//! `cluster|info`, so that `examine` is told more. Where all names of an application begin with
+//! `shop/` (`dlock.prefix=shop/`, [`RedisConfig::with_prefix`]), `~dlock:*:shop/*` is enough instead of
+//! `~dlock:*`.
 //!
 //! # The protocol
 //!

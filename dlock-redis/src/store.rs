@@ -35,6 +35,7 @@ pub(crate) struct Store {
     quiet: Quiet,
     pub(crate) clocks: StoreClocks,
     retention: u64,
+    prefix: String,
 }
 
 impl Store {
@@ -53,6 +54,7 @@ impl Store {
             quiet: Quiet::default(),
             clocks: StoreClocks::new(),
             retention: u64::try_from(config.retention.as_millis()).unwrap_or(u64::MAX),
+            prefix: config.prefix,
         };
         let checked = store.check_rights().await;
         checked.map_err(|error| error.during("connect").with_store(store.session.store()))?;
@@ -70,7 +72,8 @@ impl Store {
             .scripts
             .probe
             .on(1)
-            .arg(format!("dlock:{{{}}}:?probe:{probe:016x}", Bucket::ANY.number()))
+            // As those of names are, so that the rights to such keys are enough.
+            .arg(format!("dlock:{{{}}}:{}?probe:{probe:016x}", Bucket::ANY.number(), self.prefix))
             .arg(channel);
         // Its text too may have to be sent one day.
         let sent = self.session.link.send(&call.by_text(), false).await;
