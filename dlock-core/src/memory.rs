@@ -16,7 +16,7 @@ use crate::{
     ConfigIssue, Connecting, DynBackend, Error, ErrorKind, Exclusion, Factory, Fairness, Fencing,
     FencingToken, Finding, Grant, Guarantees, Instant, LockName, LockState, Mode, Notes,
     OrphanRelease, Permits, Released, Renewal, Renewed, Scope, WakeUp,
-    machine::{Granted, Machine, Micros, Op, Outcome, conflict},
+    machine::{Granted, Machine, Micros, Op, Outcome, conflict, spent},
     sync::{Mutex, oneshot},
 };
 
@@ -193,7 +193,7 @@ fn acquire_op(request: &AcquireRequest) -> Op {
 
 fn grant(granted: &Granted) -> Result<Grant, Error> {
     Ok(Grant {
-        token: FencingToken::of_block(granted.token, granted.block)?,
+        token: FencingToken::new(granted.token)?,
         tokens: granted.block,
         since: Instant::from_nanos(granted.since.saturating_mul(1000)),
     })
@@ -201,13 +201,12 @@ fn grant(granted: &Granted) -> Result<Grant, Error> {
 
 fn acquired(name: &LockName, mode: Mode, store: &str, outcome: Outcome) -> Result<Acquired, Error> {
     match outcome {
-        Outcome::Granted(granted) => grant(&granted)
-            .map(Acquired::Granted)
-            .map_err(|error| error.during("acquire").with_lock(name).with_store(store)),
+        Outcome::Granted(granted) => grant(&granted).map(Acquired::Granted),
         Outcome::Queued { .. } => Ok(Acquired::Queued),
         Outcome::Conflict { capacity } => {
             Err(conflict(mode, capacity).during("acquire").with_lock(name).with_store(store))
         }
+        Outcome::Spent => Err(spent().during("acquire").with_lock(name).with_store(store)),
         _ => Ok(Acquired::Busy),
     }
 }
@@ -248,6 +247,10 @@ impl Backend for Memory {
                     let (sender, turn) = oneshot::channel();
                     tasks.0.insert(request.claim, sender);
                     Ok(Ok((turn, lock.next_expiry())))
+                }
+                Outcome::Spent => {
+                    tasks.wake([request.claim]);
+                    Err(spent().with_lock(&request.name).with_store(&self.store))
                 }
                 _ => {
                     tasks.wake([request.claim]);

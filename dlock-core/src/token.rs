@@ -2,7 +2,7 @@
 
 use std::{fmt, num::NonZeroU64};
 
-use crate::{ConfigIssue, Error, ErrorKind};
+use crate::{ConfigIssue, Error};
 
 /// A number that grows with every grant of a name, for ever.
 ///
@@ -11,11 +11,8 @@ use crate::{ConfigIssue, Error, ErrorKind};
 /// lease can't write over its successor. The idea is from Lamport's logical clocks, in the form
 /// that Burrows, *The Chubby lock service* (OSDI 2006) calls a sequencer.
 ///
-/// Tokens are above zero and below 2^63, so that every database can store them. The last number is
-/// never given out: a store that could not count past it refuses the lock ([`of_block`]). They are
-/// public: never use one as a secret.
-///
-/// [`of_block`]: Self::of_block
+/// Tokens are above zero and below 2^63, so that every database can store them. They are public:
+/// never use one as a secret.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(NonZeroU64);
 
@@ -34,29 +31,6 @@ impl FencingToken {
                 ConfigIssue::Token,
                 format!("fencing token {value} is out of range: tokens lie between 1 and 2^63 - 1"),
             )),
-        }
-    }
-
-    /// The first of so many tokens that a store has counted, for backends.
-    ///
-    /// # Errors
-    /// `Protocol` for zero, and when the last of them is [`MAX`](Self::MAX) or beyond: no number is
-    /// left for the next grant, so one of these would be given out twice.
-    pub fn of_block(first: u64, tokens: u32) -> Result<Self, Error> {
-        let last = first.saturating_add(u64::from(tokens.saturating_sub(1)));
-        match Self::new(first) {
-            Ok(token) if last < Self::MAX.get() => Ok(token),
-            Ok(_) => Err(Error::new(
-                ErrorKind::Protocol,
-                "the fencing tokens of this lock are used up, and no larger one is left: use \
-                 another name, and find out what wrote so large a token to the store",
-            )),
-            Err(error) => Err(Error::new(
-                ErrorKind::Protocol,
-                "the store holds a fencing token that dlock never gives out: find out what else \
-                 writes to it",
-            )
-            .with_source(error)),
         }
     }
 
@@ -109,30 +83,6 @@ impl TryFrom<u64> for FencingToken {
 
     fn try_from(value: u64) -> Result<Self, Error> {
         Self::new(value)
-    }
-}
-
-#[cfg(test)]
-mod outside {
-    use super::*;
-
-    #[test]
-    fn no_token_is_given_out_that_has_no_successor() {
-        let max = FencingToken::MAX.get();
-        for (first, tokens) in [(1, 1), (max - 1, 1), (max - 5, 5), (max - 1, 0)] {
-            assert_eq!(FencingToken::of_block(first, tokens).unwrap().get(), first);
-        }
-        for (first, tokens, says) in [
-            (0, 1, "never gives out"),
-            (max, 1, "used up"),
-            (max - 5, 6, "used up"),
-            (max + 1, 1, "never gives out"),
-            (u64::MAX, u32::MAX, "never gives out"),
-        ] {
-            let error = FencingToken::of_block(first, tokens).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Protocol, "{first} {tokens}");
-            assert!(error.to_string().contains(says), "{first} {tokens}: {error}");
-        }
     }
 }
 

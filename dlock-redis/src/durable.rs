@@ -12,7 +12,7 @@ use redis::{Cmd, RedisError, RedisResult, Value};
 
 use crate::{
     config::{Durability, RedisConfig},
-    error::{Cure, cure, explain, unreadable},
+    error::{Cure, cure, explain, no_token, unreadable},
     inbox::{Turn, gone},
     link::Link,
     reply::{Standing, standing, standings},
@@ -102,6 +102,7 @@ impl Durable {
             [Standing::Held { token, .. }] => Ok(Some(Turn { token: *token, since: sent })),
             [Standing::Waits(_)] => Ok(None),
             [Standing::Gone] => Err(gone()),
+            [Standing::Spent] => Err(no_token()),
             _ => Err(unreadable("a renewal", &value)),
         }
     }

@@ -80,6 +80,7 @@ pub(crate) fn explain(error: RedisError) -> Error {
                  name or dlock.prefix ({text})"
             ),
         ),
+        _ if said("DLOCK no token is left") => no_token(),
         Kind::Server(ServerErrorKind::NoPerm) => rights(&text),
         _ if said("WRONGPASS") || said("NOAUTH") || said("invalid password") => password(&text),
         _ if NO_RIGHTS.into_iter().any(said) => rights(&text),
@@ -246,6 +247,16 @@ fn no_resp3() -> Error {
         ConfigIssue::Access,
         "the server does not speak RESP3: dlock needs Redis 6.2 or later, or Valkey, without a \
          proxy that speaks RESP2 only",
+    )
+}
+
+/// Redis can't count on.
+pub(crate) fn no_token() -> Error {
+    Error::config(
+        ConfigIssue::Token,
+        "no fencing token is left that Redis counts exactly: the last one of this name is 2^53 or \
+         almost, by a token floor, a clock far ahead or another program; use another name, or, if \
+         no resource has seen such a token, delete the keys of the lock",
     )
 }
 

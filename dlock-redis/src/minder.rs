@@ -7,6 +7,7 @@ use dlock_core::{AcquireRequest, Clock, Error};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 
 use crate::{
+    error::no_token,
     inbox::{Inbox, Turn, gone},
     reply::Standing,
     scripts::Known,
@@ -46,6 +47,7 @@ async fn ask(store: &Store, inbox: &Inbox, batch: &[AcquireRequest]) {
                     Standing::Waits(place) => {
                         inbox.placed(request.claim, sent, place);
                     }
+                    Standing::Spent => inbox.tell(request.claim, Err(no_token())),
                     _ => inbox.tell(request.claim, Err(gone())),
                 }
             }

@@ -17,6 +17,8 @@ pub(crate) enum Standing {
     Busy,
     /// Others use the lock with this capacity.
     Conflict(u32),
+    /// No token is left that the server counts exactly.
+    Spent,
     /// The server does not know it.
     Gone,
 }
@@ -59,6 +61,7 @@ pub(crate) fn standing(value: &Value) -> Result<Standing, Error> {
             at: u64::try_from(*at).map_err(|_| bad())?,
         })),
         [3] => Ok(Standing::Busy),
+        [5] => Ok(Standing::Spent),
         [4, capacity] => Ok(Standing::Conflict(u32::try_from(*capacity).map_err(|_| bad())?)),
         _ => Err(bad()),
     }
@@ -148,8 +151,8 @@ pub(crate) fn state(value: &Value) -> Result<LockState, Error> {
 fn read_state(value: &Value) -> Option<LockState> {
     let Value::Array(parts) = value else { return None };
     let (last, claims, notes) = match parts.as_slice() {
-        [Value::Int(last), Value::Array(claims)] => (last, claims, &[][..]),
-        [Value::Int(last), Value::Array(claims), Value::Array(notes)] => (last, claims, &**notes),
+        [last, Value::Array(claims)] => (last, claims, &[][..]),
+        [last, Value::Array(claims), Value::Array(notes)] => (last, claims, &**notes),
         _ => return None,
     };
     let notes: HashMap<&[u8], &[u8]> = notes
@@ -179,7 +182,15 @@ fn read_state(value: &Value) -> Option<LockState> {
         if token.is_some() { holders.push(state) } else { waiters.push(state) }
     }
     holders.sort_by_key(|holder| holder.token);
-    let last = FencingToken::new(u64::try_from(*last).ok()?).ok();
+    let last = match last {
+        // More than a script can count, and perhaps than a token can be.
+        Value::BulkString(digits) => {
+            let digits = std::str::from_utf8(digits).ok()?;
+            let last = digits.parse().ok().and_then(|last| FencingToken::new(last).ok());
+            Some(last.unwrap_or(FencingToken::MAX))
+        }
+        last => FencingToken::new(number(last)?).ok(),
+    };
     Some(LockState::new(holders, waiters, last))
 }
 

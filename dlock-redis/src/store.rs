@@ -15,7 +15,7 @@ use redis::{Cmd, Value};
 use crate::{
     config::{Durability, RedisConfig, Topology},
     durable::Durable,
-    error::unreadable,
+    error::{no_token, unreadable},
     examine::examine,
     inbox::{Inbox, Turn},
     keys::{Bucket, Keys},
@@ -189,6 +189,7 @@ impl Store {
                         Ok(Acquired::Granted(Turn { token, since: sent }.grant(request)))
                     }
                     Standing::Conflict(capacity) => Err(conflict(request.mode, capacity)),
+                    Standing::Spent => Err(no_token()),
                     _ => Ok(Acquired::Busy),
                 }
             }

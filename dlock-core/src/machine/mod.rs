@@ -15,6 +15,7 @@
 //! served, and neither readers nor writers nor heavy claims starve. [`Op::Join`] alone leaves a
 //! grant that is due to the next operation, whoever's it is ([`Machine::owes_a_grant`]).
 
+mod refused;
 pub mod text;
 
 #[cfg(test)]
@@ -22,7 +23,8 @@ mod tests;
 
 use std::time::Duration;
 
-use crate::{ClaimId, ClaimState, ConfigIssue, Error, FencingToken, LockState, Mode, Note, Queue};
+pub use self::refused::{conflict, spent};
+use crate::{ClaimId, ClaimState, FencingToken, LockState, Mode, Note, Queue};
 
 /// Microseconds on the store's clock.
 pub type Micros = u64;
@@ -143,6 +145,9 @@ pub enum Outcome {
         /// The capacity that it has.
         capacity: u32,
     },
+    /// It does not hold the lock, nor can it: no token is left that is larger than the last one.
+    /// One that was to be taken is not in the queue either.
+    Spent,
     /// The claim was there and is gone.
     Released,
     /// The claim was not there.
@@ -179,24 +184,6 @@ impl Op {
     }
 }
 
-/// The error for [`Outcome::Conflict`]: `asked` takes a name for another kind of lock than others
-/// do just now.
-pub fn conflict(asked: Mode, capacity: u32) -> Error {
-    let kind = |capacity| match Mode::from_weight(1, capacity) {
-        Mode::Permits { of, .. } => format!("a semaphore of {of} permits"),
-        _ => "a mutex or read-write lock".to_owned(),
-    };
-    Error::config(
-        ConfigIssue::Capacity,
-        format!(
-            "others hold or wait for this name as {}, and it was asked for as {}: use one kind and \
-             one number of permits for a name",
-            kind(capacity),
-            kind(asked.capacity())
-        ),
-    )
-}
-
 impl Entry {
     fn granted(&self) -> Option<Granted> {
         (self.token > 0).then(|| Granted {
@@ -228,21 +215,21 @@ impl Machine {
                     return conflict;
                 }
                 self.grant(now, grants);
-                match (self.standing(claim), queue) {
-                    (Some(granted @ Outcome::Granted(_)), _) => granted,
-                    (Some(queued), Queue::Enqueue) => queued,
-                    _ => {
-                        self.remove(claim, 0);
-                        // A claim that tries after it queued may have stood before one that fits.
-                        self.grant(now, grants);
-                        Outcome::Busy
-                    }
-                }
+                let refused = match (self.standing(claim, now), queue) {
+                    (Some(granted @ Outcome::Granted(_)), _) => return granted,
+                    (Some(Outcome::Spent), _) => Outcome::Spent,
+                    (Some(queued), Queue::Enqueue) => return queued,
+                    _ => Outcome::Busy,
+                };
+                self.remove(claim, 0);
+                // A claim that tries after it queued may have stood before one that fits.
+                self.grant(now, grants);
+                refused
             }
             Op::Join { claim, mode, lease, block, home, ref note } => {
                 let place = Place { claim, mode, lease, block, home, note };
                 match self.stand(place, now) {
-                    Ok(()) => self.standing(claim).unwrap_or(Outcome::NotFound),
+                    Ok(()) => self.standing(claim, now).unwrap_or(Outcome::NotFound),
                     Err(conflict) => conflict,
                 }
             }
@@ -260,7 +247,7 @@ impl Machine {
                     }
                 }
                 self.grant(now, grants);
-                self.standing(claim).unwrap_or(Outcome::NotFound)
+                self.standing(claim, now).unwrap_or(Outcome::NotFound)
             }
             Op::Release { claim, used } => {
                 let found = self.remove(claim, used);
@@ -314,7 +301,7 @@ impl Machine {
         for entry in &self.entries {
             let Some(left) = room.checked_sub(u64::from(entry.weight)) else { return false };
             if entry.token == 0 {
-                return true;
+                return self.tokens_for(entry.block, 0).is_some();
             }
             room = left;
         }
@@ -370,19 +357,27 @@ impl Machine {
         LockState::new(holders, waiters, FencingToken::new(self.last).ok())
     }
 
-    /// Grants the longest prefix that fits.
+    /// The first and the last of so many tokens, unless fewer are left.
+    fn tokens_for(&self, block: u32, now: Micros) -> Option<(u64, u64)> {
+        let first = self.last.checked_add(1)?.max(now);
+        let last = first.checked_add(u64::from(block - 1))?;
+        (last <= FencingToken::MAX.get()).then_some((first, last))
+    }
+
+    /// Grants the longest prefix that fits, as far as there are tokens for it.
     fn grant(&mut self, now: Micros, grants: &mut Vec<Granted>) {
         let mut used = 0u64;
-        for entry in &mut self.entries {
-            used += u64::from(entry.weight);
+        for at in 0..self.entries.len() {
+            used += u64::from(self.entries[at].weight);
             if used > u64::from(self.capacity) {
                 break;
             }
-            if entry.token == 0 {
-                // What is written has to be read again, also at the end of all numbers.
-                let most = FencingToken::MAX.get();
-                entry.token = self.last.saturating_add(1).max(now).min(most);
-                self.last = entry.token.saturating_add(u64::from(entry.block - 1)).min(most);
+            if self.entries[at].token == 0 {
+                let tokens = self.tokens_for(self.entries[at].block, now);
+                let Some((first, last)) = tokens else { break };
+                self.last = last;
+                let entry = &mut self.entries[at];
+                entry.token = first;
                 entry.expires = now.saturating_add(entry.lease);
                 if let Some(granted) = entry.granted() {
                     grants.push(granted);
@@ -391,10 +386,15 @@ impl Machine {
         }
     }
 
-    /// Where `claim` stands: it holds the lock or waits, unless it is not there.
-    fn standing(&self, claim: ClaimId) -> Option<Outcome> {
+    /// Where `claim` stands: it holds the lock, waits, or waits for a token that can't be, unless it
+    /// is not there.
+    fn standing(&self, claim: ClaimId, now: Micros) -> Option<Outcome> {
         let (ahead, entry) = self.entries.iter().enumerate().find(|(_, e)| e.claim == claim)?;
-        Some(entry.granted().map_or(Outcome::Queued { ahead }, Outcome::Granted))
+        Some(match entry.granted() {
+            Some(granted) => Outcome::Granted(granted),
+            None if self.tokens_for(entry.block, now).is_none() => Outcome::Spent,
+            None => Outcome::Queued { ahead },
+        })
     }
 
     /// Lifts the last token to `above`, and past the end of a block that reaches down below it and

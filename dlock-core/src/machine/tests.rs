@@ -184,9 +184,8 @@ fn an_error_shows_the_begin_of_what_it_could_not_read() {
 
 #[test]
 fn the_last_of_all_tokens_can_be_written_and_read() {
-    let ops = [1, 1].map(|n| (u64::MAX - LEASE - 1, acquire(n, Mode::Shared)));
-    let mut machine = Machine::after_token(FencingToken::MAX.get());
-    run(&mut machine, &ops);
+    let mut machine = Machine::after_token(FencingToken::MAX.get() - 1);
+    run(&mut machine, &[(5, acquire(1, Mode::Shared))]);
     let token = machine.grant_of(id(1)).unwrap().token;
     assert_eq!(token, FencingToken::MAX.get());
     assert_eq!(text::replay(&text::snapshot(&machine), "").unwrap().machine, machine);
@@ -229,4 +228,52 @@ fn a_renewal_that_comes_late_does_not_shorten_a_later_one() {
     let renew = Op::Renew { claim: id(1), mode: Mode::Exclusive, lease: LEASE };
     run(&mut machine, &[(5, acquire(1, Mode::Exclusive)), (50, renew.clone()), (10, renew)]);
     assert_eq!(machine.next_expiry(), Some(50 + LEASE));
+}
+
+mod outside {
+    use super::*;
+
+    const MOST: u64 = FencingToken::MAX.get();
+
+    /// What an operation meant, and what it granted.
+    fn apply(machine: &mut Machine, op: &Op) -> (Outcome, Vec<u64>) {
+        let mut grants = Vec::new();
+        let outcome = machine.apply(op, 5, &mut grants);
+        assert_eq!(text::replay(&text::snapshot(machine), "").unwrap().machine, *machine);
+        (outcome, grants.iter().map(|granted| granted.token).collect())
+    }
+
+    #[test]
+    fn no_token_is_given_out_twice_at_the_end_of_all_numbers() {
+        let mut machine = Machine::after_token(MOST - 2);
+        let renew = |n| Op::Renew { claim: id(n), mode: Mode::Shared, lease: LEASE };
+        for (n, token) in [(1, MOST - 1), (2, MOST)] {
+            assert_eq!(apply(&mut machine, &acquire(n, Mode::Shared)).1, [token]);
+        }
+        assert_eq!(apply(&mut machine, &acquire(3, Mode::Shared)), (Outcome::Spent, vec![]));
+        assert_eq!(apply(&mut machine, &acquire(4, Mode::Exclusive)), (Outcome::Spent, vec![]));
+        assert!([3, 4].iter().all(|n| machine.ahead_of(id(*n)).is_none()));
+        // Whoever holds it is not disturbed.
+        assert!(matches!(apply(&mut machine, &renew(1)).0, Outcome::Granted(_)));
+        for n in [1, 2] {
+            assert_eq!(apply(&mut machine, &release(n)), (Outcome::Released, vec![]));
+        }
+        assert_eq!(apply(&mut machine, &acquire(5, Mode::Exclusive)).0, Outcome::Spent);
+        assert_eq!(machine.last_token(), MOST);
+    }
+
+    #[test]
+    fn a_claim_that_waits_for_a_token_that_can_not_be_is_told() {
+        let mut machine = Machine::default();
+        apply(&mut machine, &acquire(1, Mode::Exclusive));
+        let waits = apply(&mut machine, &acquire(2, Mode::Exclusive)).0;
+        assert!(matches!(waits, Outcome::Queued { .. }), "{waits:?}");
+        apply(&mut machine, &Op::Raise { above: u64::MAX });
+        assert_eq!(apply(&mut machine, &release(1)), (Outcome::Released, vec![]));
+        assert!(!machine.owes_a_grant());
+        let renew = Op::Renew { claim: id(2), mode: Mode::Exclusive, lease: LEASE };
+        assert_eq!(apply(&mut machine, &renew), (Outcome::Spent, vec![]));
+        assert_eq!(apply(&mut machine, &release(2)).0, Outcome::Released);
+        assert!(machine.is_free(5));
+    }
 }

@@ -14,7 +14,7 @@ use super::{
     member::Member,
     tally::{Tally, Verdict, majority},
 };
-use crate::reply::Standing;
+use crate::{error::no_token, reply::Standing};
 
 /// How long to wait for more answers before a token is written back, which is a round trip too.
 const LATECOMERS: Duration = Duration::from_millis(5);
@@ -77,7 +77,7 @@ impl Voters {
             .collect();
         let mut tally = Tally::default();
         let mut won: Vec<(usize, FencingToken)> = Vec::new();
-        let (mut refused, mut failed) = (None, None);
+        let (mut refused, mut failed, mut spent) = (None, None, 0);
         let mut open = vec![true; self.count()];
         while let Some((at, answer)) = asking.next().await {
             match answer {
@@ -87,8 +87,10 @@ impl Voters {
                 }
                 Ok(other) => {
                     open[at] = false;
-                    if let Standing::Conflict(capacity) = other {
-                        refused = Some(capacity);
+                    match other {
+                        Standing::Conflict(capacity) => refused = Some(capacity),
+                        Standing::Spent => spent += 1,
+                        _ => {}
                     }
                     tally.count(Some(false));
                 }
@@ -125,6 +127,8 @@ impl Voters {
         self.give_back(request, claim, &open, again).await;
         match (refused, failed) {
             (Some(capacity), _) => Err(conflict(request.mode, capacity)),
+            // No majority can count on.
+            _ if spent > self.count() - majority(self.count()) => Err(no_token()),
             // Not for want of answers, if those that answered could be a majority.
             (None, Some(error)) if tally.unknown > self.count() - majority(self.count()) => {
                 Err(no_majority(&error, tally, self.count()))

@@ -2,13 +2,14 @@
 --
 -- KEYS   H F Q W R of the name
 -- ARGV   1 token, 2 retention of F, ms
--- RETURN 1
+-- RETURN 1; an error when no token is left
 local above,ret=ARGV[1]+0,ARGV[2]+0
 local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]
 local clock=us
 --%lock
 local s=open(1)
+if s.past or math.max(s.t+1,above)>MOST then return redis.error_reply('DLOCK no token is left') end
 -- Afterwards F proves no claim of the quiet path any more, so it is looked at now.
 if s.owner then prove(s,s.owner) end
 -- Nor may a block be given back by its release, which would lower F.

@@ -1,13 +1,13 @@
 -- INSPECT: who holds a name and who waits. Writes nothing.
 --
 -- KEYS   H F Q W R of the name
--- RETURN {last token, {claim, weight, capacity, token (0: it waits), us left, us since it was
+-- RETURN {last token (its digits beyond 2^53), {claim, weight, capacity, token (0: it waits), us left, us since it was
 --        granted (-1: not known), ...}}, the waiters last and in order; with {claim, note, ...} behind
 --        them if there are notes
 local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]
 local H,F,Q,W,R=KEYS[1],KEYS[2],KEYS[3],KEYS[4],KEYS[5]
-local out,last,notes={},0,{}
+local out,last,notes,past={},0,{},nil
 -- Tokens start at the clock, but for those that were in reserve.
 local function add(id,weight,cap,token,left,timed,note)
   local n=#out
@@ -31,6 +31,7 @@ if f then
   local t,q=string.match(f,'^(%d+)(q?)$')
   if not t then return redis.error_reply('DLOCK the key '..F..' is not of dlock') end
   if t+0>last then last=t+0 end
+  if t+0>9007199254740991 then past=t end
   if q=='q' then
     for _,key in ipairs({R,Q}) do
       local list=redis.call('ZRANGE',key,0,-1,'WITHSCORES')
@@ -44,5 +45,5 @@ if f then
     end
   end
 end
-if #notes>0 then return {last,out,notes} end
-return {last,out}
+if #notes>0 then return {past or last,out,notes} end
+return {past or last,out}

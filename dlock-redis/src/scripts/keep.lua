@@ -7,6 +7,7 @@
 --        client knows
 -- RETURN for each claim {1, token, us} held; {2, place, ms to the next lease that ends, us} waiting, as
 --        in quick.lua;
+--        {5} waiting, and no token is left (2^53);
 --        {0} gone, or a key of its name is not of dlock
 local ret=ARGV[1]+0
 local T=redis.call('TIME')
@@ -54,6 +55,7 @@ local function keep(k,id,lease,weight,cap,waits)
   end
   close(s)
   if token then return {1,token,us} end
+  if queued and s.spent then return {5} end
   if queued then return standing(s,id) end
   return {0}
 end

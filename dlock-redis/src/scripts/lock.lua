@@ -5,6 +5,8 @@
 local call=redis.call
 local unpack=unpack or table.unpack
 local WHOLE=1073741824
+-- The largest token: beyond it numbers are not exact, and two grants would have the same one.
+local MOST=9007199254740991
 -- The last is the note, with the space before it.
 local WAITS='^(%d+):(%d+):(%d+):(%d+):(%d+):([^ ]*)(.*)$'
 
@@ -19,6 +21,8 @@ local function open(k,o)
     local t,q=string.match(f,'^(%d+)(q?)$')
     if not t then error('DLOCK the key '..s.F..' is not of dlock',0) end
     s.t,s.flag=t+0,q=='q'
+    -- It stays as it is, and nothing is granted.
+    if s.t>MOST then s.past=t end
   end
   s.was=f
   if o==nil then o=call('GET',s.H) end
@@ -51,6 +55,10 @@ local function next_token(s)
   if clock>token then token=clock end
   return token
 end
+
+-- Whether so many tokens are left that can be told apart. A sum beyond 2^53 may be rounded down, so
+-- nothing is taken off one.
+local function has_tokens(s,block) return not s.past and next_token(s)+(block-1)<=MOST end
 
 -- Fails, before anything is written for a claim or told, if a key that it needs is foreign.
 local function check(s,weight)
@@ -116,6 +124,10 @@ local function promote(s,me)
         s.blocked=true
         break
       end
+      if not has_tokens(s,block) then
+        s.blocked,s.spent=true,true
+        break
+      end
       if deaf[inbox] and wid~=me then
         at=at+1
       else
@@ -147,7 +159,7 @@ local function close(s)
     if s.used>0 then call('HSET',s.W,'#',num(s.cap)..':'..num(s.used)) else call('HDEL',s.W,'#') end
   end
   if not (s.waiting or s.used>0) then
-    local f=num(s.t)
+    local f=s.past or num(s.t)
     if s.t>0 and f~=s.was then
       call('SET',s.F,f,'PX',ret+s.need)
     elseif s.need>0 and call('PTTL',s.F)<ret+s.need then
@@ -155,7 +167,7 @@ local function close(s)
     end
     return
   end
-  local f=num(s.t)..'q'
+  local f=(s.past or num(s.t))..'q'
   if s.need==0 and not s.fresh then
     if s.was~=f then call('SET',s.F,f,'KEEPTTL') end
     return
@@ -243,6 +255,12 @@ local function acquire(s,id,lease,weight,cap,block,try,inbox,note)
     promote(s)
     close(s)
     return {1,token}
+  end
+  if not has_tokens(s,block) then
+    leave(s,id)
+    promote(s)
+    close(s)
+    return {5}
   end
   local queued=stay(s,id,lease)
   if queued==false then leave(s,id) end

@@ -15,12 +15,13 @@
 -- RETURN an integer: granted with this token, and so many more are reserved;
 --        {1, token} granted; {2, 1 for the first in the queue and more for others, for the first
 --        the ms to the next lease that ends, us of the server's clock} queued; {3} busy;
---        {4, capacity} in use with another capacity
+--        {4, capacity} in use with another capacity; {5} no token is left (2^53)
 local id,block,ret=ARGV[1],ARGV[5]+0,ARGV[8]+0
 local note=ARGV[11] and ' '..ARGV[11] or ''
 local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]
 local clock=ARGV[10]=='0' and us or ARGV[10]+0
+local most=9007199254740991
 if ARGV[3]=='1073741824' then
   local H,F=KEYS[1],KEYS[2]
   local mark=block==1 and ':' or '+'
@@ -28,17 +29,17 @@ if ARGV[3]=='1073741824' then
     local f=redis.pcall('GET',F)
     if type(f)=='table' then redis.call('DEL',H) return f end
     local n=f and string.find(f,'^%d+$') and f+0
-    if not f or n and n<clock then
+    if (not f or n and n<clock) and clock+(block-1)+ARGV[9]<=most then
       redis.call('SET',F,string.format('%.0f',clock+block+ARGV[9]-1),'PX',ret)
       return clock
     end
-    if n then
+    if n and n>=clock and n+block<=most then
       -- F is ahead of the clock: its next number, and none to spare.
       redis.call('SET',H,id..mark..string.format('%.0f',n+1)..note,'PX',ARGV[2])
       redis.call('SET',F,string.format('%.0f',n+block),'PX',ret)
       return {1,n+1}
     end
-    -- Others may wait or share, or F is not of dlock: the long way.
+    -- Others may wait or share, F is not of dlock, or few tokens are left: the long way.
     redis.call('DEL',H)
   end
 end

@@ -14,6 +14,7 @@ mod foreign;
 mod full;
 mod guard;
 mod left;
+mod outside;
 mod places;
 mod readers;
 mod reset;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use dlock_core::{
     Acquired, Certainty, Clock, Error, ErrorKind, FencingToken, Grant, Instant, Mode, Released,
     Renewed,
-    machine::{Granted, Micros, Outcome, conflict},
+    machine::{Granted, Micros, Outcome, conflict, spent},
 };
 
 /// One moment on two clocks: `sent`, on the holder's, is before `now`, on the database's.
@@ -29,9 +29,16 @@ impl Sight {
     /// The grant as the core knows it.
     ///
     /// # Errors
-    /// `Protocol` when the database holds a token that can't be, or the last one there is.
+    /// `Protocol` when the database holds a token that can't be.
     pub(crate) fn grant(self, granted: Granted) -> Result<Grant, Error> {
-        let token = FencingToken::of_block(granted.token, granted.block)?;
+        let token = FencingToken::new(granted.token).map_err(|error| {
+            Error::new(
+                ErrorKind::Protocol,
+                "the store holds a fencing token that dlock never gives out: somebody else writes \
+                 to its table",
+            )
+            .with_source(error)
+        })?;
         // It did not begin after it was learned of, however far the database's clock was set.
         let since = self.instant_of(granted.since).min(Clock::Boot.now());
         Ok(Grant { token, tokens: granted.block, since })
@@ -53,13 +60,14 @@ impl Told {
     /// As the answer to an acquire of this mode.
     ///
     /// # Errors
-    /// `Config(Capacity)`.
+    /// `Config(Capacity)` and `Config(Token)`.
     pub(crate) fn acquired(self, mode: Mode) -> Result<Acquired, Error> {
         match self.outcome {
             Outcome::Granted(granted) => Ok(Acquired::Granted(self.sight.grant(granted)?)),
             Outcome::Queued { .. } => Ok(Acquired::Queued),
             Outcome::Busy => Ok(Acquired::Busy),
             Outcome::Conflict { capacity } => Err(conflict(mode, capacity)),
+            Outcome::Spent => Err(spent()),
             other => Err(nonsense(other)),
         }
     }
@@ -70,9 +78,11 @@ impl Told {
         let forgotten = token.is_some_and(|token| self.last < token.get());
         match self.outcome {
             Outcome::Granted(_) => Ok(Renewed::Kept),
-            Outcome::Queued { .. } | Outcome::NotFound if forgotten => Ok(Renewed::Forgotten),
+            Outcome::Queued { .. } | Outcome::Spent | Outcome::NotFound if forgotten => {
+                Ok(Renewed::Forgotten)
+            }
             // A late sending of the acquire may have queued it anew after it was lost.
-            Outcome::Queued { .. } | Outcome::NotFound => Ok(Renewed::Lost),
+            Outcome::Queued { .. } | Outcome::Spent | Outcome::NotFound => Ok(Renewed::Lost),
             other => Err(nonsense(other)),
         }
     }
@@ -80,11 +90,13 @@ impl Told {
     /// As the answer to a waiting claim's sign of life; `None` while it waits on.
     ///
     /// # Errors
-    /// `NotHeld` when its place in the queue has ended with its lease.
+    /// `NotHeld` when its place in the queue has ended with its lease, `Config(Token)` when no token
+    /// is left.
     pub(crate) fn granted(self) -> Result<Option<Grant>, Error> {
         match self.outcome {
             Outcome::Granted(granted) => self.sight.grant(granted).map(Some),
             Outcome::Queued { .. } => Ok(None),
+            Outcome::Spent => Err(spent()),
             Outcome::NotFound => Err(Error::new(
                 ErrorKind::NotHeld,
                 "the place in the queue ended with its lease: ask for the lock again",

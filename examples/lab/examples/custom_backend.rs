@@ -22,7 +22,7 @@ use dlock_core::{
     AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, Clock, DynBackend, Error,
     ErrorKind, Fairness, Fencing, FencingToken, Grant, Guarantees, Instant, LockName, LockState,
     Mode, Notes, OrphanRelease, Permits, Released, Renewal, Renewed, Scope, WakeUp,
-    machine::{Granted, Machine, Micros, Op, Outcome, conflict, text},
+    machine::{Granted, Machine, Micros, Op, Outcome, conflict, spent, text},
 };
 use dlock_testkit::{Bounds, Opened, Store};
 use dlock_testlab::Stop;
@@ -167,6 +167,7 @@ impl Backend for Files {
             match self.visit(move |table, now| table.apply(&name, &keep, now)).await? {
                 Outcome::Granted(granted) => return grant(&granted),
                 Outcome::Queued { .. } => {}
+                Outcome::Spent => return Err(spent()),
                 _ => {
                     let lost =
                         "the place in the queue ended with its lease: ask for the lock again";
@@ -264,6 +265,7 @@ fn acquired(mode: Mode, outcome: Outcome) -> Result<Acquired, Error> {
         Outcome::Granted(granted) => grant(&granted).map(Acquired::Granted),
         Outcome::Queued { .. } => Ok(Acquired::Queued),
         Outcome::Conflict { capacity } => Err(conflict(mode, capacity)),
+        Outcome::Spent => Err(spent()),
         _ => Ok(Acquired::Busy),
     }
 }

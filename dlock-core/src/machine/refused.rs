@@ -1,0 +1,32 @@
+//! The errors for operations that the rules refuse.
+
+use crate::{ConfigIssue, Error, Mode};
+
+/// The error for [`Outcome::Conflict`](super::Outcome::Conflict): `asked` takes a name for another
+/// kind of lock than others do just now.
+pub fn conflict(asked: Mode, capacity: u32) -> Error {
+    let kind = |capacity| match Mode::from_weight(1, capacity) {
+        Mode::Permits { of, .. } => format!("a semaphore of {of} permits"),
+        _ => "a mutex or read-write lock".to_owned(),
+    };
+    Error::config(
+        ConfigIssue::Capacity,
+        format!(
+            "others hold or wait for this name as {}, and it was asked for as {}: use one kind and \
+             one number of permits for a name",
+            kind(capacity),
+            kind(asked.capacity())
+        ),
+    )
+}
+
+/// The error for [`Outcome::Spent`](super::Outcome::Spent): fencing tokens grow, and the last one is
+/// the largest that there is, or almost.
+pub fn spent() -> Error {
+    Error::config(
+        ConfigIssue::Token,
+        "no fencing token is left for this name: the last one is 2^63 - 1 or almost, by a token floor \
+         or another program; use another name, or, if no resource has seen such a token, remove what \
+         the store keeps of this name",
+    )
+}
