@@ -163,9 +163,10 @@ impl RedisConfig {
         self
     }
 
-    /// After the start of a server that may have lost what it knew, nothing is granted for so
-    /// long: the longest lease that anybody uses. Off by default for one server; one default lease
-    /// (30 s) for each master of a quorum, where `Duration::ZERO` turns it off.
+    /// After the start of a server, which may have lost what it knew, nothing is granted for so
+    /// long: the longest lease that anybody uses. It counts from when a client first saw this run of
+    /// the server, by its monotonic clock. Off by default for one server; one default lease (30 s)
+    /// for each master of a quorum, where `Duration::ZERO` turns it off.
     #[must_use]
     pub const fn with_restart_guard(mut self, guard: Duration) -> Self {
         self.restart_guard = Some(guard);

@@ -194,9 +194,9 @@ pub(crate) fn guarded(left: Duration) -> RedisError {
     let why = Error::new(
         ErrorKind::Unavailable,
         format!(
-            "the server started a short while ago and may have lost who holds what, so nothing \
-             is granted for another {left:.0?}: wait, let it write everything down (appendonly \
-             yes, appendfsync always), or set dlock.restart_guard=0s"
+            "for all that is known, the server started a short while ago and may have lost who \
+             holds what, so nothing is granted for another {left:.0?}: wait, or, if it has every \
+             write on disk before it answers (dlock doctor), set dlock.restart_guard=0s"
         ),
     );
     RedisError::from(std::io::Error::new(GUARDED, why))

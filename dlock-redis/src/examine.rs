@@ -21,7 +21,13 @@ use crate::{
 };
 
 /// The settings that are asked for, by one command each: servers before 7.0 take no more.
-const SETTINGS: [&str; 4] = ["appendfsync", "min-replicas-to-write", "tcp-keepalive", "timeout"];
+const SETTINGS: [&str; 5] = [
+    "appendfsync",
+    "min-replicas-to-write",
+    "no-appendfsync-on-rewrite",
+    "tcp-keepalive",
+    "timeout",
+];
 
 /// What there is to say of all servers of a store, where so many replicas have to know of a grant.
 pub(crate) async fn examine(session: &Session, replicas: u32) -> Result<Vec<Finding>, Error> {

@@ -3,7 +3,7 @@
 //!
 //! `fuzz/` runs them for long, the tests below for short. Not part of a normal build.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use dlock_core::{BackendUrl, Certainty, ErrorKind, FencingToken, Instant, LockName, LockOptions};
 use redis::Value;
@@ -176,17 +176,19 @@ pub fn message(data: &[u8]) {
 pub fn info(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let received = Instant::from_nanos(1 << 40);
-    for fsync in [None, Some("always")] {
-        let facts = Facts::read(&text, fsync, received).with_time(Some(u64::MAX - 1), received);
+    let always = [("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no")];
+    let always = always.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    for settings in [HashMap::new(), HashMap::from(always)] {
+        let facts = Facts::read(&text, &settings, received);
+        let facts = facts.with_time(Some(u64::MAX - 1), received).with_mark(Some(&text));
         for wants_cluster in [false, true] {
             if let Err(error) = facts.check(wants_cluster, "redis://host") {
                 assert!(error.to_string().len() <= LONGEST_ERROR, "{error}");
             }
         }
         let guard = Duration::from_secs(30);
-        assert!(facts.guarded_until(guard) <= received.saturating_add(guard));
         assert!(facts.time_at(received.saturating_add(guard)) >= u64::MAX - 1);
-        assert!(!facts.durable || fsync.is_some());
+        assert!(!facts.keeps_grants(Duration::ZERO) || !settings.is_empty());
         let _ = (facts.replicas(), facts.check_guard(guard), facts.has_sharded_push());
     }
 }

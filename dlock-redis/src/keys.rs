@@ -114,6 +114,12 @@ pub(crate) fn name_of(key: &[u8]) -> Option<LockName> {
     name.ok().filter(|name| Bucket::of(name).number().to_string() == number)
 }
 
+/// A key that is no name's, for other purposes. What `about` begins with is where the names of a
+/// user begin that may use no others.
+pub(crate) fn aside(purpose: &str, about: &str) -> String {
+    format!("dlock:{{{}}}?{purpose}:{about}", Bucket::ANY.number())
+}
+
 /// What the keys of all names match that begin so, as `SCAN` takes it.
 pub(crate) fn pattern(prefix: &str) -> String {
     format!("dlock:{{*:{}*", literal(prefix))
@@ -178,6 +184,7 @@ mod tests {
             "dlock:{0}a",
             "dlock:{0}:",
             "dlock:i:a",
+            "dlock:{0}?guard:a",
             "a",
         ] {
             assert_eq!(name_of(key.as_bytes()), None, "{key}");

@@ -30,7 +30,7 @@
 //! | option | meaning | default |
 //! |---|---|---|
 //! | `dlock.durability` | how many replicas must know of a grant before it counts: `master`, a number, or `majority` | `master` |
-//! | `dlock.restart_guard` | after a server starts that may have lost its data, nothing is granted for so long: the longest lease in use | off; `30s` for a quorum |
+//! | `dlock.restart_guard` | after a server starts, nothing is granted for so long, by the clocks of clients: the longest lease in use | off; `30s` for a quorum |
 //! | `dlock.retention` | how long the last token of a free lock is kept | `10m` |
 //! | `dlock.response_timeout` | how long an answer may take | `2s` |
 //! | `dlock.plain` | `true`: the form that other programs know, see below | `false` |

@@ -128,6 +128,18 @@ pub(crate) fn setting(value: &Value) -> Option<String> {
     }
 }
 
+/// Reads the answer to `CONFIG GET` of a pattern.
+pub(crate) fn settings(value: &Value) -> HashMap<String, String> {
+    let pair = |(name, value): (&Value, &Value)| Some((text(name)?, text(value)?));
+    match value {
+        Value::Map(pairs) => pairs.iter().filter_map(|(name, value)| pair((name, value))).collect(),
+        Value::Array(parts) => {
+            parts.chunks_exact(2).filter_map(|both| pair((&both[0], &both[1]))).collect()
+        }
+        _ => HashMap::new(),
+    }
+}
+
 /// Reads the answer to `SCAN`: where to go on, and keys.
 pub(crate) fn scanned(value: &Value) -> Option<(String, Vec<&[u8]>)> {
     let Value::Array(parts) = value else { return None };

@@ -119,10 +119,12 @@ impl Server {
     }
 
     fn persistence(&self, wants: &Wants) -> Finding {
-        let (aof, fsync) = (self.number("aof_enabled") == 1, self.settings.get("appendfsync"));
+        let setting = |name| self.settings.get(name).map(String::as_str);
+        let (aof, fsync) = (self.number("aof_enabled") == 1, setting("appendfsync"));
+        let fails = !["", "ok"].contains(&self.field("aof_last_write_status"));
         let guarded = !wants.guard.is_zero();
-        let found = match (aof, fsync.map(String::as_str)) {
-            (true, Some("always")) => {
+        let found = match (aof, fsync, setting("no-appendfsync-on-rewrite")) {
+            (true, Some("always"), Some("no")) if !fails => {
                 return Finding::fine(
                     "persistence",
                     "every write is on disk before it is answered",
@@ -137,20 +139,27 @@ impl Server {
                     ),
                 );
             }
-            (true, Some(fsync)) => {
+            (true, ..) if fails => {
+                "a crash may lose the last grants (aof_last_write_status is not ok)".to_owned()
+            }
+            (true, Some("always"), Some("yes")) => "a crash may lose the last grants while the \
+                                                    server rewrites or saves its data \
+                                                    (no-appendfsync-on-rewrite yes)"
+                .to_owned(),
+            (true, Some("always") | None, _) => "it does not tell whether a crash may lose grants \
+                                                 (appendfsync, no-appendfsync-on-rewrite)"
+                .to_owned(),
+            (true, Some(fsync), _) => {
                 format!("a crash may lose the last grants (appendfsync {fsync:.20})")
             }
-            (true, None) => {
-                "it does not tell whether a crash may lose grants (appendfsync)".to_owned()
-            }
-            (false, _) => "a restart loses locks that are held (appendonly no)".to_owned(),
+            (false, ..) => "a restart loses locks that are held (appendonly no)".to_owned(),
         };
         Finding::warning(
             "persistence",
             found,
             "set dlock.restart_guard to the longest lease in use, such as 30s, on every client; or \
-             run CONFIG SET appendonly yes and CONFIG SET appendfsync always, and write both into \
-             redis.conf",
+             run CONFIG SET appendonly yes, CONFIG SET appendfsync always and CONFIG SET \
+             no-appendfsync-on-rewrite no, and write all three into redis.conf",
         )
     }
 

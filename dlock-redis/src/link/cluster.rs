@@ -246,7 +246,7 @@ async fn first_that_answers(config: &RedisConfig, store: &str) -> Result<Facts, 
     for address in &config.addresses {
         let facts = async {
             let mut node = open::connection(config, address, &config.login, |_| {}).await?;
-            open::facts(&mut node).await
+            open::facts(&mut node, None).await
         };
         match facts.await {
             Ok(facts) => return Ok(facts),

@@ -13,10 +13,18 @@ const SHARDED_PUSH: (u32, u32) = (7, 0);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     version: Option<(u32, u32)>,
-    /// When it started, by the clock of this process; not later.
-    started: Option<Instant>,
-    /// Whether it has every write on disk before it answers.
-    pub(crate) durable: bool,
+    /// Whether it has told anything.
+    told: bool,
+    /// Another one after each start.
+    pub(super) run_id: Option<String>,
+    /// For how long it has run at least, as far as other clients have seen.
+    pub(super) vouched: Duration,
+    /// When it said all this, or later.
+    pub(super) received: Option<Instant>,
+    /// Whether it has every write on disk before it answers, whatever else it does meanwhile.
+    durable: bool,
+    /// Whether it evicts keys when memory is short.
+    evicts: bool,
     /// How many replicas it has.
     pub(super) replicas: u32,
     pub(crate) replica: bool,
@@ -29,17 +37,26 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// Reads the answer to `INFO`, received at this time, and to `CONFIG GET appendfsync`.
-    pub(crate) fn read(info: &str, fsync: Option<&str>, received: Instant) -> Self {
+    /// Reads the answer to `INFO`, received at this time, and what it tells of its settings.
+    pub(crate) fn read(info: &str, settings: &HashMap<String, String>, received: Instant) -> Self {
         let fields: HashMap<&str, &str> =
             info.lines().filter_map(|line| line.trim().split_once(':')).collect();
         let number = |name: &str| fields.get(name).and_then(|text| text.parse::<u64>().ok());
-        let started = number("uptime_in_seconds")
-            .map(|seconds| received.saturating_sub(Duration::from_secs(seconds.saturating_sub(1))));
+        let is = |setting: &str, value: &str| settings.get(setting).is_some_and(|is| is == value);
+        let policy = fields.get("maxmemory_policy");
         Self {
             version: fields.get("redis_version").and_then(|text| version(text)),
-            started,
-            durable: number("aof_enabled") == Some(1) && fsync == Some("always"),
+            told: !fields.is_empty(),
+            run_id: fields.get("run_id").filter(|id| !id.is_empty()).map(|id| (*id).to_owned()),
+            vouched: Duration::ZERO,
+            received: Some(received),
+            // What it does not tell may be the worse.
+            durable: number("aof_enabled") == Some(1)
+                && fields.get("aof_last_write_status").is_none_or(|status| *status == "ok")
+                && is("appendfsync", "always")
+                && is("no-appendfsync-on-rewrite", "no"),
+            evicts: policy.is_some_and(|policy| *policy != "noeviction")
+                && number("maxmemory") != Some(0),
             replicas: number("connected_slaves")
                 .and_then(|count| u32::try_from(count).ok())
                 .unwrap_or(0),
@@ -48,7 +65,7 @@ impl Facts {
             cluster: number("cluster_enabled").map(|enabled| enabled == 1),
             sentinel: fields.get("redis_mode") == Some(&"sentinel"),
             time: None,
-            eviction: fields.get("maxmemory_policy").map(|policy| (*policy).to_owned()),
+            eviction: policy.map(|policy| (*policy).to_owned()),
         }
     }
 
@@ -65,12 +82,20 @@ impl Facts {
         })
     }
 
-    /// Until when nothing may be granted if a restart is to be outlasted by this.
-    pub(crate) fn guarded_until(&self, guard: Duration) -> Instant {
-        match self.started {
-            Some(started) if !self.durable => started.saturating_add(guard),
-            _ => Instant::from_nanos(0),
+    /// With the mark that a client has left about it: see [`sight`](super::sight).
+    pub(crate) fn with_mark(mut self, mark: Option<&str>) -> Self {
+        if let Some((run_id, millis)) = mark.and_then(|mark| mark.split_once(' '))
+            && self.run_id.as_deref() == Some(run_id)
+        {
+            self.vouched = Duration::from_millis(millis.parse().unwrap_or(0));
         }
+        self
+    }
+
+    /// Whether what it has granted outlasts a restart, where nothing is granted for so long after
+    /// one.
+    pub(crate) fn keeps_grants(&self, guard: Duration) -> bool {
+        !self.evicts && (self.durable || !guard.is_zero())
     }
 
     /// Whether a script can send a message to subscribers of its own shard.
@@ -115,7 +140,7 @@ impl Facts {
 
     /// How many replicas it has.
     pub(crate) fn replicas(&self) -> Result<u32, Error> {
-        if self.started.is_none() {
+        if !self.told {
             return Err(Error::config(
                 ConfigIssue::Access,
                 "dlock.durability=majority needs to know how many replicas there are, and this \
@@ -125,15 +150,15 @@ impl Facts {
         Ok(self.replicas)
     }
 
-    /// A restart guard needs to know when the server started.
+    /// A restart guard needs to tell one start of the server from the next.
     pub(crate) fn check_guard(&self, guard: Duration) -> Result<(), Error> {
-        if guard.is_zero() || self.started.is_some() {
+        if guard.is_zero() || self.run_id.is_some() {
             return Ok(());
         }
         Err(Error::config(
             ConfigIssue::Access,
-            "dlock.restart_guard needs to know when the server started, and this user may not ask: \
-             allow +info, or set dlock.restart_guard=0s",
+            "dlock.restart_guard needs the server's run_id, which it does not tell this user: allow \
+             +info, or set dlock.restart_guard=0s",
         ))
     }
 
@@ -162,7 +187,7 @@ mod tests {
     use super::*;
 
     fn facts(info: &str) -> Facts {
-        Facts::read(info, None, Instant::from_nanos(10_000_000_000))
+        Facts::read(info, &HashMap::new(), Instant::from_nanos(10_000_000_000))
     }
 
     #[test]
@@ -183,14 +208,74 @@ mod tests {
         assert!(error.to_string().contains("redis+sentinel://"), "{error}");
     }
 
-    #[test]
-    fn a_server_that_writes_everything_down_needs_no_guard() {
-        let guard = Duration::from_secs(5);
-        let young = "uptime_in_seconds:3\r\naof_enabled:1\r\n";
-        let at = Instant::from_nanos(10_000_000_000);
-        // The server counts whole seconds of its wall clock, the first of which may be a short one.
-        assert_eq!(facts(young).guarded_until(guard).since(at), Duration::from_secs(3));
-        let durable = Facts::read(young, Some("always"), at);
-        assert_eq!(durable.guarded_until(guard).since(at), Duration::ZERO);
+    mod outside {
+        use super::*;
+
+        const GUARD: Duration = Duration::from_secs(5);
+
+        fn set(info: &str, settings: &[(&str, &str)]) -> Facts {
+            let pairs = settings.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+            Facts::read(info, &pairs.collect(), Instant::from_nanos(0))
+        }
+
+        #[test]
+        fn a_promise_needs_each_setting_that_it_depends_on() {
+            let kept = "aof_enabled:1\r\naof_last_write_status:ok\r\nmaxmemory:0\r\n\
+                        maxmemory_policy:noeviction\r\n";
+            let (always, sync) = (("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no"));
+            let keeps = |info: &str, settings: &[_]| {
+                let facts = set(info, settings);
+                (facts.keeps_grants(Duration::ZERO), facts.keeps_grants(GUARD))
+            };
+            assert_eq!(keeps(kept, &[always, sync]), (true, true));
+            let lazy = ("no-appendfsync-on-rewrite", "yes");
+            for settings in
+                [&[always, lazy][..], &[always], &[sync], &[], &[("appendfsync", "everysec"), sync]]
+            {
+                assert_eq!(keeps(kept, settings), (false, true), "{settings:?}");
+            }
+            for (field, other, expected) in [
+                ("aof_enabled:1", "aof_enabled:0", (false, true)),
+                ("aof_enabled:1", "", (false, true)),
+                ("status:ok", "status:err", (false, true)),
+                ("noeviction", "allkeys-lru", (true, true)),
+                (
+                    "maxmemory:0\r\nmaxmemory_policy:no",
+                    "maxmemory:9\r\nmaxmemory_policy:no",
+                    (true, true),
+                ),
+                (
+                    "maxmemory:0\r\nmaxmemory_policy:noeviction",
+                    "maxmemory:9\r\nmaxmemory_policy:allkeys-lru",
+                    (false, false),
+                ),
+                (
+                    "maxmemory:0\r\nmaxmemory_policy:noeviction",
+                    "maxmemory_policy:allkeys-lru",
+                    (false, false),
+                ),
+            ] {
+                let info = kept.replace(field, other);
+                assert_eq!(keeps(&info, &[always, sync]), expected, "{info}");
+            }
+        }
+
+        #[test]
+        fn a_mark_vouches_for_one_run_of_a_server() {
+            let facts = || set("run_id:abc\r\nuptime_in_seconds:99999\r\n", &[]);
+            let vouched = |mark| facts().with_mark(mark).vouched;
+            assert_eq!(vouched(Some("abc 5000")), GUARD);
+            for mark in [None, Some("abd 5000"), Some("abc"), Some("abc -1"), Some("")] {
+                assert_eq!(vouched(mark), Duration::ZERO, "{mark:?}");
+            }
+            let unknown = set("uptime_in_seconds:99999\r\n", &[]).with_mark(Some(" 5000"));
+            assert_eq!(unknown.vouched, Duration::ZERO);
+        }
+
+        #[test]
+        fn a_negative_uptime_is_no_reason_to_refuse_a_server() {
+            let facts = set("run_id:abc\r\nuptime_in_seconds:-3599\r\n", &[]);
+            assert!(facts.check_guard(GUARD).is_ok() && facts.replicas().is_ok());
+        }
     }
 }

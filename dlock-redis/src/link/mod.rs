@@ -12,6 +12,7 @@ pub(crate) mod facts;
 pub(crate) mod node;
 mod open;
 pub(crate) mod sentinel;
+mod sight;
 mod tls;
 
 use std::{fmt, sync::Arc};

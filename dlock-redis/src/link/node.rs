@@ -5,6 +5,7 @@
 //! a time-out, nor with sentinels.
 
 mod upkeep;
+mod watch;
 
 use std::{
     fmt,
@@ -15,10 +16,11 @@ use std::{
 };
 
 use dlock_core::{Clock, Error, ErrorKind, current_runtime};
+use parking_lot::Mutex;
 use redis::{Cmd, Pipeline, RedisError, RedisResult, Value, aio::MultiplexedConnection};
-use tokio::{sync::watch, task::AbortHandle};
+use tokio::{sync::watch::Sender, task::AbortHandle};
 
-use super::{facts::Facts, open, receive, sentinel::Sentinels};
+use super::{facts::Facts, open, receive, sentinel::Sentinels, sight::Sight};
 use crate::{
     config::{RedisConfig, Topology},
     error::{Cure, cure, guarded, not_connected},
@@ -40,8 +42,10 @@ struct Shared {
     config: RedisConfig,
     store: String,
     inbox: Option<Arc<Inbox>>,
-    door: watch::Sender<Door>,
+    door: Sender<Door>,
     epochs: AtomicU64,
+    /// The run of the server that was seen last.
+    sight: Mutex<Option<Sight>>,
 }
 
 /// Whether commands can be sent.
@@ -54,7 +58,9 @@ struct Connection {
     redis: MultiplexedConnection,
     epoch: u64,
     address: String,
-    facts: Arc<Facts>,
+    facts: Mutex<Arc<Facts>>,
+    /// For how long the server is known to have run.
+    sight: Option<Sight>,
     /// Whether messages for the inbox arrive here.
     push: bool,
     /// How many answers in a row did not come in time.
@@ -84,8 +90,9 @@ impl NodeLink {
             config: config.clone(),
             store: config.store(),
             inbox,
-            door: watch::Sender::new(Door::Shut(shut)),
+            door: Sender::new(Door::Shut(shut)),
             epochs: AtomicU64::new(0),
+            sight: Mutex::default(),
         });
         let mut sentinels = Sentinels::new(config);
         let first = match open::check_files(config) {
@@ -156,7 +163,7 @@ impl NodeLink {
 
     pub(super) fn facts(&self) -> Arc<Facts> {
         let door = self.shared.door.borrow();
-        door.open().map(|connection| Arc::clone(&connection.facts)).unwrap_or_default()
+        door.open().map(|connection| connection.facts()).unwrap_or_default()
     }
 }
 
@@ -181,13 +188,14 @@ impl Shared {
     }
 
     /// Refuses to grant while the server behind this very connection, which may have lost
-    /// everything, has run for too short.
+    /// everything, is not known to have run for long enough.
     fn check_guard(&self, connection: &Connection, grants: bool) -> RedisResult<()> {
         let guard = self.config.restart_guard.unwrap_or_default();
         if !grants || guard.is_zero() {
             return Ok(());
         }
-        let left = connection.facts.guarded_until(guard).since(Clock::Boot.now());
+        let now = Clock::Boot.now();
+        let left = connection.sight.as_ref().map_or(guard, |sight| sight.left(guard, now));
         if left.is_zero() { Ok(()) } else { Err(guarded(left)) }
     }
 
@@ -228,6 +236,12 @@ impl Shared {
             }
             same
         });
+    }
+}
+
+impl Connection {
+    fn facts(&self) -> Arc<Facts> {
+        Arc::clone(&self.facts.lock())
     }
 }
 

@@ -97,15 +97,22 @@ fn check_file(option: &str, path: &Path, what: &str) -> Result<(), Error> {
     }
 }
 
-/// Asks a server what it is.
-pub(super) async fn facts(connection: &mut MultiplexedConnection) -> Result<Facts, RedisError> {
+/// Asks a server what it is, and for the mark under this key.
+pub(super) async fn facts(
+    connection: &mut MultiplexedConnection,
+    mark: Option<&str>,
+) -> Result<Facts, RedisError> {
     let mut ask = redis::pipe();
-    ask.cmd("INFO").cmd("CONFIG").arg("GET").arg("appendfsync").cmd("TIME").ignore_errors();
+    // Servers before 7.0 take one pattern only.
+    ask.cmd("INFO").cmd("CONFIG").arg("GET").arg("*appendfsync*").cmd("TIME").ignore_errors();
+    if let Some(key) = mark {
+        ask.cmd("GET").arg(key);
+    }
     let sent = Clock::Boot.now();
     let answers = connection.send_packed_commands(&ask, 0, ask.len()).await?;
     let received = Clock::Boot.now();
     let info = answers.first().and_then(reply::text).unwrap_or_default();
-    let fsync = answers.get(1).and_then(reply::setting);
+    let settings = answers.get(1).map(reply::settings).unwrap_or_default();
     if let Some(Value::ServerError(error)) = answers.first() {
         let error = RedisError::from(error.clone());
         if error.kind() != redis::ErrorKind::Server(redis::ServerErrorKind::NoPerm) {
@@ -114,7 +121,8 @@ pub(super) async fn facts(connection: &mut MultiplexedConnection) -> Result<Fact
         tracing::debug!(target: "dlock", "this user may not ask for INFO, so the server is not checked");
     }
     let time = answers.get(2).and_then(reply::micros);
-    Ok(Facts::read(&info, fsync.as_deref(), received).with_time(time, sent))
+    let mark = answers.get(3).and_then(reply::text);
+    Ok(Facts::read(&info, &settings, received).with_time(time, sent).with_mark(mark.as_deref()))
 }
 
 /// Refuses a server that can't grant locks just now.

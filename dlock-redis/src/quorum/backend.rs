@@ -87,8 +87,7 @@ impl Backend for Quorum {
 
     fn guarantees(&self) -> Guarantees {
         // Without the guard, a master that comes back empty votes twice.
-        let safe =
-            !self.guard.is_zero() || self.voters.members.iter().all(|member| member.is_durable());
+        let safe = self.voters.members.iter().all(|member| member.keeps_grants());
         Guarantees::WEAKEST
             .with_exclusion(if safe { Exclusion::Failover } else { Exclusion::Nothing })
             .with_fencing(Fencing::Clock)

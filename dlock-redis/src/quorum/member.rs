@@ -155,9 +155,9 @@ impl Member {
         Ok(answers.into_iter().map(Standing::is_held).collect())
     }
 
-    /// Whether it writes everything down before it answers, as far as that is known.
-    pub(super) fn is_durable(&self) -> bool {
-        self.session.link.facts().durable
+    /// Whether it votes for nobody else after a restart, as far as is known.
+    pub(super) fn keeps_grants(&self) -> bool {
+        self.session.link.facts().keeps_grants(self.session.guard())
     }
 
     /// Gives a claim up; whether it was there.

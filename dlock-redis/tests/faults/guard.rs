@@ -17,9 +17,10 @@ use crate::{claims::ask, connect};
 /// has just forgotten everything: the guard counts for that one, too.
 pub(crate) async fn holds_for_who_waits_for_the_connection() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;
-    sleep(Duration::from_secs(5)).await;
     let url = format!("{}?dlock.restart_guard=4s&dlock.response_timeout=5s", server.url());
     let (first, second) = (connect(url.clone()).await?, connect(url).await?);
+    // They have to see it run for as long as the guard.
+    sleep(Duration::from_secs(5)).await;
     let (name, lease) = (LockName::new("guarded")?, Duration::from_secs(4));
     let held = first.acquire(&ask(&name, lease)).await?;
     let Acquired::Granted(held) = held else { return Err(Stop::failed("not free at first")) };

@@ -16,8 +16,6 @@ use crate::support::{SOON, attempt, brief, connect, free, millis, run, says, sta
 
 const GUARD: Duration = Duration::from_secs(5);
 const GUARDED: &str = "dlock.restart_guard=5s";
-/// Servers tell whole seconds.
-const A_SECOND: Duration = Duration::from_secs(1);
 
 fn request() -> AcquireRequest {
     AcquireRequest { lease: GUARD, ..attempt("a") }
@@ -63,7 +61,7 @@ async fn asked_across_a_restart(
     let error = answer.err().ok_or("granted by a server that has just forgotten everything")?;
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
     until_granted(client).await?;
-    assert!(began.elapsed() + A_SECOND >= GUARD, "granted after {:?}", began.elapsed());
+    assert!(began.elapsed() >= GUARD, "granted after {:?}", began.elapsed());
     Ok(())
 }
 
@@ -86,57 +84,6 @@ fn masters_that_restart_do_not_vote_for_who_waits_for_them() {
         until_granted(&client).await?;
         // One knows of an older lock: a majority is to forget it.
         asked_across_a_restart(&client, &masters.servers()[1..], true).await
-    });
-}
-
-/// The microseconds in the second of the machine's clock, which all servers here have.
-async fn within_the_second(server: &RedisServer) -> Result<u32, Stop> {
-    let time = server.command(&["TIME"]).await?.ok()?.texts()?;
-    Ok(time[1].parse()?)
-}
-
-/// How many whole seconds the server says that it has run.
-async fn uptime(server: &RedisServer) -> Result<Duration, Stop> {
-    let info = server.info("server").await?;
-    let uptime = info.lines().find_map(|line| line.strip_prefix("uptime_in_seconds:"));
-    Ok(Duration::from_secs(uptime.ok_or("it does not say how long it runs")?.parse()?))
-}
-
-/// Starts the server again so that it says, a moment later, that it has run for a second that it
-/// has only begun. On a busy machine that may take several times. When it was started, and a client.
-async fn restart_at_the_end_of_a_second(
-    clock: &RedisServer,
-    server: &RedisServer,
-) -> Result<(Instant, DynBackend), Stop> {
-    for _ in 0..20 {
-        server.kill();
-        until("the second is about to end", async || {
-            Ok((800_000..900_000).contains(&within_the_second(clock).await?))
-        })
-        .await?;
-        let began = Instant::now();
-        server.restart().await?;
-        until("the next has begun", async || Ok(within_the_second(clock).await? < 700_000)).await?;
-        // The server looks at its clock now and then.
-        sleep(millis(150)).await;
-        let said = uptime(server).await?;
-        let client = connect(&format!("{}?{GUARDED}", server.url())).await?;
-        // It says more than it can have run.
-        if said >= began.elapsed() + millis(300) {
-            return Ok((began, client));
-        }
-    }
-    Err(Stop::failed("the server starts too slowly for the test to prove anything"))
-}
-
-#[test]
-fn the_guard_is_not_cut_short_by_a_second_that_the_server_has_only_begun() {
-    run(async {
-        let (clock, server) = (start().await?, start().await?);
-        let (began, client) = restart_at_the_end_of_a_second(&clock, &server).await?;
-        until_granted(&client).await?;
-        assert!(began.elapsed() >= GUARD, "granted after {:?}", began.elapsed());
-        Ok(())
     });
 }
 
@@ -176,7 +123,8 @@ fn a_lease_longer_than_the_guard_is_refused() {
             let client = connect(&format!("{}?{option}", server.url())).await?;
             longer_leases_are_refused(&client).await?;
         }
-        assert!(server.keys("*").await?.is_empty());
+        let keys = server.keys("*").await?;
+        assert!(keys.iter().all(|key| key == "dlock:{0}?guard:"), "{keys:?}");
         Ok(())
     });
 }

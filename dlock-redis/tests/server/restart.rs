@@ -120,11 +120,11 @@ fn who_held_or_waited_may_give_up_meanwhile() {
 }
 
 #[test]
-fn a_server_that_writes_everything_down_needs_no_guard() {
+fn a_server_that_writes_everything_down_does_without_a_guard() {
     run(async {
         let options = Options::new().with_persistence(Persistence::AofAlways);
         let server = RedisServer::start(&options).await?;
-        let client = connect(&format!("{}?dlock.restart_guard=1h", server.url())).await?;
+        let client = connect(&server.url()).await?;
         works(&client, "a").await?;
         assert_eq!(client.guarantees().exclusion, Exclusion::Restart);
         let held = exclusive("a");

@@ -12,7 +12,7 @@ use crate::help::{
     SOON, ask, assert_unavailable, beside, connect, millis, secs, take, with_redis, within,
 };
 
-/// Longer than the guard of these tests: the server counts whole seconds.
+/// Longer than the guard of these tests.
 const GROWN_UP: std::time::Duration = millis(7200);
 
 async fn tried(backend: &DynBackend, name: &str) -> Result<Acquired, Error> {
@@ -84,13 +84,12 @@ pub(crate) fn a_server_that_restarts_while_it_is_asked_grants_nothing() {
     with_redis(async {
         let server = RedisServer::start(&Options::new()).await?;
         let proxy = Proxy::start(&server.address()).await?;
-        sleep(GROWN_UP).await;
         for held_up in [true, false] {
             let url = format!("redis://{}?dlock.restart_guard=6s", proxy.address());
             let backend = connect(&url).await?;
+            sleep(GROWN_UP).await;
             let answer = asked_across_a_restart(&backend, &server, &proxy, held_up).await?;
             assert!(answer.is_err(), "held up {held_up}: {answer:?}");
-            sleep(GROWN_UP).await;
         }
         Ok(())
     });
@@ -102,9 +101,9 @@ pub(crate) fn a_master_that_restarts_while_it_is_asked_does_not_vote() {
         let [gone, well, restarts] = masters.servers() else { unreachable!() };
         let proxy = Proxy::start(&restarts.address()).await?;
         let addresses = [gone.address(), well.address(), proxy.address()].join(",");
-        sleep(GROWN_UP).await;
         let url = format!("redis+quorum://{addresses}?dlock.restart_guard=6s");
         let backend = connect(&url).await?;
+        sleep(GROWN_UP).await;
         gone.kill();
         sleep(millis(200)).await;
         let answer = asked_across_a_restart(&backend, restarts, &proxy, true).await?;

@@ -20,6 +20,7 @@ fn server(fields: &[(&str, &str)], settings: &[(&'static str, &str)]) -> Server 
     for (name, value) in [
         ("appendfsync", "always"),
         ("min-replicas-to-write", "1"),
+        ("no-appendfsync-on-rewrite", "no"),
         ("tcp-keepalive", "300"),
         ("timeout", "0"),
     ]
@@ -61,6 +62,7 @@ fn each_setting_that_is_amiss_is_found_alone() {
     }
     for (setting, value, about) in [
         ("appendfsync", "everysec", "persistence"),
+        ("no-appendfsync-on-rewrite", "yes", "persistence"),
         ("tcp-keepalive", "0", "connections"),
         ("timeout", "60", "connections"),
     ] {
@@ -108,4 +110,31 @@ fn what_is_not_told_is_a_warning() {
     let silent = Server::default();
     let expected = ["server", "rights", "connections"].map(|about| (about, Level::Warning));
     assert_eq!(amiss(&silent, &Wants::default()), expected);
+}
+
+mod outside {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_is_not_waited_for_at_times_is_amiss() {
+        let persistence = |server: &Server, guard| {
+            let wants = Wants { guard, ..Wants::default() };
+            let finding = server.persistence(&wants);
+            (finding.level, finding.found)
+        };
+        let mut silent = server(&[], &[]);
+        silent.settings.remove("no-appendfsync-on-rewrite");
+        for (server, word) in [
+            (server(&[], &[("no-appendfsync-on-rewrite", "yes")]), "no-appendfsync-on-rewrite yes"),
+            (silent, "does not tell"),
+            (server(&[("aof_last_write_status", "err")], &[]), "aof_last_write_status"),
+        ] {
+            let (level, found) = persistence(&server, Duration::ZERO);
+            assert_eq!(level, Level::Warning, "{found}");
+            assert!(found.contains(word), "{found}");
+            let (level, found) = persistence(&server, Duration::from_secs(30));
+            assert_eq!(level, Level::Fine, "{found}");
+            assert!(found.contains("30s"), "{found}");
+        }
+    }
 }

@@ -9,6 +9,7 @@ use std::{
 };
 
 use dlock_core::{Clock, Error};
+use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::{Connection, Door, Sentinels, Shared, Topology, open, receive};
@@ -38,7 +39,9 @@ impl Shared {
         };
         let opening = open::connection(&self.config, &address, &self.config.login, push);
         let mut redis = opening.await.map_err(refused)?;
-        let facts = open::facts(&mut redis).await.map_err(refused)?;
+        let mark = self.mark_key();
+        let facts = open::facts(&mut redis, mark.as_deref()).await.map_err(refused)?;
+        let sight = self.sight_of(&facts);
         facts.check(self.config.topology == Topology::Cluster, &self.store).map_err(named)?;
         open::check_ready(&facts).map_err(named)?;
         facts.check_guard(self.config.restart_guard.unwrap_or_default()).map_err(named)?;
@@ -57,8 +60,8 @@ impl Shared {
             },
             None => false,
         };
-        let (facts, late) = (Arc::new(facts), AtomicU32::new(0));
-        Ok(Connection { redis, epoch, address, facts, push, late, gone })
+        let (facts, late) = (Mutex::new(Arc::new(facts)), AtomicU32::new(0));
+        Ok(Connection { redis, epoch, address, facts, sight, push, late, gone })
     }
 }
 
@@ -67,7 +70,10 @@ pub(super) async fn keep_up(shared: Arc<Shared>, mut sentinels: Sentinels) {
     let mut tries = 0u32;
     loop {
         let since = Instant::now();
-        until_shut(&shared, &mut sentinels).await;
+        tokio::select! {
+            () = until_shut(&shared, &mut sentinels) => {}
+            () = shared.look_after() => {}
+        }
         if since.elapsed() >= WATCH {
             tries = 0;
         }

@@ -1,4 +1,6 @@
 //! What servers, settings and other programs did to locks elsewhere: each was found from outside.
 
+mod guard;
 mod messages;
+mod promise;
 mod rights;

@@ -6,7 +6,7 @@ use dlock_core::{
 use dlock_redis::{REDIS, Redis, RedisConfig};
 use dlock_testlab::{Verdict, redis::RedisServer};
 
-use crate::support::{attempt, refused, run, says, start, take, works, works_fully};
+use crate::support::{attempt, refused, run, says, start, take, until, works, works_fully};
 
 const LINE: &str = include_str!("../../../src/acl.txt");
 const ACCESS: ErrorKind = ErrorKind::Config(ConfigIssue::Access);
@@ -50,6 +50,23 @@ fn the_right_to_the_keys_of_a_prefix_is_enough_for_its_names() {
         // Another's names stay out of reach.
         let error = plain_names.acquire(&attempt("bank/a")).await.err().ok_or("granted")?;
         says(&error, ACCESS, "rights");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_guard_needs_no_more_than_the_keys_of_the_prefix() {
+    run(async {
+        let (server, admin) = start().await?;
+        set_user(&server, "~dlock:*:shop/*").await?;
+        let config = format!("{}?dlock.restart_guard=1s", url_of(&server));
+        let config = RedisConfig::from_url(&config)?.with_prefix("shop/");
+        let _client = Redis::connect(config).await?;
+        until("it is noted that the server has run for so long", async || {
+            Ok(server.keys("*").await? == ["dlock:{0}?guard:shop/"])
+        })
+        .await?;
+        assert_eq!(admin.list("", 9).await?, []);
         Ok(())
     })
 }

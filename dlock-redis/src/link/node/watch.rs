@@ -1,0 +1,91 @@
+//! What is done for a server while it is connected to: how long it has run is passed on, and what it
+//! promises is looked at again.
+
+use std::{sync::Arc, time::Duration};
+
+use dlock_core::Clock;
+
+use super::{Connection, Door, Facts, Shared, Sight, Topology, open};
+use crate::keys;
+
+/// How often settings are read again that a promise depends on.
+const REREAD: Duration = Duration::from_secs(10);
+/// The shortest pause between two tries to leave a mark.
+const AGAIN: Duration = Duration::from_secs(10);
+
+impl Shared {
+    /// The key of the mark that tells how long the server has run. The plain form has none: its keys
+    /// are other programs'.
+    pub(super) fn mark_key(&self) -> Option<String> {
+        let is_guarded = !self.guard().is_zero() && !self.config.plain;
+        is_guarded.then(|| keys::aside("guard", &self.config.prefix))
+    }
+
+    pub(super) fn guard(&self) -> Duration {
+        self.config.restart_guard.unwrap_or_default()
+    }
+
+    /// For how long the server that said this is known to have run.
+    pub(super) fn sight_of(&self, facts: &Facts) -> Option<Sight> {
+        let mut sight = self.sight.lock();
+        // A replica throws away what it has, without a restart.
+        *sight = Sight::of(facts, sight.take()).filter(|_| !facts.replica);
+        sight.clone()
+    }
+
+    /// Never ends; to be dropped when the door shuts.
+    pub(super) async fn look_after(&self) {
+        let open = match &*self.door.borrow() {
+            Door::Open(connection) => Some(Arc::clone(connection)),
+            Door::Shut(_) => None,
+        };
+        if let Some(connection) = open {
+            tokio::join!(self.vouch(&connection), self.reread(&connection));
+        }
+        std::future::pending().await
+    }
+
+    /// Leaves a mark as soon as the server has run for as long as the guard, unless there is one.
+    async fn vouch(&self, connection: &Connection) {
+        let (guard, facts) = (self.guard(), connection.facts());
+        let (Some(key), Some(sight)) = (self.mark_key(), &connection.sight) else { return };
+        if facts.vouched >= guard {
+            return;
+        }
+        let grown = Clock::Boot.now().saturating_add(sight.left(guard, Clock::Boot.now()));
+        Clock::Boot.sleep_until(grown).await;
+        loop {
+            let mut set = redis::cmd("SET");
+            set.arg(&key).arg(sight.mark(Clock::Boot.now()));
+            match connection.redis.clone().send_packed_command(&set).await {
+                Ok(_) => return,
+                Err(error) => {
+                    tracing::debug!(target: "dlock", %error, store = self.store, "no mark can be left");
+                }
+            }
+            tokio::time::sleep(guard.max(AGAIN)).await;
+        }
+    }
+
+    /// Reads again what a promise depends on, until there is nothing to promise any more.
+    async fn reread(&self, connection: &Connection) {
+        if !matches!(self.config.topology, Topology::Single | Topology::Socket) {
+            return;
+        }
+        while connection.facts().keeps_grants(self.guard()) {
+            tokio::time::sleep(REREAD).await;
+            let Ok(facts) = open::facts(&mut connection.redis.clone(), None).await else {
+                continue;
+            };
+            if !facts.keeps_grants(self.guard()) {
+                tracing::warn!(
+                    target: "dlock",
+                    store = self.store,
+                    "the settings of this server have changed: a restart, or want of memory, may now \
+                     lose locks that are held"
+                );
+                *connection.facts.lock() = Arc::new(facts);
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! For how long a server is known to have run.
+//!
+//! A server tells its uptime by its wall clock, which may have been set since it started: forward,
+//! and it seems to have run for longer. So nothing is concluded from it. A run of a server has an id
+//! of its own (`run_id`), and the time since this client has first seen that id, by its own monotonic
+//! clock, is time that the server has run for.
+//!
+//! A client that starts later need not begin anew. Whoever has seen a run for as long as its guard
+//! leaves a mark in that server: the id, and the milliseconds. A server that comes back has another
+//! id, so that a mark which it has kept, or got from its master, says nothing of it.
+
+use std::time::Duration;
+
+use dlock_core::Instant;
+
+use super::facts::Facts;
+
+/// One run of a server, which was this old at this time, or older.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Sight {
+    run_id: String,
+    at: Instant,
+    age: Duration,
+}
+
+impl Sight {
+    /// What a server has just said, with what this client knew before.
+    pub(super) fn of(facts: &Facts, before: Option<Self>) -> Option<Self> {
+        let run_id = facts.run_id.clone()?;
+        let now = Self { run_id, at: facts.received?, age: facts.vouched };
+        let older = before.filter(|before| {
+            before.run_id == now.run_id && before.age_at(now.at) > now.age_at(now.at)
+        });
+        Some(older.unwrap_or(now))
+    }
+
+    fn age_at(&self, now: Instant) -> Duration {
+        self.age.saturating_add(now.since(self.at))
+    }
+
+    /// How long it is until it has run for as long as this.
+    pub(super) fn left(&self, guard: Duration, now: Instant) -> Duration {
+        guard.saturating_sub(self.age_at(now))
+    }
+
+    /// The mark that tells others.
+    pub(super) fn mark(&self, now: Instant) -> String {
+        format!("{} {}", self.run_id, self.age_at(now).as_millis())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    mod outside {
+        use std::collections::HashMap;
+
+        use super::super::*;
+
+        const fn at(seconds: u64) -> Instant {
+            Instant::from_nanos(seconds * 1_000_000_000)
+        }
+
+        fn seen(info: &str, mark: Option<&str>, at: Instant) -> Facts {
+            Facts::read(info, &HashMap::new(), at).with_mark(mark)
+        }
+
+        #[test]
+        fn a_run_is_as_old_as_it_was_seen_whatever_the_server_says() {
+            let guard = Duration::from_secs(10);
+            for uptime in ["0", "86400", "-3600", ""] {
+                let info = format!("run_id:a\r\nuptime_in_seconds:{uptime}\r\n");
+                let first = Sight::of(&seen(&info, None, at(100)), None);
+                let left = |sight: &Option<Sight>, now| sight.as_ref().unwrap().left(guard, now);
+                assert_eq!(left(&first, at(100)), guard, "{uptime}");
+                assert_eq!(left(&first, at(104)), Duration::from_secs(6), "{uptime}");
+                // Another connection to the same run, and to the next.
+                let same = Sight::of(&seen(&info, None, at(107)), first.clone());
+                assert_eq!(left(&same, at(107)), Duration::from_secs(3), "{uptime}");
+                let next = seen(&info.replace(":a", ":b"), Some("a 99999"), at(107));
+                assert_eq!(left(&Sight::of(&next, first), at(107)), guard, "{uptime}");
+            }
+            assert_eq!(Sight::of(&seen("uptime_in_seconds:9", None, at(1)), None), None);
+        }
+
+        #[test]
+        fn a_mark_is_worth_what_its_writer_has_seen() {
+            let guard = Duration::from_secs(10);
+            let first = Sight::of(&seen("run_id:a", None, at(100)), None).unwrap();
+            let mark = first.mark(at(104));
+            assert_eq!(mark, "a 4000");
+            let other = Sight::of(&seen("run_id:a", Some(&mark), at(7)), None).unwrap();
+            assert_eq!(other.left(guard, at(7)), Duration::from_secs(6));
+            // Less than what is known already is no news.
+            let known = Sight::of(&seen("run_id:a", Some("a 1"), at(9)), Some(other)).unwrap();
+            assert_eq!(known.left(guard, at(9)), Duration::from_secs(4));
+        }
+    }
+}
