@@ -3,8 +3,8 @@
 use std::{str::FromStr, time::Duration};
 
 use dlock_core::{
-    Acquired, Certainty, ClaimId, ConfigIssue, Error, ErrorKind, FencingToken, Grant, Guarantees,
-    Instant, LockName,
+    Acquired, Certainty, ClaimId, ConfigIssue, Error, ErrorKind, Exclusion, Fencing, FencingToken,
+    Grant, Guarantees, Instant, LockName,
 };
 
 use super::{Argument, PlainConn, Seen, Statements};
@@ -54,7 +54,12 @@ impl Scheme {
             Guarantees::WEAKEST.with_exclusion(database.exclusion).with_scope(database.scope);
         match self {
             Self::Row => given,
-            Self::Version => given.with_fencing(dlock_core::Fencing::Durable),
+            // Nothing but the row knows the last version: after a crash that forgets the last
+            // grants, the next ones count the same numbers again.
+            Self::Version => match database.exclusion {
+                Exclusion::Nothing => given.with_fencing(Fencing::Volatile),
+                _ => given.with_fencing(Fencing::Durable),
+            },
         }
     }
 
@@ -174,4 +179,19 @@ fn grant(scheme: Scheme, seen: &Seen, sent: Instant) -> Result<Acquired, Fault> 
     })?;
     // One token a grant, as every program that takes part counts.
     Ok(Acquired::Granted(Grant { token, tokens: 1, since: sent }))
+}
+
+#[cfg(test)]
+mod outside {
+    use super::*;
+
+    #[test]
+    fn versions_are_tokens_where_the_database_keeps_them() {
+        let of = |scheme: Scheme, exclusion| {
+            scheme.guarantees(Guarantees::WEAKEST.with_exclusion(exclusion)).fencing
+        };
+        assert_eq!(of(Scheme::Version, Exclusion::Restart), Fencing::Durable);
+        assert_eq!(of(Scheme::Version, Exclusion::Nothing), Fencing::Volatile);
+        assert_eq!(of(Scheme::Row, Exclusion::Restart), Fencing::None);
+    }
 }

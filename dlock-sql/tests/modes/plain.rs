@@ -52,6 +52,44 @@ on_both! {
     lost_connections_are_made_again: ROW VERSION;
 }
 
+mod outside {
+    use dlock_core::{Exclusion, Fencing};
+
+    use super::*;
+
+    async fn promised(server: &Server, options: &str) -> Result<(Exclusion, Fencing), Stop> {
+        let given = locks(&server.url(options), LEASE).await?.guarantees();
+        Ok((given.exclusion, given.fencing))
+    }
+
+    const KEPT: (Exclusion, Fencing) = (Exclusion::Restart, Fencing::Durable);
+    const LOST: (Exclusion, Fencing) = (Exclusion::Nothing, Fencing::Volatile);
+
+    #[test]
+    fn versions_promise_no_more_than_postgres_keeps() {
+        run("postgres", async {
+            let server = Server::durable_postgres().await?;
+            assert_eq!(promised(&server, VERSION).await?, KEPT);
+            let relaxed = "dlock.plain=version&dlock.durability=relaxed";
+            assert_eq!(promised(&server, relaxed).await?, LOST);
+            server.query("ALTER TABLE dlock_plain SET UNLOGGED").await?;
+            assert_eq!(promised(&server, VERSION).await?, LOST);
+            // It does not sync.
+            assert_eq!(promised(&Server::postgres().await?, VERSION).await?, LOST);
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn versions_promise_no_more_than_mysql_keeps() {
+        run("mysql", async {
+            assert_eq!(promised(&Server::durable_mysql().await?, VERSION).await?, KEPT);
+            assert_eq!(promised(&Server::mysql().await?, VERSION).await?, LOST);
+            Ok(())
+        });
+    }
+}
+
 async fn row(server: &Server, name: &str) -> Result<Option<Vec<String>>, Stop> {
     let columns = format!("holder, state, version, expiry - {}", server.now());
     let select = format!("SELECT {columns} FROM dlock_plain WHERE name = '{name}'");

@@ -30,6 +30,18 @@ impl Server {
         Ok(Self::Mysql(MariadbServer::start(&mariadb::Options::new()).await?))
     }
 
+    /// A server that syncs what it commits.
+    pub(crate) async fn durable_postgres() -> Result<Self, Stop> {
+        let options = postgres::Options::new().with_fsync(true);
+        Ok(Self::Postgres(PostgresServer::start(&options).await?))
+    }
+
+    /// A server that syncs what it commits.
+    pub(crate) async fn durable_mysql() -> Result<Self, Stop> {
+        let options = mariadb::Options::new().with_fsync(true);
+        Ok(Self::Mysql(MariadbServer::start(&options).await?))
+    }
+
     /// Its URL with these options.
     pub(crate) fn url(&self, options: &str) -> String {
         let url = match self {
