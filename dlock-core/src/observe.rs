@@ -22,6 +22,7 @@
 //! | `a withdrawn claim could not be released` | warn | `error` | the same, of an acquire whose future was dropped |
 //! | `release failed after the work was done` | warn | `error` | the same, of a lock that ran work |
 //! | `a leader could not resign` | warn | `error` | the same, of an [`Election`](crate::Election) |
+//! | `the rows of unused locks could not be removed` | warn | `error` | a SQL store tries again in its next round; until then its table grows |
 //! | `the minimum time of a job could not be kept` | warn | `lock.name`, `reason` | the lock of a [`Job`](crate::Job) was lost when it ended |
 //!
 //! Times (`wait`, `pause`, `by`, `asked`, `lease`) are shown as Rust shows a `Duration`. `backend` is what

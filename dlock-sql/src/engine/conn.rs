@@ -98,7 +98,8 @@ pub(crate) struct Paged {
     pub(crate) name: String,
     /// The database's time.
     pub(crate) now: Micros,
-    /// `None` for a row whose snapshot is too young for the row to be of interest.
+    /// `None` for a row whose snapshot is too young for the row to be of interest, or whose text
+    /// can't be read.
     pub(crate) row: Option<Row>,
 }
 

@@ -57,7 +57,7 @@ impl Sweep {
             Ok(gone) if self.after.is_empty() => (self.spread_round(), gone),
             Ok(gone) => (PAUSE, gone),
             Err(error) => {
-                tracing::debug!(target: "dlock", %error, "could not look for unused locks; trying again later");
+                tracing::warn!(target: "dlock", %error, "the rows of unused locks could not be removed");
                 (self.spread_round(), Vec::new())
             }
         };

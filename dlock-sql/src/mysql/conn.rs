@@ -203,7 +203,8 @@ impl Conn for MysqlConn {
                 Ok(Paged {
                     name: text(found, 0)?,
                     now: micros(found, 1)?,
-                    row: is_old.then(|| row(found, 2)).transpose()?,
+                    // One that can't be read is not to be deleted, and not to stop the others.
+                    row: is_old.then(|| row(found, 2)).and_then(Result::ok),
                 })
             })
             .collect()
@@ -216,7 +217,7 @@ impl Conn for MysqlConn {
             .bind(most);
         let found = self.fetch(query).await?;
         let paged = |found| {
-            Ok(Paged { name: text(found, 0)?, now: micros(found, 1)?, row: Some(row(found, 2)?) })
+            Ok(Paged { name: text(found, 0)?, now: micros(found, 1)?, row: row(found, 2).ok() })
         };
         found.iter().map(paged).collect()
     }

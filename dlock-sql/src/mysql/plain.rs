@@ -61,7 +61,8 @@ const STATEMENTS: Statements = Statements {
     range: concat!(
         "SELECT name, state = 'held' AND expiry > ",
         now!(),
-        " FROM dlock_plain WHERE name >= ? AND name < ? ORDER BY name LIMIT ?",
+        " FROM dlock_plain WHERE name >= ? AND name < ? \
+         AND CAST(CONVERT(name USING utf8mb4) AS BINARY) = name ORDER BY name LIMIT ?",
     ),
 };
 

@@ -1,9 +1,10 @@
 -- Reads the first rows of a range of names.
 -- ? 1: the first name of the range   ? 2: the first name behind it   ? 3: how many rows
--- Returns them by name: name, the time (microseconds since 1970), base, snap, log.
+-- Returns them by name: name, the time (microseconds since 1970), base, snap, log. Rows whose name is
+-- not UTF-8 are nobody's lock, and left out.
 SELECT
   d.name, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), d.base, d.snap, d.log
 FROM dlock_lock AS d
-WHERE d.name >= ? AND d.name < ?
+WHERE d.name >= ? AND d.name < ? AND CAST(CONVERT(d.name USING utf8mb4) AS BINARY) = d.name
 ORDER BY d.name
 LIMIT ?

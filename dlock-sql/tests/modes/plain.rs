@@ -81,6 +81,20 @@ mod outside {
     }
 
     #[test]
+    fn a_name_that_is_not_text_is_left_out_of_the_list() {
+        run("mysql", async {
+            let server = Server::mysql().await?;
+            let client = locks(&server.url(VERSION), LEASE).await?;
+            let _held = client.mutex("é")?.lock().await?;
+            let bad = "(X'62FF', 'cron', 'held', 1, 9000000000000000)";
+            server.query(&format!("INSERT INTO dlock_plain VALUES {bad}")).await?;
+            let listed = client.list("", 9).await?;
+            assert_eq!(listed.iter().map(|name| name.as_str()).collect::<Vec<_>>(), ["é"]);
+            Ok(())
+        });
+    }
+
+    #[test]
     fn versions_promise_no_more_than_mysql_keeps() {
         run("mysql", async {
             assert_eq!(promised(&Server::durable_mysql().await?, VERSION).await?, KEPT);

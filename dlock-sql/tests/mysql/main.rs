@@ -12,6 +12,7 @@ mod examine;
 mod faults;
 mod help;
 mod names;
+mod outside;
 mod pool;
 mod rights;
 mod rows;
