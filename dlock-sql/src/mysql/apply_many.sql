@@ -13,19 +13,35 @@ FROM
     time BIGINT PATH '$[5]'
   )) AS w
 ON DUPLICATE KEY UPDATE
-  seen = IF(
+  cut  = IF(
     dlock_lock.base = VALUES(seen)
-      AND LEFT(dlock_lock.log, VALUES(cut)) LIKE CONCAT('% ', w.time, ';'),
-    dlock_lock.base, 0
+      AND LEFT(dlock_lock.log, MOD(VALUES(cut), 16777216)) LIKE CONCAT('% ', w.time, ';'),
+    VALUES(cut), -VALUES(cut)
   ),
   log  = CONCAT(
     IF(
-      dlock_lock.base = dlock_lock.seen, SUBSTRING(dlock_lock.log, VALUES(cut) + 1), dlock_lock.log
+      IF(
+        ABS(dlock_lock.cut) = VALUES(cut), dlock_lock.cut > 0,
+        dlock_lock.base = VALUES(seen)
+          AND LEFT(dlock_lock.log, MOD(VALUES(cut), 16777216)) LIKE CONCAT('% ', w.time, ';')
+      ),
+      SUBSTRING(dlock_lock.log, MOD(VALUES(cut), 16777216) + 1), dlock_lock.log
     ),
     VALUES(log)
   ),
-  snap = IF(dlock_lock.base = dlock_lock.seen, w.snap, dlock_lock.snap),
+  snap = IF(
+    IF(
+      ABS(dlock_lock.cut) = VALUES(cut), dlock_lock.cut > 0,
+      dlock_lock.base = VALUES(seen)
+        AND LEFT(dlock_lock.log, MOD(VALUES(cut), 16777216)) LIKE CONCAT('% ', w.time, ';')
+    ),
+    w.snap, dlock_lock.snap
+  ),
   base = IF(
-    dlock_lock.base = dlock_lock.seen,
+    IF(
+      ABS(dlock_lock.cut) = VALUES(cut), dlock_lock.cut > 0,
+      dlock_lock.base = VALUES(seen)
+        AND LEFT(dlock_lock.log, MOD(VALUES(cut), 16777216)) LIKE CONCAT('% ', w.time, ';')
+    ),
     GREATEST(dlock_lock.base + 1, VALUES(base)), dlock_lock.base
   )

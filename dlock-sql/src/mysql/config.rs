@@ -83,8 +83,10 @@ impl ServerConfig<MysqlDriver> {
     /// their own, made with the pool's options, so that an exhausted pool can't cost a lock.
     ///
     /// Statements run under the settings of the pool's connections, which must have `autocommit`
-    /// and a strict `sql_mode`, as they have unless they are told otherwise. The server goes on with
-    /// a statement that is given up here for as long as their `innodb_lock_wait_timeout` lets it.
+    /// and a strict `sql_mode`, as they have unless they are told otherwise; whether they do is asked
+    /// before each. One that was left otherwise, or in a transaction, is closed. The server goes on
+    /// with a statement that is given up here for as long as their `innodb_lock_wait_timeout` lets
+    /// it.
     ///
     /// # Errors
     /// `Config(Url)` for a pool whose options name no database.

@@ -245,10 +245,13 @@ fn apply_one<'q>(sql: &'static str, write: &'q Write) -> Query<'q, MySql, MySqlA
     sqlx::query(sql)
         .bind(write.name.as_str().as_bytes())
         .bind(seen)
-        .bind(cut)
+        .bind(json::marked(cut))
         .bind(&*write.op)
         .bind(time)
+        .bind(time)
+        .bind(time)
         .bind(snap)
+        .bind(time)
 }
 
 /// The operation has been applied, whatever has happened since.

@@ -14,10 +14,19 @@ pub(super) fn writes(writes: &[Write]) -> String {
     let room = writes.iter().map(Write::room).sum();
     array(room, writes, |out, write| {
         let (seen, cut, time, snap) = write.fold_args();
-        let op = &write.op;
+        let (cut, op) = (marked(cut), &write.op);
         push_name(out, write.name.as_str());
         let _ = write!(out, ",{seen},{cut},\"{op}\",\"{snap}\",{time}");
     })
+}
+
+/// The argument `cut` of a statement that folds, with a number that no other sending has: so the
+/// statement knows what it has assigned from what it finds. (`cut` itself is no longer than a row.)
+pub(super) fn marked(cut: i64) -> i64 {
+    match cut {
+        0 => 0,
+        _ => rand::random_range(1..1_i64 << 39) << 24 | cut,
+    }
 }
 
 /// For `read.sql`: names, and the bases whose snapshots are known.
@@ -91,6 +100,17 @@ mod tests {
             r#"[["62",7,9],["63",7,9]]"#
         );
         assert_eq!(wanted([]), "[]");
+    }
+
+    #[test]
+    fn a_fold_is_marked_anew_each_time_and_what_folds_nothing_is_not() {
+        assert_eq!(marked(0), 0);
+        let longest = (1 << 24) - 1;
+        for cut in [1, 129, longest] {
+            let (one, other) = (marked(cut), marked(cut));
+            assert!(one > longest && one != other, "{one} {other}");
+            assert_eq!((one % (1 << 24), other % (1 << 24)), (cut, cut));
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub(super) const TICK: Micros = 1;
 
 pub(super) const SCHEMA: &str = include_str!("schema.sql");
 pub(super) const SESSION: &str = include_str!("session.sql");
+pub(super) const POOLED: &str = include_str!("pooled.sql");
 pub(super) const APPLY_ONE: &str = include_str!("apply_one.sql");
 pub(super) const APPLY_MANY: &str = include_str!("apply_many.sql");
 pub(super) const APPLY_ONE_RETURNING: &str =
@@ -23,12 +24,6 @@ pub(super) const PAGE: &str = include_str!("page.sql");
 pub(super) const RANGE: &str = include_str!("range.sql");
 pub(super) const DELETE: &str = include_str!("delete.sql");
 
-/// Asked of an application's connection before each use: whether it commits each statement by
-/// itself, and fails where a value does not fit. The second one makes sure of the isolation of the
-/// next statement, and is refused within a transaction (error 1568).
-pub(super) const POOLED: &str = "SELECT CAST(@@autocommit = 1 \
-     AND @@sql_mode REGEXP 'STRICT_(ALL|TRANS)_TABLES' AS SIGNED); \
-     SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ WRITE";
 /// Where unqualified names lead.
 pub(super) const WHICH: &str = "SELECT COALESCE(DATABASE(), '')";
 

@@ -5,3 +5,4 @@ SELECT
   CAST(1 AS SIGNED), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)),
   d.base, IF(d.base = ?, '', d.snap), d.log
 FROM (SELECT 1 AS one) AS n LEFT JOIN dlock_lock AS d ON d.name = ?
+LIMIT 1

@@ -3,6 +3,7 @@
 
 use std::{
     ops::{Deref, DerefMut},
+    sync::Arc,
     time::Duration,
 };
 
@@ -36,6 +37,8 @@ pub(super) enum Source {
 pub(super) struct Way {
     source: Source,
     session: String,
+    /// What an application's connection is asked before each use.
+    pooled: Arc<str>,
     pub(super) timeout: Duration,
     pub(super) returning: bool,
 }
@@ -55,7 +58,9 @@ impl Way {
         let seconds = (timeout.as_secs() / 2).max(1).to_string();
         let limit = format!("{:.3}", (timeout.mul_f64(0.7)).as_secs_f64().max(0.005));
         let session = queries::SESSION.replace("{seconds}", &seconds).replace("{limit}", &limit);
-        Self { source, session, timeout, returning }
+        let pooled = queries::POOLED.lines().filter(|line| !line.starts_with("--"));
+        let pooled = pooled.collect::<Vec<_>>().join("\n").into();
+        Self { source, session, pooled, timeout, returning }
     }
 
     /// Connects. Nothing has been applied when that fails.
@@ -82,21 +87,36 @@ impl Way {
             .map_or_else(|_| Err(silent_at_first()), |it| it.map_err(classify))
     }
 
-    /// Takes a connection out of the application's pool that is in no transaction, and commits each
-    /// statement.
+    /// Takes a connection out of the application's pool that is in no transaction, commits each
+    /// statement, and reads statements as they are meant. One that somebody has left otherwise is
+    /// closed, and the next one taken.
     ///
     /// A `begin()` that was dropped half-way leaves one open that the driver does not know of
     /// (<https://github.com/launchbadge/sqlx/issues/2054>). What is written in there is seen by
     /// nobody, and undone when somebody notices.
     async fn pooled(&self, pool: &MySqlPool) -> Result<PoolConnection<MySql>, Fault> {
+        // After all that are there, one is new. If that is no better, all of them are like it.
+        let mut left = pool.num_idle() + 1;
         loop {
             let acquired = timeout(self.timeout, pool.acquire()).await;
             let mut conn = acquired.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map_err(classify)?;
-            let asked = sqlx::raw_sql(queries::POOLED).fetch_all(&mut *conn);
+            let asked = sqlx::raw_sql(AssertSqlSafe(self.pooled.clone())).fetch_all(&mut *conn);
             match timeout(self.timeout, asked).await {
                 Ok(Ok(rows)) => {
-                    let fits = rows.first().map(|row| get::<i64>(row, 0)).transpose()?;
-                    return if fits == Some(1) { Ok(conn) } else { Err(unfit().into()) };
+                    let found = rows.first().map(|row| get::<i64>(row, 0)).transpose()?;
+                    if found == Some(0) {
+                        return Ok(conn);
+                    }
+                    drop(conn.detach());
+                    if left == 0 {
+                        return Err(unfit(found).into());
+                    }
+                    left -= 1;
+                    tracing::warn!(
+                        target: "dlock",
+                        error = %unfit(found),
+                        "a connection of the pool was left unfit for statements: it is closed"
+                    );
                 }
                 Ok(Err(error)) if is_in_transaction(&error) => {
                     tracing::warn!(
@@ -154,11 +174,31 @@ fn beside(pool: &MySqlPool) -> MySqlConnectOptions {
     MySqlConnectOptions::clone(&pool.connect_options()).disable_statement_logging()
 }
 
-fn unfit() -> Error {
-    Error::config(
-        ConfigIssue::Access,
-        "the pool's connections do not commit each statement by itself, or cut off what does not \
-         fit: have them set autocommit = 1 and STRICT_ALL_TABLES or STRICT_TRANS_TABLES in \
-         sql_mode, or give dlock connections of its own",
-    )
+/// The number is that of `pooled.sql`.
+fn unfit(found: Option<i64>) -> Error {
+    let text = match found {
+        Some(2) => {
+            "the pool's connections take empty texts for null: have them leave \
+             EMPTY_STRING_IS_NULL out of sql_mode, or give dlock connections of its own"
+        }
+        Some(3) => {
+            "the pool's connections read statements in a character set that does not contain \
+             ASCII: have them set collation_connection to one of utf8mb4, or give dlock \
+             connections of its own"
+        }
+        Some(4) => {
+            "the clock of the pool's connections stands still: have them leave `timestamp` alone \
+             (SET timestamp = DEFAULT), or give dlock connections of its own"
+        }
+        Some(5) => {
+            "the pool's connections hide rows: have them leave sql_select_limit alone, or give \
+             dlock connections of its own"
+        }
+        _ => {
+            "the pool's connections do not commit each statement by itself, or cut off what does \
+             not fit: have them set autocommit = 1 and STRICT_ALL_TABLES or STRICT_TRANS_TABLES \
+             in sql_mode, or give dlock connections of its own"
+        }
+    };
+    Error::config(ConfigIssue::Access, text)
 }

@@ -18,6 +18,8 @@ const UNKNOWN_COLUMN: u16 = 1054;
 pub(super) const DUPLICATE: u16 = 1062;
 const NORMAL_SHUTDOWN: u16 = 1077;
 const TABLE_FULL: u16 = 1114;
+const LOCKED_FOR_READING: u16 = 1099;
+const OTHERS_LOCKED: u16 = 1100;
 const HOST_BLOCKED: u16 = 1129;
 const HOST_NOT_ALLOWED: u16 = 1130;
 const TABLE_DENIED: u16 = 1142;
@@ -122,6 +124,10 @@ pub(crate) fn by_number(number: u16, message: &str) -> Meaning {
         STATEMENT_UNKNOWN | TABLE_CHANGED | PREPARE_AGAIN => Meaning::passing(
             "the tables, or the server behind a proxy, changed under the statement: try again",
         ),
+        LOCKED_FOR_READING | OTHERS_LOCKED => Meaning::passing(
+            "a connection of the pool was left with tables locked: run UNLOCK TABLES before it \
+             goes back to the pool",
+        ),
         COMMIT_FAILED => Meaning::cut("the server could not commit: see its log"),
         NODE_NOT_READY => {
             Meaning::passing("the node is not part of its cluster just now: see its log")
@@ -211,10 +217,11 @@ mod tests {
         use Cure::Retry;
         use ErrorKind::{Config, Protocol, Unavailable};
 
-        let rows: [(&[u16], ErrorKind, Certainty, Cure, &str); 20] = [
+        let rows: [(&[u16], ErrorKind, Certainty, Cure, &str); 21] = [
             (&[1205], Unavailable, NotApplied, Retry, "of their own"),
             (&[1243, 1412, 1615], Unavailable, NotApplied, Retry, "proxy"),
             (&[1180], Unavailable, Unknown, Retry, "log"),
+            (&[1099, 1100], Unavailable, NotApplied, Retry, "UNLOCK TABLES"),
             (&[1047], Unavailable, NotApplied, Retry, "cluster"),
             (&[1461], Unavailable, NotApplied, Cure::None, "max_prepared_stmt_count"),
             (&[1820, 1862, 3118, 4151], Config(Access), NotApplied, Cure::None, "expired"),

@@ -1,4 +1,4 @@
-//! What other programs and settings do to the tables and to the pool.
+//! Rows that are not locks, and a sweep among them.
 
 use std::time::Duration;
 

@@ -1,0 +1,188 @@
+//! Settings of the sessions of an application's pool, from the start or left behind by somebody.
+
+use dlock_core::{Acquired, ConfigIssue, DynBackend, Error};
+use dlock_sql::{Mysql, MysqlConfig};
+use dlock_testlab::{
+    Stop, Verdict,
+    mariadb::{MariadbServer, Options},
+};
+use sqlx::{MySqlPool, mysql::MySqlPoolOptions};
+
+use crate::help::{
+    ask, attempt, connect, free, granted, lock, queue, refused, server, server_with, take,
+    with_mariadb,
+};
+
+/// A pool whose connections are set up so.
+async fn pool_after(server: &MariadbServer, sql: &str) -> Result<MySqlPool, Stop> {
+    let sql = sql.to_owned();
+    let options = MySqlPoolOptions::new().max_connections(2).after_connect(move |conn, _| {
+        let sql = sqlx::AssertSqlSafe(sql.clone());
+        Box::pin(async move { sqlx::raw_sql(sql).execute(conn).await.map(drop) })
+    });
+    Ok(options.connect(&server.url()).await?)
+}
+
+async fn open(pool: &MySqlPool, returning: bool) -> Result<DynBackend, Error> {
+    Mysql::open(MysqlConfig::from_pool(pool.clone())?.with_returning(returning)).await
+}
+
+/// All verbs, on names that are not ASCII, and on rows that are folded.
+async fn works(client: &DynBackend, other: &DynBackend) -> Verdict {
+    let names = ["é", "a\\'\"` % b", "🔒"];
+    let all = names.map(ask);
+    let taken = client.acquire_all(&all).ok_or_else(|| Stop::failed("one by one"))?.await?;
+    assert!(taken.iter().all(|taken| matches!(taken, Acquired::Granted(_))), "{taken:?}");
+    let listed = other.list("", 10).await?;
+    assert_eq!(listed.len(), names.len(), "{listed:?}");
+    for held in &all {
+        let waits = ask(held.name.as_str());
+        queue(other, &waits).await?;
+        assert_eq!(other.acquire(&attempt(held.name.as_str())).await?, Acquired::Busy);
+        let seen = other.inspect(&held.name).await?;
+        assert_eq!((seen.holders.len(), seen.waiters.len()), (1, 1));
+        free(client, held).await?;
+        granted(other, &waits).await?;
+        free(other, &waits).await?;
+    }
+    for _ in 0..12 {
+        for client in [client, other] {
+            let request = ask("é");
+            lock(client, &request).await?;
+            free(client, &request).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The longest log of a row: it stays short for as long as it is folded.
+async fn longest(server: &MariadbServer) -> Result<u64, Stop> {
+    let rows = server.query("SELECT COALESCE(MAX(LENGTH(log)), 0) FROM dlock_lock").await?;
+    Ok(rows.concat().concat().parse()?)
+}
+
+/// In the first mode the server assigns columns all at once, in the others one after the other.
+#[test]
+fn a_fold_is_right_however_the_server_assigns() {
+    with_mariadb(async {
+        for mode in
+            ["SIMULTANEOUS_ASSIGNMENT,STRICT_ALL_TABLES", "ORACLE,STRICT_ALL_TABLES", "TRADITIONAL"]
+        {
+            let server = server_with(&Options::new()).await?;
+            let pool = pool_after(&server, &format!("SET sql_mode = '{mode}'")).await?;
+            let look = connect(&server).await?;
+            for returning in [true, false] {
+                let holder = open(&pool, returning).await?;
+                let others = [open(&pool, returning).await?, open(&pool, returning).await?];
+                let (held, both) = (ask("n"), [ask("n2"), ask("n3")]);
+                take(&holder, &held).await?;
+                if let Some(taken) = holder.acquire_all(&both) {
+                    taken.await?;
+                }
+                let holders = [&held, &both[0], &both[1]];
+                for round in 0..40 {
+                    // The folds of one meet the operations of the other.
+                    let other = &others[round % 2];
+                    let waits = holders.map(|held| ask(held.name.as_str()));
+                    match round % 3 {
+                        0 => other
+                            .acquire_all(&waits[1..])
+                            .ok_or_else(|| Stop::failed("?"))?
+                            .await
+                            .map(drop)?,
+                        _ => queue(other, &waits[0]).await?,
+                    }
+                    for waits in &waits {
+                        other.release(&waits.as_claim()).await?;
+                    }
+                    for held in holders {
+                        let seen = look.inspect(&held.name).await?;
+                        let seen: Vec<_> = seen.holders.iter().map(|holder| holder.claim).collect();
+                        assert_eq!(seen, [held.claim], "{mode}, {} after {round}", held.name);
+                    }
+                }
+                let log = longest(&server).await?;
+                assert!(log < 2000, "nothing is folded with {mode}: {log}");
+                for held in holders {
+                    free(&holder, held).await?;
+                }
+            }
+        }
+        Ok(())
+    });
+}
+
+/// No statement relies on these.
+#[test]
+fn settings_of_the_pool_change_nothing() {
+    with_mariadb(async {
+        let server = server().await?;
+        for settings in [
+            "SET sql_mode = 'ANSI_QUOTES,PIPES_AS_CONCAT,NO_BACKSLASH_ESCAPES,IGNORE_SPACE,\
+             PAD_CHAR_TO_FULL_LENGTH,HIGH_NOT_PRECEDENCE,NO_UNSIGNED_SUBTRACTION,\
+             ONLY_FULL_GROUP_BY,REAL_AS_FLOAT,TIME_ROUND_FRACTIONAL,STRICT_TRANS_TABLES'",
+            "SET sql_safe_updates = 1, sql_select_limit = 1000, max_join_size = 1000000",
+            "SET time_zone = '+13:00', lc_time_names = 'de_DE', div_precision_increment = 0",
+            "SET NAMES latin1",
+            "SET NAMES gbk",
+            "SET character_set_results = NULL, collation_connection = latin1_swedish_ci",
+            "SET group_concat_max_len = 4, max_sort_length = 64, unique_checks = 0",
+            "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY",
+            "SET completion_type = 2, foreign_key_checks = 0, low_priority_updates = 1",
+        ] {
+            let pool = pool_after(&server, settings).await?;
+            for returning in [true, false] {
+                let (client, other) =
+                    (open(&pool, returning).await?, open(&pool, returning).await?);
+                let done = works(&client, &other).await;
+                done.map_err(|stop| Stop::failed(format!("{settings}: {stop:?}")))?;
+            }
+        }
+        Ok(())
+    });
+}
+
+/// As by somebody who did not put back what he had changed.
+#[test]
+fn a_connection_that_was_left_unfit_is_not_used() {
+    with_mariadb(async {
+        let server = server().await?;
+        let other = connect(&server).await?;
+        for left in [
+            "SET autocommit = 0",
+            "SET sql_mode = ''",
+            "SET sql_mode = 'EMPTY_STRING_IS_NULL,STRICT_ALL_TABLES'",
+            "SET collation_connection = ucs2_general_ci",
+            "SET timestamp = 86400",
+            "SET sql_select_limit = 0",
+            "XA START 'x'",
+            "LOCK TABLES dlock_schema READ",
+        ] {
+            let pool = MySqlPoolOptions::new().max_connections(1).connect(&server.url()).await?;
+            let client = open(&pool, true).await?;
+            let mut conn = pool.acquire().await?;
+            sqlx::raw_sql(left).execute(&mut *conn).await?;
+            drop(conn);
+            let done = works(&client, &other).await;
+            done.map_err(|stop| Stop::failed(format!("{left}: {stop:?}")))?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_pool_that_is_unfit_is_refused_with_the_setting_to_change() {
+    with_mariadb(async {
+        let server = server().await?;
+        for (sql, remedy) in [
+            ("SET sql_mode = 'EMPTY_STRING_IS_NULL,STRICT_ALL_TABLES'", "EMPTY_STRING_IS_NULL"),
+            ("SET collation_connection = ucs2_general_ci", "collation_connection"),
+            ("SET timestamp = 86400", "SET timestamp = DEFAULT"),
+            ("SET sql_select_limit = 1", "sql_select_limit"),
+        ] {
+            let pool = pool_after(&server, sql).await?;
+            refused(MysqlConfig::from_pool(pool)?, ConfigIssue::Access, remedy).await?;
+        }
+        Ok(())
+    });
+}
