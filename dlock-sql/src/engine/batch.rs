@@ -2,15 +2,26 @@
 
 use std::collections::VecDeque;
 
+use dlock_core::{LockName, Note};
+
 use super::job::Job;
 
 /// The most operations that jobs share a statement for. A job that has more goes alone.
 pub(crate) const SHARED: usize = 64;
 
-/// Takes the jobs that can go next: the first one, and those behind it that fit.
-pub(crate) fn take(waiting: &mut VecDeque<Job>) -> Vec<Job> {
+/// How many bytes an operation takes in a statement at most, its name in hexadecimal digits.
+const LARGEST: usize = 2 * LockName::MAX_BYTES + 3 * Note::MAX_BYTES + 192;
+
+/// How many operations fit into a statement of so many bytes.
+pub(crate) fn fitting(bytes: usize) -> usize {
+    (bytes / LARGEST).max(1)
+}
+
+/// Takes the jobs that can go next: the first one, and those behind it that fit, with at most so many
+/// operations.
+pub(crate) fn take(waiting: &mut VecDeque<Job>, most: usize) -> Vec<Job> {
     waiting.retain(|job| !job.is_moot());
-    let mut room = SHARED;
+    let mut room = SHARED.min(most);
     let fits = |job: &&Job| {
         let left = room.checked_sub(job.asks.len());
         room = left.unwrap_or_default();
@@ -22,7 +33,7 @@ pub(crate) fn take(waiting: &mut VecDeque<Job>) -> Vec<Job> {
 
 #[cfg(test)]
 mod tests {
-    use dlock_core::{ClaimId, LockName, machine::Op};
+    use dlock_core::{ClaimId, machine::Op};
 
     use super::*;
     use crate::engine::job::Ask;
@@ -50,8 +61,8 @@ mod tests {
     #[test]
     fn jobs_keep_their_order_whatever_their_names() {
         let (mut waiting, _kept) = jobs(&["a", "b", "a", "c a"]);
-        assert_eq!(names(&take(&mut waiting)), ["a", "b", "a", "c a"]);
-        assert!(take(&mut waiting).is_empty());
+        assert_eq!(names(&take(&mut waiting, 99)), ["a", "b", "a", "c a"]);
+        assert!(take(&mut waiting, 99).is_empty());
     }
 
     #[test]
@@ -61,9 +72,18 @@ mod tests {
         let mut all = vec![&*large];
         all.extend(small.iter().map(|name| &**name));
         let (mut waiting, _kept) = jobs(&all);
-        assert_eq!(take(&mut waiting).len(), 1);
-        assert_eq!(take(&mut waiting).len(), SHARED);
-        assert_eq!(take(&mut waiting).len(), 100 - SHARED);
+        assert_eq!(take(&mut waiting, 99).len(), 1);
+        assert_eq!(take(&mut waiting, 99).len(), SHARED);
+        assert_eq!(take(&mut waiting, 99).len(), 100 - SHARED);
+    }
+
+    #[test]
+    fn a_small_statement_has_few_operations_and_one_at_least() {
+        let (mut waiting, _kept) = jobs(&["a", "b", "c", "d e f"]);
+        assert_eq!(names(&take(&mut waiting, fitting(2 * LARGEST))), ["a", "b"]);
+        assert_eq!(names(&take(&mut waiting, fitting(0))), ["c"]);
+        assert_eq!(names(&take(&mut waiting, fitting(0))), ["d e f"]);
+        assert!(fitting(1 << 20) > 500);
     }
 
     #[test]
@@ -71,6 +91,6 @@ mod tests {
         let (mut waiting, kept) = jobs(&["a", "b"]);
         waiting[1].asks[0].op = Op::Release { claim: ClaimId::random(), used: 0 };
         drop(kept);
-        assert_eq!(names(&take(&mut waiting)), ["b"]);
+        assert_eq!(names(&take(&mut waiting, 99)), ["b"]);
     }
 }

@@ -47,6 +47,8 @@ pub(crate) struct Cache {
 #[derive(Debug)]
 struct Known {
     fold: Option<Fold>,
+    /// How long its state is as a text, or longer.
+    length: usize,
     /// When it was seen to be held.
     held: Option<Instant>,
 }
@@ -76,6 +78,11 @@ impl Cache {
     pub(crate) fn was_just_held(&self, name: &LockName, now: Instant) -> bool {
         let held = self.used.get(name).and_then(|known| known.held);
         held.is_some_and(|seen| now.since(seen) < FRESH)
+    }
+
+    /// How long the state of a lock is as a text, or longer, as far as it is remembered.
+    pub(crate) fn length(&self, name: &LockName) -> usize {
+        self.used.get(name).map_or(0, |known| known.length)
     }
 
     /// The folded row, for the next statement about it.
@@ -112,7 +119,10 @@ impl Cache {
         }
         self.renewed.remove(name);
         match fold.is_some() || held {
-            true => self.used.insert(name, Known { fold, held: held.then_some(at) }),
+            true => {
+                let length = fold.as_ref().map_or(snap + row.log.len(), |fold| fold.snap.len());
+                self.used.insert(name, Known { fold, length, held: held.then_some(at) });
+            }
             false => self.used.remove(name),
         }
     }
@@ -225,6 +235,7 @@ mod tests {
         let fold = cache.fold(&name(1)).unwrap();
         assert_eq!((fold.mark, fold.time), (row.mark(), replayed.now));
         assert_eq!(replay(&fold.snap, "").unwrap().machine, replayed.machine);
+        assert_eq!(cache.length(&name(1)), fold.snap.len());
         assert!(cache.is_held(&name(1)));
     }
 

@@ -15,6 +15,11 @@ pub(crate) trait Conn: Send + 'static {
     /// Whether a write can be answered before it is safe from a crash.
     const CAN_HURRY: bool = false;
 
+    /// How many bytes a statement may have.
+    fn most_bytes(&self) -> usize {
+        usize::MAX
+    }
+
     /// Appends the operations to their rows at one point of the database's order, all or none.
     /// The writes have distinct names and stand by name. Gives their rows in the same order; of one
     /// whose snapshot is known it may leave that out.

@@ -15,6 +15,7 @@
 mod batch;
 mod cache;
 mod conn;
+mod crowd;
 mod finding;
 mod job;
 mod listen;

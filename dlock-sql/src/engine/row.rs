@@ -94,10 +94,12 @@ pub(crate) struct Write {
 }
 
 impl Write {
-    /// The arguments `seen`, `cut`, `time` and `snap` of the statement. No row has base 0, so
-    /// without a fold nothing is folded.
+    /// The arguments of a statement that folds nothing: no row has base 0.
+    pub(crate) const NO_FOLD: (i64, i64, i64, &'static str) = (0, 0, 0, "");
+
+    /// The arguments `seen`, `cut`, `time` and `snap` of the statement.
     pub(crate) fn fold_args(&self) -> (i64, i64, i64, &str) {
-        let Some(Fold { mark, time, snap }) = &self.fold else { return (0, 0, 0, "") };
+        let Some(Fold { mark, time, snap }) = &self.fold else { return Self::NO_FOLD };
         (mark.base, mark.len, i64::try_from(*time).unwrap_or(i64::MAX), snap)
     }
 

@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::{
-    Settings,
+    Settings, batch,
     conn::{Conn, Ears},
     job::{Ask, Jobs, answer_of, gone},
     listen::listen,
@@ -29,7 +29,7 @@ use super::{
     worker::{Shared, Worker},
 };
 
-/// How many claims are renewed in one statement.
+/// How many claims are renewed in one statement at most.
 const RENEWALS: usize = 500;
 
 /// A waiting claim gives a sign of life after this part of its lease.
@@ -45,6 +45,8 @@ pub(crate) struct Engine {
     waiters: Arc<Waiters>,
     clocks: Arc<StoreClocks>,
     settings: Settings,
+    /// How many claims are renewed in one statement.
+    together: usize,
     /// Dropped, it ends the listener.
     _listener: oneshot::Sender<()>,
 }
@@ -70,6 +72,7 @@ impl Engine {
         links: Links<C, E>,
         settings: Settings,
     ) -> Self {
+        let together = RENEWALS.min(batch::fitting(links.reader.most_bytes()));
         let (jobs, queues) = Jobs::channels(links.writers.len(), links.keeper.is_some());
         let (looks, asked) = Look::channel();
         let (notes, noted) = mpsc::channel(reader::NOTES);
@@ -100,7 +103,17 @@ impl Engine {
         if let Some(ears) = links.ears {
             spawn(runtime, listen(ears, waiters.clone(), dropped));
         }
-        Self { store, guarantees, jobs, looks, waiters, clocks, settings, _listener: listener }
+        Self {
+            store,
+            guarantees,
+            jobs,
+            looks,
+            waiters,
+            clocks,
+            settings,
+            together,
+            _listener: listener,
+        }
     }
 }
 
@@ -177,7 +190,7 @@ impl Backend for Engine {
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let place = |error: Error| error.during("renew").with_store(&self.store);
         let mut renewed = vec![Renewed::Lost; renewals.len()];
-        for part in distinct(renewals) {
+        for part in distinct(renewals, self.together) {
             let asks = part.iter().map(|&at| self.renew_ask(&renewals[at])).collect();
             let told = self.jobs.keep(asks).await.map_err(place)?;
             for (at, told) in part.into_iter().zip(told) {
@@ -295,7 +308,7 @@ async fn acquire_all(
 }
 
 /// The renewals in parts that go into one statement each: of distinct names and not too large.
-fn distinct(renewals: &[Renewal]) -> Vec<Vec<usize>> {
+fn distinct(renewals: &[Renewal], most: usize) -> Vec<Vec<usize>> {
     let mut seen = HashMap::with_capacity(renewals.len());
     let mut rounds: Vec<Vec<usize>> = Vec::new();
     for (at, renewal) in renewals.iter().enumerate() {
@@ -306,7 +319,7 @@ fn distinct(renewals: &[Renewal]) -> Vec<Vec<usize>> {
         rounds[*round].push(at);
         *round += 1;
     }
-    rounds.iter().flat_map(|round| round.chunks(RENEWALS).map(<[usize]>::to_vec)).collect()
+    rounds.iter().flat_map(|round| round.chunks(most).map(<[usize]>::to_vec)).collect()
 }
 
 fn has_ended(grant: &Grant, lease: Duration) -> bool {
@@ -336,13 +349,13 @@ mod tests {
 
     #[test]
     fn renewals_go_in_parts_of_distinct_names() {
-        assert_eq!(distinct(&renewals([1, 2, 1, 1, 3])), [vec![0, 1, 4], vec![2], vec![3]]);
-        assert!(distinct(&[]).is_empty());
+        assert_eq!(distinct(&renewals([1, 2, 1, 1, 3]), 9), [vec![0, 1, 4], vec![2], vec![3]]);
+        assert!(distinct(&[], 9).is_empty());
     }
 
     #[test]
     fn parts_are_bounded() {
-        let lengths: Vec<_> = distinct(&renewals(0..1200)).iter().map(Vec::len).collect();
+        let lengths: Vec<_> = distinct(&renewals(0..1200), RENEWALS).iter().map(Vec::len).collect();
         assert_eq!(lengths, [500, 500, 200]);
     }
 }

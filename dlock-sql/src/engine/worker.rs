@@ -20,6 +20,7 @@ use super::{
     Settings, batch,
     cache::{Cache, Seen},
     conn::Conn,
+    crowd,
     job::{Ask, Job},
     note::Note,
     patience::Patience,
@@ -126,10 +127,11 @@ impl<C: Conn> Worker<C> {
         {
             self.waiting.push_back(job);
         }
-        batch::take(&mut self.waiting)
+        batch::take(&mut self.waiting, batch::fitting(self.conn.most_bytes()))
     }
 
     async fn serve(&mut self, mut batch: Vec<Job>) {
+        crowd::refuse(&mut self.conn, &self.cache, &mut batch).await;
         self.refuse_busy(&mut batch).await;
         if batch.is_empty() {
             return;

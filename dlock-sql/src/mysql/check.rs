@@ -11,7 +11,12 @@ pub(super) struct Server {
     /// Whether it can return what it writes.
     pub(super) returning: bool,
     pub(super) exclusion: Exclusion,
+    /// How many bytes a statement may have.
+    pub(super) packet: usize,
 }
+
+/// The packet of a server that does not tell: a quarter of what the oldest have unless told otherwise.
+const PACKET: usize = 1 << 20;
 
 /// Looks at the server's version and settings.
 pub(super) async fn check_server(conn: &mut MysqlConn) -> Result<Server, Fault> {
@@ -68,7 +73,8 @@ fn read(variables: &[(String, String)]) -> Result<Server, Error> {
         Some("1") => Exclusion::Restart,
         _ => Exclusion::Nothing,
     };
-    Ok(Server { returning, exclusion })
+    let packet = value("max_allowed_packet").and_then(|bytes| bytes.parse().ok());
+    Ok(Server { returning, exclusion, packet: packet.unwrap_or(PACKET) })
 }
 
 /// Whether the server of a version that will do can return what it writes.
@@ -126,6 +132,13 @@ mod tests {
             let settings = [("version", "8.4.0"), ("innodb_flush_log_at_trx_commit", flush)];
             assert_eq!(server(&settings).unwrap().exclusion, exclusion);
         }
+    }
+
+    #[test]
+    fn a_server_that_tells_no_packet_is_given_small_ones() {
+        let packet = |settings: &[(&str, &str)]| server(settings).unwrap().packet;
+        assert_eq!(packet(&[("version", "8.4.0"), ("max_allowed_packet", "16384")]), 16384);
+        assert_eq!(packet(&[("version", "8.4.0")]), PACKET);
     }
 
     #[test]

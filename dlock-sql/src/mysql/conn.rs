@@ -10,6 +10,7 @@ use tokio::time::{error::Elapsed, timeout};
 
 use super::{
     answer::{as_str, end_of, get, micros, row, text},
+    check::Server,
     error::{classify, is_duplicate, is_harmless, late},
     examine::{Tables, examine},
     json, queries,
@@ -31,9 +32,9 @@ impl MysqlConn {
         Self { way, conn: None }
     }
 
-    /// Sets whether the server can return the rows that it has written.
-    pub(super) fn with_returning(mut self, returning: bool) -> Self {
-        self.way.returning = returning;
+    /// Sets what the server can do.
+    pub(super) fn of(mut self, server: Server) -> Self {
+        (self.way.returning, self.way.packet) = (server.returning, server.packet);
         self
     }
 
@@ -112,8 +113,10 @@ impl MysqlConn {
     /// Writes, and gets the rows in return.
     async fn write_returning(&mut self, writes: &[Write]) -> Result<Vec<Row>, Fault> {
         let query = match writes {
-            [write] => apply_one(queries::APPLY_ONE_RETURNING, write).bind(write.known_base()),
-            _ => sqlx::query(queries::APPLY_MANY_RETURNING).bind(json::writes(writes)),
+            [write] => apply_one(queries::APPLY_ONE_RETURNING, write, self.way.packet)
+                .bind(write.known_base()),
+            _ => sqlx::query(queries::APPLY_MANY_RETURNING)
+                .bind(json::writes(writes, self.way.packet)),
         };
         let found = self.fetch(query).await?;
         let named = |found| Ok((as_str(found, 0)?, row(found, 1)?));
@@ -132,8 +135,8 @@ impl MysqlConn {
     /// done, as after a lost reply.)
     async fn write_and_read(&mut self, writes: &[Write]) -> Result<Vec<Row>, Fault> {
         let query = match writes {
-            [write] => apply_one(queries::APPLY_ONE, write),
-            _ => sqlx::query(queries::APPLY_MANY).bind(json::writes(writes)),
+            [write] => apply_one(queries::APPLY_ONE, write, self.way.packet),
+            _ => sqlx::query(queries::APPLY_MANY).bind(json::writes(writes, self.way.packet)),
         };
         self.fetch(query).await?;
         let wanted: Vec<_> = writes.iter().map(|write| (&write.name, write.known_base())).collect();
@@ -150,8 +153,19 @@ impl MysqlConn {
             .collect()
     }
 
-    /// Reads the rows of these names, without the snapshots of these bases.
+    /// Reads the rows of these names, without the snapshots of these bases, with as many statements
+    /// as it takes. The time is that of the first: none of the rows is older.
     async fn sighting(&mut self, wanted: &[(&LockName, i64)]) -> Result<Sighting, Fault> {
+        let mut seen = Sighting { now: 0, rows: Vec::with_capacity(wanted.len()) };
+        for part in wanted.chunks(most_names(self.way.packet)) {
+            let part = self.sighting_of(part).await?;
+            seen.now = if seen.rows.is_empty() { part.now } else { seen.now };
+            seen.rows.extend(part.rows);
+        }
+        Ok(seen)
+    }
+
+    async fn sighting_of(&mut self, wanted: &[(&LockName, i64)]) -> Result<Sighting, Fault> {
         let query = match wanted {
             [(name, known)] => {
                 sqlx::query(queries::READ_ONE).bind(*known).bind(name.as_str().as_bytes())
@@ -175,6 +189,10 @@ impl MysqlConn {
 }
 
 impl Conn for MysqlConn {
+    fn most_bytes(&self) -> usize {
+        self.way.packet
+    }
+
     async fn apply(&mut self, writes: &[Write]) -> Result<Vec<Row>, Fault> {
         match self.way.returning {
             true => self.write_returning(writes).await,
@@ -240,8 +258,15 @@ impl Conn for MysqlConn {
     }
 }
 
-fn apply_one<'q>(sql: &'static str, write: &'q Write) -> Query<'q, MySql, MySqlArguments> {
-    let (seen, cut, time, snap) = write.fold_args();
+fn apply_one<'q>(
+    sql: &'static str,
+    write: &'q Write,
+    packet: usize,
+) -> Query<'q, MySql, MySqlArguments> {
+    let (seen, cut, time, snap) = match write.room() <= packet.saturating_sub(json::AROUND) {
+        true => write.fold_args(),
+        false => Write::NO_FOLD,
+    };
     sqlx::query(sql)
         .bind(write.name.as_str().as_bytes())
         .bind(seen)
@@ -252,6 +277,11 @@ fn apply_one<'q>(sql: &'static str, write: &'q Write) -> Query<'q, MySql, MySqlA
         .bind(time)
         .bind(snap)
         .bind(time)
+}
+
+/// How many names fit into a statement of so many bytes.
+fn most_names(packet: usize) -> usize {
+    (packet.saturating_sub(json::AROUND) / (2 * LockName::MAX_BYTES + 32)).max(1)
 }
 
 /// The operation has been applied, whatever has happened since.

@@ -9,11 +9,21 @@ use dlock_core::LockName;
 
 use crate::engine::{Mark, Write};
 
-/// For `apply_many.sql`.
-pub(super) fn writes(writes: &[Write]) -> String {
+/// What a statement takes beside what [`Write::room`] counts.
+pub(super) const AROUND: usize = 256;
+
+/// For `apply_many.sql`, in so many bytes: folds that do not fit are left out. A later statement, or
+/// somebody else's, brings them.
+pub(super) fn writes(writes: &[Write], most: usize) -> String {
     let room = writes.iter().map(Write::room).sum();
+    let folds = |write: &Write| write.fold.as_ref().map_or(0, |fold| fold.snap.len());
+    let without: usize = writes.iter().map(|write| write.room() - folds(write)).sum();
+    let mut left = most.saturating_sub(AROUND + without);
     array(room, writes, |out, write| {
-        let (seen, cut, time, snap) = write.fold_args();
+        let fitting = left.checked_sub(folds(write));
+        left = fitting.unwrap_or(left);
+        let fold = fitting.map(|_| write.fold_args());
+        let (seen, cut, time, snap) = fold.unwrap_or(Write::NO_FOLD);
         let (cut, op) = (marked(cut), &write.op);
         push_name(out, write.name.as_str());
         let _ = write!(out, ",{seen},{cut},\"{op}\",\"{snap}\",{time}");
@@ -93,7 +103,7 @@ mod tests {
         );
         let op = "R 1".to_owned();
         let write = Write { name: name("é"), op, fold: None, known: None, hurries: false };
-        assert_eq!(writes(&[write]), r#"[["c3a9",0,0,"R 1","",0]]"#);
+        assert_eq!(writes(&[write], 1 << 20), r#"[["c3a9",0,0,"R 1","",0]]"#);
         let mark = Mark { base: 7, len: 9 };
         assert_eq!(
             marks(&[("b".to_owned(), mark), ("c".to_owned(), mark)]),

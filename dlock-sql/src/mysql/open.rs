@@ -23,7 +23,7 @@ pub(super) struct Opened {
 pub(super) async fn open(config: &MysqlConfig) -> Result<Opened, Error> {
     let until = Clock::Boot.now().saturating_add(config.patience);
     let mut patience = Patience::until(until);
-    let conn = |source: Source| MysqlConn::new(Way::new(source, config.patience, false));
+    let conn = |source: Source| MysqlConn::new(Way::new(source, config.patience));
     let mut first = conn(config.driver.shared());
     let mut server = loop {
         match check(&mut first, config.create_schema).await {
@@ -35,9 +35,9 @@ pub(super) async fn open(config: &MysqlConfig) -> Result<Opened, Error> {
         check_same_database(&mut first, &mut conn(config.driver.own())).await?;
     }
     server.returning = config.driver.returning.unwrap_or(server.returning);
-    let first = first.with_returning(server.returning);
+    let first = first.of(server);
     let another = || MysqlConn::new(first.way().clone());
-    let keeper = Some(conn(config.driver.own()).with_returning(server.returning));
+    let keeper = Some(conn(config.driver.own()).of(server));
     let reader = another();
     let others: Vec<MysqlConn> = (1..config.connections).map(|_| another()).collect();
     let writers = [first].into_iter().chain(others).collect();

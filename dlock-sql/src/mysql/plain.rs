@@ -142,7 +142,7 @@ pub(super) async fn open_plain(
     runtime: &Handle,
     store: Arc<str>,
 ) -> Result<DynBackend, Error> {
-    let way = Way::new(config.driver.own(), config.patience, false);
+    let way = Way::new(config.driver.own(), config.patience);
     let mut conn = MysqlConn::new(way);
     let mut patience = Patience::until(Clock::Boot.now().saturating_add(config.patience));
     let server = loop {

@@ -31,7 +31,7 @@ pub(super) const VERSION: &str = "SELECT version FROM dlock_schema WHERE id = 1"
 /// The settings that matter, as far as the server has them. (`SELECT @@x` fails for others.)
 pub(super) const VARIABLES: &str = "SHOW VARIABLES WHERE Variable_name IN \
      ('version', 'innodb_flush_log_at_trx_commit', 'read_only', 'super_read_only', \
-      'innodb_read_only')";
+      'innodb_read_only', 'max_allowed_packet')";
 /// The settings that somebody who runs the server is told of, and how many clients there are.
 pub(super) const SETTINGS: &str = "SHOW VARIABLES WHERE Variable_name IN \
      ('version', 'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin', 'max_connections', \

@@ -41,6 +41,8 @@ pub(super) struct Way {
     pooled: Arc<str>,
     pub(super) timeout: Duration,
     pub(super) returning: bool,
+    /// How many bytes a statement may have.
+    pub(super) packet: usize,
 }
 
 /// A connection that is in use.
@@ -51,7 +53,7 @@ pub(super) enum Taken {
 
 impl Way {
     /// A try may take half of the `patience`, so that there is time for another.
-    pub(super) fn new(source: Source, patience: Duration, returning: bool) -> Self {
+    pub(super) fn new(source: Source, patience: Duration) -> Self {
         // The server gives up before the client does, as far as it can, and so leaves no doubt about
         // the statement.
         let timeout = patience / 2;
@@ -60,7 +62,7 @@ impl Way {
         let session = queries::SESSION.replace("{seconds}", &seconds).replace("{limit}", &limit);
         let pooled = queries::POOLED.lines().filter(|line| !line.starts_with("--"));
         let pooled = pooled.collect::<Vec<_>>().join("\n").into();
-        Self { source, session, pooled, timeout, returning }
+        Self { source, session, pooled, timeout, returning: false, packet: usize::MAX }
     }
 
     /// Connects. Nothing has been applied when that fails.

@@ -1,4 +1,5 @@
 //! What other programs, settings and accidents do to the tables, the connections and the pool.
 
+mod packets;
 mod rows;
 mod settings;
