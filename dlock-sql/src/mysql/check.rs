@@ -33,7 +33,8 @@ pub(super) async fn check_rights(conn: &mut MysqlConn) -> Result<(), Fault> {
     let mut missing = Vec::new();
     let mut last = None;
     for (right, probe) in queries::RIGHTS {
-        match conn.fetch(sqlx::query(probe)).await {
+        let sql = conn.sql(probe);
+        match conn.fetch(sqlx::query(sql)).await {
             Ok(_) => {}
             Err(fault) if is_denied(&fault.error) => {
                 missing.push(right);

@@ -2,7 +2,7 @@
 
 use dlock_core::{Certainty, Error, ErrorKind, Finding, LockName};
 use sqlx::{
-    Connection as _, MySql, MySqlConnection,
+    Connection as _, MySql, MySqlConnection, SqlStr,
     mysql::{MySqlArguments, MySqlRow},
     query::Query,
 };
@@ -19,17 +19,21 @@ use super::{
 use crate::engine::{
     Conn, Cure, Fault, Mark, Micros, Paged, Range, Row, Sighting, Wanted, Write, in_order,
 };
+use crate::server::Texts;
+
+const TABLES: [&str; 2] = ["dlock_lock", "dlock_schema"];
 
 /// A connection that is made when it is needed, and made again when it has broken; or the way to an
 /// application's pool, where each statement has another one.
 pub(super) struct MysqlConn {
     way: Way,
     conn: Option<MySqlConnection>,
+    texts: Texts,
 }
 
 impl MysqlConn {
-    pub(super) const fn new(way: Way) -> Self {
-        Self { way, conn: None }
+    pub(super) fn new(way: Way) -> Self {
+        Self { way, conn: None, texts: Texts::default() }
     }
 
     /// Sets what the server can do.
@@ -38,8 +42,24 @@ impl MysqlConn {
         self
     }
 
-    pub(super) fn way(&self) -> &Way {
-        &self.way
+    /// Has it find dlock's tables in this database, wherever a connection is.
+    pub(super) fn within(mut self, database: &str) -> Self {
+        let quoted = format!("`{}`", database.replace('`', "``"));
+        let digits =
+            database.bytes().fold(String::new(), |digits, byte| format!("{digits}{byte:02x}"));
+        self.texts = Texts::new(TABLES.map(|table| (table, &*quoted)))
+            .with("DATABASE()", format!("_utf8mb4 X'{digits}'"));
+        self
+    }
+
+    /// A statement, with dlock's tables where they are.
+    pub(super) fn sql(&mut self, sql: &'static str) -> SqlStr {
+        self.texts.of(sql)
+    }
+
+    /// A connection like this one.
+    pub(super) fn another(&self) -> Self {
+        Self { way: self.way.clone(), conn: None, texts: self.texts.clone() }
     }
 
     /// Runs a statement to its end: a commit that fails is only seen there. A connection whose
@@ -113,9 +133,11 @@ impl MysqlConn {
     /// Writes, and gets the rows in return.
     async fn write_returning(&mut self, writes: &[Write]) -> Result<Vec<Row>, Fault> {
         let query = match writes {
-            [write] => apply_one(queries::APPLY_ONE_RETURNING, write, self.way.packet)
-                .bind(write.known_base()),
-            _ => sqlx::query(queries::APPLY_MANY_RETURNING)
+            [write] => {
+                let sql = self.sql(queries::APPLY_ONE_RETURNING);
+                apply_one(sql, write, self.way.packet).bind(write.known_base())
+            }
+            _ => sqlx::query(self.sql(queries::APPLY_MANY_RETURNING))
                 .bind(json::writes(writes, self.way.packet)),
         };
         let found = self.fetch(query).await?;
@@ -135,8 +157,9 @@ impl MysqlConn {
     /// done, as after a lost reply.)
     async fn write_and_read(&mut self, writes: &[Write]) -> Result<Vec<Row>, Fault> {
         let query = match writes {
-            [write] => apply_one(queries::APPLY_ONE, write, self.way.packet),
-            _ => sqlx::query(queries::APPLY_MANY).bind(json::writes(writes, self.way.packet)),
+            [write] => apply_one(self.sql(queries::APPLY_ONE), write, self.way.packet),
+            _ => sqlx::query(self.sql(queries::APPLY_MANY))
+                .bind(json::writes(writes, self.way.packet)),
         };
         self.fetch(query).await?;
         let wanted: Vec<_> = writes.iter().map(|write| (&write.name, write.known_base())).collect();
@@ -168,9 +191,9 @@ impl MysqlConn {
     async fn sighting_of(&mut self, wanted: &[(&LockName, i64)]) -> Result<Sighting, Fault> {
         let query = match wanted {
             [(name, known)] => {
-                sqlx::query(queries::READ_ONE).bind(*known).bind(name.as_str().as_bytes())
+                sqlx::query(self.sql(queries::READ_ONE)).bind(*known).bind(name.as_str().as_bytes())
             }
-            _ => sqlx::query(queries::READ).bind(json::wanted(wanted.iter().copied())),
+            _ => sqlx::query(self.sql(queries::READ)).bind(json::wanted(wanted.iter().copied())),
         };
         let found = self.fetch(query).await?;
         let mut seen = Sighting { now: 0, rows: vec![None; wanted.len()] };
@@ -211,8 +234,11 @@ impl Conn for MysqlConn {
 
     async fn page(&mut self, after: &str, old: Micros, most: u32) -> Result<Vec<Paged>, Fault> {
         let old = i64::try_from(old).unwrap_or(i64::MAX);
-        let query =
-            sqlx::query(queries::PAGE).bind(old).bind(old).bind(after.as_bytes()).bind(most);
+        let query = sqlx::query(self.sql(queries::PAGE))
+            .bind(old)
+            .bind(old)
+            .bind(after.as_bytes())
+            .bind(most);
         let found = self.fetch(query).await?;
         found
             .iter()
@@ -229,7 +255,7 @@ impl Conn for MysqlConn {
     }
 
     async fn range(&mut self, range: &Range, most: u32) -> Result<Vec<Paged>, Fault> {
-        let query = sqlx::query(queries::RANGE)
+        let query = sqlx::query(self.sql(queries::RANGE))
             .bind(range.from.as_bytes())
             .bind(range.end.as_bytes())
             .bind(most);
@@ -241,7 +267,8 @@ impl Conn for MysqlConn {
     }
 
     async fn delete(&mut self, rows: &[(String, Mark)]) -> Result<(), Fault> {
-        self.fetch(sqlx::query(queries::DELETE).bind(json::marks(rows))).await?;
+        let sql = self.sql(queries::DELETE);
+        self.fetch(sqlx::query(sql).bind(json::marks(rows))).await?;
         Ok(())
     }
 
@@ -258,11 +285,7 @@ impl Conn for MysqlConn {
     }
 }
 
-fn apply_one<'q>(
-    sql: &'static str,
-    write: &'q Write,
-    packet: usize,
-) -> Query<'q, MySql, MySqlArguments> {
+fn apply_one<'q>(sql: SqlStr, write: &'q Write, packet: usize) -> Query<'q, MySql, MySqlArguments> {
     let (seen, cut, time, snap) = match write.room() <= packet.saturating_sub(json::AROUND) {
         true => write.fold_args(),
         false => Write::NO_FOLD,

@@ -16,3 +16,5 @@ mod way;
 
 pub use backend::{MYSQL, Mysql};
 pub use config::MysqlConfig;
+#[cfg(test)]
+pub(crate) use queries::STATEMENTS;

@@ -32,11 +32,12 @@ pub(super) async fn open(config: &MysqlConfig) -> Result<Opened, Error> {
         }
     };
     if config.driver.pool.is_some() {
-        check_same_database(&mut first, &mut conn(config.driver.own())).await?;
+        let database = same_database(&mut first, &mut conn(config.driver.own())).await?;
+        first = first.within(&database);
     }
     server.returning = config.driver.returning.unwrap_or(server.returning);
     let first = first.of(server);
-    let another = || MysqlConn::new(first.way().clone());
+    let another = || first.another();
     let keeper = Some(conn(config.driver.own()).of(server));
     let reader = another();
     let others: Vec<MysqlConn> = (1..config.connections).map(|_| another()).collect();
@@ -44,17 +45,19 @@ pub(super) async fn open(config: &MysqlConfig) -> Result<Opened, Error> {
     Ok(Opened { links: Links { writers, keeper, reader, ears: None }, server })
 }
 
-/// Makes sure that the pool's connections and our own find the same tables: what the application
-/// sets after connecting, our own do not have.
-async fn check_same_database(pooled: &mut MysqlConn, own: &mut MysqlConn) -> Result<(), Error> {
+/// The database in which the pool's connections find the tables, and our own as well: what the
+/// application sets after connecting, those do not have.
+async fn same_database(pooled: &mut MysqlConn, own: &mut MysqlConn) -> Result<String, Error> {
     let mut found = Vec::new();
     for conn in [pooled, own] {
         let rows = conn.fetch(sqlx::query(queries::WHICH)).await.map_err(|fault| fault.error)?;
         let name = rows.first().map(|row| text(row, 0)).transpose().map_err(|fault| fault.error)?;
         found.push(name);
     }
-    if found[0] == found[1] {
-        return Ok(());
+    if found[0] == found[1]
+        && let Some(Some(database)) = found.pop()
+    {
+        return Ok(database);
     }
     Err(Error::config(
         ConfigIssue::ForeignStore,

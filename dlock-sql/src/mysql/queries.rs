@@ -24,6 +24,21 @@ pub(super) const PAGE: &str = include_str!("page.sql");
 pub(super) const RANGE: &str = include_str!("range.sql");
 pub(super) const DELETE: &str = include_str!("delete.sql");
 
+/// All that name a table in an open database.
+#[cfg(test)]
+pub(crate) const STATEMENTS: [&str; 10] = [
+    APPLY_ONE,
+    APPLY_MANY,
+    APPLY_ONE_RETURNING,
+    APPLY_MANY_RETURNING,
+    READ,
+    READ_ONE,
+    PAGE,
+    RANGE,
+    DELETE,
+    VERSION,
+];
+
 /// Where unqualified names lead.
 pub(super) const WHICH: &str = "SELECT COALESCE(DATABASE(), '')";
 

@@ -39,7 +39,8 @@ async fn check(conn: &mut MysqlConn) -> Result<(), Fault> {
 }
 
 async fn version(conn: &mut MysqlConn) -> Result<Option<i64>, Fault> {
-    let found = conn.fetch(sqlx::query(queries::VERSION)).await?;
+    let sql = conn.sql(queries::VERSION);
+    let found = conn.fetch(sqlx::query(sql)).await?;
     found.first().map(|found| get(found, 0)).transpose()
 }
 
@@ -69,7 +70,8 @@ fn check_version(version: Option<i64>) -> Result<(), Error> {
 
 /// Other engines than InnoDB lock whole tables, or do not undo what has failed half-way.
 async fn check_engines(conn: &mut MysqlConn) -> Result<(), Fault> {
-    let found = conn.fetch(sqlx::query(queries::ENGINES)).await?;
+    let sql = conn.sql(queries::ENGINES);
+    let found = conn.fetch(sqlx::query(sql)).await?;
     let mut has_rows = false;
     for found in &found {
         let table = text(found, 0)?;
@@ -98,7 +100,8 @@ async fn check_engines(conn: &mut MysqlConn) -> Result<(), Fault> {
 
 /// Names of another type would be compared by their looks.
 async fn check_columns(conn: &mut MysqlConn) -> Result<(), Fault> {
-    let found = conn.fetch(sqlx::query(queries::COLUMNS)).await?;
+    let sql = conn.sql(queries::COLUMNS);
+    let found = conn.fetch(sqlx::query(sql)).await?;
     let mut columns = Vec::new();
     for found in &found {
         columns.push((text(found, 0)?, text(found, 1)?, text(found, 2)? == "PRI"));

@@ -35,7 +35,8 @@ pub const POSTGRES: Factory = Factory {
 /// look now and then behind it. Give the locks a database of their own in the cluster: a transaction
 /// that stays open for long in the same database slows them down.
 ///
-/// Tables are looked for along the search path. Leases end by the server's clock. When that is set
+/// Tables are looked for along the search path, once: each statement names the schema in which they
+/// were found when the store was opened. Leases end by the server's clock. When that is set
 /// forward, leases end early: then only [fencing tokens](dlock_core::FencingToken) protect what the
 /// lock protects. The same holds when a standby takes over that lacks the last commits of its
 /// primary; `synchronous_standby_names` prevents it.

@@ -86,7 +86,10 @@ impl ServerConfig<PostgresDriver> {
     /// at once, so a pool of one will do. Renewals and listening have connections of their own,
     /// made with the pool's options, so that an exhausted pool can't cost a lock.
     ///
-    /// Statements run under the settings of the pool's connections.
+    /// Statements run under the settings of the pool's connections. They name the tables with the
+    /// schema in which they were found at first, so a `search_path` that somebody leaves behind does
+    /// not lead elsewhere. A connection whose role, `synchronous_commit` or `client_encoding` is not
+    /// what it was at first, or that was left in a transaction, is closed.
     ///
     /// # Errors
     /// None so far.

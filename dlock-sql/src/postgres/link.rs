@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use dlock_core::{Certainty, Error, ErrorKind};
+use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind};
 use sqlx::{
     ConnectOptions as _, Connection as _, PgConnection, PgPool, Postgres, Row as _,
     pool::PoolConnection,
@@ -17,7 +17,10 @@ use super::{
     queries,
     statement::{Arg, Travel},
 };
-use crate::engine::{Cure, Fault};
+use crate::{
+    engine::{Cure, Fault},
+    server::Texts,
+};
 
 /// Where connections come from.
 #[derive(Clone)]
@@ -35,6 +38,9 @@ pub(super) struct Link {
     travel: Travel,
     patience: Duration,
     idle: Option<PgConnection>,
+    texts: Texts,
+    /// How the sessions of an application's pool are set, once that is known.
+    session: Option<Arc<str>>,
 }
 
 enum Conn {
@@ -45,8 +51,18 @@ enum Conn {
 impl Link {
     /// A link that connects when it is first used. Neither connecting nor an answer may take longer
     /// than half of `patience`, so that there is time for another try.
-    pub(super) const fn new(source: Source, travel: Travel, patience: Duration) -> Self {
-        Self { source, travel, patience, idle: None }
+    pub(super) fn new(source: Source, travel: Travel, patience: Duration) -> Self {
+        Self { source, travel, patience, idle: None, texts: Texts::default(), session: None }
+    }
+
+    /// Has it find the tables where these statements do, whatever a session's settings.
+    pub(super) fn name_tables(&mut self, texts: Texts) {
+        self.texts = texts;
+    }
+
+    /// Has it use connections of the application's pool only as long as they are set like this.
+    pub(super) fn expect(&mut self, session: Arc<str>) {
+        self.session = Some(session);
     }
 
     /// Runs a statement, which commits by itself.
@@ -56,6 +72,7 @@ impl Link {
         args: &[Arg<'_>],
     ) -> Result<Vec<PgRow>, Fault> {
         let (travel, patience) = (self.travel, self.patience);
+        let sql = self.texts.of(sql);
         self.run(async |conn| travel.fetch(conn, sql, args, patience).await).await
     }
 
@@ -93,7 +110,8 @@ impl Link {
             cure: fault.cure,
         };
         if let Source::Pool(pool) = &self.source {
-            return clean(pool, self.patience / 2).await.map(Conn::Pooled).map_err(nothing_sent);
+            let conn = clean(pool, self.patience / 2, self.session.as_deref()).await;
+            return conn.map(Conn::Pooled).map_err(nothing_sent);
         }
         let connecting = async {
             match &self.source {
@@ -138,22 +156,42 @@ impl Link {
     }
 }
 
-/// Takes a connection out of the application's pool that is in no transaction.
+/// Takes a connection out of the application's pool that is in no transaction, and set as it was when
+/// the store was opened. One that somebody has left otherwise is closed, and the next one taken.
 ///
 /// A `begin()` that was dropped half-way leaves one open that the driver does not know of
 /// (<https://github.com/launchbadge/sqlx/issues/2054>). What is written in there is seen by nobody,
 /// and undone when somebody notices.
-async fn clean(pool: &PgPool, patience: Duration) -> Result<PoolConnection<Postgres>, Fault> {
+async fn clean(
+    pool: &PgPool,
+    patience: Duration,
+    expected: Option<&str>,
+) -> Result<PoolConnection<Postgres>, Fault> {
+    // After all that are there, one is new. If that is no better, all of them are like it.
+    let mut left = pool.num_idle() + 1;
     loop {
         let acquired = timeout(patience, pool.acquire()).await;
         let mut conn = acquired.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map_err(classify)?;
         // As a text: prepared, a statement may begin later than the transaction that it is.
-        let asked = sqlx::raw_sql(queries::IN_NO_TRANSACTION).fetch_one(&mut *conn);
+        let asked = sqlx::raw_sql(queries::POOLED).fetch_one(&mut *conn);
         let found = timeout(patience, asked).await.map_err(|_| late());
         let found = found.and_then(|row| row.map_err(classify));
-        match found.and_then(|row| row.try_get(0).map_err(classify)) {
-            Ok(true) => return Ok(conn),
-            Ok(false) => {
+        let read = |row: PgRow| Ok((row.try_get::<bool, _>(0)?, row.try_get::<String, _>(1)?));
+        match found.and_then(|row| read(row).map_err(classify)) {
+            Ok((true, session)) if is_expected(&session, expected) => return Ok(conn),
+            Ok((true, session)) => {
+                drop(conn.detach());
+                if left == 0 {
+                    return Err(changed(&session, expected.unwrap_or_default()).into());
+                }
+                left -= 1;
+                tracing::warn!(
+                    target: "dlock",
+                    found = %session,
+                    "a connection of the pool was left with other settings: it is closed"
+                );
+            }
+            Ok((false, _)) => {
                 tracing::warn!(target: "dlock", "a connection of the pool was left in a transaction: it is closed");
                 drop(conn.detach());
             }
@@ -180,6 +218,21 @@ impl Conn {
             Self::Pooled(conn) => drop(conn.detach()),
         }
     }
+}
+
+fn is_expected(session: &str, expected: Option<&str>) -> bool {
+    expected.is_none_or(|expected| expected == session)
+}
+
+fn changed(found: &str, expected: &str) -> Error {
+    Error::config(
+        ConfigIssue::Access,
+        format!(
+            "the pool's connections have another role, synchronous_commit or client_encoding \
+             ({found:.80}) than at first ({expected:.80}): have all of them set alike, or give \
+             dlock connections of its own"
+        ),
+    )
 }
 
 fn late() -> Fault {

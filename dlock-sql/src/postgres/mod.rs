@@ -21,3 +21,5 @@ mod url;
 
 pub use backend::{POSTGRES, Postgres};
 pub use config::PostgresConfig;
+#[cfg(test)]
+pub(crate) use queries::STATEMENTS;

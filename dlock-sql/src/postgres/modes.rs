@@ -11,13 +11,13 @@ use super::{
     conn::{PgConn, get},
     link::{Link, Source},
     plain,
-    schema::check_server,
+    schema::{Prepared, check_server},
     statement::Arg,
 };
 use crate::{
     engine::{Fault, Patience},
     plain::{PlainStore, Scheme},
-    server::value,
+    server::{Texts, value},
 };
 
 /// Opens the plain mode.
@@ -72,14 +72,17 @@ async fn prepare(
     let mut patience = Patience::until(until);
     loop {
         match prepare_once(link, config.create_schema, table, schema).await {
-            Ok(is_durable) => return Ok(is_durable),
+            Ok(prepared) => {
+                link.name_tables(prepared.texts);
+                return Ok(prepared.is_durable);
+            }
             Err(fault) => patience.after(fault).await?,
         }
     }
 }
 
 /// Checks the server and the table of the plain mode.
-pub(super) async fn prepare_plain(link: &mut Link) -> Result<bool, Fault> {
+pub(super) async fn prepare_plain(link: &mut Link) -> Result<Prepared, Fault> {
     prepare_once(link, false, "dlock_plain", plain::SCHEMA).await
 }
 
@@ -88,7 +91,7 @@ async fn prepare_once(
     create: bool,
     table: &'static str,
     schema: &'static str,
-) -> Result<bool, Fault> {
+) -> Result<Prepared, Fault> {
     let is_durable = check_server(link).await?;
     let mut table_is = look(link, table).await?;
     if table_is.rights.is_none() && create {
@@ -96,7 +99,11 @@ async fn prepare_once(
         table_is = look(link, table).await?;
     }
     match table_is.rights {
-        Some(true) => Ok(is_durable && table_is.kept),
+        Some(true) => {
+            let home = table_is.schema.as_deref().map(|schema| (table, schema));
+            let is_durable = is_durable && table_is.kept;
+            Ok(Prepared { is_durable, texts: Texts::new(home) })
+        }
         Some(false) => Err(Error::config(
             ConfigIssue::Access,
             format!("the user lacks rights: grant SELECT, INSERT, UPDATE and DELETE on {table}"),
@@ -120,13 +127,15 @@ struct Table {
     rights: Option<bool>,
     /// Whether it outlives a crash of the server.
     kept: bool,
+    /// Its schema, quoted where it has to be.
+    schema: Option<String>,
 }
 
 async fn look(link: &mut Link, table: &'static str) -> Result<Table, Fault> {
     let rows = link.fetch(TABLE, &[Arg::Text(table)]).await?;
     match rows.first() {
-        Some(row) => Ok(Table { rights: get(row, 0)?, kept: get(row, 1)? }),
-        None => Ok(Table { rights: None, kept: false }),
+        Some(row) => Ok(Table { rights: get(row, 0)?, kept: get(row, 1)?, schema: get(row, 2)? }),
+        None => Ok(Table { rights: None, kept: false, schema: None }),
     }
 }
 
@@ -134,7 +143,9 @@ const TABLE: &str = "SELECT has_table_privilege(t.it, 'SELECT')\n\
      AND has_table_privilege(t.it, 'INSERT')\n\
      AND has_table_privilege(t.it, 'UPDATE')\n\
      AND has_table_privilege(t.it, 'DELETE'),\n\
-     coalesce((SELECT relpersistence = 'p' FROM pg_class WHERE oid = t.it), false)\n\
+     coalesce((SELECT relpersistence = 'p' FROM pg_class WHERE oid = t.it), false),\n\
+     (SELECT quote_ident(n.nspname) FROM pg_class AS c\n\
+     JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = t.it)\n\
      FROM (VALUES (to_regclass($1::text))) AS t (it)";
 
 /// Two connections to the server have a process each there; behind a transaction pooler they may

@@ -1,5 +1,7 @@
 //! Connecting, and finding out what the server promises.
 
+use std::sync::Arc;
+
 use dlock_core::{Clock, ConfigIssue, Error};
 use tokio::runtime::Handle;
 
@@ -9,7 +11,7 @@ use super::{
     link::{Link, Source},
     listen::PgEars,
     queries,
-    schema::prepare,
+    schema::{Prepared, prepare},
 };
 use crate::engine::{Fault, Links, Patience};
 
@@ -28,40 +30,60 @@ pub(super) async fn open(config: &PostgresConfig, runtime: &Handle) -> Result<Op
     let mut first = link(config.shared());
     let until = Clock::Boot.now().saturating_add(config.patience);
     let mut patience = Patience::until(until);
-    let is_durable = loop {
+    let Prepared { mut is_durable, texts } = loop {
         match prepare(&mut first, config.create_schema).await {
-            Ok(is_durable) => break is_durable,
+            Ok(prepared) => break prepared,
             Err(fault) => patience.after(fault).await?,
         }
     };
+    let mut session = None;
     if config.driver.pool.is_some() {
-        check_same_table(&mut first, &mut link(config.own())).await?;
+        let found = check_same_table(&mut first, &mut link(config.own())).await?;
+        // It may be another connection of the pool than the one before.
+        is_durable &= !found.starts_with("off ");
+        session = Some(Arc::<str>::from(found));
     }
+    let ready = |mut link: Link| {
+        link.name_tables(texts.clone());
+        session.iter().for_each(|session| link.expect(session.clone()));
+        link
+    };
+    let mut first = ready(first);
     let (ears, home) = match ears(config, runtime, &mut first).await {
         Some((ears, home)) => (Some(ears), home),
         None => (None, 0),
     };
-    let others = (1..config.connections).map(|_| PgConn(link(config.shared())));
+    let others = (1..config.connections).map(|_| PgConn(ready(link(config.shared()))));
     let links = Links {
         writers: std::iter::once(PgConn(first)).chain(others).collect(),
-        keeper: Some(PgConn(link(config.own()))),
-        reader: PgConn(link(config.shared())),
+        keeper: Some(PgConn(ready(link(config.own())))),
+        reader: PgConn(ready(link(config.shared()))),
         ears,
     };
     Ok(Opened { links, home, is_durable })
 }
 
 /// Makes sure that the pool's connections and our own find the same table: what the application sets
-/// after connecting, our own do not have.
-async fn check_same_table(pooled: &mut Link, own: &mut Link) -> Result<(), Error> {
-    let mut found = Vec::new();
-    for link in [pooled, own] {
+/// after connecting, our own do not have. How the pool's are set.
+async fn check_same_table(pooled: &mut Link, own: &mut Link) -> Result<String, Error> {
+    let (mut found, mut session) = (Vec::new(), String::new());
+    for link in [own, pooled] {
         let rows = link.fetch(queries::WHICH, &[]).await.map_err(|fault| fault.error)?;
         let row = rows.first().map(|row| Ok((get::<String>(row, 0)?, get::<Option<i64>>(row, 1)?)));
         found.push(row.transpose().map_err(|fault: Fault| fault.error)?);
+        if let Some(row) = rows.first() {
+            session = get(row, 2).map_err(|fault| fault.error)?;
+        }
+    }
+    if session.split(' ').nth(1) != Some("UTF8") {
+        return Err(Error::config(
+            ConfigIssue::Access,
+            "the pool's connections read names in another encoding: have them leave \
+             client_encoding at UTF8, or give dlock connections of its own",
+        ));
     }
     if found[0] == found[1] {
-        return Ok(());
+        return Ok(session);
     }
     Err(Error::config(
         ConfigIssue::ForeignStore,

@@ -7,9 +7,8 @@ SELECT
   d.name, clock.now, d.base,
   CASE WHEN d.base <= clock.now - $2::bigint THEN d.snap END,
   CASE WHEN d.base <= clock.now - $2::bigint THEN d.log END
-FROM
-  (SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint AS now) AS clock,
-  dlock_lock AS d
+FROM dlock_lock AS d
+CROSS JOIN (SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint AS now) AS clock
 WHERE d.name > $1::text
 ORDER BY d.name
 LIMIT $3::bigint

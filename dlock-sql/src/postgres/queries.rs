@@ -31,12 +31,49 @@ pub(super) static HURRY: LazyLock<String> = LazyLock::new(|| {
     APPLY_ONE.replacen("AS now) AS clock", &format!("AS now, {hurry}) AS clock"), 1)
 });
 
-/// Whether this statement is a transaction of its own: one that was begun before is older.
-pub(super) const IN_NO_TRANSACTION: &str = "SELECT transaction_timestamp() = statement_timestamp()";
+/// What a session has been told that statements rely on: whether it waits for the disk, in which
+/// encoding it reads names, and as whom it acts.
+macro_rules! session {
+    () => {
+        "concat_ws(' ', current_setting('synchronous_commit'), \
+         current_setting('client_encoding'), current_user)"
+    };
+}
 
-/// Which table the search path leads to.
-pub(super) const WHICH: &str =
-    "SELECT current_database()::text, to_regclass('dlock_lock')::oid::bigint";
+/// Asked of an application's connection before each use: whether this statement is a transaction of
+/// its own, since one that was begun before is older, and how the session is set.
+pub(super) const POOLED: &str =
+    concat!("SELECT transaction_timestamp() = statement_timestamp(), ", session!());
+
+/// Which table the search path leads to, and how the session is set.
+pub(super) const WHICH: &str = concat!(
+    "SELECT current_database()::text, to_regclass('dlock_lock')::oid::bigint, ",
+    session!()
+);
+
+/// All that name a table in an open database.
+#[cfg(test)]
+pub(crate) const STATEMENTS: [&str; 19] = [
+    APPLY_ONE,
+    APPLY_MANY,
+    READ,
+    PAGE,
+    RANGE,
+    DELETE,
+    TABLES,
+    VERSION,
+    super::plain::STATEMENTS.insert,
+    super::plain::STATEMENTS.clear,
+    super::plain::STATEMENTS.take,
+    super::plain::STATEMENTS.renew,
+    super::plain::STATEMENTS.delete,
+    super::plain::STATEMENTS.free,
+    super::plain::STATEMENTS.look,
+    super::plain::STATEMENTS.range,
+    super::advisory::TAKE,
+    super::advisory::LOOK,
+    super::advisory::SWEEP,
+];
 
 /// As text, since the column may be of any type in a table that is not dlock's.
 pub(super) const VERSION: &str = "SELECT version::text FROM dlock_schema WHERE id = 1";

@@ -8,7 +8,10 @@ use super::{
     link::Link,
     queries,
 };
-use crate::engine::{Cure, Fault};
+use crate::{
+    engine::{Cure, Fault},
+    server::Texts,
+};
 
 /// The oldest server: 12.0.
 const OLDEST: u32 = 120_000;
@@ -19,11 +22,20 @@ struct Tables {
     columns: Option<String>,
     lacking: Option<String>,
     is_kept: bool,
+    /// The schemas of both.
+    schemas: [Option<String>; 2],
 }
 
-/// Makes sure that the server will do and the tables are there, in our version; whether what commits
-/// outlives a crash of the server.
-pub(super) async fn prepare(link: &mut Link, create: bool) -> Result<bool, Fault> {
+/// A database that will do.
+pub(super) struct Prepared {
+    /// Whether what commits outlives a crash of the server.
+    pub(super) is_durable: bool,
+    /// The statements, with the tables where they have been found.
+    pub(super) texts: Texts,
+}
+
+/// Makes sure that the server will do and the tables are there, in our version.
+pub(super) async fn prepare(link: &mut Link, create: bool) -> Result<Prepared, Fault> {
     let is_durable = check_server(link).await?;
     let mut tables = tables(link).await?;
     if tables.found < 2 && create {
@@ -39,7 +51,9 @@ pub(super) async fn prepare(link: &mut Link, create: bool) -> Result<bool, Fault
         return Err(lacking(what).into());
     }
     check_version(link).await?;
-    Ok(is_durable && tables.is_kept)
+    let homes = ["dlock_lock", "dlock_schema"].into_iter().zip(&tables.schemas);
+    let texts = Texts::new(homes.filter_map(|(table, schema)| Some((table, schema.as_deref()?))));
+    Ok(Prepared { is_durable: is_durable && tables.is_kept, texts })
 }
 
 /// Makes sure that the server will do; whether what commits outlives its crash.
@@ -75,6 +89,7 @@ async fn tables(link: &mut Link) -> Result<Tables, Fault> {
         columns: get(row, 1)?,
         lacking: get(row, 2)?,
         is_kept: get(row, 3)?,
+        schemas: [get(row, 4)?, get(row, 5)?],
     })
 }
 

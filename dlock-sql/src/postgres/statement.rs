@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sqlx::{
-    AssertSqlSafe, PgConnection, Postgres,
+    AssertSqlSafe, PgConnection, Postgres, SqlStr,
     postgres::{PgArguments, PgRow},
     query::Query,
 };
@@ -33,19 +33,21 @@ impl Travel {
     pub(super) async fn fetch(
         self,
         conn: &mut PgConnection,
-        sql: &'static str,
+        sql: SqlStr,
         args: &[Arg<'_>],
         patience: Duration,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
         match self {
             Self::Prepared => args.iter().fold(sqlx::query(sql), bind).fetch_all(conn).await,
             Self::Text => {
-                // What is sent together is one transaction, for which alone these are set.
+                // What is sent together is one transaction, for which alone these are set. Others
+                // may have left the connection otherwise.
                 let text = format!(
-                    "SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {}; {}",
+                    "SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {}; \
+                     SET LOCAL synchronous_commit = DEFAULT; SET LOCAL role = DEFAULT; {}",
                     millis(patience / 4),
                     millis(patience / 3),
-                    literal::fill(sql, args)
+                    literal::fill(sql.as_str(), args)
                 );
                 sqlx::raw_sql(AssertSqlSafe(text)).fetch_all(conn).await
             }

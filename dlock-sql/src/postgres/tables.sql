@@ -4,6 +4,7 @@
 --   1 columns: the columns of dlock_lock by name, each with type and collation; null without it
 --   2 lacking: the rights that the user does not have on them, null if none are lacking
 --   3 kept: boolean, whether dlock_lock outlives a crash of the server
+--   4 and 5 the schemas of dlock_lock and dlock_schema, quoted where they have to be; null without them
 SELECT
   count(t.table_id),
   (SELECT string_agg(concat_ws(' ', a.attname, format_type(a.atttypid, a.atttypmod), c.collname),
@@ -11,8 +12,15 @@ SELECT
    FROM pg_attribute AS a LEFT JOIN pg_collation AS c ON c.oid = a.attcollation
    WHERE a.attrelid = to_regclass('dlock_lock') AND a.attnum > 0 AND NOT a.attisdropped),
   (SELECT string_agg(r.need || ' on ' || r.name, ', ')
-   FROM (VALUES ('dlock_lock', 'SELECT'), ('dlock_lock', 'INSERT'), ('dlock_lock', 'UPDATE'),
-                ('dlock_lock', 'DELETE'), ('dlock_schema', 'SELECT')) AS r (name, need)
-   WHERE NOT has_table_privilege(to_regclass(r.name), r.need)),
-  coalesce((SELECT relpersistence = 'p' FROM pg_class WHERE oid = to_regclass('dlock_lock')), false)
+   FROM (VALUES (to_regclass('dlock_lock'), 'dlock_lock', 'SELECT'),
+                (to_regclass('dlock_lock'), 'dlock_lock', 'INSERT'),
+                (to_regclass('dlock_lock'), 'dlock_lock', 'UPDATE'),
+                (to_regclass('dlock_lock'), 'dlock_lock', 'DELETE'),
+                (to_regclass('dlock_schema'), 'dlock_schema', 'SELECT')) AS r (id, name, need)
+   WHERE NOT has_table_privilege(r.id, r.need)),
+  coalesce((SELECT relpersistence = 'p' FROM pg_class WHERE oid = to_regclass('dlock_lock')), false),
+  (SELECT quote_ident(n.nspname) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+   WHERE c.oid = to_regclass('dlock_lock')),
+  (SELECT quote_ident(n.nspname) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+   WHERE c.oid = to_regclass('dlock_schema'))
 FROM (VALUES (to_regclass('dlock_lock')), (to_regclass('dlock_schema'))) AS t (table_id)

@@ -2,6 +2,7 @@
 
 mod config;
 mod io;
+mod texts;
 mod tls;
 
 pub(crate) use config::guarantees;
@@ -9,4 +10,5 @@ pub(crate) use config::guarantees;
 pub(crate) use config::value;
 pub use config::{Durability, ServerConfig};
 pub(crate) use io::needs_io;
+pub(crate) use texts::Texts;
 pub(crate) use tls::Tls;

@@ -10,6 +10,7 @@ mod faults;
 mod listen;
 mod names;
 mod open;
+mod outside;
 mod pool;
 mod pooler;
 mod rights;

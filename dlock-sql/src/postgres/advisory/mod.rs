@@ -22,12 +22,12 @@ use dlock_core::LockName;
 /// The table.
 pub(super) const SCHEMA: &str = include_str!("schema.sql");
 
-const TAKE: &str = include_str!("take.sql");
-const LOOK: &str = include_str!("look.sql");
+pub(super) const TAKE: &str = include_str!("take.sql");
+pub(super) const LOOK: &str = include_str!("look.sql");
 const FREE: &str = "SELECT pg_advisory_unlock($1::bigint)";
 const PING: &str = "SELECT 1";
 /// Tokens grow without the row once the clock has passed the last one.
-const SWEEP: &str = "DELETE FROM dlock_advisory \
+pub(super) const SWEEP: &str = "DELETE FROM dlock_advisory \
      WHERE token < (extract(epoch FROM statement_timestamp()) * 1000000)::bigint - $1::bigint";
 /// Behind a transaction pooler, two connections have one and the same process.
 pub(super) const PROCESS: &str = "SELECT pg_backend_pid()::bigint";

@@ -24,7 +24,7 @@ async fn sweeper(server: &MariadbServer) -> Result<DynBackend, Stop> {
     Ok(Mysql::open(config(&server.url())?.with_retention(Duration::from_secs(1))).await?)
 }
 
-async fn until_left(server: &MariadbServer, names: &[&str]) -> Verdict {
+pub(super) async fn until_left(server: &MariadbServer, names: &[&str]) -> Verdict {
     let removed = async {
         while server.query("SELECT HEX(name) FROM dlock_lock").await?.concat() != names {
             tokio::time::sleep(Duration::from_millis(50)).await;

@@ -1,0 +1,116 @@
+//! Statements in which dlock's tables have their schema before them.
+//!
+//! Where a name without one leads is a setting of the session, which an application may change on a
+//! connection of its pool, another client of a pooler on one that they share, and an administrator for
+//! all that come. So it is found out once, when the store is opened, and stands in each statement from
+//! then on.
+
+use std::{collections::HashMap, sync::Arc};
+
+use sqlx::{AssertSqlSafe, SqlSafeStr as _, SqlStr};
+
+/// Where tables are, and the statements that name them so.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Texts {
+    /// What stands in a statement, and what is to stand there.
+    pairs: Arc<[(String, String)]>,
+    /// By address and length of the statement as it was written, which is a constant.
+    known: HashMap<(usize, usize), Arc<str>>,
+}
+
+impl Texts {
+    /// Statements in which each of these tables has its schema, which is quoted where it has to be:
+    /// where it is read or written, and where PostgreSQL looks it up. Columns with the table's name
+    /// before them stay as they are.
+    pub(crate) fn new<'a>(homes: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let mut pairs = Vec::new();
+        for (table, schema) in homes {
+            for before in ["FROM ", "INTO ", "JOIN ", "UPDATE "] {
+                let written = format!("{before}{schema}.{table} ");
+                pairs.push((format!("{before}{table} "), written));
+            }
+            let quoted = schema.replace('\'', "''");
+            let looked_up = format!("to_regclass('{quoted}.{table}')");
+            pairs.push((format!("to_regclass('{table}')"), looked_up));
+        }
+        Self { pairs: pairs.into(), known: HashMap::new() }
+    }
+
+    /// The same, with something else in the place of another text.
+    #[cfg(feature = "mysql")]
+    pub(crate) fn with(mut self, text: &str, instead: String) -> Self {
+        let more = [(text.to_owned(), instead)];
+        self.pairs = self.pairs.iter().cloned().chain(more).collect();
+        self
+    }
+
+    /// The statement.
+    pub(crate) fn of(&mut self, sql: &'static str) -> SqlStr {
+        if self.pairs.is_empty() {
+            return SqlStr::from_static(sql);
+        }
+        let written = || {
+            let replaced = |sql: String, (text, to): &(String, String)| sql.replace(text, to);
+            self.pairs.iter().fold(sql.to_owned(), replaced).into()
+        };
+        // It holds no more than what is written in this crate, and names that are quoted.
+        let text = self.known.entry((sql.as_ptr().addr(), sql.len())).or_insert_with(written);
+        AssertSqlSafe(text.clone()).into_sql_str()
+    }
+}
+
+#[cfg(test)]
+mod outside {
+    use super::*;
+
+    #[test]
+    fn tables_have_their_schema_wherever_they_stand() {
+        let mut texts = Texts::new([("dlock_lock", "\"it's\""), ("dlock_schema", "b")]);
+        for (sql, text) in [
+            ("SELECT 1", "SELECT 1"),
+            ("SELECT 2 FROM dlock_schema WHERE 1", "SELECT 2 FROM b.dlock_schema WHERE 1"),
+            ("FROM x JOIN dlock_lock AS d ON d.a", "FROM x JOIN \"it's\".dlock_lock AS d ON d.a"),
+            ("UPDATE dlock_lock SET dlock_lock.a", "UPDATE \"it's\".dlock_lock SET dlock_lock.a"),
+            ("INTO dlock_lock (name)", "INTO \"it's\".dlock_lock (name)"),
+            ("to_regclass('dlock_lock')", "to_regclass('\"it''s\".dlock_lock')"),
+        ] {
+            for _ in 0..2 {
+                assert_eq!(texts.of(sql).as_str(), text);
+            }
+        }
+        assert_eq!(texts.known.len(), 6);
+    }
+
+    /// Comments aside, and columns.
+    #[test]
+    fn no_statement_names_a_table_without_its_schema() {
+        let tables = ["dlock_lock", "dlock_schema", "dlock_plain", "dlock_advisory"];
+        let mut texts = Texts::new(tables.map(|table| (table, "s")));
+        for sql in statements() {
+            let text = texts.of(sql);
+            let lines = text.as_str().lines().filter(|line| !line.trim_start().starts_with("--"));
+            let text = lines.collect::<Vec<_>>().join("\n");
+            for table in tables {
+                for (at, _) in text.match_indices(table) {
+                    let is_column = text[at + table.len()..].starts_with('.');
+                    let is_told = text[..at].ends_with(", '");
+                    assert!(text[..at].ends_with("s.") || is_column || is_told, "{text}");
+                }
+            }
+        }
+    }
+
+    fn statements() -> Vec<&'static str> {
+        let mut all = Vec::new();
+        #[cfg(feature = "mysql")]
+        all.extend(crate::mysql::STATEMENTS);
+        #[cfg(feature = "postgres")]
+        all.extend(crate::postgres::STATEMENTS);
+        all
+    }
+
+    #[test]
+    fn without_a_schema_a_statement_is_as_it_was_written() {
+        assert_eq!(Texts::default().of("FROM dlock_lock AS d").as_str(), "FROM dlock_lock AS d");
+    }
+}

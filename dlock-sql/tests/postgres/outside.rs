@@ -1,0 +1,220 @@
+//! Settings of sessions, from the start or left behind by somebody: of an application's pool, of a
+//! pooler's connections, of a role.
+
+use dlock_core::{Acquired, ConfigIssue, DynBackend, Error, ErrorKind, Exclusion, Level};
+use dlock_sql::{Postgres, PostgresConfig};
+use dlock_testlab::{
+    Stop, Verdict,
+    postgres::{Options, PostgresServer},
+};
+use sqlx::{PgPool, postgres::PgPoolOptions};
+
+use crate::support::{
+    attempt, connect, exclusive, free, granted, queue, run, says, start, start_pooler, take,
+    works_fully,
+};
+
+async fn pool(server: &PostgresServer) -> Result<PgPool, Stop> {
+    Ok(PgPoolOptions::new().max_connections(1).connect(&server.url()).await?)
+}
+
+async fn open(pool: &PgPool) -> Result<DynBackend, Error> {
+    Postgres::open(PostgresConfig::from_pool(pool.clone())?.with_connections(1)).await
+}
+
+/// Leaves the connection of the pool like this.
+async fn leave(pool: &PgPool, sql: &'static str) -> Verdict {
+    let mut conn = pool.acquire().await?;
+    sqlx::raw_sql(sql).execute(&mut *conn).await?;
+    Ok(())
+}
+
+/// Another schema with tables of dlock's, and one without.
+async fn other_schemas(server: &PostgresServer) -> Verdict {
+    let make = "CREATE SCHEMA tenant AUTHORIZATION dlock; CREATE SCHEMA bare AUTHORIZATION dlock";
+    server.run_sql(make).await?;
+    let schema = PostgresConfig::SCHEMA;
+    server.query_at(&server.url(), &format!("SET search_path = tenant; {schema}")).await?;
+    Ok(())
+}
+
+/// The client's locks are those of the other one.
+async fn meets(client: &DynBackend, other: &DynBackend) -> Verdict {
+    let (theirs, waits) = (exclusive("théirs"), exclusive("théirs"));
+    take(other, &theirs).await?;
+    assert_eq!(client.acquire(&attempt("théirs")).await?, Acquired::Busy);
+    assert_eq!(client.list("", 9).await?, [theirs.name.clone()]);
+    queue(client, &waits).await?;
+    assert_eq!(other.inspect(&theirs.name).await?.waiters.len(), 1);
+    free(other, &theirs).await?;
+    granted(client, &waits).await?;
+    free(client, &waits).await?;
+    works_fully(client, other, "ours").await?;
+    let wrong = client.examine().await?;
+    let wrong: Vec<_> = wrong.iter().filter(|found| found.level == Level::Wrong).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+    Ok(())
+}
+
+fn during(what: &str) -> impl Fn(Stop) -> Stop {
+    move |stop| Stop::failed(format!("{what}: {stop:?}"))
+}
+
+/// What a session can be left with.
+const LEFT: [&str; 9] = [
+    "SET search_path = tenant",
+    "SET search_path = bare",
+    "CREATE TEMP TABLE dlock_lock (x integer)",
+    "SET ROLE pg_monitor",
+    "SET synchronous_commit = off",
+    "SET client_encoding = LATIN1",
+    "SET default_transaction_read_only = on",
+    "SET standard_conforming_strings = off; SET backslash_quote = off",
+    "SET default_transaction_isolation = serializable; SET row_security = off",
+];
+
+#[test]
+fn a_connection_of_the_pool_leads_where_the_others_do() {
+    run(async {
+        let (server, other) = start().await?;
+        other_schemas(&server).await?;
+        server.run_sql("GRANT pg_monitor TO dlock").await?;
+        for left in LEFT {
+            let pool = pool(&server).await?;
+            let client = open(&pool).await?;
+            let held = exclusive("held");
+            take(&client, &held).await?;
+            leave(&pool, left).await?;
+            free(&client, &held).await.map_err(during(left))?;
+            leave(&pool, left).await?;
+            meets(&client, &other).await.map_err(during(left))?;
+        }
+        let elsewhere = server.query("SELECT count(*) FROM tenant.dlock_lock").await?;
+        assert_eq!(elsewhere.concat(), ["0"]);
+        Ok(())
+    });
+}
+
+/// Clients of a pooler share its connections, and what one sets another one finds.
+#[test]
+fn a_connection_of_a_pooler_leads_where_the_others_do() {
+    run(async {
+        let (server, bouncer) = start_pooler(&["default_pool_size = 1"]).await?;
+        other_schemas(&server).await?;
+        server.run_sql("GRANT pg_monitor TO dlock").await?;
+        let other = connect(&server.url()).await?;
+        let client = connect(&format!("{}?dlock.pooler=true", bouncer.url())).await?;
+        // A pooler keeps those apart that it is told of by the server.
+        for left in &LEFT[..5] {
+            server.query_at(&bouncer.url(), left).await?;
+            meets(&client, &other).await.map_err(during(left))?;
+        }
+        let elsewhere = server.query("SELECT count(*) FROM tenant.dlock_lock").await?;
+        assert_eq!(elsewhere.concat(), ["0"]);
+        Ok(())
+    });
+}
+
+/// New connections of its own find other tables than the first ones did.
+#[test]
+fn a_connection_after_another_leads_to_the_same_tables() {
+    run(async {
+        let (server, client) = start().await?;
+        other_schemas(&server).await?;
+        let other = connect(&server.url()).await?;
+        let held = exclusive("held");
+        take(&client, &held).await?;
+        server.run_sql("ALTER ROLE dlock SET search_path = tenant").await?;
+        server.terminate_backends().await?;
+        assert_eq!(client.acquire(&attempt("held")).await?, Acquired::Busy);
+        free(&client, &held).await?;
+        meets(&client, &other).await?;
+        let elsewhere = server.query("SELECT count(*) FROM tenant.dlock_lock").await?;
+        assert_eq!(elsewhere.concat(), ["0"]);
+        Ok(())
+    });
+}
+
+/// No statement relies on these.
+#[test]
+fn settings_of_the_pool_change_nothing() {
+    run(async {
+        let (server, other) = start().await?;
+        for settings in [
+            "SET standard_conforming_strings = off; SET escape_string_warning = on; \
+             SET backslash_quote = off",
+            "SET bytea_output = escape; SET DateStyle = 'SQL, DMY'; SET IntervalStyle = iso_8601; \
+             SET TimeZone = 'Pacific/Apia'; SET extra_float_digits = -15",
+            "SET transform_null_equals = on; SET array_nulls = off; SET quote_all_identifiers = on",
+            "SET default_transaction_isolation = serializable; SET default_transaction_deferrable = on",
+            "SET row_security = off; SET plan_cache_mode = force_generic_plan; SET jit = on",
+            "SET enable_indexscan = off; SET enable_hashjoin = off; SET enable_seqscan = off",
+            "SET search_path = public, pg_catalog",
+        ] {
+            let options = PgPoolOptions::new().max_connections(2).after_connect(move |conn, _| {
+                Box::pin(async move { sqlx::raw_sql(settings).execute(conn).await.map(drop) })
+            });
+            let client = open(&options.connect(&server.url()).await?).await?;
+            meets(&client, &other).await.map_err(during(settings))?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_pool_promises_what_its_sessions_keep() {
+    run(async {
+        let server = PostgresServer::start(&Options::new().with_fsync(true)).await?;
+        let other = connect(&format!("{}?dlock.create_schema=true", server.url())).await?;
+        assert_eq!(other.guarantees().exclusion, Exclusion::Restart);
+        let after = |sql: &'static str| {
+            PgPoolOptions::new().max_connections(1).after_connect(move |conn, _| {
+                Box::pin(async move { sqlx::raw_sql(sql).execute(conn).await.map(drop) })
+            })
+        };
+        let relaxed = after("SET synchronous_commit = off").connect(&server.url()).await?;
+        assert_eq!(open(&relaxed).await?.guarantees().exclusion, Exclusion::Nothing);
+        let latin = after("SET client_encoding = LATIN1").connect(&server.url()).await?;
+        let error = open(&latin).await.err().ok_or_else(|| Stop::failed("it reads other names"))?;
+        says(&error, ErrorKind::Config(ConfigIssue::Access), "client_encoding");
+        Ok(())
+    });
+}
+
+/// All new ones are other than those before: none will do.
+#[test]
+fn a_pool_whose_sessions_all_change_is_told_of() {
+    run(async {
+        let (server, _) = start().await?;
+        server.run_sql("GRANT pg_monitor TO dlock").await?;
+        let changes = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let changed = changes.clone();
+        let options = PgPoolOptions::new().max_connections(1).before_acquire(move |conn, _| {
+            let changed = changed.load(std::sync::atomic::Ordering::SeqCst);
+            Box::pin(async move {
+                if changed {
+                    sqlx::raw_sql("SET ROLE pg_monitor").execute(conn).await?;
+                }
+                Ok(true)
+            })
+        });
+        let options = options.after_connect({
+            let changed = changes.clone();
+            move |conn, _| {
+                let changed = changed.load(std::sync::atomic::Ordering::SeqCst);
+                Box::pin(async move {
+                    if changed {
+                        sqlx::raw_sql("SET ROLE pg_monitor").execute(conn).await?;
+                    }
+                    Ok(())
+                })
+            }
+        });
+        let client = open(&options.connect(&server.url()).await?).await?;
+        changes.store(true, std::sync::atomic::Ordering::SeqCst);
+        let error = client.acquire(&attempt("a")).await.err();
+        let error = error.ok_or_else(|| Stop::failed("as somebody else"))?;
+        says(&error, ErrorKind::Config(ConfigIssue::Access), "pg_monitor");
+        Ok(())
+    });
+}
