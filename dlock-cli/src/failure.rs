@@ -1,5 +1,7 @@
 //! Why a command ended without having done its work, and the exit code of that.
 
+use std::error::Error as _;
+
 use dlock::ErrorKind;
 use serde::Serialize;
 
@@ -68,11 +70,17 @@ impl From<dlock::Error> for Failure {
         let code = match error.kind() {
             ErrorKind::Unavailable => code::UNAVAILABLE,
             ErrorKind::Lost | ErrorKind::NotHeld => code::LOST,
-            ErrorKind::Timeout => code::BUSY,
+            ErrorKind::Timeout if is_busy(&error) => code::BUSY,
+            ErrorKind::Timeout => code::UNAVAILABLE,
             _ => code::MISUSE,
         };
         Self::new(code, error.to_string())
     }
+}
+
+/// Whether a wait has ended because somebody holds the lock, and not because the store failed.
+pub(crate) fn is_busy(error: &dlock::Error) -> bool {
+    error.kind() == ErrorKind::Timeout && error.source().is_none()
 }
 
 #[cfg(test)]
@@ -90,5 +98,8 @@ mod tests {
         ] {
             assert_eq!(Failure::from(dlock::Error::new(kind, "x")).code, code, "{kind:?}");
         }
+        let away = dlock::Error::new(ErrorKind::Unavailable, "x");
+        let failed = dlock::Error::new(ErrorKind::Timeout, "x").with_source(away);
+        assert_eq!(Failure::from(failed).code, 122, "a store that fails is not busy");
     }
 }

@@ -162,6 +162,10 @@ pub(crate) fn millis(time: Duration) -> u64 {
 
 /// A time as people read it: whole seconds from one on.
 fn short(ms: u64) -> String {
+    // Of a claim that no lease ends.
+    if ms == u64::MAX {
+        return "for ever".to_owned();
+    }
     let exact = if ms < 1000 { ms } else { ms - ms % 1000 };
     humantime::format_duration(Duration::from_millis(exact)).to_string()
 }

@@ -62,6 +62,8 @@ pub(crate) struct Cohort {
     hot: AtomicBool,
     /// There is something in the line's [`Outage`].
     troubled: AtomicBool,
+    /// The store has not answered yet to who asks.
+    asked: AtomicBool,
     /// It was told that tasks wait here for a lock that this process holds.
     told: AtomicBool,
     members: Mutex<Members>,
@@ -114,6 +116,7 @@ impl Cohort {
             flags: AtomicU8::new(0),
             hot: AtomicBool::new(false),
             troubled: AtomicBool::new(false),
+            asked: AtomicBool::new(false),
             told: AtomicBool::new(false),
             members: Mutex::default(),
         }
@@ -331,6 +334,7 @@ impl Cohort {
         }
         match self.last_failure().or_else(|| engine.failure.get()) {
             Some(last) => Why::Failed(last).error(name),
+            None if self.asked.load(Ordering::Relaxed) => Why::Unanswered(None).error(name),
             None => engine.timed_out(name),
         }
     }
@@ -389,11 +393,12 @@ impl Drop for OwnedLead {
     }
 }
 
-/// Whether a hold may be passed on once more, by the time of its grant and its lease.
+/// Whether a hold may be passed on once more, by the time of its grant and its lease, and while
+/// somebody renews it.
 fn may_pass(hold: &Hold) -> bool {
     let now = hold.engine.clock.now();
     let spent = now.since(hold.granted_at()) >= LONGEST || now >= hold.valid_until();
-    !spent && !hold.engine.is_closed()
+    !spent && hold.engine.check_open().is_ok()
 }
 
 impl fmt::Debug for Cohort {

@@ -288,7 +288,23 @@ impl fmt::Display for Error {
 }
 
 impl fmt::Debug for Error {
+    /// For people, since this is what `main` and `unwrap` print: the message, the kind, and the
+    /// causes that the message does not tell already. `{:#?}` shows the fields.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !f.alternate() {
+            let mut text = self.to_string();
+            write!(f, "{text} [{:?}, {:?}]", self.0.kind, self.0.certainty)?;
+            let mut source = StdError::source(self);
+            while let Some(cause) = source {
+                let cause_text = cause.to_string();
+                if !text.contains(&cause_text) {
+                    write!(f, "; caused by: {cause_text}")?;
+                    text.push_str(&cause_text);
+                }
+                source = cause.source();
+            }
+            return Ok(());
+        }
         f.debug_struct("Error")
             .field("kind", &self.0.kind)
             .field("certainty", &self.0.certainty)
@@ -301,6 +317,27 @@ impl fmt::Debug for Error {
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.0.source.as_deref().map(|source| source as &(dyn StdError + 'static))
+    }
+}
+
+#[cfg(test)]
+mod outside {
+    use super::*;
+
+    #[test]
+    fn debug_is_for_people_and_tells_each_cause_once() {
+        let timeout = Error::new(ErrorKind::Timeout, "no answer");
+        let error = Error::new(ErrorKind::Unavailable, "the store is away").with_source(timeout);
+        assert_eq!(
+            format!("{error:?}"),
+            "the store is away [Unavailable, Unknown]; caused by: no answer"
+        );
+        let told = Error::new(ErrorKind::Timeout, format!("gave up: {error}")).with_source(error);
+        assert_eq!(
+            format!("{told:?}"),
+            "gave up: the store is away [Timeout, NotApplied]; caused by: no answer"
+        );
+        assert!(format!("{told:#?}").contains("certainty"));
     }
 }
 

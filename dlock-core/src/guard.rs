@@ -209,7 +209,9 @@ impl Guard {
     /// leaves; the last one to leave releases.
     ///
     /// # Errors
-    /// None for a lock that was lost before, which is `AlreadyLost` at once.
+    /// None for a lock that was lost before, which is `AlreadyLost`: at once, or, if it has a
+    /// lock-delay to be ended, after one request to the store. A multi-lock is `AlreadyLost` when one
+    /// of its locks is.
     /// `Unavailable` when the store could not be asked for one lease, after which the lease has
     /// freed the lock. The release goes on in the background all the same, for 30 s at least: the
     /// lease of a store whose clock was ahead ends later.
@@ -239,9 +241,12 @@ impl Guard {
                     parts.1.into_iter().map(|guard| Box::pin(guard.release())).collect();
                 let mut result = Ok(Released::Released);
                 while let Some(one) = all.next().await {
+                    // A loss counts more than an error, which says nothing of it.
                     result = match (result, one) {
-                        (Ok(Released::Released), one) => one,
-                        (Ok(_), Err(error)) => Err(error),
+                        (Ok(Released::AlreadyLost), _) | (_, Ok(Released::AlreadyLost)) => {
+                            Ok(Released::AlreadyLost)
+                        }
+                        (Ok(_), one) => one,
                         (result, _) => result,
                     };
                 }
@@ -286,6 +291,11 @@ impl Guard {
         match answers.map_err(|error| error.during("downgrade").with_lock(hold.name()))?.first() {
             Some(Renewed::Kept) => {
                 hold.engine.keeper.renewed(&hold, sent, renewal.lease);
+                // The answer may have come after the end of the lease that was believed in.
+                if hold.state() == GuardState::Lost {
+                    let how = hold.ended().unwrap_or(Ended::Expired);
+                    return Err(hold.lost_error(how).during("downgrade"));
+                }
                 Ok(())
             }
             answer => {

@@ -154,7 +154,13 @@ impl Job {
     /// Takes the lock, if it is free.
     async fn begin(&self, keep: bool) -> Result<Option<Stay>, Error> {
         let (engine, name) = (&self.base.engine, &self.base.name);
-        let take = self.base.take(Mode::Exclusive, Wait::Try);
+        let take = async {
+            // A store may stand for less than when the minimum time was set.
+            if !self.at_least.is_zero() {
+                engine.check_lease(self.at_least)?;
+            }
+            self.base.take(Mode::Exclusive, Wait::Try).await
+        };
         let taken = engine.meter.acquiring(Kind::Job, take).await;
         let taken =
             taken.map_err(|error| error.with_lock(name).with_store(engine.backend.store()))?;

@@ -66,10 +66,15 @@ pub(crate) fn port(address: &str) -> &str {
     if is_port && port.bytes().all(|byte| byte.is_ascii_digit()) { port } else { "" }
 }
 
+/// The scheme of the servers that have this port as a rule.
+pub(crate) fn scheme_of_port(port: &str) -> Option<&'static str> {
+    PORTS.iter().find(|(known, _)| *known == port).map(|(_, scheme)| *scheme)
+}
+
 /// What to write before a host with this port.
 pub(crate) fn before_a_host(port: &str) -> String {
-    match PORTS.iter().find(|(known, _)| *known == port) {
-        Some((_, scheme)) => format!("did you mean {scheme}://HOST:{port}?"),
+    match scheme_of_port(port) {
+        Some(scheme) => format!("did you mean {scheme}://HOST:{port}?"),
         None => "write the store's scheme before it, such as redis://HOST:6379".to_owned(),
     }
 }

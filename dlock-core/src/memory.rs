@@ -22,6 +22,9 @@ use crate::{
 
 const SHARDS: usize = 16;
 const SWEEP_AT_LEAST: usize = 64;
+/// The record of a name whose tokens are beyond this stays: as the floor of others, it would leave
+/// them few tokens or none.
+const LARGEST_FLOOR: u64 = FencingToken::MAX.get() / 2;
 
 /// A store of locks in this process's memory.
 ///
@@ -154,11 +157,12 @@ impl Names {
     fn sweep(&mut self, now: Micros) {
         let floor = &mut self.floor;
         self.records.retain(|record| {
-            let free = record.machine.is_free(now);
-            if free {
-                *floor = (*floor).max(record.machine.last_token());
+            let last = record.machine.last_token();
+            let forget = record.machine.is_free(now) && last <= LARGEST_FLOOR;
+            if forget {
+                *floor = (*floor).max(last);
             }
-            !free
+            !forget
         });
         self.sweep_at = SWEEP_AT_LEAST.max(2 * self.records.len());
     }

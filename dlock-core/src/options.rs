@@ -1,6 +1,10 @@
 //! How a lock is taken and kept.
 
-use std::time::Duration;
+use std::{
+    fmt,
+    hash::{Hash, Hasher},
+    time::Duration,
+};
 
 use crate::{ConfigIssue, Error, FencingToken};
 
@@ -15,10 +19,11 @@ use crate::{ConfigIssue, Error, FencingToken};
 ///     .with_wait(Duration::from_secs(5));
 /// assert!(options.check().is_ok());
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy)]
 pub struct LockOptions {
     lease: Duration,
-    /// Whether somebody has asked for just this one.
+    /// Whether somebody has asked for just this one. Options with the same lease are the same, or
+    /// handles of one lock would not know each other.
     is_lease_set: bool,
     lock_delay: Duration,
     renew: Renew,
@@ -205,6 +210,65 @@ impl LockOptions {
 impl Default for LockOptions {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// The values by which options differ.
+type Key = (Duration, Duration, Renew, Duration, Option<FencingToken>);
+
+impl LockOptions {
+    const fn key(&self) -> Key {
+        let Self { lease, is_lease_set: _, lock_delay, renew, wait, token_floor } = *self;
+        (lease, lock_delay, renew, wait, token_floor)
+    }
+}
+
+impl PartialEq for LockOptions {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for LockOptions {}
+
+impl Hash for LockOptions {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.key().hash(state);
+    }
+}
+
+impl fmt::Debug for LockOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("LockOptions");
+        shown.field("lease", &self.lease);
+        shown.field("lock_delay", &self.lock_delay);
+        shown.field("renew", &self.renew);
+        if self.wait == Duration::MAX {
+            shown.field("wait", &format_args!("for ever"));
+        } else {
+            shown.field("wait", &self.wait);
+        }
+        shown.field("token_floor", &self.token_floor);
+        shown.finish()
+    }
+}
+
+#[cfg(test)]
+mod outside {
+    use super::*;
+
+    #[test]
+    fn the_default_lease_is_the_same_when_it_is_asked_for() {
+        let options = LockOptions::new();
+        let asked = options.with_lease(options.lease());
+        assert_eq!(asked, options);
+        assert!(asked.is_lease_set() && !options.is_lease_set());
+    }
+
+    #[test]
+    fn a_wait_without_an_end_is_shown_as_that() {
+        let shown = format!("{:?}", LockOptions::new());
+        assert!(shown.contains("wait: for ever"), "{shown}");
     }
 }
 

@@ -73,7 +73,13 @@ impl Registry {
     pub fn factory(&self, url: &BackendUrl) -> Result<&Factory, Error> {
         let scheme = url.scheme();
         if let Some(factory) = self.factories.iter().find(|f| f.schemes.contains(&scheme)) {
-            return Ok(factory);
+            // A host may have the name of its store: redis:6379.
+            let port = meant::port(url.address());
+            let meant = meant::scheme_of_port(port);
+            return match meant.is_some_and(|meant| factory.schemes.contains(&meant)) {
+                true => Err(no_scheme(scheme, port)),
+                false => Ok(factory),
+            };
         }
         if let Some((_, feature)) = self.missing.iter().find(|(missing, _)| *missing == scheme) {
             return Err(Error::config(
@@ -85,14 +91,7 @@ impl Registry {
             ));
         }
         if meant::is_host(scheme, url.address()) {
-            let port = meant::port(url.address());
-            return Err(Error::config(
-                ConfigIssue::UnknownScheme,
-                format!(
-                    "the URL has no scheme, and begins with the host {scheme:.80}: {}",
-                    meant::before_a_host(port)
-                ),
-            ));
+            return Err(no_scheme(scheme, meant::port(url.address())));
         }
         let list = |schemes: Vec<&str>| schemes.join(":, ") + ":";
         let mut missing: Vec<_> = self.missing.iter().map(|(scheme, _)| *scheme).collect();
@@ -137,6 +136,17 @@ impl Registry {
             connected => connected,
         }
     }
+}
+
+/// The error for a host and its port, without the store's scheme before them.
+fn no_scheme(host: &str, port: &str) -> Error {
+    Error::config(
+        ConfigIssue::UnknownScheme,
+        format!(
+            "the URL has no scheme, and begins with the host {host:.80}: {}",
+            meant::before_a_host(port)
+        ),
+    )
 }
 
 #[cfg(test)]

@@ -75,7 +75,8 @@ impl Backend for Redis {
     }
 
     fn guarantees(&self) -> Guarantees {
-        self.guarantees
+        // The server's settings may have changed since.
+        self.guarantees.with_exclusion(self.store.session.exclusion())
     }
 
     fn shard(&self, name: &LockName) -> u32 {

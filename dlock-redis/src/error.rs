@@ -80,7 +80,7 @@ pub(crate) fn explain(error: RedisError) -> Error {
                  name or dlock.prefix ({text})"
             ),
         ),
-        _ if said("DLOCK no token is left") => no_token(),
+        _ if said("DLOCK") && said("no token is left") => no_token(),
         Kind::Server(ServerErrorKind::NoPerm) => rights(&text),
         _ if said("WRONGPASS") || said("NOAUTH") || said("invalid password") => password(&text),
         _ if NO_RIGHTS.into_iter().any(said) => rights(&text),
@@ -141,6 +141,14 @@ pub(crate) fn explain(error: RedisError) -> Error {
         ),
         Kind::RESP3NotSupported => no_resp3(),
         _ if said("NOPROTO") || said("unknown command") && said("HELLO") => no_resp3(),
+        _ if said("unknown command") => Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "the server does not know a command that dlock needs: see that it is Redis 6.2 or \
+                 later, or Valkey, without a proxy that lacks commands, and that rename-command in \
+                 redis.conf does not rename or disable it ({text:.200})"
+            ),
+        ),
         Kind::InvalidClientConfig => {
             Error::config(ConfigIssue::Url, format!("the driver refuses the address ({text})"))
         }

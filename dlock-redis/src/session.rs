@@ -118,7 +118,7 @@ impl Session {
     /// What exclusion survives.
     pub(crate) fn exclusion(&self) -> Exclusion {
         let alone = matches!(self.topology, Topology::Single | Topology::Socket);
-        match alone && self.link.facts().keeps_grants(self.guard) {
+        match alone && self.link.keeps_grants() {
             true => Exclusion::Restart,
             // A replica that takes over may have missed a grant.
             false => Exclusion::Nothing,

@@ -7,6 +7,19 @@ use zookeeper_client::{Acl as Entry, Acls, AuthId, Permission};
 
 use crate::config::value;
 
+pub(crate) const CREATE: &str = "create (c)";
+pub(crate) const READ: &str = "read (r)";
+pub(crate) const WRITE: &str = "write (w)";
+pub(crate) const DELETE: &str = "delete (d)";
+
+/// The rights that dlock needs on what it makes.
+const RIGHTS: [(Permission, &str); 4] = [
+    (Permission::CREATE, CREATE),
+    (Permission::READ, READ),
+    (Permission::WRITE, WRITE),
+    (Permission::DELETE, DELETE),
+];
+
 /// Who may do what with the nodes that are made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Acl {
@@ -26,6 +39,13 @@ impl Acl {
             Self::Creator => Acls::creator_all(),
             Self::Entries(entries) => Acls::new(entries),
         }
+    }
+
+    /// The first of the rights that dlock needs and that nobody is given.
+    pub(crate) fn missing(&self) -> Option<&'static str> {
+        let Self::Entries(entries) = self else { return None };
+        let given = entries.iter().fold(Permission::NONE, |all, entry| all | entry.permission());
+        RIGHTS.into_iter().find(|(right, _)| !given.has(*right)).map(|(_, name)| name)
     }
 }
 
@@ -81,5 +101,22 @@ mod tests {
         assert_eq!(seen[0], ("world", "anyone", Permission::READ));
         assert_eq!(seen[1], ("digest", "user:ha:sh=", Permission::ALL));
         assert_eq!(seen[2], ("auth", "", Permission::CREATE | Permission::DELETE));
+    }
+
+    #[test]
+    fn a_right_that_no_entry_gives_is_missing() {
+        for (text, missing) in [
+            ("open", None),
+            ("creator", None),
+            ("world:anyone:crwd", None),
+            ("world:anyone:r,digest:user:hash:cwd", None),
+            ("world:anyone:rwda", Some(CREATE)),
+            ("world:anyone:cwda,ip:10.0.0.1:cw", Some(READ)),
+            ("world:anyone:crda", Some(WRITE)),
+            ("world:anyone:crwa", Some(DELETE)),
+        ] {
+            let acl: Acl = text.parse().unwrap();
+            assert_eq!(acl.missing(), missing, "{text}");
+        }
     }
 }

@@ -3,7 +3,12 @@
 use dlock_core::{ClaimId, ConfigIssue, Error};
 use zookeeper_client::{CreateMode, Error as ZkError};
 
-use crate::{acl::Acl, config::ZkConfig, error::explain, session::Session};
+use crate::{
+    acl::{Acl, CREATE, DELETE, READ, WRITE},
+    config::ZkConfig,
+    error::explain,
+    session::Session,
+};
 
 /// Makes the root, and a node in it, as every lock needs; so that missing rights, a missing chroot
 /// and a server that takes no writes are told now.
@@ -19,7 +24,24 @@ pub(crate) async fn try_out(session: &Session, config: &ZkConfig) -> Result<(), 
             ),
         ));
     }
-    // It is deleted as well, which may be forbidden.
+    // Before anything is made with that ACL, which nobody could use or remove.
+    if let Some(right) = session.acl.missing() {
+        return Err(lacks(right));
+    }
+    let root = session.root();
+    let is_new = !root.is_empty()
+        && session.read(|| client.check_stat(root)).await.map_err(explain)?.is_none();
+    let tried = try_root(session).await;
+    if tried.is_err() && is_new {
+        // It would keep out everybody to whom this ACL gives nothing. Where others use it by now, it
+        // stays.
+        let _ = session.insist(|| client.delete(root, None)).await;
+    }
+    tried
+}
+
+/// Makes a node in the root, and deletes it as well, which may be forbidden.
+async fn try_root(session: &Session) -> Result<(), Error> {
     let epoch = session.begin_epoch().await.map_err(explain)?;
     try_acl(session).await?;
     session.delete_path(&epoch).await.map_err(explain)?;
@@ -49,7 +71,7 @@ async fn try_rights(session: &Session, dir: &str) -> Result<(), Error> {
     let ephemeral = CreateMode::Ephemeral.with_acls(session.acl.for_driver());
     match session.insist(|| client.create(&node, b"", &ephemeral)).await {
         (Ok(_), _) | (Err(ZkError::NodeExists), true) => {}
-        (Err(error), _) => return Err(without("create (c)", error)),
+        (Err(error), _) => return Err(without(CREATE, error)),
     }
     let read = async {
         session.read(|| client.list_children(dir)).await?;
@@ -59,16 +81,20 @@ async fn try_rights(session: &Session, dir: &str) -> Result<(), Error> {
     let written = session.insist(|| client.set_data(&node, b"", None)).await.0.map(drop);
     // Also where the others failed.
     let deleted = session.delete_path(&node).await.map(drop);
-    read.map_err(|error| without("read (r)", error))?;
-    written.map_err(|error| without("write (w)", error))?;
-    deleted.map_err(|error| without("delete (d)", error))
+    read.map_err(|error| without(READ, error))?;
+    written.map_err(|error| without(WRITE, error))?;
+    deleted.map_err(|error| without(DELETE, error))
 }
 
 /// The error for people, where this right was asked for.
 fn without(right: &str, error: ZkError) -> Error {
-    if error != ZkError::NoAuth {
-        return explain(error);
+    match error {
+        ZkError::NoAuth => lacks(right).with_source(error),
+        other => explain(other),
     }
+}
+
+fn lacks(right: &str) -> Error {
     Error::config(
         ConfigIssue::Access,
         format!(
@@ -76,5 +102,4 @@ fn without(right: &str, error: ZkError) -> Error {
              write and delete (crwd) of what it makes, as all programs that share its locks do"
         ),
     )
-    .with_source(error)
 }

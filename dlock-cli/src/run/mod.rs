@@ -13,7 +13,7 @@ use dlock::{Error, Guard, LockName, Locks, Note, Released, Scope};
 use self::{child::Child, signals::Signals, voice::Voice};
 use crate::{
     args,
-    failure::{Failure, code},
+    failure::{Failure, code, is_busy},
     store::{self, Store},
 };
 
@@ -156,7 +156,7 @@ async fn under_lock(
         signal = signals.ending() => return Ok(signals::exit_code(signal)),
     };
     let guard = match taken {
-        Err(error) if error.kind() == dlock::ErrorKind::Timeout => {
+        Err(error) if is_busy(&error) => {
             return Err(Failure::new(args.busy_code, error.to_string()));
         }
         taken => taken?,

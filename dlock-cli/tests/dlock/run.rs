@@ -63,7 +63,7 @@ fn a_busy_lock_has_a_code_of_its_own_which_can_be_another() {
     let held = dlock.hold(&["--name", "a"], HOLD);
     for (args, code) in [
         (&["--wait", "0"][..], 124),
-        (&["--wait", "200ms"], 124),
+        (&["--wait", "2s"], 124),
         (&["--wait", "0", "--busy-code", "9"], 9),
         (&["--wait", "0", "--shared"], 124),
     ] {

@@ -43,6 +43,11 @@ impl Cohort {
         *outage.since.get_or_insert(now)
     }
 
+    /// The store is asked, or has answered.
+    pub(crate) fn is_asked(&self, asked: bool) {
+        self.asked.store(asked, Ordering::Relaxed);
+    }
+
     /// How it has failed last, if it has not answered since.
     pub(super) fn last_failure(&self) -> Option<Error> {
         self.members.lock().line.as_ref()?.outage.last.clone()

@@ -237,6 +237,9 @@ impl<'a> Attempt<'a> {
         if !matches!(self.stage, Stage::Asking(_)) {
             self.stage = Stage::Asking(self.engine.backend.acquire(&self.request));
         }
+        if let Some(cohort) = &self.cohort {
+            cohort.is_asked(true);
+        }
         let Stage::Asking(answer) = &mut self.stage else { return Ok(Acquired::Queued) };
         let engine = self.engine;
         let answer = engine.while_it_runs(answer);
@@ -249,6 +252,9 @@ impl<'a> Attempt<'a> {
             },
         };
         self.engine.failure.look_at(&answer);
+        if let Some(cohort) = &self.cohort {
+            cohort.is_asked(false);
+        }
         self.stage = match &answer {
             Err(error) if error.certainty() == Certainty::NotApplied && !self.unsure => {
                 Stage::Clear
@@ -259,6 +265,11 @@ impl<'a> Attempt<'a> {
             }
         };
         answer
+    }
+
+    /// Whether the store has failed it, and has not answered since.
+    pub(crate) fn gave_up(&self) -> bool {
+        self.last.is_some()
     }
 
     /// Why a wait has ended.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     Engine,
-    patience::{Trouble, Wait, pause},
+    patience::{Trouble, Wait, explained, pause},
 };
 use crate::{Certainty, Error, ErrorKind, FencingToken, Grant, LockName, LockOptions, sync::time};
 
@@ -19,7 +19,11 @@ pub(crate) async fn raise(
     let Some(floor) = options.token_floor() else { return Ok(()) };
     let mut trouble = Trouble::default();
     loop {
-        let raising = engine.while_open(engine.backend.raise_tokens(name, floor));
+        let raising = async {
+            let raised = engine.while_open(engine.backend.raise_tokens(name, floor)).await;
+            engine.failure.look_at(&raised);
+            raised
+        };
         let raised = match engine.answer_by(wait) {
             None => raising.await,
             Some(answer_by) => time::timeout_at(answer_by, raising)
@@ -27,15 +31,15 @@ pub(crate) async fn raise(
                 .unwrap_or_else(|_| Err(engine.unanswered(wait, name))),
         };
         let Err(error) = raised else { return Ok(()) };
+        let error = error.during("raise_tokens").with_lock(name);
+        let error = error.with_store(engine.backend.store());
         let again = error.kind() == ErrorKind::Unavailable && !matches!(wait, Wait::Try);
         match trouble.pause(engine.clock.now(), options.lease()) {
             Some(next) if again => {
-                engine.while_open(pause(next, wait.deadline(), name)).await?;
+                let paused = engine.while_open(pause(next, wait.deadline(), name)).await;
+                paused.map_err(|ended| explained(ended, Some(error), name))?;
             }
-            _ => {
-                let error = error.during("raise_tokens").with_lock(name);
-                return Err(error.with_store(engine.backend.store()));
-            }
+            _ => return Err(error),
         }
     }
 }

@@ -76,6 +76,8 @@ pub(crate) struct Hold {
     pub(super) renewing: AtomicBool,
     /// The renewal on its way is the last one: see [`Hold::part`].
     pub(super) last: AtomicBool,
+    /// It was told that somebody of this process waits in the store's queue for it.
+    pub(super) told: AtomicBool,
     rare: OnceLock<Box<Rare>>,
     /// The end of a hold, whoever brings it about, passes on the lead of its cohort.
     cohort: Option<Arc<Cohort>>,
@@ -155,6 +157,7 @@ impl Hold {
             watched: AtomicBool::new(false),
             renewing: AtomicBool::new(false),
             last: AtomicBool::new(false),
+            told: AtomicBool::new(false),
             rare: OnceLock::new(),
             cohort,
             place: Place::new(),

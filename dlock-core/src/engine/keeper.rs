@@ -155,10 +155,21 @@ impl Keeper {
     /// For how long this process has held the lock of this name, if it does. It looks at a thousand
     /// holds at the most: for people only.
     pub(crate) fn held_for(&self, name: &LockName) -> Option<Duration> {
+        let hold = self.hold_of(name)?;
+        Some(self.clock.now().since(hold.granted_at()))
+    }
+
+    /// The same, if it is to be told that somebody here waits for it: once for each hold.
+    pub(super) fn tells_held_for(&self, name: &LockName) -> Option<Duration> {
+        let hold = self.hold_of(name)?;
+        let first = !hold.told.swap(true, Ordering::Relaxed);
+        first.then(|| self.clock.now().since(hold.granted_at()))
+    }
+
+    fn hold_of(&self, name: &LockName) -> Option<Arc<Hold>> {
         let books = self.books.lock();
         let mut some = books.all().take(1000);
-        let hold = some.find(|hold| hold.name() == name && hold.is_running())?;
-        Some(self.clock.now().since(hold.granted_at()))
+        some.find(|hold| hold.name() == name && hold.is_running()).cloned()
     }
 
     /// Ends the task.

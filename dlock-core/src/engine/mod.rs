@@ -205,7 +205,7 @@ impl Engine {
             granted = &mut granted => return granted,
             () = time::sleep(lease) => {}
         }
-        if let Some(held) = self.keeper.held_for(name) {
+        if let Some(held) = self.keeper.tells_held_for(name) {
             self.tell_held_here(name, held);
         }
         granted.await

@@ -1,6 +1,6 @@
 //! How long to wait, and for how long to ask again.
 
-use std::time::Duration;
+use std::{error::Error as _, time::Duration};
 
 use crate::{
     Error, ErrorKind, Instant, LockName, Queue,
@@ -73,9 +73,10 @@ impl Why {
                 None,
             ),
             Self::Failed(last) => (format!("the store has failed: {last}"), Some(last)),
-            Self::Unanswered(None) => {
-                ("the store has not answered: look at the store and the way to it".to_owned(), None)
-            }
+            Self::Unanswered(None) => (
+                "the store has not answered: look at the store and the way to it".to_owned(),
+                Some(Error::new(ErrorKind::Unavailable, "no answer within the wait")),
+            ),
             Self::Unanswered(Some(last)) => {
                 (format!("the store has not answered, and its last error was: {last}"), Some(last))
             }
@@ -86,6 +87,16 @@ impl Why {
             Some(source) => error.with_source(source),
             None => error,
         }
+    }
+}
+
+/// The error of a wait that has ended, with the last failure of the store, if there was one.
+pub(crate) fn explained(ended: Error, last: Option<Error>, name: &LockName) -> Error {
+    match last {
+        Some(last) if ended.kind() == ErrorKind::Timeout && ended.source().is_none() => {
+            Why::Failed(last).error(name)
+        }
+        _ => ended,
     }
 }
 

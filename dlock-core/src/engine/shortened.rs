@@ -22,7 +22,8 @@ pub(crate) struct Shortened(AtomicU64);
 impl Engine {
     /// How long the leases become that these options ask for, if that is less.
     fn shortened(&self, options: LockOptions) -> Option<Duration> {
-        let longest = self.backend.longest_lease();
+        // The store keeps the lock-delay as well.
+        let longest = self.backend.longest_lease().saturating_sub(options.lock_delay());
         (options.is_lease_set() && options.lease() > longest).then_some(longest)
     }
 

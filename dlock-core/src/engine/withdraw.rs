@@ -65,6 +65,7 @@ pub(crate) async fn insist(
     let mut trouble = Trouble::default();
     let mut unsure = false;
     loop {
+        engine.failure.look_at(&answer);
         let error = match answer {
             // The first of two may have done it.
             Ok(Released::AlreadyLost) if unsure => return Ok(Released::Released),

@@ -21,7 +21,7 @@ use crate::{
         acquire::Attempt,
         floor,
         meter::Kind,
-        patience::{Trouble, Wait, backoff, pause},
+        patience::{Trouble, Wait, backoff, explained, pause},
         tasks::Ticket,
     },
     sync::time::{self, Instant as Timer},
@@ -107,7 +107,9 @@ impl Multi {
     /// Waits for the part of the store `first`, and tries the others. The store that was busy, if
     /// one was, and the guards of the parts.
     async fn take_from(&self, first: usize, wait: Wait) -> Result<Round, Error> {
-        let Some(guard) = self.groups[first].take(wait).await? else { return Ok(Err(first)) };
+        let Some(guard) = self.groups[first].take(wait).await? else {
+            return Ok(Err((first, None)));
+        };
         let mut guards = vec![guard];
         for (i, group) in self.groups.iter().enumerate() {
             if i == first {
@@ -117,14 +119,14 @@ impl Multi {
                 Ok(Some(guard)) => guards.push(guard),
                 Ok(None) => {
                     give_back(guards, wait).await;
-                    return Ok(Err(i));
+                    return Ok(Err((i, None)));
                 }
                 // Waiting for it is patient with a store that is away.
                 Err(error)
                     if error.kind() == ErrorKind::Unavailable && !matches!(wait, Wait::Try) =>
                 {
                     give_back(guards, wait).await;
-                    return Ok(Err(i));
+                    return Ok(Err((i, Some(error))));
                 }
                 Err(error) => return Err(error),
             }
@@ -134,8 +136,8 @@ impl Multi {
     }
 }
 
-/// The guard, or which store was busy.
-type Round = Result<Guard, usize>;
+/// The guard, or which store was busy, or away with this error.
+type Round = Result<Guard, (usize, Option<Error>)>;
 
 impl Takes for Multi {
     fn base(&self) -> &Base {
@@ -152,16 +154,19 @@ impl Takes for Multi {
         }
         let mut first = 0;
         for round in 0.. {
+            let mut failed = None;
             match self.take_from(first, wait).await? {
                 // One was lost while the others were taken.
                 Ok(guard) if guard.check().is_err() => {}
                 Ok(guard) => return Ok(Some(guard)),
                 Err(_) if matches!(wait, Wait::Try) => return Ok(None),
-                Err(busy) => first = busy,
+                Err((busy, error)) => (first, failed) = (busy, error),
             }
             if round > 0 {
                 // Two that take turns at giving way fall out of step.
-                pause(backoff(round.min(3)), wait.deadline(), &self.names[0]).await?;
+                let name = &self.names[0];
+                let paused = pause(backoff(round.min(3)), wait.deadline(), name).await;
+                paused.map_err(|ended| explained(ended, failed, name))?;
             }
         }
         Ok(None)
@@ -188,10 +193,10 @@ impl Group {
         let clock = first.engine.clock;
         let mut trouble = Trouble::default();
         loop {
-            let mut at_once = false;
+            let (mut at_once, mut gave_up) = (false, false);
             let taken = match self.0.len() {
                 1 => first.take(Mode::Exclusive, wait).await,
-                _ => match self.take_at_once(wait).await {
+                _ => match self.take_at_once(wait, &mut gave_up).await {
                     Some(taken) => {
                         at_once = true;
                         taken
@@ -216,13 +221,15 @@ impl Group {
                     trouble.over();
                     true
                 }
-                // Taken one by one, each has been asked for patiently.
-                ErrorKind::Unavailable => at_once,
+                // Taken one by one, each has been asked for patiently, and so has one in its queue.
+                ErrorKind::Unavailable => at_once && !gave_up,
                 _ => false,
             };
             match trouble.pause(now, lease) {
                 Some(next) if again && !matches!(wait, Wait::Try) => {
-                    pause(next, wait.deadline(), &first.name).await?;
+                    let paused = pause(next, wait.deadline(), &first.name).await;
+                    let away = (error.kind() == ErrorKind::Unavailable).then_some(error);
+                    paused.map_err(|ended| explained(ended, away, &first.name))?;
                 }
                 _ if error.kind() == ErrorKind::Lost => return Err(late(&error, lease)),
                 _ => return Err(error),
@@ -245,8 +252,13 @@ impl Group {
         Ok(Some(Guard::many(&self.0[0].name, guards)))
     }
 
-    /// Enters all queues at once; `None` when the store can't.
-    async fn take_at_once(&self, wait: Wait) -> Option<Result<Option<Guard>, Error>> {
+    /// Enters all queues at once; `None` when the store can't. It says whether a claim that waited
+    /// has asked a store that is away for a whole lease.
+    async fn take_at_once(
+        &self,
+        wait: Wait,
+        gave_up: &mut bool,
+    ) -> Option<Result<Option<Guard>, Error>> {
         let engine = &self.0[0].engine;
         let waits = !matches!(wait, Wait::Try);
         if waits && engine.backend.guarantees().fairness < Fairness::Fifo {
@@ -285,7 +297,7 @@ impl Group {
             claims,
             _ticket: engine.tasks.ticket(),
         };
-        Some(entering.all_granted(wait, &self.0[0].name).await)
+        Some(entering.all_granted(wait, &self.0[0].name, gave_up).await)
     }
 }
 
@@ -299,7 +311,12 @@ struct Entering {
 }
 
 impl Entering {
-    async fn all_granted(&mut self, wait: Wait, name: &LockName) -> Result<Option<Guard>, Error> {
+    async fn all_granted(
+        &mut self,
+        wait: Wait,
+        name: &LockName,
+        gave_up: &mut bool,
+    ) -> Result<Option<Guard>, Error> {
         let Some(sending) = &mut self.sending else { return Ok(None) };
         let sending = self.engine.while_it_runs(sending);
         let answers = match self.engine.answer_by(wait) {
@@ -356,7 +373,9 @@ impl Entering {
             let taken = attempt.run(wait).await;
             taken.map_err(|error| attempt.explain(error))
         });
-        guards.extend(futures_util::future::try_join_all(waits).await?.into_iter().flatten());
+        let taken = futures_util::future::try_join_all(waits).await;
+        *gave_up = taken.is_err() && waiting.iter().any(Attempt::gave_up);
+        guards.extend(taken?.into_iter().flatten());
         guards.sort_by(|a, b| a.name().cmp(b.name()));
         Ok(Some(Guard::many(name, guards)))
     }

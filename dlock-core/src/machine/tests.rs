@@ -253,7 +253,7 @@ mod outside {
         assert_eq!(apply(&mut machine, &acquire(3, Mode::Shared)), (Outcome::Spent, vec![]));
         assert_eq!(apply(&mut machine, &acquire(4, Mode::Exclusive)), (Outcome::Spent, vec![]));
         assert!([3, 4].iter().all(|n| machine.ahead_of(id(*n)).is_none()));
-        // Whoever holds it is not disturbed.
+        // Its holders are not disturbed.
         assert!(matches!(apply(&mut machine, &renew(1)).0, Outcome::Granted(_)));
         for n in [1, 2] {
             assert_eq!(apply(&mut machine, &release(n)), (Outcome::Released, vec![]));

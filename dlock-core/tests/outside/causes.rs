@@ -33,6 +33,11 @@ async fn a_timeout_says_that_the_store_failed() {
     names_the_store(&locks.fair("a").unwrap().lock_timeout(wait).await.unwrap_err());
     names_the_store(&locks.rw("a").unwrap().read().lock_timeout(wait).await.unwrap_err());
     names_the_store(&locks.multi(["a", "b"]).unwrap().lock_timeout(wait).await.unwrap_err());
+    let floor = FencingToken::new(7).unwrap();
+    let above = LockOptions::new().with_lease(LEASE).with_token_floor(floor);
+    let above = locks.with_options(above).unwrap();
+    names_the_store(&above.mutex("a").unwrap().lock_timeout(wait).await.unwrap_err());
+    names_the_store(&above.multi(["a", "b"]).unwrap().lock_timeout(wait).await.unwrap_err());
     let permits = locks.semaphore("a", 1).unwrap();
     names_the_store(&permits.acquire_many_timeout(1, wait).await.unwrap_err());
     let (reentrant, owner) = (locks.reentrant("r").unwrap(), Owner::new());
@@ -56,9 +61,13 @@ async fn a_timeout_says_that_the_store_has_not_answered() {
     let store = Store::new();
     let lock = store.client(LEASE).mutex("a").unwrap();
     store.goes_away(None);
-    let error = lock.lock_timeout(secs(1)).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Timeout);
-    assert!(error.to_string().contains("the store has not answered"), "{error}");
+    // One asks the store, the other waits for it.
+    let (leads, waits) = tokio::join!(lock.lock_timeout(secs(1)), lock.lock_timeout(secs(1)));
+    for error in [leads.unwrap_err(), waits.unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::Timeout);
+        assert!(error.to_string().contains("the store has not answered"), "{error}");
+        assert!(error.source().is_some(), "{error}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -163,6 +172,12 @@ async fn who_waits_for_itself_is_told_once() {
         assert!(error.to_string().contains("this process itself has held it"), "{error}");
     }
     assert_eq!(log.count(HELD_HERE), 2, "one for each");
+    // Many that wait for one holder are one message.
+    let _many = locks.fair("many").unwrap().lock().await.unwrap();
+    let many = locks.fair("many").unwrap();
+    let waits = || many.lock_timeout(LEASE * 2);
+    let _ = tokio::join!(waits(), waits(), waits());
+    assert_eq!(log.count(HELD_HERE), 3, "one for all");
     // A wait that ends before says so, too, and so does an attempt.
     for wait in [millis(1), Duration::ZERO] {
         let error = mutex.lock_timeout(wait).await.unwrap_err();

@@ -118,4 +118,11 @@ impl Backend for Store {
         self.reach().await?;
         self.inner.inspect(name).await
     }
+    async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
+        self.reach().await?;
+        self.inner.raise_tokens(name, above).await
+    }
+    fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
+        self.fate().or_else(|| self.inner.acquire_all(requests))
+    }
 }

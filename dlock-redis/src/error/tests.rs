@@ -18,7 +18,7 @@ const ACCESS: ErrorKind = ErrorKind::Config(ConfigIssue::Access);
 const URL: ErrorKind = ErrorKind::Config(ConfigIssue::Url);
 
 /// What a server says, what kind of error it is, and what the message has to name.
-const ANSWERS: [(&str, ErrorKind, &str); 36] = [
+const ANSWERS: [(&str, ErrorKind, &str); 38] = [
     (
         "WRONGPASS invalid username-password pair or user is disabled.",
         ACCESS,
@@ -118,6 +118,16 @@ const ANSWERS: [(&str, ErrorKind, &str); 36] = [
         "can't serve",
     ),
     ("CLUSTERDOWN Hash slot not served", ErrorKind::Unavailable, "CLUSTER INFO"),
+    (
+        "ERR unknown command 'EVAL', with args beginning with: 'local key=KEYS[1]' '1' 'dlock:{0}:a' ",
+        ErrorKind::Unsupported,
+        "rename-command",
+    ),
+    (
+        "ERR unknown command `EVALSHA`, with args beginning with: ",
+        ErrorKind::Unsupported,
+        "EVALSHA",
+    ),
     ("MOVED 1 127.0.0.1:1", URL, "redis+cluster://"),
     ("CROSSSLOT Keys in request don't hash to the same slot", URL, "redis+cluster://"),
     ("ERR This instance has cluster support disabled", URL, "redis:// instead"),

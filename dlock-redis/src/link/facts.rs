@@ -15,7 +15,8 @@ pub(crate) struct Facts {
     version: Option<(u32, u32)>,
     /// Whether it has told anything.
     told: bool,
-    /// Another one after each start.
+    /// Another one after each start, and after the server was a replica, which throws away what it
+    /// had: then it has another replication id.
     pub(super) run_id: Option<String>,
     /// For how long it has run at least, as far as other clients have seen.
     pub(super) vouched: Duration,
@@ -44,18 +45,22 @@ impl Facts {
         let number = |name: &str| fields.get(name).and_then(|text| text.parse::<u64>().ok());
         let is = |setting: &str, value: &str| settings.get(setting).is_some_and(|is| is == value);
         let policy = fields.get("maxmemory_policy");
+        let replid = fields.get("master_replid").filter(|id| !id.is_empty());
         Self {
             version: fields.get("redis_version").and_then(|text| version(text)),
             told: !fields.is_empty(),
-            run_id: fields.get("run_id").filter(|id| !id.is_empty()).map(|id| (*id).to_owned()),
+            run_id: fields.get("run_id").filter(|id| !id.is_empty()).map(|id| match replid {
+                Some(replid) => format!("{id}-{replid}"),
+                None => (*id).to_owned(),
+            }),
             vouched: Duration::ZERO,
             received: Some(received),
             // What it does not tell may be the worse.
             durable: number("aof_enabled") == Some(1)
-                && fields.get("aof_last_write_status").is_none_or(|status| *status == "ok")
+                && fields.get("aof_last_write_status").is_some_and(|status| *status == "ok")
                 && is("appendfsync", "always")
                 && is("no-appendfsync-on-rewrite", "no"),
-            evicts: policy.is_some_and(|policy| *policy != "noeviction")
+            evicts: policy.is_none_or(|policy| *policy != "noeviction")
                 && number("maxmemory") != Some(0),
             replicas: number("connected_slaves")
                 .and_then(|count| u32::try_from(count).ok())
@@ -237,6 +242,8 @@ mod tests {
             for (field, other, expected) in [
                 ("aof_enabled:1", "aof_enabled:0", (false, true)),
                 ("aof_enabled:1", "", (false, true)),
+                ("aof_last_write_status:ok\r\n", "", (false, true)),
+                ("maxmemory:0\r\nmaxmemory_policy:noeviction", "", (false, false)),
                 ("status:ok", "status:err", (false, true)),
                 ("noeviction", "allkeys-lru", (true, true)),
                 (
@@ -268,6 +275,10 @@ mod tests {
             for mark in [None, Some("abd 5000"), Some("abc"), Some("abc -1"), Some("")] {
                 assert_eq!(vouched(mark), Duration::ZERO, "{mark:?}");
             }
+            // It was a replica meanwhile, and has got the mark back from its master.
+            let again = set("run_id:abc\r\nmaster_replid:2\r\n", &[]);
+            assert_eq!(again.clone().with_mark(Some("abc-1 5000")).vouched, Duration::ZERO);
+            assert_eq!(again.with_mark(Some("abc-2 5000")).vouched, GUARD);
             let unknown = set("uptime_in_seconds:99999\r\n", &[]).with_mark(Some(" 5000"));
             assert_eq!(unknown.vouched, Duration::ZERO);
         }

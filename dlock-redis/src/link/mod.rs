@@ -149,6 +149,15 @@ impl Link {
         }
     }
 
+    /// Whether what is granted outlasts a restart of the one server, as far as it was known last.
+    pub(crate) fn keeps_grants(&self) -> bool {
+        match self {
+            Self::Node(link) => link.keeps_grants(),
+            // Its nodes restart unseen.
+            Self::Cluster(_) => false,
+        }
+    }
+
     /// What is known of the server.
     pub(crate) fn facts(&self) -> Arc<Facts> {
         match self {

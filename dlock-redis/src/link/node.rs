@@ -46,6 +46,8 @@ struct Shared {
     epochs: AtomicU64,
     /// The run of the server that was seen last.
     sight: Mutex<Option<Sight>>,
+    /// Whether the server that was asked last keeps what it grants.
+    keeps_grants: AtomicBool,
 }
 
 /// Whether commands can be sent.
@@ -93,6 +95,7 @@ impl NodeLink {
             door: Sender::new(Door::Shut(shut)),
             epochs: AtomicU64::new(0),
             sight: Mutex::default(),
+            keeps_grants: AtomicBool::new(false),
         });
         let mut sentinels = Sentinels::new(config);
         let first = match open::check_files(config) {
@@ -159,6 +162,10 @@ impl NodeLink {
         let inbox = self.shared.inbox.as_ref()?;
         self.shared.door.borrow().open().filter(|connection| connection.push)?;
         Some(inbox.channel())
+    }
+
+    pub(super) fn keeps_grants(&self) -> bool {
+        self.shared.keeps_grants.load(Ordering::Relaxed)
     }
 
     pub(super) fn facts(&self) -> Arc<Facts> {

@@ -5,8 +5,8 @@
 //! of its own (`run_id`), and the time since this client has first seen that id, by its own monotonic
 //! clock, is time that the server has run for.
 //!
-//! A client that starts later need not begin anew. Whoever has seen a run for as long as its guard
-//! leaves a mark in that server: the id, and the milliseconds. A server that comes back has another
+//! A client that starts later need not begin anew. A client leaves a mark in that server: the id,
+//! and for how many milliseconds it has seen this run, now and then until its guard is over. A server that comes back has another
 //! id, so that a mark which it has kept, or got from its master, says nothing of it.
 
 use std::time::Duration;

@@ -21,7 +21,7 @@ use crate::engine::{
 };
 use crate::server::Texts;
 
-const TABLES: [&str; 2] = ["dlock_lock", "dlock_schema"];
+const TABLES: [&str; 3] = ["dlock_lock", "dlock_schema", "dlock_plain"];
 
 /// A connection that is made when it is needed, and made again when it has broken; or the way to an
 /// application's pool, where each statement has another one.
@@ -40,6 +40,12 @@ impl MysqlConn {
     pub(super) fn of(mut self, server: Server) -> Self {
         (self.way.returning, self.way.packet) = (server.returning, server.packet);
         self
+    }
+
+    /// The database in which the connection is.
+    pub(super) async fn database(&mut self) -> Result<String, Fault> {
+        let rows = self.fetch(sqlx::query(queries::WHICH)).await?;
+        rows.first().map_or(Ok(String::new()), |row| text(row, 0))
     }
 
     /// Has it find dlock's tables in this database, wherever a connection is.

@@ -3,11 +3,9 @@
 use dlock_core::{Clock, ConfigIssue, Error};
 
 use super::{
-    answer::text,
     check::{Server, check_rights, check_server},
     config::MysqlConfig,
     conn::MysqlConn,
-    queries,
     schema::prepare,
     way::{Source, Way},
 };
@@ -31,14 +29,15 @@ pub(super) async fn open(config: &MysqlConfig) -> Result<Opened, Error> {
             Err(fault) => patience.after(fault).await?,
         }
     };
-    if config.driver.pool.is_some() {
-        let database = same_database(&mut first, &mut conn(config.driver.own())).await?;
-        first = first.within(&database);
-    }
+    let database = match config.driver.pool {
+        Some(_) => same_database(&mut first, &mut conn(config.driver.own())).await?,
+        None => first.database().await.map_err(|fault| fault.error)?,
+    };
+    first = first.within(&database);
     server.returning = config.driver.returning.unwrap_or(server.returning);
     let first = first.of(server);
     let another = || first.another();
-    let keeper = Some(conn(config.driver.own()).of(server));
+    let keeper = Some(conn(config.driver.own()).within(&database).of(server));
     let reader = another();
     let others: Vec<MysqlConn> = (1..config.connections).map(|_| another()).collect();
     let writers = [first].into_iter().chain(others).collect();
@@ -50,12 +49,10 @@ pub(super) async fn open(config: &MysqlConfig) -> Result<Opened, Error> {
 async fn same_database(pooled: &mut MysqlConn, own: &mut MysqlConn) -> Result<String, Error> {
     let mut found = Vec::new();
     for conn in [pooled, own] {
-        let rows = conn.fetch(sqlx::query(queries::WHICH)).await.map_err(|fault| fault.error)?;
-        let name = rows.first().map(|row| text(row, 0)).transpose().map_err(|fault| fault.error)?;
-        found.push(name);
+        found.push(conn.database().await.map_err(|fault| fault.error)?);
     }
     if found[0] == found[1]
-        && let Some(Some(database)) = found.pop()
+        && let Some(database) = found.pop()
     {
         return Ok(database);
     }

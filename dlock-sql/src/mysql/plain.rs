@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use dlock_core::{Clock, ConfigIssue, DynBackend, Error, Finding, Guarantees, LockName, Scope};
+use dlock_core::{
+    Clock, ConfigIssue, DynBackend, Error, Exclusion, Finding, Guarantees, LockName, Scope,
+};
 use sqlx::{MySql, mysql::MySqlArguments, query::Query};
 use tokio::runtime::Handle;
 
@@ -29,7 +31,7 @@ macro_rules! now {
     };
 }
 
-const STATEMENTS: Statements = Statements {
+pub(super) const STATEMENTS: Statements = Statements {
     insert: concat!(
         "INSERT INTO dlock_plain (name, holder, state, version, expiry) VALUES (?, ?, 'held', 1, ",
         now!(),
@@ -62,7 +64,8 @@ const STATEMENTS: Statements = Statements {
         "SELECT name, state = 'held' AND expiry > ",
         now!(),
         " FROM dlock_plain WHERE name >= ? AND name < ? \
-         AND CAST(CONVERT(name USING utf8mb4) AS BINARY) = name ORDER BY name LIMIT ?",
+         AND CAST(CONVERT(CONVERT(CONVERT(name USING utf8mb4) USING utf16) USING utf8mb4) \
+         AS BINARY) = name ORDER BY name LIMIT ?",
     ),
 };
 
@@ -75,13 +78,16 @@ const PROBES: [&str; 4] = [
     "DELETE FROM dlock_plain WHERE 1 = 0",
 ];
 
+const ENGINE: &str = "SELECT engine FROM information_schema.tables \
+     WHERE table_schema = DATABASE() AND table_name = 'dlock_plain'";
+
 impl PlainConn for MysqlConn {
     async fn change(
         &mut self,
         statement: &'static str,
         arguments: &[Argument<'_>],
     ) -> Result<u64, Fault> {
-        let query = arguments.iter().fold(sqlx::query(statement), bind);
+        let query = arguments.iter().fold(sqlx::query(self.sql(statement)), bind);
         MysqlConn::change(self, query).await
     }
 
@@ -90,7 +96,8 @@ impl PlainConn for MysqlConn {
         statement: &'static str,
         name: &LockName,
     ) -> Result<Option<Seen>, Fault> {
-        let rows = self.fetch(sqlx::query(statement).bind(name.as_str().as_bytes())).await?;
+        let query = sqlx::query(self.sql(statement)).bind(name.as_str().as_bytes());
+        let rows = self.fetch(query).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         Ok(Some(Seen {
             holder: String::from_utf8_lossy(&get::<Vec<u8>>(row, 0)?).into_owned(),
@@ -107,7 +114,7 @@ impl PlainConn for MysqlConn {
         range: &Range,
         most: u32,
     ) -> Result<Vec<Listed>, Fault> {
-        let query = sqlx::query(statement)
+        let query = sqlx::query(self.sql(statement))
             .bind(range.from.as_bytes())
             .bind(range.end.as_bytes())
             .bind(most);
@@ -151,6 +158,8 @@ pub(super) async fn open_plain(
             Err(fault) => patience.after(fault).await?,
         }
     };
+    let home = conn.database().await.map_err(|fault| fault.error)?;
+    let conn = conn.within(&home);
     let database = Guarantees::WEAKEST.with_exclusion(server.exclusion).with_scope(Scope::Network);
     let patience = config.patience;
     let store = PlainStore::start(runtime, store, database, conn, scheme, STATEMENTS, patience);
@@ -159,7 +168,7 @@ pub(super) async fn open_plain(
 
 /// Checks the server, the table and the rights, and makes the table where that is asked for.
 async fn prepare(conn: &mut MysqlConn, create: bool) -> Result<Server, Fault> {
-    let server = check_server(conn).await?;
+    let mut server = check_server(conn).await?;
     match probe(conn).await {
         Err(fault) if is_missing(&fault) && create => {
             conn.script(SCHEMA).await?;
@@ -175,12 +184,19 @@ async fn prepare(conn: &mut MysqlConn, create: bool) -> Result<Server, Fault> {
         }
         probed => probed?,
     }
+    // Other engines forget the last grants in a crash, or all of them.
+    let found = conn.fetch(sqlx::query(ENGINE)).await?;
+    let engine = found.first().map(|row| get::<Option<Vec<u8>>>(row, 0)).transpose()?.flatten();
+    if !engine.is_some_and(|engine| engine.eq_ignore_ascii_case(b"InnoDB")) {
+        server.exclusion = Exclusion::Nothing;
+    }
     Ok(server)
 }
 
 pub(super) async fn probe(conn: &mut MysqlConn) -> Result<(), Fault> {
     for probe in PROBES {
-        conn.fetch(sqlx::query(probe)).await.map_err(|fault| match is_denied(&fault.error) {
+        let sql = conn.sql(probe);
+        conn.fetch(sqlx::query(sql)).await.map_err(|fault| match is_denied(&fault.error) {
             true => Error::config(
                 ConfigIssue::Access,
                 "the user lacks rights: run GRANT SELECT, INSERT, UPDATE, DELETE ON dlock_plain \

@@ -5,6 +5,7 @@
 SELECT
   d.name, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), d.base, d.snap, d.log
 FROM dlock_lock AS d
-WHERE d.name >= ? AND d.name < ? AND CAST(CONVERT(d.name USING utf8mb4) AS BINARY) = d.name
+WHERE d.name >= ? AND d.name < ? AND CAST(CONVERT(
+    CONVERT(CONVERT(d.name USING utf8mb4) USING utf16) USING utf8mb4) AS BINARY) = d.name
 ORDER BY d.name
 LIMIT ?

@@ -4,7 +4,7 @@ use std::{str::FromStr, time::Duration};
 
 use dlock_core::{
     Acquired, Certainty, ClaimId, ConfigIssue, Error, ErrorKind, Exclusion, Fencing, FencingToken,
-    Grant, Guarantees, Instant, LockName,
+    Grant, Guarantees, Instant, LockName, machine::spent,
 };
 
 use super::{Argument, PlainConn, Seen, Statements};
@@ -102,6 +102,7 @@ impl Scheme {
                 conn.change(texts.clear, &insert[..1]).await?;
                 conn.change(texts.insert, &insert).await?
             }
+            Self::Version if seen.version == i64::MAX => return Err(spent().into()),
             Self::Version => {
                 let take = [insert[1], insert[2], insert[0], Argument::Number(seen.version)];
                 conn.change(texts.take, &take).await?

@@ -31,6 +31,11 @@ pub(super) async fn examine(link: &mut Link, tables: Tables) -> Result<Vec<Findi
             Tables::Locks => schema::prepare(link, false).await,
             Tables::Plain => modes::prepare_plain(link).await,
         };
+        // Two users may have two search paths, and then two locks of one name.
+        if let Ok(prepared) = &prepared {
+            let found = format!("dlock's tables are in the schema {:.100}", prepared.schema);
+            findings.push(Finding::fine("schema", found));
+        }
         findings.push(of_tables(prepared)?);
     }
     Ok(findings)

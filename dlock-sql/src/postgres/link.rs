@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind};
 use sqlx::{
-    ConnectOptions as _, Connection as _, PgConnection, PgPool, Postgres, Row as _,
+    AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, PgPool, Postgres, Row as _,
     pool::PoolConnection,
     postgres::{PgConnectOptions, PgRow},
 };
@@ -15,7 +15,7 @@ use super::{
     PostgresConfig,
     error::{breaks, classify},
     queries,
-    statement::{Arg, Travel},
+    statement::{Arg, RESET_PATH, RESET_ROLE, Travel},
 };
 use crate::{
     engine::{Cure, Fault},
@@ -32,6 +32,21 @@ pub(super) enum Source {
     Beside(Box<PostgresConfig>),
 }
 
+impl Source {
+    /// Whether the options say where to look for tables.
+    fn names_path(&self) -> bool {
+        match self {
+            Self::Own(options) => names_path(options),
+            Self::Pool(pool) => names_path(&pool.connect_options()),
+            Self::Beside(config) => names_path(&config.session()),
+        }
+    }
+}
+
+fn names_path(options: &PgConnectOptions) -> bool {
+    options.get_options().is_some_and(|options| options.contains("search_path"))
+}
+
 /// Runs statements, each to its end or to its time-out.
 pub(super) struct Link {
     source: Source,
@@ -39,8 +54,19 @@ pub(super) struct Link {
     patience: Duration,
     idle: Option<PgConnection>,
     texts: Texts,
-    /// How the sessions of an application's pool are set, once that is known.
-    session: Option<Arc<str>>,
+    /// How the sessions of an application's pool may be set, once that is known.
+    sessions: Arc<[String]>,
+    /// Whether others leave their settings on its connections, the path among them.
+    is_shared: bool,
+    /// Whether tables are looked for where a new session does.
+    resets_path: bool,
+}
+
+/// Where to look for tables.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    resets_path: bool,
+    pub(super) create: bool,
 }
 
 enum Conn {
@@ -52,7 +78,34 @@ impl Link {
     /// A link that connects when it is first used. Neither connecting nor an answer may take longer
     /// than half of `patience`, so that there is time for another try.
     pub(super) fn new(source: Source, travel: Travel, patience: Duration) -> Self {
-        Self { source, travel, patience, idle: None, texts: Texts::default(), session: None }
+        // A pooler may set a path that it is told of, and that stays.
+        let is_shared = travel == Travel::Text && !source.names_path();
+        Self {
+            source,
+            travel,
+            patience,
+            idle: None,
+            texts: Texts::default(),
+            sessions: Arc::default(),
+            is_shared,
+            resets_path: is_shared,
+        }
+    }
+
+    /// Where to look for tables, one after the other, and whether to make them there: where a new
+    /// session does, then where this one does, as a pooler may set the path of all (`connect_query`).
+    pub(super) fn places(&self, create: bool) -> Vec<Place> {
+        let place = |resets_path, create| Place { resets_path, create };
+        match (self.is_shared, create) {
+            (false, _) => vec![place(false, create)],
+            (true, false) => vec![place(true, false), place(false, false)],
+            (true, true) => vec![place(true, false), place(false, false), place(true, true)],
+        }
+    }
+
+    /// Has it look for tables there.
+    pub(super) const fn look_in(&mut self, place: Place) {
+        self.resets_path = place.resets_path;
     }
 
     /// Has it find the tables where these statements do, whatever a session's settings.
@@ -60,9 +113,10 @@ impl Link {
         self.texts = texts;
     }
 
-    /// Has it use connections of the application's pool only as long as they are set like this.
-    pub(super) fn expect(&mut self, session: Arc<str>) {
-        self.session = Some(session);
+    /// Has it use connections of the application's pool only as long as they are set like one of
+    /// these.
+    pub(super) fn expect(&mut self, sessions: Arc<[String]>) {
+        self.sessions = sessions;
     }
 
     /// Runs a statement, which commits by itself.
@@ -72,12 +126,16 @@ impl Link {
         args: &[Arg<'_>],
     ) -> Result<Vec<PgRow>, Fault> {
         let (travel, patience) = (self.travel, self.patience);
+        let resets_path = self.resets_path && self.texts.is_empty();
         let sql = self.texts.of(sql);
-        self.run(async |conn| travel.fetch(conn, sql, args, patience).await).await
+        self.run(async |conn| travel.fetch(conn, sql, args, patience, resets_path).await).await
     }
 
     /// Runs several statements in one transaction.
     pub(super) async fn run_script(&mut self, sql: &'static str) -> Result<(), Fault> {
+        let role = if self.travel == Travel::Text { RESET_ROLE } else { "" };
+        let path = if self.resets_path { RESET_PATH } else { "" };
+        let sql = AssertSqlSafe(format!("{role}{path}{sql}"));
         self.run(async |conn| sqlx::raw_sql(sql).execute(conn).await.map(drop)).await
     }
 
@@ -110,7 +168,7 @@ impl Link {
             cure: fault.cure,
         };
         if let Source::Pool(pool) = &self.source {
-            let conn = clean(pool, self.patience / 2, self.session.as_deref()).await;
+            let conn = clean(pool, self.patience / 2, &self.sessions).await;
             return conn.map(Conn::Pooled).map_err(nothing_sent);
         }
         let connecting = async {
@@ -165,7 +223,7 @@ impl Link {
 async fn clean(
     pool: &PgPool,
     patience: Duration,
-    expected: Option<&str>,
+    expected: &[String],
 ) -> Result<PoolConnection<Postgres>, Fault> {
     // After all that are there, one is new. If that is no better, all of them are like it.
     let mut left = pool.num_idle() + 1;
@@ -178,11 +236,13 @@ async fn clean(
         let found = found.and_then(|row| row.map_err(classify));
         let read = |row: PgRow| Ok((row.try_get::<bool, _>(0)?, row.try_get::<String, _>(1)?));
         match found.and_then(|row| read(row).map_err(classify)) {
-            Ok((true, session)) if is_expected(&session, expected) => return Ok(conn),
+            Ok((true, session)) if expected.is_empty() || expected.contains(&session) => {
+                return Ok(conn);
+            }
             Ok((true, session)) => {
                 drop(conn.detach());
                 if left == 0 {
-                    return Err(changed(&session, expected.unwrap_or_default()).into());
+                    return Err(changed(&session, &expected.join(" or ")).into());
                 }
                 left -= 1;
                 tracing::warn!(
@@ -218,10 +278,6 @@ impl Conn {
             Self::Pooled(conn) => drop(conn.detach()),
         }
     }
-}
-
-fn is_expected(session: &str, expected: Option<&str>) -> bool {
-    expected.is_none_or(|expected| expected == session)
 }
 
 fn changed(found: &str, expected: &str) -> Error {

@@ -5,13 +5,22 @@ use std::fmt::Write as _;
 use super::statement::Arg;
 
 /// The statement without its comments, and with its arguments in the places of `$1` to `$9`. What
-/// stands in an argument is not looked at again.
+/// stands in an argument is not looked at again, nor what stands in the quoted name of a schema.
 pub(crate) fn fill(sql: &str, args: &[Arg<'_>]) -> String {
     let mut text = String::with_capacity(sql.len());
     for line in sql.lines().filter(|line| !line.trim_start().starts_with("--")) {
         let mut pieces = line.split('$');
-        text.push_str(pieces.next().unwrap_or_default());
+        let mut before = pieces.next().unwrap_or_default();
+        let mut is_quoted = false;
+        text.push_str(before);
         for piece in pieces {
+            is_quoted ^= before.matches('"').count() % 2 == 1;
+            before = piece;
+            if is_quoted {
+                text.push('$');
+                text.push_str(piece);
+                continue;
+            }
             let number = piece.chars().next().and_then(|digit| digit.to_digit(10));
             let at = number.and_then(|number| usize::try_from(number).ok()?.checked_sub(1));
             match at.and_then(|at| args.get(at)) {
@@ -110,6 +119,14 @@ mod tests {
     fn comments_go_and_arguments_are_not_looked_at_again() {
         let args = [Arg::Text("$2"), Arg::Text("-- $1")];
         assert_eq!(fill("-- $1 is\n  -- $2\n$2 $1 $3 $\n", &args), "E'-- $1' E'$2' $3 $\n");
+    }
+
+    #[test]
+    fn the_quoted_name_of_a_schema_is_no_argument() {
+        let args = [Arg::Number(7)];
+        assert_eq!(fill("FROM \"a$1\".t WHERE b = $1", &args), "FROM \"a$1\".t WHERE b = (7)\n");
+        assert_eq!(fill("'\"a$1b$1\".t' $1", &args), "'\"a$1b$1\".t' (7)\n");
+        assert_eq!(fill("$1 COLLATE \"C\" $1", &args), "(7) COLLATE \"C\" (7)\n");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::{
     conn::{PgConn, get},
     link::{Link, Source},
     plain,
-    schema::{Prepared, check_server},
+    schema::{Prepared, check_server, is_missing, no_answer},
     statement::Arg,
 };
 use crate::{
@@ -92,6 +92,23 @@ async fn prepare_once(
     table: &'static str,
     schema: &'static str,
 ) -> Result<Prepared, Fault> {
+    let mut missing = None;
+    for place in link.places(create) {
+        link.look_in(place);
+        match prepare_there(link, place.create, table, schema).await {
+            Err(fault) if is_missing(&fault) => missing = Some(fault),
+            found => return found,
+        }
+    }
+    Err(missing.unwrap_or_else(no_answer))
+}
+
+async fn prepare_there(
+    link: &mut Link,
+    create: bool,
+    table: &'static str,
+    schema: &'static str,
+) -> Result<Prepared, Fault> {
     let is_durable = check_server(link).await?;
     let mut table_is = look(link, table).await?;
     if table_is.rights.is_none() && create {
@@ -102,7 +119,8 @@ async fn prepare_once(
         Some(true) => {
             let home = table_is.schema.as_deref().map(|schema| (table, schema));
             let is_durable = is_durable && table_is.kept;
-            Ok(Prepared { is_durable, texts: Texts::new(home) })
+            let texts = Texts::new(home);
+            Ok(Prepared { is_durable, texts, schema: table_is.schema.unwrap_or_default() })
         }
         Some(false) => Err(Error::config(
             ConfigIssue::Access,

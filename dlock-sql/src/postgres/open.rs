@@ -30,22 +30,26 @@ pub(super) async fn open(config: &PostgresConfig, runtime: &Handle) -> Result<Op
     let mut first = link(config.shared());
     let until = Clock::Boot.now().saturating_add(config.patience);
     let mut patience = Patience::until(until);
-    let Prepared { mut is_durable, texts } = loop {
+    let Prepared { mut is_durable, mut texts, .. } = loop {
         match prepare(&mut first, config.create_schema).await {
             Ok(prepared) => break prepared,
             Err(fault) => patience.after(fault).await?,
         }
     };
-    let mut session = None;
+    let mut sessions: Arc<[String]> = Arc::default();
     if config.driver.pool.is_some() {
-        let found = check_same_table(&mut first, &mut link(config.own())).await?;
-        // It may be another connection of the pool than the one before.
-        is_durable &= !found.starts_with("off ");
-        session = Some(Arc::<str>::from(found));
+        let mut own = link(config.own());
+        let found = check_same_table(&mut first, &mut own).await?;
+        // Somebody may have left the connection of the pool that was asked first otherwise, and
+        // the one that was compared is perhaps another one.
+        let own = prepare(&mut own, false).await.map_err(|fault| fault.error)?;
+        texts = own.texts;
+        is_durable &= own.is_durable && !found.iter().any(|session| session.starts_with("off "));
+        sessions = Arc::from(found);
     }
     let ready = |mut link: Link| {
         link.name_tables(texts.clone());
-        session.iter().for_each(|session| link.expect(session.clone()));
+        link.expect(sessions.clone());
         link
     };
     let mut first = ready(first);
@@ -64,18 +68,18 @@ pub(super) async fn open(config: &PostgresConfig, runtime: &Handle) -> Result<Op
 }
 
 /// Makes sure that the pool's connections and our own find the same table: what the application sets
-/// after connecting, our own do not have. How the pool's are set.
-async fn check_same_table(pooled: &mut Link, own: &mut Link) -> Result<String, Error> {
-    let (mut found, mut session) = (Vec::new(), String::new());
+/// after connecting, our own do not have. How our own are set, and the pool's.
+async fn check_same_table(pooled: &mut Link, own: &mut Link) -> Result<Vec<String>, Error> {
+    let (mut found, mut sessions) = (Vec::new(), Vec::<String>::new());
     for link in [own, pooled] {
         let rows = link.fetch(queries::WHICH, &[]).await.map_err(|fault| fault.error)?;
         let row = rows.first().map(|row| Ok((get::<String>(row, 0)?, get::<Option<i64>>(row, 1)?)));
         found.push(row.transpose().map_err(|fault: Fault| fault.error)?);
         if let Some(row) = rows.first() {
-            session = get(row, 2).map_err(|fault| fault.error)?;
+            sessions.push(get(row, 2).map_err(|fault| fault.error)?);
         }
     }
-    if session.split(' ').nth(1) != Some("UTF8") {
+    if sessions.iter().any(|session| session.split(' ').nth(1) != Some("UTF8")) {
         return Err(Error::config(
             ConfigIssue::Access,
             "the pool's connections read names in another encoding: have them leave \
@@ -83,7 +87,7 @@ async fn check_same_table(pooled: &mut Link, own: &mut Link) -> Result<String, E
         ));
     }
     if found[0] == found[1] {
-        return Ok(session);
+        return Ok(sessions);
     }
     Err(Error::config(
         ConfigIssue::ForeignStore,

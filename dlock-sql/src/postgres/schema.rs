@@ -32,10 +32,28 @@ pub(super) struct Prepared {
     pub(super) is_durable: bool,
     /// The statements, with the tables where they have been found.
     pub(super) texts: Texts,
+    /// The schema in which that is.
+    pub(super) schema: String,
 }
 
 /// Makes sure that the server will do and the tables are there, in our version.
 pub(super) async fn prepare(link: &mut Link, create: bool) -> Result<Prepared, Fault> {
+    let mut missing = None;
+    for place in link.places(create) {
+        link.look_in(place);
+        match prepare_there(link, place.create).await {
+            Err(fault) if is_missing(&fault) => missing = Some(fault),
+            found => return found,
+        }
+    }
+    Err(missing.unwrap_or_else(no_answer))
+}
+
+pub(super) fn is_missing(fault: &Fault) -> bool {
+    fault.error.kind() == ErrorKind::Config(ConfigIssue::SchemaMissing)
+}
+
+async fn prepare_there(link: &mut Link, create: bool) -> Result<Prepared, Fault> {
     let is_durable = check_server(link).await?;
     let mut tables = tables(link).await?;
     if tables.found < 2 && create {
@@ -53,7 +71,8 @@ pub(super) async fn prepare(link: &mut Link, create: bool) -> Result<Prepared, F
     check_version(link).await?;
     let homes = ["dlock_lock", "dlock_schema"].into_iter().zip(&tables.schemas);
     let texts = Texts::new(homes.filter_map(|(table, schema)| Some((table, schema.as_deref()?))));
-    Ok(Prepared { is_durable: is_durable && tables.is_kept, texts })
+    let schema = tables.schemas[0].clone().unwrap_or_default();
+    Ok(Prepared { is_durable: is_durable && tables.is_kept, texts, schema })
 }
 
 /// Makes sure that the server will do; whether what commits outlives its crash.

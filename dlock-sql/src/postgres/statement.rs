@@ -10,6 +10,11 @@ use sqlx::{
 
 use super::literal;
 
+/// As whom a statement acts, and where it looks for tables, on a connection that others share: as
+/// on a new one.
+pub(super) const RESET_ROLE: &str = "SET LOCAL role = DEFAULT; ";
+pub(super) const RESET_PATH: &str = "SET LOCAL search_path = DEFAULT; ";
+
 /// How statements travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Travel {
@@ -36,15 +41,17 @@ impl Travel {
         sql: SqlStr,
         args: &[Arg<'_>],
         patience: Duration,
+        resets_path: bool,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
         match self {
             Self::Prepared => args.iter().fold(sqlx::query(sql), bind).fetch_all(conn).await,
             Self::Text => {
                 // What is sent together is one transaction, for which alone these are set. Others
                 // may have left the connection otherwise.
+                let path = if resets_path { RESET_PATH } else { "" };
                 let text = format!(
                     "SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {}; \
-                     SET LOCAL synchronous_commit = DEFAULT; SET LOCAL role = DEFAULT; {}",
+                     SET LOCAL synchronous_commit = DEFAULT; {RESET_ROLE}{path}{}",
                     millis(patience / 4),
                     millis(patience / 3),
                     literal::fill(sql.as_str(), args)

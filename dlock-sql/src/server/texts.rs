@@ -36,6 +36,12 @@ impl Texts {
         Self { pairs: pairs.into(), known: HashMap::new() }
     }
 
+    /// Whether tables are looked for along the session's path.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pairs.is_empty()
+    }
+
     /// The same, with something else in the place of another text.
     #[cfg(feature = "mysql")]
     pub(crate) fn with(mut self, text: &str, instead: String) -> Self {

@@ -150,28 +150,46 @@ impl Conn for SqliteConn {
 
     async fn page(&mut self, after: &str, old: Micros, most: u32) -> Result<Vec<Paged>, Fault> {
         let old = i64::try_from(old).unwrap_or(i64::MAX);
-        let query = sqlx::query(queries::PAGE).bind(after).bind(old).bind(most);
-        let found = self.fetch(query).await?;
-        found
-            .iter()
-            .map(|found| {
-                let is_old = get::<Option<String>>(found, 3)?.is_some();
-                Ok(Paged {
-                    name: get(found, 0)?,
-                    now: micros(found, 1)?,
-                    row: is_old.then(|| row(found, 2)).transpose()?,
-                })
-            })
-            .collect()
+        let mut paged = Vec::new();
+        let mut query = sqlx::query(queries::PAGE).bind(after);
+        loop {
+            let asked = left(most, &paged);
+            let found = self.fetch(query.bind(old).bind(asked)).await?;
+            for found in &found {
+                let Some(name) = name_of(found)? else { continue };
+                let is_old = get::<Option<Vec<u8>>>(found, 3)?.is_some();
+                // One that can't be read is not to be deleted, and not to stop the others.
+                let row = is_old.then(|| row(found, 2)).and_then(Result::ok);
+                paged.push(Paged { name, now: micros(found, 1)?, row });
+            }
+            match last_of(&found, asked)? {
+                Some(last) if left(most, &paged) > 0 => {
+                    query = sqlx::query(queries::PAGE).bind(last);
+                }
+                _ => return Ok(paged),
+            }
+        }
     }
 
     async fn range(&mut self, range: &Range, most: u32) -> Result<Vec<Paged>, Fault> {
-        let query = sqlx::query(queries::RANGE).bind(&*range.from).bind(&*range.end).bind(most);
-        let found = self.fetch(query).await?;
-        let paged = |found| {
-            Ok(Paged { name: get(found, 0)?, now: micros(found, 1)?, row: Some(row(found, 2)?) })
-        };
-        found.iter().map(paged).collect()
+        let mut paged = Vec::new();
+        let mut query = sqlx::query(queries::RANGE).bind(&*range.from);
+        loop {
+            let asked = left(most, &paged);
+            let found = self.fetch(query.bind(&*range.end).bind(asked)).await?;
+            for found in &found {
+                let Some(name) = name_of(found)? else { continue };
+                paged.push(Paged { name, now: micros(found, 1)?, row: row(found, 2).ok() });
+            }
+            match last_of(&found, asked)? {
+                Some(mut last) if left(most, &paged) > 0 => {
+                    // The first name behind it.
+                    last.push(0);
+                    query = sqlx::query(queries::RANGE).bind(last);
+                }
+                _ => return Ok(paged),
+            }
+        }
     }
 
     async fn delete(&mut self, rows: &[(String, Mark)]) -> Result<(), Fault> {
@@ -206,6 +224,22 @@ impl Conn for SqliteConn {
             tracing::debug!(target: "dlock", %error, "a connection did not close");
         }
     }
+}
+
+/// How many rows are to come.
+fn left(most: u32, paged: &[Paged]) -> u32 {
+    most.saturating_sub(u32::try_from(paged.len()).unwrap_or(u32::MAX))
+}
+
+/// The name of a row. One that is not UTF-8 is nobody's lock: SQLite keeps any bytes as a text.
+fn name_of(found: &SqliteRow) -> Result<Option<String>, Fault> {
+    Ok(String::from_utf8(get(found, 0)?).ok())
+}
+
+/// The bytes of the last name, if there were as many rows as were asked for.
+fn last_of(found: &[SqliteRow], asked: u32) -> Result<Option<Vec<u8>>, Fault> {
+    let is_full = u32::try_from(found.len()).is_ok_and(|found| found == asked);
+    found.last().filter(|_| is_full).map(|found| get(found, 0)).transpose()
 }
 
 /// The columns base, snap and log, from `at` on.

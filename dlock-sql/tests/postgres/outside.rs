@@ -115,6 +115,40 @@ fn a_connection_of_a_pooler_leads_where_the_others_do() {
     });
 }
 
+/// What a connection of the pooler was left with does not matter to who is opened by way of it.
+#[test]
+fn a_store_opened_by_a_connection_that_was_left_otherwise_is_the_same() {
+    run(async {
+        let (server, bouncer) = start_pooler(&["default_pool_size = 1"]).await?;
+        other_schemas(&server).await?;
+        let other = connect(&server.url()).await?;
+        for left in &LEFT[..2] {
+            for create in ["", "&dlock.create_schema=true"] {
+                server.query_at(&bouncer.url(), left).await?;
+                let url = format!("{}?dlock.pooler=true{create}", bouncer.url());
+                meets(&connect(&url).await?, &other).await.map_err(during(left))?;
+            }
+        }
+        let bare = "SELECT count(*) FROM pg_tables WHERE schemaname = 'bare'";
+        assert_eq!(server.query(bare).await?.concat(), ["0"]);
+        Ok(())
+    });
+}
+
+/// The first session that is seen need not be as the others are.
+#[test]
+fn a_pool_whose_first_session_was_left_otherwise_goes_on_with_the_others() {
+    run(async {
+        let (server, other) = start().await?;
+        let pool = pool(&server).await?;
+        leave(&pool, "SET synchronous_commit = off").await?;
+        let client = open(&pool).await?;
+        assert_eq!(client.guarantees().exclusion, Exclusion::Nothing);
+        leave(&pool, "RESET synchronous_commit").await?;
+        meets(&client, &other).await
+    });
+}
+
 /// New connections of its own find other tables than the first ones did.
 #[test]
 fn a_connection_after_another_leads_to_the_same_tables() {

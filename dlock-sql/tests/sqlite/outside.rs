@@ -87,7 +87,7 @@ async fn a_file_with_two_names_is_refused_by_either() {
     is_refused(&error, ConfigIssue::Access, "2 names");
 
     fs::remove_file(store.path()).unwrap();
-    Sqlite::open(SqliteConfig::new(&link)).await.unwrap();
+    Sqlite::open(SqliteConfig::new(&link).with_create_schema(true)).await.unwrap();
 }
 
 #[cfg(unix)]
@@ -136,6 +136,45 @@ async fn tables_in_which_no_lock_can_be_are_refused_at_once() {
         let error = Sqlite::open(SqliteConfig::new(store.path())).await.unwrap_err();
         is_refused(&error, ConfigIssue::ForeignStore, "file of their own");
     }
+}
+
+/// SQLite keeps any bytes as a text. None of these is a lock: they are nobody's to delete, and in
+/// nobody's way.
+#[tokio::test]
+async fn a_row_that_is_not_text_stops_neither_the_sweep_nor_the_list() {
+    let store = Store::new();
+    drop(store.open().await);
+    let mut fill = "BEGIN;".to_owned();
+    for n in 0..600 {
+        let side = if n < 300 { 'a' } else { 'c' };
+        fill += &format!(
+            "INSERT INTO dlock_lock VALUES ('{side}{n:04}', 1000000, 0, 0, '', \
+             'R {n:032x} 0 1000000;'); \
+             INSERT INTO dlock_lock VALUES (CAST(X'62FF{n:04X}' AS TEXT), 1, 0, 0, '', '');"
+        );
+    }
+    fill += "INSERT INTO dlock_lock VALUES ('b1', 1, 0, 0, CAST(X'FF' AS TEXT), ''), \
+             ('b2', 1, 0, 0, '', CAST(X'FF' AS TEXT)); COMMIT";
+    let mut conn = store.raw().await;
+    sqlx::raw_sql(sqlx::AssertSqlSafe(fill)).execute(&mut conn).await.unwrap();
+    let retention = std::time::Duration::from_secs(1);
+    let client = Sqlite::open(store.config().with_retention(retention)).await.unwrap();
+    let swept = async {
+        loop {
+            let count = "SELECT count(*) FROM dlock_lock";
+            let left: i64 = sqlx::query_scalar(count).fetch_one(&mut conn).await.unwrap();
+            if left == 602 {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(crate::support::LONG, swept).await.expect("the sweep has stopped");
+    let held = exclusive("c");
+    take(&client, &held).await;
+    let listed = client.list("", 10).await.unwrap();
+    let listed: Vec<&str> = listed.iter().map(|name| name.as_str()).collect();
+    assert_eq!(listed, ["b1", "b2", "c"]);
 }
 
 #[tokio::test]

@@ -56,6 +56,7 @@ mod outside {
     async fn a_url_without_its_scheme_is_told_the_right_one() {
         for (url, meant) in [
             ("localhost:6379", "redis://HOST:6379"),
+            ("redis:6379", "redis://HOST:6379"),
             ("127.0.0.1:6379/0?dlock.lease=5s", "redis://HOST:6379"),
             ("reddis://localhost", "redis:"),
             ("redis+sentinels://localhost/m", "redis+sentinel:"),

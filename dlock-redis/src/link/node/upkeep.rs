@@ -44,7 +44,8 @@ impl Shared {
         let sight = self.sight_of(&facts);
         facts.check(self.config.topology == Topology::Cluster, &self.store).map_err(named)?;
         open::check_ready(&facts).map_err(named)?;
-        facts.check_guard(self.config.restart_guard.unwrap_or_default()).map_err(named)?;
+        facts.check_guard(self.guard()).map_err(named)?;
+        self.keeps_grants.store(facts.keeps_grants(self.guard()), Ordering::Relaxed);
         let push = match &self.inbox {
             Some(inbox) => match redis.subscribe(&*inbox.channel()).await {
                 Ok(()) => true,

@@ -1,17 +1,23 @@
 //! What is done for a server while it is connected to: how long it has run is passed on, and what it
 //! promises is looked at again.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use dlock_core::Clock;
+use redis::Value;
 
 use super::{Connection, Door, Facts, Shared, Sight, Topology, open};
 use crate::keys;
 
 /// How often settings are read again that a promise depends on.
 const REREAD: Duration = Duration::from_secs(10);
-/// The shortest pause between two tries to leave a mark.
+/// The shortest pause between two tries to leave the last mark.
 const AGAIN: Duration = Duration::from_secs(10);
+/// How many marks a client leaves until the guard is over, but no more than one a second.
+const MARKS: u32 = 8;
 
 impl Shared {
     /// The key of the mark that tells how long the server has run. The plain form has none: its keys
@@ -45,25 +51,35 @@ impl Shared {
         std::future::pending().await
     }
 
-    /// Leaves a mark as soon as the server has run for as long as the guard, unless there is one.
+    /// Leaves marks until the server has run for as long as the guard, unless there is such a one.
+    ///
+    /// Not only one at the end: otherwise clients that never stay for so long would all begin anew.
     async fn vouch(&self, connection: &Connection) {
         let (guard, facts) = (self.guard(), connection.facts());
         let (Some(key), Some(sight)) = (self.mark_key(), &connection.sight) else { return };
         if facts.vouched >= guard {
             return;
         }
-        let grown = Clock::Boot.now().saturating_add(sight.left(guard, Clock::Boot.now()));
-        Clock::Boot.sleep_until(grown).await;
+        let step = (guard / MARKS).max(Duration::from_secs(1));
         loop {
+            let left = sight.left(guard, Clock::Boot.now());
+            Clock::Boot.sleep_until(Clock::Boot.now().saturating_add(left.min(step))).await;
+            let now = Clock::Boot.now();
+            let is_over = sight.left(guard, now).is_zero();
             let mut set = redis::cmd("SET");
-            set.arg(&key).arg(sight.mark(Clock::Boot.now()));
-            match connection.redis.clone().send_packed_command(&set).await {
-                Ok(_) => return,
+            set.arg(&key).arg(sight.mark(now));
+            let answer = connection.redis.clone().send_packed_command(&set).await;
+            // A refusal is an answer to the driver.
+            match answer.and_then(Value::extract_error) {
+                Ok(_) if is_over => return,
+                Ok(_) => {}
                 Err(error) => {
                     tracing::debug!(target: "dlock", %error, store = self.store, "no mark can be left");
                 }
             }
-            tokio::time::sleep(guard.max(AGAIN)).await;
+            if is_over {
+                tokio::time::sleep(guard.max(AGAIN)).await;
+            }
         }
     }
 
@@ -84,6 +100,7 @@ impl Shared {
                     "the settings of this server have changed: a restart, or want of memory, may now \
                      lose locks that are held"
                 );
+                self.keeps_grants.store(false, Ordering::Relaxed);
                 *connection.facts.lock() = Arc::new(facts);
             }
         }

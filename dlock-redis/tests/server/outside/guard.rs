@@ -97,11 +97,33 @@ fn a_guard_that_is_set_counts_whatever_the_disk() {
     })
 }
 
-/// The id of a server's run.
+/// The id of a server's run, as a mark has it.
 async fn run_id(server: &RedisServer) -> Result<String, Stop> {
-    let info = server.info("server").await?;
-    let id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
-    Ok(id.ok_or("it has no run_id")?.to_owned())
+    let info = server.info("server").await? + &server.info("replication").await?;
+    let field = |name: &str| info.lines().find_map(|line| line.trim().strip_prefix(name));
+    let id = field("run_id:").ok_or("it has no run_id")?;
+    let replid = field("master_replid:").ok_or("it has no master_replid")?;
+    Ok(format!("{id}-{replid}"))
+}
+
+/// Many who come for a short time only are let in at last.
+#[test]
+fn a_client_that_leaves_before_the_guard_is_over_has_told_how_far_it_is() {
+    run(async {
+        let server = RedisServer::start(&Options::new()).await?;
+        let url = format!("{}?dlock.restart_guard=80s", server.url());
+        let first = connect(&url).await?;
+        let key = "dlock:{0}?guard:";
+        until("there is a mark", async || Ok(server.command(&["EXISTS", key]).await?.int()? == 1))
+            .await?;
+        drop(first);
+        let mark = server.command(&["GET", key]).await?.text()?;
+        let (id, millis) = mark.split_once(' ').ok_or("no mark")?;
+        assert_eq!(id, run_id(&server).await?);
+        let millis = millis.parse::<u64>()?;
+        assert!((10_000..80_000).contains(&millis), "{mark}");
+        Ok(())
+    })
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What stands behind a port need not be Redis.
 
 use dlock_core::ErrorKind;
+use dlock_testlab::redis::{Options, RedisServer};
 use tokio::net::TcpListener;
 
 use crate::support::{refused, run, says};
@@ -25,6 +26,20 @@ fn a_port_that_may_not_be_of_redis_says_so() {
             says(&error, ErrorKind::Unavailable, "Redis or Valkey");
             let first = if closes { "maxclients" } else { "no answer from the server in time" };
             says(&error, ErrorKind::Unavailable, first);
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_command_that_was_renamed_is_named() {
+    run(async {
+        for command in ["EVAL", "EVALSHA"] {
+            let line = format!("rename-command {command} hidden");
+            let server = RedisServer::start(&Options::new().with_config(&line)).await?;
+            let error = refused(&server.url()).await?;
+            says(&error, ErrorKind::Unsupported, "rename-command");
+            assert!(error.to_string().contains(command), "{error}");
         }
         Ok(())
     })

@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use dlock_core::{
     Acquired, Certainty, ClaimId, Clock, Error, ErrorKind, FencingToken, Grant, Instant, LockName,
-    Released,
+    Released, machine::spent,
 };
 use tokio::{
     select,
@@ -150,6 +150,9 @@ impl Session {
                 Err(fault) => {
                     // The session may have it, without a token.
                     self.drop_key(key).await;
+                    if is_out_of_range(&fault.error) {
+                        return Err(spent());
+                    }
                     patience.after(fault).await?;
                 }
             }
@@ -287,6 +290,14 @@ impl Session {
     fn patience(&self) -> Patience {
         Patience::until(Clock::Boot.now().saturating_add(self.patience))
     }
+}
+
+/// Whether the server could not count further: the last token is the largest that there is.
+fn is_out_of_range(error: &Error) -> bool {
+    let source = std::error::Error::source(error);
+    let error = source.and_then(|source| source.downcast_ref::<sqlx::Error>());
+    let code = error.and_then(sqlx::Error::as_database_error).and_then(|error| error.code());
+    code.as_deref() == Some("22003")
 }
 
 fn granted(token: FencingToken, since: Instant) -> Acquired {

@@ -68,6 +68,43 @@ fn a_connection_in_another_database_uses_the_tables_of_the_first() {
     });
 }
 
+/// Where a new connection of dlock's own begins is a setting of the server.
+#[test]
+fn a_connection_after_another_uses_the_tables_of_the_first() {
+    with_mariadb(async {
+        let server = server().await?;
+        server
+            .run_sql(&format!("CREATE DATABASE tenant; USE tenant; {}", MysqlConfig::SCHEMA))
+            .await?;
+        server
+            .run_sql(
+                "CREATE USER mover@'%' IDENTIFIED BY 'secret'; \
+                 GRANT SELECT, INSERT, UPDATE, DELETE ON dlock.* TO mover@'%'; \
+                 GRANT SELECT, INSERT, UPDATE, DELETE ON tenant.* TO mover@'%', dlock@'%'",
+            )
+            .await?;
+        let other = connect(&server).await?;
+        for returning in [true, false] {
+            let url = server.url_of("mover", "secret", "dlock");
+            let config = MysqlConfig::from_url(&url.parse()?)?.with_returning(returning);
+            let client = Mysql::open(config).await?;
+            let (ours, theirs) = (ask("ours"), ask("theirs"));
+            take(&client, &ours).await?;
+            take(&other, &theirs).await?;
+            server.run_sql("SET GLOBAL init_connect = 'USE tenant'").await?;
+            server.terminate_backends().await?;
+            assert_eq!(client.acquire(&attempt("theirs")).await?, Acquired::Busy);
+            assert_eq!(client.list("", 9).await?.len(), 2);
+            free(&client, &ours).await?;
+            free(&other, &theirs).await?;
+            server.run_sql("SET GLOBAL init_connect = ''").await?;
+        }
+        let elsewhere = server.query("SELECT COUNT(*) FROM tenant.dlock_lock").await?;
+        assert_eq!(elsewhere.concat(), ["0"]);
+        Ok(())
+    });
+}
+
 /// What is idle goes from the tables of the first database alone.
 #[test]
 fn a_connection_in_another_database_sweeps_the_tables_of_the_first() {

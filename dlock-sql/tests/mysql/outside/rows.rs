@@ -40,12 +40,13 @@ fn a_row_that_is_not_text_stops_neither_the_sweep_nor_the_list() {
     with_mariadb(async {
         let server = server().await?;
         fill(&server).await?;
-        // A name, a snapshot and a log that are not UTF-8.
+        // Names, one of half a character of UTF-16, a snapshot and a log that are not UTF-8.
         let bad = "INSERT INTO dlock_lock VALUES (X'62FF', 1, 0, 0, '', ''), \
+                   (X'62EDA080', 1, 0, 0, '', ''), \
                    ('b1', 1, 0, 0, X'FF', ''), ('b2', 1, 0, 0, '', X'FF')";
         server.run_sql(bad).await?;
         let client = sweeper(&server).await?;
-        until_left(&server, &["6231", "6232", "62FF"]).await?;
+        until_left(&server, &["6231", "6232", "62EDA080", "62FF"]).await?;
         let held = ask("b3");
         take(&client, &held).await?;
         let listed = client.list("", 10).await?;

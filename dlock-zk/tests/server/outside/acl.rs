@@ -3,8 +3,24 @@
 use dlock_core::{ConfigIssue, ErrorKind};
 
 use crate::support::{
-    connect, exclusive, free, refused, run, says, start, take, until, url, works_fully,
+    connect, exclusive, free, refused, run, says, server, start, take, until, url, works_fully,
 };
+
+/// A root with that ACL would keep everybody out, also those who come with the right one.
+#[test]
+fn an_acl_that_lacks_a_right_leaves_no_root_behind() {
+    run(async {
+        let server = server().await?;
+        for acl in ["world:anyone:rwd", "world:anyone:crw", "ip:192.0.2.1:rwcda"] {
+            let error = refused(&format!("{}&dlock.acl={acl}", url(&server))).await?;
+            says(&error, ErrorKind::Config(ConfigIssue::Access), "right");
+            let nodes = server.nodes_under("/").await?;
+            assert!(!nodes.iter().any(|path| path.starts_with("/dlock")), "{acl}: {nodes:?}");
+        }
+        let (one, two) = (connect(&url(&server)).await?, connect(&url(&server)).await?);
+        works_fully(&one, &two, "a").await
+    })
+}
 
 /// The root is older than the client and open to everybody, so only the directories of its locks
 /// lack the right.
