@@ -2,11 +2,11 @@
 
 use dlock_core::{
     BackendUrl, ConfigIssue, DynBackend, Error, ErrorKind, LockName, LockOptions, Locks, Memory,
-    Prefixed, Registry, Traced, current_runtime,
+    Prefixed, Registry, TokenOffset, Traced, current_runtime,
 };
 
 /// The options that every backend's URL can have, without what they begin with.
-const SHARED: &[&str] = &["lease", "wait", "prefix"];
+const SHARED: &[&str] = &["lease", "wait", "prefix", "token_offset"];
 
 /// Connects to the store that `url` names, and gives the locks in it.
 ///
@@ -18,6 +18,7 @@ const SHARED: &[&str] = &["lease", "wait", "prefix"];
 /// | `dlock.lease` | how long the store keeps a lock for a holder that is dead or cut off: `100ms` to `24h`, and on ZooKeeper half of `dlock.session_timeout` at most, which is told with a warning | `30s` |
 /// | `dlock.wait` | how long `lock()` waits; `0s` is one attempt | for ever |
 /// | `dlock.prefix` | stands before every name, and counts against its 512 bytes | none |
+/// | `dlock.token_offset` | is added to every fencing token, at most 2^62: the largest token that a resource has seen of another store, so that this one goes on above it; the same for all clients ([`TokenOffset`]) | `0` |
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock::Error> {
@@ -115,6 +116,7 @@ fn of_option(name: &str, error: &Error) -> Error {
 struct Shared {
     options: LockOptions,
     prefix: Option<String>,
+    token_offset: u64,
 }
 
 impl Shared {
@@ -132,13 +134,18 @@ impl Shared {
         if let Some(prefix) = &prefix {
             LockName::new(prefix).map_err(|error| of_option("prefix", &error))?;
         }
-        Ok(Self { options, prefix })
+        let token_offset = url.take_number("token_offset", TokenOffset::MAX)?.unwrap_or_default();
+        Ok(Self { options, prefix, token_offset })
     }
 
     fn apply(self, backend: DynBackend) -> Result<Locks, Error> {
         let backend: DynBackend = match self.prefix {
             Some(prefix) => Prefixed::new(backend, &prefix)?,
             None => backend,
+        };
+        let backend: DynBackend = match self.token_offset {
+            0 => backend,
+            offset => TokenOffset::new(backend, offset)?,
         };
         Locks::over(Traced::new(backend))?.with_options(self.options)
     }

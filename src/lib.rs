@@ -14,7 +14,7 @@ pub use dlock_core::{
     LockExt, LockName, LockOptions, LockProvider, LockState, Locks, Lost, Memory, Mode, Multi,
     MultiLock, Mutex, Note, Notes, OrphanRelease, Owner, Permits, Prefixed, Ran, ReadWrite,
     ReadWriteLock, Reentrant, ReentrantLock, Registry, Released, Renew, Scope, Semaphore, Side,
-    StaleToken, Traced, WakeUp, observe,
+    StaleToken, TokenOffset, Traced, WakeUp, observe,
 };
 
 /// Locks in an SQLite file, for the processes of one machine.

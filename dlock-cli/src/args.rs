@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use dlock::FencingToken;
 
 use crate::{
     breaking::Break,
@@ -122,6 +123,12 @@ pub(crate) fn pause(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A fencing token.
+pub(crate) fn token(text: &str) -> Result<FencingToken, String> {
+    let token = text.parse::<u64>().ok().and_then(|value| FencingToken::new(value).ok());
+    token.ok_or_else(|| format!("write a whole number from 1 to {}", FencingToken::MAX))
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -153,5 +160,14 @@ mod tests {
         assert_eq!(duration("1m 30s"), Ok(Duration::from_secs(90)));
         assert!(duration("30").is_err());
         assert!(pause("0s").is_err());
+    }
+
+    #[test]
+    fn tokens_are_whole_numbers_above_zero() {
+        assert_eq!(token("7").map(FencingToken::get), Ok(7));
+        for wrong in ["", "0", "-1", "7.5", "seven", "9223372036854775808"] {
+            let error = token(wrong).unwrap_err();
+            assert!(error.contains("from 1 to 9223372036854775807"), "{wrong}: {error}");
+        }
     }
 }

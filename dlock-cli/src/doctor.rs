@@ -5,10 +5,11 @@ mod probe;
 use std::time::Duration;
 
 use clap::Args;
-use dlock::{Clock, ConfigIssue, ErrorKind, Finding, Guarantees, Level, Locks};
+use dlock::{Clock, ConfigIssue, ErrorKind, FencingToken, Finding, Guarantees, Level, Locks};
 use serde::Serialize;
 
 use crate::{
+    args,
     failure::{Failure, code},
     guarantees, output,
     store::{self, Store},
@@ -21,14 +22,23 @@ use crate::{
 /// do about it. Nothing of it stays in the store for longer than the store keeps the last tokens
 /// of names.
 ///
+/// Before a change of the store, `--token N` asks the new one whether its tokens go on above N, the
+/// largest that a resource has seen, and says which offset to set if they do not.
+///
 /// With --json one object: store, findings (level: fine, warning or wrong; about, found, remedy),
 /// round_trip_ms, and guarantees as `guarantees` prints them.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  dlock doctor\n  dlock doctor --strict --json")]
+#[command(
+    after_help = "Examples:\n  dlock doctor\n  dlock doctor --strict --json\n  dlock doctor --token 4021000000"
+)]
 pub(crate) struct Doctor {
     /// Exit with 1 for warnings as well
     #[arg(long)]
     strict: bool,
+
+    /// Say whether this store's tokens go on above N, which a resource has seen of another store
+    #[arg(long, value_name = "N", value_parser = args::token, allow_negative_numbers = true)]
+    token: Option<FencingToken>,
 
     /// Print one JSON object
     #[arg(long)]
@@ -71,7 +81,7 @@ pub(crate) async fn run(args: Doctor) -> Result<u8, Failure> {
         Ok(Ok(locks)) => {
             let took = Clock::Boot.now().since(began);
             report.findings.push(Finding::fine("connection", format!("connected in {took:.1?}")));
-            report.look(&locks).await;
+            report.look(&locks, args.token).await;
             store::close(&locks).await;
         }
         Ok(Err(error)) if is_misuse(error.kind()) => return Err(error.into()),
@@ -94,7 +104,7 @@ pub(crate) async fn run(args: Doctor) -> Result<u8, Failure> {
 }
 
 impl Report {
-    async fn look(&mut self, locks: &Locks) {
+    async fn look(&mut self, locks: &Locks, seen: Option<FencingToken>) {
         self.store = Some(locks.backend().store().to_owned());
         match locks.examine().await {
             Ok(findings) => self.findings.extend(findings),
@@ -102,6 +112,10 @@ impl Report {
         }
         let (findings, round_trip) = probe::probe(locks).await;
         self.findings.extend(findings);
+        if let Some(seen) = seen {
+            let examined = locks.examine_token(seen).await;
+            self.findings.push(examined.unwrap_or_else(|error| as_finding("seen token", &error)));
+        }
         self.round_trip = round_trip;
         self.guarantees = Some(locks.guarantees());
     }

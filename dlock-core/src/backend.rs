@@ -180,7 +180,8 @@ pub trait Backend: Send + Sync + Debug + 'static {
         Err(Error::new(
             ErrorKind::Unsupported,
             "this store's fencing tokens can't be raised: use a store that can, such as dlock's \
-             tables on a database, or have the resource forget the larger tokens",
+             tables on a database, give all clients a dlock.token_offset, or have the resource forget \
+             the larger tokens",
         ))
     }
 

@@ -115,7 +115,9 @@ impl LockOptions {
     /// [`Fence`](crate::Fence) has refused a new holder, and until the store's clock is right.
     ///
     /// A store that can't raise its tokens refuses such locks with `Unsupported`: ZooKeeper, whose
-    /// tokens are numbers of transactions, and the plain and advisory modes.
+    /// tokens are numbers of transactions, and the plain and advisory modes. Where tokens have an
+    /// offset ([`TokenOffset`](crate::TokenOffset)), the floor is one of tokens with it, and one
+    /// that is no larger than the offset asks nothing of the store.
     #[must_use]
     pub const fn with_token_floor(mut self, floor: FencingToken) -> Self {
         self.token_floor = Some(floor);

@@ -88,6 +88,18 @@ impl BackendUrl {
         self.take_parsed(name, "true or false", |text| text.parse().ok())
     }
 
+    /// Takes the option `dlock.NAME` out as a whole number, at most this one.
+    ///
+    /// # Errors
+    /// `Config(OptionValue)`, naming the range.
+    pub fn take_number(&mut self, name: &str, largest: u64) -> Result<Option<u64>, Error> {
+        self.take_parsed(name, &format!("a whole number from 0 to {largest}"), |text| {
+            // Digits alone: no sign.
+            let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+            text.parse().ok().filter(|number| digits && *number <= largest)
+        })
+    }
+
     fn take_parsed<T>(
         &mut self,
         name: &str,

@@ -12,6 +12,7 @@ mod outside {
     mod log;
     #[cfg(feature = "metrics")]
     mod metrics;
+    mod offset;
     mod outage;
     mod runtime;
     mod store;

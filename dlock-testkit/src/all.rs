@@ -85,6 +85,10 @@ pub const ALL: &[Case] = list! {
         tokens_of_waiters_rise_above_it [Tokens, Fifo],
         where_it_can_not_be_it_is_refused_and_leaves_nothing,
     }
+    outside {
+        an_offset_is_in_every_token_that_is_seen [Tokens],
+        an_offset_is_in_no_token_that_the_store_is_asked_about [Tokens],
+    }
     reentrant {
         entering_again_keeps_the_token_and_counts,
         a_hold_is_known_without_the_handle_it_came_from,

@@ -131,8 +131,9 @@ pub(crate) fn too_many(names: usize) -> Error {
 pub(crate) fn no_floor() -> Error {
     Error::new(
         ErrorKind::Unsupported,
-        "fencing tokens of ZooKeeper are the numbers of its transactions and can't be raised: have \
-         the resource forget the larger tokens, or restore the ensemble's data",
+        "fencing tokens of ZooKeeper are the numbers of its transactions and can't be raised: set \
+         dlock.token_offset to the largest token seen, in the URLs of all programs, have the \
+         resource forget the larger tokens, or restore the ensemble's data",
     )
 }
 

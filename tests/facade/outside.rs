@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "tests, and their helpers")]
 
+mod tokens;
+
 #[cfg(feature = "blocking")]
 mod blocking {
     use dlock::{ErrorKind, blocking::connect};

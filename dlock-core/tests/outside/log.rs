@@ -11,7 +11,7 @@ use tracing::{
 };
 
 /// The warnings of this thread.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 
 struct Fields(String);

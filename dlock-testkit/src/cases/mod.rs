@@ -14,6 +14,7 @@ pub(crate) mod model;
 pub(crate) mod multi;
 pub(crate) mod names;
 pub(crate) mod notes;
+pub(crate) mod outside;
 pub(crate) mod process;
 pub(crate) mod reentrant;
 pub(crate) mod resend;

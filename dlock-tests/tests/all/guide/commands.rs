@@ -9,7 +9,7 @@ use serde_json::Value;
 pub(crate) const SUBCOMMANDS: [(&str, &[&str]); 10] = [
     ("break", &["yes", "json"]),
     ("completions", &[]),
-    ("doctor", &["strict", "json"]),
+    ("doctor", &["strict", "token", "json"]),
     ("guarantees", &["json"]),
     ("help", &[]),
     ("inspect", &["json"]),

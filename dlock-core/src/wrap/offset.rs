@@ -1,0 +1,291 @@
+//! A store whose tokens go on above those of another.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use tokio::sync::broadcast;
+
+use crate::{
+    AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, Clock, ConfigIssue, DynBackend,
+    Error, ErrorKind, Fencing, FencingToken, Finding, Grant, Guarantees, LockName, LockState,
+    Released, Renewal, Renewed, StoreEvent,
+};
+
+/// Adds a number to every token of a store: for a resource that has seen the tokens of another
+/// store, which may be larger. With the largest of those as the offset, every token of this store
+/// is above them, whatever the store's clock says.
+///
+/// **All clients of a name must have the same offset.** With two offsets the later of two grants
+/// may have the smaller token. It is no part of what the store keeps: change it only while nobody
+/// uses the store, and never to a smaller one, unless
+/// [`Locks::examine_token`](crate::Locks::examine_token) says that tokens go on all the same.
+///
+/// ```
+/// use dlock_core::{Locks, Memory, TokenOffset};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock_core::Error> {
+/// let seen = 1_795_430_128_330_001;
+/// let locks = Locks::new(TokenOffset::new(Memory::new(), seen)?)?;
+/// let guard = locks.mutex("inventory/42")?.lock().await?;
+/// assert!(guard.token().get() > seen);
+/// # guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct TokenOffset {
+    inner: DynBackend,
+    offset: u64,
+}
+
+impl TokenOffset {
+    /// The largest offset, 2^62: half of all tokens are left above it.
+    pub const MAX: u64 = 1 << 62;
+
+    /// Wraps a backend.
+    ///
+    /// # Errors
+    /// `Config(Token)` for an offset above [`MAX`](Self::MAX).
+    pub fn new(inner: DynBackend, offset: u64) -> Result<Arc<Self>, Error> {
+        if offset > Self::MAX {
+            return Err(Error::config(
+                ConfigIssue::Token,
+                format!(
+                    "a token offset of {offset} leaves too little room above it: use 0 to {}, such \
+                     as the largest token that a resource has seen",
+                    Self::MAX
+                ),
+            ));
+        }
+        Ok(Arc::new(Self { inner, offset }))
+    }
+
+    /// The store's own token behind one of ours; `None` if it is none of ours.
+    fn inner_token(&self, token: FencingToken) -> Option<FencingToken> {
+        FencingToken::new(token.get().checked_sub(self.offset)?).ok()
+    }
+
+    /// What turns the tokens of a verb's answer about `name` into ours.
+    fn shift(&self, name: &LockName, verb: &'static str) -> Shift {
+        Shift { offset: self.offset, verb, name: name.clone(), store: Arc::clone(&self.inner) }
+    }
+}
+
+/// How tokens of one answer become ours.
+struct Shift {
+    offset: u64,
+    verb: &'static str,
+    name: LockName,
+    store: DynBackend,
+}
+
+impl Shift {
+    fn token(&self, token: FencingToken) -> Result<FencingToken, Error> {
+        let sum = token.get().checked_add(self.offset);
+        sum.and_then(|sum| FencingToken::new(sum).ok()).ok_or_else(|| {
+            let error = Error::config(
+                ConfigIssue::Token,
+                format!(
+                    "no fencing token is left for this name above the offset: the store's token \
+                     {token} and dlock.token_offset={} are more than 2^63 - 1 together; use \
+                     another name, or a smaller offset if no resource has seen a larger token",
+                    self.offset
+                ),
+            );
+            error.during(self.verb).with_lock(&self.name).with_store(self.store.store())
+        })
+    }
+
+    fn grant(&self, grant: Grant) -> Result<Grant, Error> {
+        // The store has granted it, so the core has to give it back.
+        let token =
+            self.token(grant.token).map_err(|error| error.with_certainty(Certainty::Unknown))?;
+        // A block ends with the last token that there is.
+        let behind = FencingToken::MAX.get() - token.get();
+        let tokens = grant.tokens.min(u32::try_from(behind).unwrap_or(u32::MAX).saturating_add(1));
+        Ok(Grant { token, tokens, ..grant })
+    }
+
+    fn acquired(&self, acquired: Acquired) -> Result<Acquired, Error> {
+        match acquired {
+            Acquired::Granted(grant) => self.grant(grant).map(Acquired::Granted),
+            other => Ok(other),
+        }
+    }
+
+    fn state(&self, mut state: LockState) -> Result<LockState, Error> {
+        for claim in state.holders.iter_mut().chain(&mut state.waiters) {
+            claim.token = claim.token.map(|token| self.token(token)).transpose()?;
+        }
+        state.last_token = state.last_token.map(|token| self.token(token)).transpose()?;
+        Ok(state)
+    }
+}
+
+/// The answer with `then` applied to it: at once, if it is known at once.
+fn and_then<T: Send + 'static>(
+    answer: Answer<T>,
+    then: impl FnOnce(T) -> Result<T, Error> + Send + 'static,
+) -> Answer<T> {
+    match answer.try_ready() {
+        Ok(result) => Answer::ready(result.and_then(then)),
+        Err(later) => Answer::later(async move { later.await.and_then(then) }),
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl Backend for TokenOffset {
+    fn store(&self) -> &str {
+        self.inner.store()
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.inner.guarantees()
+    }
+
+    fn clock(&self) -> Clock {
+        self.inner.clock()
+    }
+
+    fn shard(&self, name: &LockName) -> u32 {
+        self.inner.shard(name)
+    }
+
+    fn longest_lease(&self) -> Duration {
+        self.inner.longest_lease()
+    }
+
+    fn check_lease(&self, lease: Duration) -> Result<(), Error> {
+        self.inner.check_lease(lease)
+    }
+
+    fn response_timeout(&self) -> Duration {
+        self.inner.response_timeout()
+    }
+
+    fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
+        self.inner.events()
+    }
+
+    fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
+        let shift = self.shift(&request.name, "acquire");
+        and_then(self.inner.acquire(request), move |acquired| shift.acquired(acquired))
+    }
+
+    async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
+        self.shift(&request.name, "acquire").grant(self.inner.granted(request).await?)
+    }
+
+    async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+        // By its own token the store tells whether it has lost its data.
+        let renewals: Vec<Renewal> = renewals
+            .iter()
+            .map(|renewal| Renewal {
+                token: renewal.token.and_then(|token| self.inner_token(token)),
+                ..renewal.clone()
+            })
+            .collect();
+        self.inner.renew(&renewals).await
+    }
+
+    fn release(&self, claim: &Claim) -> Answer<Released> {
+        self.inner.release(claim)
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
+        self.shift(name, "inspect").state(self.inner.inspect(name).await?)
+    }
+
+    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
+        self.inner.list(prefix, limit).await
+    }
+
+    async fn examine(&self) -> Result<Vec<Finding>, Error> {
+        let mut findings = self.inner.examine().await?;
+        findings.push(Finding::fine(
+            "token offset",
+            format!("tokens are larger than the store's own by {}", self.offset),
+        ));
+        Ok(findings)
+    }
+
+    async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
+        let Some(inner) = self.inner_token(above) else {
+            if self.guarantees().fencing > Fencing::None {
+                // All tokens are above it already.
+                return Ok(());
+            }
+            return self.inner.raise_tokens(name, above).await;
+        };
+        let raised = self.inner.raise_tokens(name, inner).await;
+        raised.map_err(|error| match error.kind() {
+            // It names the store's own number.
+            ErrorKind::Config(issue @ ConfigIssue::Token) => {
+                let text = format!("without the offset, a floor of {above} is {inner}: {error}");
+                Error::config(issue, text).with_source(error)
+            }
+            _ => error,
+        })
+    }
+
+    fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
+        let shifts: Vec<_> =
+            requests.iter().map(|request| self.shift(&request.name, "acquire")).collect();
+        Some(and_then(self.inner.acquire_all(requests)?, move |answers| {
+            let mut shifts = shifts.iter();
+            // A number of answers that is wrong is the core's to tell.
+            let ours =
+                |acquired| shifts.next().map_or(Ok(acquired), |shift| shift.acquired(acquired));
+            answers.into_iter().map(ours).collect()
+        }))
+    }
+}
+
+#[cfg(test)]
+mod outside {
+    use super::*;
+    use crate::{Locks, Memory};
+
+    #[test]
+    fn an_offset_without_room_above_it_is_refused() {
+        assert!(TokenOffset::new(Memory::new(), TokenOffset::MAX).is_ok());
+        for offset in [TokenOffset::MAX + 1, u64::MAX] {
+            let error = TokenOffset::new(Memory::new(), offset).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Token));
+            assert!(error.to_string().contains("use 0 to 4611686018427387904"), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_block_ends_with_the_last_token() {
+        let (store, name) = (Memory::new(), LockName::new("n").unwrap());
+        let above = FencingToken::new(FencingToken::MAX.get() - TokenOffset::MAX - 3).unwrap();
+        store.raise_tokens(&name, above).await.unwrap();
+        let shifted = TokenOffset::new(store, TokenOffset::MAX).unwrap();
+        let request = AcquireRequest {
+            name,
+            claim: crate::ClaimId::random(),
+            mode: crate::Mode::Exclusive,
+            lease: Duration::from_secs(30),
+            queue: crate::Queue::FailIfBusy,
+            tokens: 10,
+            note: None,
+        };
+        let Acquired::Granted(grant) = shifted.acquire(&request).await.unwrap() else {
+            panic!("it is free");
+        };
+        assert_eq!((grant.token.get(), grant.tokens), (FencingToken::MAX.get() - 2, 3));
+    }
+
+    #[tokio::test]
+    async fn what_is_below_the_offset_needs_no_raising() {
+        let (store, name) = (Memory::new(), LockName::new("n").unwrap());
+        let shifted = TokenOffset::new(Arc::clone(&store) as DynBackend, 1 << 60).unwrap();
+        let token = |value| FencingToken::new(value).unwrap();
+        shifted.raise_tokens(&name, token(1 << 60)).await.unwrap();
+        assert_eq!(store.inspect(&name).await.unwrap().last_token, None);
+        shifted.raise_tokens(&name, token((1 << 60) + (1 << 59))).await.unwrap();
+        assert_eq!(store.inspect(&name).await.unwrap().last_token, Some(token(1 << 59)));
+        let guard = Locks::new(shifted).unwrap().mutex(&name).unwrap().lock().await.unwrap();
+        assert_eq!(guard.token(), token((1 << 60) + (1 << 59) + 1));
+    }
+}
