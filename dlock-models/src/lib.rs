@@ -14,5 +14,6 @@ pub mod hand_off;
 pub mod lease;
 pub mod quorum;
 pub mod redis_hand_over;
+pub mod redis_keys;
 pub mod sql_queue;
 pub mod zookeeper;

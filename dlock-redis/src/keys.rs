@@ -19,7 +19,10 @@
 //! to a bounded number of channels.
 //!
 //! **Invariant**: an F without `q`, or no F, means that nobody waits and nobody shares, so that the
-//! quiet path looks at H and F only. So F outlives all that Q, W and R hold.
+//! quiet path looks at H and F only. So F outlives all that Q, W and R hold. These three have one
+//! lifetime, which is as long as the longest lease in them and a retention at least: each claim that
+//! shows life looks at it. The lifetime of F says nothing of it, since renewals of an exclusive
+//! holder make only that of F longer.
 
 use dlock_core::LockName;
 

@@ -172,7 +172,8 @@ local function close(s)
     if s.was~=f then call('SET',s.F,f,'KEEPTTL') end
     return
   end
-  local left,need=call('PTTL',s.F),s.need+ret
+  -- By the lifetime of what waits and shares, too: a renewal makes that of F longer alone.
+  local left,need=math.min(call('PTTL',s.F),call('PTTL',s.W)),s.need+ret
   if left<need then
     -- Some more, so that not every call has to.
     left=need+ret

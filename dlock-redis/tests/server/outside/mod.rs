@@ -2,5 +2,6 @@
 
 mod guard;
 mod messages;
+mod places;
 mod promise;
 mod rights;
