@@ -122,7 +122,8 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// Starts the leases of these claims anew, in as few round trips as the store allows.
     ///
     /// Contract: one answer for each renewal, in order. A claim that is gone is [`Renewed::Lost`],
-    /// or [`Renewed::Forgotten`] where the store can tell, and is not taken again. A mode weaker
+    /// or [`Renewed::Forgotten`] where the store can tell, and is not taken again. What can't be
+    /// told for one claim is [`Renewed::Unknown`], and no error for the others. A mode weaker
     /// than the held one is a downgrade: it takes effect at once and lets in the waiters that now
     /// fit. A stronger one is ignored: it is of a renewal that was on its way when the lock was
     /// downgraded.
@@ -288,6 +289,9 @@ pub enum Renewed {
     /// The claim is not held, and the largest token that the store remembers of the name, if it
     /// does, is below the renewal's: it has lost what it had acknowledged.
     Forgotten,
+    /// The store could not tell for this claim, though it could for others of the same call. The
+    /// core asks again while the lease lasts.
+    Unknown,
 }
 
 /// What a store tells a client unasked.

@@ -298,6 +298,12 @@ impl Guard {
                 }
                 Ok(())
             }
+            Some(Renewed::Unknown) => Err(Error::new(
+                ErrorKind::Unavailable,
+                "the store can't tell whether the lock is held: try again",
+            )
+            .during("downgrade")
+            .with_lock(hold.name())),
             answer => {
                 let how = match answer {
                     Some(Renewed::Forgotten) => Ended::StoreReset,

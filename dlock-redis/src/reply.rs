@@ -57,7 +57,11 @@ pub(crate) fn standing(value: &Value) -> Result<Standing, Error> {
         [1, value] | [1, value, _] => Ok(Standing::Held { token: token(*value)?, spare: false }),
         [2, place, next_end, at] => Ok(Standing::Waits(Place {
             first: *place == 1,
-            next_end: Duration::from_millis(u64::try_from(*next_end).unwrap_or(0)),
+            next_end: match u64::try_from(*next_end) {
+                Ok(left) if left > 0 => Duration::from_millis(left),
+                // A key without a lifetime: nothing is known of its end.
+                _ => Duration::MAX,
+            },
             at: u64::try_from(*at).map_err(|_| bad())?,
         })),
         [3] => Ok(Standing::Busy),
@@ -71,6 +75,17 @@ pub(crate) fn standing(value: &Value) -> Result<Standing, Error> {
 pub(crate) fn standings(value: &Value) -> Result<Vec<Standing>, Error> {
     match value {
         Value::Array(values) => values.iter().map(standing).collect(),
+        _ => Err(unreadable("a script", value)),
+    }
+}
+
+/// Reads the answers to KEEP for so many claims. One that can't be read is of a claim that this
+/// client can't count on, and none of the others.
+pub(crate) fn kept(value: &Value, claims: usize) -> Result<Vec<Standing>, Error> {
+    match value {
+        Value::Array(values) if values.len() == claims => {
+            Ok(values.iter().map(|value| standing(value).unwrap_or(Standing::Gone)).collect())
+        }
         _ => Err(unreadable("a script", value)),
     }
 }
@@ -247,6 +262,29 @@ mod tests {
         assert!(standings(&held).is_ok_and(|all| all[1].is_held()));
         assert_eq!(time_of(&Value::Array(vec![list(&[2, 1, 0, 98])])), Some(98));
         assert_eq!(time_of(&Value::Array(vec![list(&[0]), list(&[1, 7])])), None);
+    }
+
+    #[test]
+    fn an_answer_that_can_not_be_read_is_of_one_claim() {
+        let list =
+            |numbers: &[i64]| Value::Array(numbers.iter().copied().map(Value::Int).collect());
+        for bad in [list(&[1, 0, 9]), list(&[1, i64::MIN, 9]), list(&[2, 1, 0, -1]), Value::Nil] {
+            let answers = Value::Array(vec![list(&[1, 7, 9]), bad, list(&[2, 2, 0, 9])]);
+            let all = kept(&answers, 3).unwrap();
+            assert!(all[0].is_held() && all[1] == Standing::Gone, "{all:?}");
+            assert!(matches!(all[2], Standing::Waits(_)), "{all:?}");
+            assert!(kept(&answers, 2).is_err() && kept(&answers, 4).is_err());
+            assert!(standings(&answers).is_err());
+        }
+    }
+
+    #[test]
+    fn a_holder_whose_key_never_ends_is_not_asked_about_all_the_time() {
+        for left in [0, -1, i64::MIN] {
+            let answer = Value::Array([2, 1, left, 9].map(Value::Int).to_vec());
+            let Ok(Standing::Waits(place)) = standing(&answer) else { panic!("{answer:?}") };
+            assert_eq!(place.next_end, Duration::MAX);
+        }
     }
 
     #[test]

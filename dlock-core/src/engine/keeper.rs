@@ -250,7 +250,7 @@ impl Keeper {
     /// Books the answer to a batch.
     fn settle(&self, batch: Batch, answers: Result<Vec<Renewed>, Error>) {
         let now = self.clock.now();
-        let (mut lost, mut parted) = (Vec::new(), Vec::new());
+        let (mut lost, mut parted, mut failed) = (Vec::new(), Vec::new(), 0);
         {
             let mut books = self.books.lock();
             for (i, (hold, renewal)) in batch.holds.iter().zip(&batch.renewals).enumerate() {
@@ -265,13 +265,14 @@ impl Keeper {
                         hold.renewed(batch.sent, renewal.lease, cut);
                         books.move_to(hold, hold.renewal_due());
                     }
+                    Ok(None | Some(Renewed::Unknown)) | Err(_) => {
+                        failed += 1;
+                        hold.doubt();
+                        books.move_to(hold, hold.retry_due(now));
+                    }
                     Ok(Some(gone)) => {
                         lost.push((Arc::clone(hold), *gone));
                         continue;
-                    }
-                    Ok(None) | Err(_) => {
-                        hold.doubt();
-                        books.move_to(hold, hold.retry_due(now));
                     }
                 }
                 hold.renewing.store(false, Ordering::SeqCst);
@@ -280,7 +281,6 @@ impl Keeper {
         }
         #[cfg(feature = "metrics")]
         if let Some(hold) = batch.holds.first() {
-            let failed = if answers.is_ok() { 0 } else { batch.holds.len() };
             let kept = batch.holds.len() - failed - lost.len();
             hold.engine.meter.renewed(kept, lost.len(), failed);
         }
@@ -293,9 +293,9 @@ impl Keeper {
         if let Some(hold) = batch.holds.first() {
             hold.engine.failure.look_at(&answers);
         }
-        if let Err(error) = answers {
-            let claims = batch.holds.len();
-            tracing::warn!(target: "dlock", %error, claims, "renewal failed, will be retried");
+        let untold = || Error::new(ErrorKind::Unavailable, "the store can't tell for these claims");
+        if let Some(error) = answers.err().or_else(|| (failed > 0).then(untold)) {
+            tracing::warn!(target: "dlock", %error, claims = failed, "renewal failed, will be retried");
         }
     }
 }

@@ -120,7 +120,12 @@ impl Outcome for Vec<Acquired> {
 
 impl Outcome for Vec<Renewed> {
     fn outcome(&self) -> &'static str {
-        if self.iter().any(|answer| *answer != Renewed::Kept) { "lost" } else { "ok" }
+        let rank = |answer: &Renewed| match answer {
+            Renewed::Lost | Renewed::Forgotten => ("lost", 0),
+            Renewed::Unknown => ("unknown", 1),
+            Renewed::Kept => ("ok", 2),
+        };
+        self.iter().map(rank).min_by_key(|(_, rank)| *rank).map_or("ok", |(outcome, _)| outcome)
     }
 }
 

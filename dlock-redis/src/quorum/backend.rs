@@ -138,9 +138,15 @@ impl Backend for Quorum {
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let mut answers = Vec::with_capacity(renewals.len());
+        let mut failed = None;
         for batch in renewals.chunks(BATCH) {
-            let renewed = self.voters.renew(batch).await;
-            let renewed = renewed.map_err(|e| e.during("renew").with_store(&self.store))?;
+            let renewed = match self.voters.renew(batch).await {
+                Ok(renewed) => renewed,
+                Err(error) => {
+                    failed = failed.or(Some(error));
+                    vec![Renewed::Unknown; batch.len()]
+                }
+            };
             for (renewal, answer) in batch.iter().zip(renewed) {
                 answers.push(match answer {
                     Renewed::Lost => self.fate(renewal).await,
@@ -148,7 +154,12 @@ impl Backend for Quorum {
                 });
             }
         }
-        Ok(answers)
+        match failed {
+            Some(error) if answers.iter().all(|answer| *answer == Renewed::Unknown) => {
+                Err(error.during("renew").with_store(&self.store))
+            }
+            _ => Ok(answers),
+        }
     }
 
     fn release(&self, claim: &Claim) -> Answer<Released> {

@@ -23,7 +23,7 @@ use crate::{
     keys::Keys,
     link::{Link, node::NodeLink},
     list::list,
-    reply::{self, Standing, millis, standing, standings},
+    reply::{self, Standing, kept, millis, standing},
     scripts::{Call, Kept, Known, Scripts},
     session::Session,
 };
@@ -151,7 +151,7 @@ impl Member {
     /// Starts leases anew; whether each claim holds the lock here.
     pub(super) async fn keep(&self, claims: &[Kept<'_>]) -> Result<Vec<bool>, Error> {
         let call = self.scripts.keep(claims, Known::ToHold, self.retention);
-        let answers = standings(&self.run(&call).await?)?;
+        let answers = kept(&self.run(&call).await?, claims.len())?;
         Ok(answers.into_iter().map(Standing::is_held).collect())
     }
 

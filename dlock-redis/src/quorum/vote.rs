@@ -205,7 +205,8 @@ impl Voters {
     }
 
     /// Starts leases anew everywhere; how each stands once a majority has said so. A master that
-    /// does not answer is not waited for, or its silence would cost every short lease.
+    /// does not answer is not waited for, or its silence would cost every short lease. What too few
+    /// can say of one claim is no error for the others.
     pub(super) async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let claims: Arc<[_]> = renewals
             .iter()
@@ -240,14 +241,18 @@ impl Voters {
             background(async move { while asking.next().await.is_some() {} });
         }
         let renewed = |tally: &Tally| match tally.verdict(of) {
-            Verdict::Yes => Ok(Renewed::Kept),
-            Verdict::No => Ok(Renewed::Lost),
-            Verdict::Unknown | Verdict::Open => {
+            Verdict::Yes => Renewed::Kept,
+            Verdict::No => Renewed::Lost,
+            Verdict::Unknown | Verdict::Open => Renewed::Unknown,
+        };
+        let renewed: Vec<_> = tallies.iter().map(renewed).collect();
+        match tallies.first() {
+            Some(tally) if renewed.iter().all(|answer| *answer == Renewed::Unknown) => {
                 let quiet = Error::new(ErrorKind::Unavailable, "masters do not answer");
                 Err(no_majority(failed.as_ref().unwrap_or(&quiet), *tally, of))
             }
-        };
-        tallies.iter().map(renewed).collect()
+            _ => Ok(renewed),
+        }
     }
 
     /// Raises the tokens of a name on a majority, which every later grant meets.

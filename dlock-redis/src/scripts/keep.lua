@@ -8,7 +8,7 @@
 -- RETURN for each claim {1, token, us} held; {2, place, ms to the next lease that ends, us} waiting, as
 --        in quick.lua;
 --        {5} waiting, and no token is left (2^53);
---        {0} gone, or a key of its name is not of dlock
+--        {0} gone, or a key of its name can't be read
 local ret=ARGV[1]+0
 local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]
@@ -64,11 +64,12 @@ for i=0,#KEYS/5-1 do
   local a=2+5*i
   local done,answer=pcall(keep,5*i+1,ARGV[a],ARGV[a+1]+0,ARGV[a+2]+0,ARGV[a+3]+0,ARGV[a+4]=='1')
   if not done then
-    -- Something foreign in one place is not the others' loss; all else is everybody's.
+    -- What can't be read in one place is not the others' loss; what the server refuses is everybody's.
     local text=type(answer)=='table' and answer.err or tostring(answer)
-    if not string.find(text,'WRONGTYPE',1,true) and not string.find(text,'is not of dlock',1,true) then
-      return redis.error_reply((string.gsub(text,'^%-','')))
-    end
+    local lua=string.match(text,'^@?user_script: ?%d+: (.*)$') or ''
+    local its_own=string.find(text,'WRONGTYPE',1,true) or string.find(text,'is not of dlock',1,true)
+      or string.find(lua,'^attempt to ') or string.find(lua,'^bad argument #')
+    if not its_own then return redis.error_reply((string.gsub(text,'^%-',''))) end
     answer={0}
   end
   answers[i+1]=answer

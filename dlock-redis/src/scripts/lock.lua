@@ -12,6 +12,9 @@ local WAITS='^(%d+):(%d+):(%d+):(%d+):(%d+):([^ ]*)(.*)$'
 
 local function num(n) return string.format('%.0f',n) end
 
+-- Ends the script, or in KEEP what it does for one name, before anything is written for the claim.
+local function foreign(key) error('DLOCK the key '..key..' is not of dlock',0) end
+
 -- The state of the name whose keys begin at k, without the shared holders whose lease has ended.
 -- What H holds is read unless it is given.
 local function open(k,o)
@@ -19,7 +22,7 @@ local function open(k,o)
   local f=call('GET',s.F)
   if f then
     local t,q=string.match(f,'^(%d+)(q?)$')
-    if not t then error('DLOCK the key '..s.F..' is not of dlock',0) end
+    if not t then foreign(s.F) end
     s.t,s.flag=t+0,q=='q'
     -- It stays as it is, and nothing is granted.
     if s.t>MOST then s.past=t end
@@ -28,22 +31,24 @@ local function open(k,o)
   if o==nil then o=call('GET',s.H) end
   if o then
     local owner,mark,token,last,note=string.match(o,'^(%x+)([:!+?&])(%d+)/?(%d*)(.*)$')
-    if not owner or note~='' and string.byte(note)~=32 then
-      error('DLOCK the key '..s.H..' is not of dlock',0)
-    end
+    if not owner or note~='' and string.byte(note)~=32 then foreign(s.H) end
     s.owner,s.mark,s.token,s.last,s.note=owner,mark,token+0,last,note
   end
   -- Whom a script gave H to, nobody shares it with.
   local shared=s.flag and (not s.owner or s.last~='') and call('HGET',s.W,'#')
   if shared then
     local cap,used=string.match(shared,'^(%d+):(%d+)$')
+    if not cap then foreign(s.W) end
     s.cap,s.used=cap+0,used+0
     call('ZCARD',s.Q)
-    for _,h in ipairs(call('ZRANGEBYSCORE',s.R,'-inf',us)) do
-      local w=string.match(call('HGET',s.W,h) or '0:','^(%d+):')
+    local ended,weights=call('ZRANGEBYSCORE',s.R,'-inf',us),{}
+    for i,h in ipairs(ended) do
+      weights[i]=string.match(call('HGET',s.W,h) or '0:','^(%d+):') or foreign(s.W)
+    end
+    for i,h in ipairs(ended) do
       call('ZREM',s.R,h)
       call('HDEL',s.W,h)
-      s.used,s.dirty=s.used-w,true
+      s.used,s.dirty=s.used-weights[i],true
     end
   end
   return s
@@ -210,11 +215,12 @@ local function hold(s,id,lease)
     return s.token
   end
   if s.used==0 or not call('ZSCORE',s.R,id) then return nil end
+  local token=string.match(call('HGET',s.W,id) or '','^%d+:%d+:%d+:%d+:(%d+):')
+  if not token then foreign(s.W) end
   -- What holds or waits lives on without memory too: after this no write is refused.
   call('ZREM',s.Q,'')
   call('ZADD',s.R,us+lease*1000,id)
   if lease>s.need then s.need=lease end
-  local token=string.match(call('HGET',s.W,id),'^%d+:%d+:%d+:%d+:(%d+):')
   return token+0
 end
 

@@ -17,7 +17,8 @@ if s.owner==id then
     call('SET',s.H,id..s.mark..num(token)..s.note,'PX',call('PTTL',s.H))
   end
 elseif s.used>0 and call('ZSCORE',s.R,id) then
-  local weight,cap,had,lease,own,_,note=string.match(call('HGET',s.W,id),WAITS)
+  local weight,cap,had,lease,own,_,note=string.match(call('HGET',s.W,id) or '',WAITS)
+  if not own then foreign(s.W) end
   -- Another reader was granted here since, and may have this very token.
   if token>own+0 and s.t>own+had-1 then return 0 end
   if token>own+0 then

@@ -29,8 +29,9 @@ if s.owner==id then
   promote(s)
   if not s.owner then call('DEL',s.H) end
 else
-  if s.used>0 and call('ZREM',s.R,id)==1 then
-    local w=string.match(call('HGET',s.W,id),'^(%d+):')
+  if s.used>0 and call('ZSCORE',s.R,id) then
+    local w=string.match(call('HGET',s.W,id) or '','^(%d+):') or foreign(s.W)
+    call('ZREM',s.R,id)
     call('HDEL',s.W,id)
     s.used,s.dirty=s.used-w,true
     there=true

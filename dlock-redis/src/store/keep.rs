@@ -8,7 +8,7 @@ use super::Store;
 use crate::{
     error::unreadable,
     keys::Keys,
-    reply::{self, Standing, millis, standings},
+    reply::{self, Standing, kept, millis},
     scripts::{Call, Kept, Known},
 };
 
@@ -24,7 +24,7 @@ impl Store {
         if let (Some(at), Some((_, name, ..))) = (reply::time_of(&answer), claims.first()) {
             self.clocks.observe(self.shard(name), at, sent);
         }
-        let stand = standings(&answer)?;
+        let stand = kept(&answer, claims.len())?;
         if stand.iter().any(|standing| matches!(standing, Standing::Gone)) {
             self.check_master()?;
         }

@@ -4,4 +4,5 @@ mod guard;
 mod messages;
 mod places;
 mod promise;
+mod records;
 mod rights;
