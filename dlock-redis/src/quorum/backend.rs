@@ -9,7 +9,7 @@ use std::{
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Answer, Backend, Claim, ClaimId, ClaimState, Error, ErrorKind,
+    AcquireRequest, Acquired, Answer, Backend, Claim, ClaimId, ClaimState, Clock, Error, ErrorKind,
     Exclusion, Fencing, FencingToken, Finding, Grant, Guarantees, LockName, LockOptions, LockState,
     Mode, Notes, Queue, Released, Renewal, Renewed, Scope,
 };
@@ -115,8 +115,16 @@ impl Backend for Quorum {
             match attempt {
                 Ok(Attempt::Won(grant)) => Ok(Acquired::Granted(grant)),
                 Ok(Attempt::Busy) if waits => Ok(Acquired::Queued),
-                Ok(Attempt::Busy) => Ok(Acquired::Busy),
-                Err(error) => Err(Self::named(&store, error, "acquire", &request.name)),
+                Ok(Attempt::Busy) => {
+                    voters.book.forget(request.claim);
+                    Ok(Acquired::Busy)
+                }
+                Err(error) => {
+                    if !waits || !error.is_transient() {
+                        voters.book.ends(request.claim, Clock::Boot.now());
+                    }
+                    Err(Self::named(&store, error, "acquire", &request.name))
+                }
             }
         })
     }
@@ -171,12 +179,13 @@ impl Backend for Quorum {
                 Verdict::Yes => Released::Released,
                 Verdict::No => Released::AlreadyLost,
                 Verdict::Unknown | Verdict::Open => {
+                    voters.book.ends(claim.id, Clock::Boot.now());
                     let quiet = Error::new(ErrorKind::Unavailable, "masters do not answer");
                     let error = no_majority(&failed.unwrap_or(quiet), tally, voters.count());
                     return Err(Self::named(&store, error, "release", &claim.name));
                 }
             };
-            voters.forget(claim.id);
+            voters.book.forget(claim.id);
             Ok(released)
         })
     }
@@ -305,6 +314,11 @@ fn merged(states: &[LockState], needed: usize) -> LockState {
 
 impl fmt::Debug for Quorum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Quorum").field("store", &self.store).finish_non_exhaustive()
+        let owed: Vec<_> = self.voters.members.iter().map(|member| member.later.len()).collect();
+        f.debug_struct("Quorum")
+            .field("store", &self.store)
+            .field("claims", &self.voters.book.len())
+            .field("owed", &owed)
+            .finish_non_exhaustive()
     }
 }

@@ -1,13 +1,6 @@
 //! One master of a quorum.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use dlock_core::{
     AcquireRequest, ClaimId, Clock, Error, ErrorKind, FencingToken, Finding, LockName, LockState,
@@ -16,6 +9,7 @@ use parking_lot::Mutex;
 use redis::Value;
 use tokio::sync::Notify;
 
+use super::later::Later;
 use crate::{
     config::{RedisConfig, Topology},
     error::unreadable,
@@ -31,14 +25,6 @@ use crate::{
 /// How many claims one command carries.
 pub(super) const BATCH: usize = 100;
 
-/// For how long a claim is still given up on a master that is away: as long as leases last by
-/// default, and so the restart guard.
-const LATER: Duration = Duration::from_secs(30);
-/// How often that is tried.
-const AGAIN: Duration = Duration::from_millis(200);
-/// And for how many claims at a time; each takes about 1 KB.
-const MOST_LATER: usize = 4096;
-
 /// How many acquires of a claim are under way, and what is notified when none is.
 #[derive(Default)]
 struct Pending {
@@ -51,8 +37,8 @@ pub(super) struct Member {
     session: Session,
     /// The acquires that are under way: a release of the same claim goes behind.
     under_way: Mutex<HashMap<ClaimId, Pending>>,
-    /// How many claims are given up later.
-    later: AtomicUsize,
+    /// The claims that are given up later.
+    pub(super) later: Later,
     scripts: Scripts,
     retention: u64,
 }
@@ -68,7 +54,7 @@ impl Member {
         let (link, first) = NodeLink::open_anyway(&config).await;
         let member = Self {
             under_way: Mutex::default(),
-            later: AtomicUsize::new(0),
+            later: Later::default(),
             session: Session::over(&config, Link::Node(link)),
             scripts: Scripts::new(),
             retention: u64::try_from(config.retention.as_millis()).unwrap_or(u64::MAX),
@@ -180,21 +166,6 @@ impl Member {
         self.session.give_up(&call).await
     }
 
-    /// Gives a claim up that could not be, as soon as this master is back, unless that takes as long
-    /// as leases last, or too many wait for it.
-    pub(super) async fn release_later(&self, name: &LockName, claim: ClaimId, used: u32) {
-        let end = Clock::Boot.now().saturating_add(LATER);
-        let others = self.later.fetch_add(1, Ordering::Relaxed);
-        while others < MOST_LATER && Clock::Boot.now() < end {
-            tokio::time::sleep(AGAIN.mul_f64(rand::random_range(0.5..1.0))).await;
-            match self.release(name, claim, used).await {
-                Err(error) if error.is_transient() => {}
-                _ => break,
-            }
-        }
-        self.later.fetch_sub(1, Ordering::Relaxed);
-    }
-
     pub(super) async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         let call = self.scripts.inspect.on(Keys::COUNT).keys(&Keys::of(name));
         reply::state(&self.run(&call).await?)
@@ -242,8 +213,13 @@ impl Member {
         self.session.run(call).await
     }
 
+    /// Whether there is a connection to it.
+    pub(super) fn is_up(&self) -> bool {
+        self.session.link.epoch().is_some()
+    }
+
     fn check_up(&self) -> Result<(), Error> {
-        if self.session.link.epoch().is_some() {
+        if self.is_up() {
             return Ok(());
         }
         let away = Error::new(ErrorKind::Unavailable, "a master of the quorum is away");

@@ -18,6 +18,8 @@
 //!   everything down, its votes count only once it has run for as long as the longest lease.
 
 mod backend;
+mod book;
+mod later;
 mod member;
 mod tally;
 mod vote;

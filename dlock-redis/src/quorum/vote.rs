@@ -1,16 +1,18 @@
 //! One attempt of a claim to win a majority.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use dlock_core::{
-    AcquireRequest, ClaimId, Clock, Error, ErrorKind, FencingToken, Grant, LockName, Renewal,
-    Renewed, machine::conflict,
+    AcquireRequest, ClaimId, Clock, Error, ErrorKind, FencingToken, Grant, Instant, LockName,
+    Renewal, Renewed, machine::conflict,
 };
-use futures_util::{Stream, StreamExt, future::join_all, stream::FuturesUnordered};
+use futures_util::{Stream, StreamExt, stream::FuturesUnordered};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::{
+    book::Book,
+    later::{LATER, release_later},
     member::Member,
     tally::{Tally, Verdict, majority},
 };
@@ -27,9 +29,7 @@ pub(super) struct Voters {
     pub(super) members: Vec<Arc<Member>>,
     /// The largest token seen.
     last: Mutex<u64>,
-    /// By which id a claim is known to the masters, where that is not its own: an attempt that was
-    /// given back without all masters confirming it must not be mixed up with the next.
-    ids: Mutex<HashMap<ClaimId, ClaimId>>,
+    pub(super) book: Book,
 }
 
 /// How an attempt went.
@@ -40,21 +40,11 @@ pub(super) enum Attempt {
 
 impl Voters {
     pub(super) fn new(members: Vec<Arc<Member>>) -> Self {
-        Self { members, last: Mutex::new(0), ids: Mutex::default() }
+        Self { members, last: Mutex::new(0), book: Book::new() }
     }
 
     pub(super) fn count(&self) -> usize {
         self.members.len()
-    }
-
-    /// The id by which the masters know a claim.
-    pub(super) fn id(&self, claim: ClaimId) -> ClaimId {
-        self.ids.lock().get(&claim).copied().unwrap_or(claim)
-    }
-
-    /// Nothing more is asked of this claim.
-    pub(super) fn forget(&self, claim: ClaimId) {
-        self.ids.lock().remove(&claim);
     }
 
     /// Tries once to win the lock. `again`: the claim is to try again when it is busy.
@@ -63,7 +53,7 @@ impl Voters {
         request: &AcquireRequest,
         again: bool,
     ) -> Result<Attempt, Error> {
-        let claim = self.id(request.claim);
+        let claim = self.book.id(request.claim);
         let proposal = self.proposal();
         let sent = Clock::Boot.now();
         let mut asking: FuturesUnordered<_> = self
@@ -119,13 +109,12 @@ impl Voters {
                 if !asking.is_empty() {
                     background(async move { while asking.next().await.is_some() {} });
                 }
+                self.book.held(request.claim, sent, request.lease);
                 return Ok(Attempt::Won(Grant { token, tokens: request.tokens, since: sent }));
             }
         }
         drop(asking);
-        let again = refused.is_none() && (again || failed.is_some());
-        self.give_back(request, claim, &open, again).await;
-        match (refused, failed) {
+        let outcome = match (refused, failed) {
             (Some(capacity), _) => Err(conflict(request.mode, capacity)),
             // No majority can count on.
             _ if spent > self.count() - majority(self.count()) => Err(no_token()),
@@ -134,7 +123,14 @@ impl Voters {
                 Err(no_majority(&error, tally, self.count()))
             }
             _ => Ok(Attempt::Busy),
-        }
+        };
+        // A claim that was busy and does not wait is over, and so is one that nothing helps.
+        let again = match &outcome {
+            Ok(_) => again,
+            Err(error) => error.is_transient(),
+        };
+        self.give_back(request, claim, &open, again).await;
+        outcome
     }
 
     /// The token of a claim that a majority holds the lock for: what a majority of them took, or
@@ -178,8 +174,9 @@ impl Voters {
         let members = self.members.iter().zip(open).filter(|(_, open)| **open);
         let members = members.map(|(member, _)| Arc::clone(member)).collect();
         let mut releasing = releasing(members, &request.name, claim, 0);
+        let lease_ends = Clock::Boot.now().saturating_add(request.lease);
         if again {
-            self.ids.lock().insert(request.claim, ClaimId::random());
+            self.book.again(request.claim, Clock::Boot.now(), request.lease);
         }
         let (told, all) = oneshot::channel();
         let name = request.name.clone();
@@ -188,7 +185,9 @@ impl Voters {
             answers(&mut releasing, &mut away).await;
             // Nobody may wait for it any more.
             let _ = told.send(());
-            release_later(away, &name, claim, 0).await;
+            for member in &away {
+                release_later(member, &name, claim, 0, lease_ends);
+            }
         });
         let _ = tokio::time::timeout((request.lease / 8).min(STRAGGLERS), all).await;
     }
@@ -210,8 +209,12 @@ impl Voters {
     pub(super) async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let claims: Arc<[_]> = renewals
             .iter()
-            .map(|r| (self.id(r.claim.id), r.claim.name.clone(), r.mode, r.lease))
+            .map(|r| (self.book.id(r.claim.id), r.claim.name.clone(), r.mode, r.lease))
             .collect();
+        let sent = Clock::Boot.now();
+        for renewal in renewals {
+            self.book.held(renewal.claim.id, sent, renewal.lease);
+        }
         let mut asking: FuturesUnordered<_> = self
             .members
             .iter()
@@ -298,7 +301,8 @@ impl Voters {
         claim: ClaimId,
         used: u32,
     ) -> (Tally, Option<Error>) {
-        let claim = self.id(claim);
+        let lease_ends = self.lease_ends(claim);
+        let claim = self.book.id(claim);
         let mut releasing = releasing(self.members.clone(), name, claim, used);
         let (mut tally, mut failed, mut away) = (Tally::default(), None, Vec::new());
         while tally.verdict(self.count()) == Verdict::Open
@@ -316,10 +320,19 @@ impl Voters {
             let name = name.clone();
             background(async move {
                 answers(&mut releasing, &mut away).await;
-                release_later(away, &name, claim, used).await;
+                for member in &away {
+                    release_later(member, &name, claim, used, lease_ends);
+                }
             });
         }
         (tally, failed)
+    }
+
+    /// When all that masters hold for a claim has ended. Of one that is not this client's nothing is
+    /// known.
+    fn lease_ends(&self, claim: ClaimId) -> Instant {
+        let known = self.book.lease_ends(claim);
+        known.unwrap_or_else(|| Clock::Boot.now().saturating_add(LATER))
     }
 }
 
@@ -350,13 +363,8 @@ async fn answers(
     }
 }
 
-/// Releases a claim on masters that did not answer, when they do again.
-async fn release_later(away: Vec<Arc<Member>>, name: &LockName, claim: ClaimId, used: u32) {
-    join_all(away.iter().map(|member| member.release_later(name, claim, used))).await;
-}
-
 /// Sees work through that nobody waits for.
-fn background(work: impl Future<Output = ()> + Send + 'static) {
+pub(super) fn background(work: impl Future<Output = ()> + Send + 'static) {
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
         runtime.spawn(work);
     }

@@ -4,5 +4,6 @@ mod guard;
 mod messages;
 mod places;
 mod promise;
+mod quorum;
 mod records;
 mod rights;

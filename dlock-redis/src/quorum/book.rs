@@ -1,0 +1,139 @@
+//! What this client remembers of its claims: by which ids the masters know them, and until when.
+
+use std::{collections::HashMap, time::Duration};
+
+use dlock_core::{ClaimId, Instant};
+use parking_lot::Mutex;
+
+use super::later::LATER;
+
+/// At this size claims are looked for that are over.
+const SWEEP_AT: usize = 64;
+
+/// The claims of one client.
+pub(super) struct Book(Mutex<Claims>);
+
+struct Claims {
+    known: HashMap<ClaimId, Known>,
+    sweep_at: usize,
+}
+
+/// One claim.
+#[derive(Clone, Copy)]
+struct Known {
+    /// By which id the masters know it. It is its own at first; an attempt that was given back without
+    /// all masters confirming it must not be mixed up with the next.
+    id: ClaimId,
+    /// When all that masters hold for it has ended.
+    lease_ends: Instant,
+    /// When it is over, whatever comes; `None` while it may be asked for once more: then it must keep
+    /// its id.
+    until: Option<Instant>,
+}
+
+impl Book {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(Claims { known: HashMap::new(), sweep_at: SWEEP_AT }))
+    }
+
+    /// The id by which the masters know a claim.
+    pub(super) fn id(&self, claim: ClaimId) -> ClaimId {
+        self.0.lock().known.get(&claim).map_or(claim, |known| known.id)
+    }
+
+    /// When all that masters hold for a claim has ended, if that is known.
+    pub(super) fn lease_ends(&self, claim: ClaimId) -> Option<Instant> {
+        self.0.lock().known.get(&claim).map(|known| known.lease_ends)
+    }
+
+    /// The claim is to be tried once more, by another id.
+    pub(super) fn again(&self, claim: ClaimId, now: Instant, lease: Duration) {
+        let known =
+            Known { id: ClaimId::random(), lease_ends: now.saturating_add(lease), until: None };
+        self.0.lock().put(claim, known, now);
+    }
+
+    /// The claim holds its lock for another lease.
+    pub(super) fn held(&self, claim: ClaimId, now: Instant, lease: Duration) {
+        let mut claims = self.0.lock();
+        let id = claims.known.get(&claim).map_or(claim, |known| known.id);
+        let lease_ends = now.saturating_add(lease);
+        claims.put(claim, Known { id, lease_ends, until: Some(lease_ends) }, now);
+    }
+
+    /// The claim is not tried any more. For as long as its release may be, its id is known.
+    pub(super) fn ends(&self, claim: ClaimId, now: Instant) {
+        if let Some(known) = self.0.lock().known.get_mut(&claim) {
+            known.until = Some(known.lease_ends.max(now.saturating_add(LATER)));
+        }
+    }
+
+    /// Nothing more is asked of this claim.
+    pub(super) fn forget(&self, claim: ClaimId) {
+        self.0.lock().known.remove(&claim);
+    }
+
+    /// How many claims it has.
+    pub(super) fn len(&self) -> usize {
+        self.0.lock().known.len()
+    }
+}
+
+impl Claims {
+    fn put(&mut self, claim: ClaimId, known: Known, now: Instant) {
+        if self.known.len() >= self.sweep_at {
+            self.known.retain(|_, known| known.until.is_none_or(|until| until > now));
+            self.known.shrink_to(2 * self.known.len());
+            self.sweep_at = SWEEP_AT.max(2 * self.known.len());
+        }
+        self.known.insert(claim, known);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(60);
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_nanos(0).saturating_add(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn a_claim_that_tries_again_has_another_id_until_it_is_over() {
+        let (book, claim) = (Book::new(), ClaimId::random());
+        assert_eq!(book.id(claim), claim);
+        book.again(claim, at(0), LEASE);
+        let second = book.id(claim);
+        assert_ne!(second, claim);
+        book.again(claim, at(1), LEASE);
+        let third = book.id(claim);
+        assert!(third != claim && third != second);
+        book.held(claim, at(2), LEASE);
+        assert_eq!((book.id(claim), book.lease_ends(claim)), (third, Some(at(62))));
+        book.ends(claim, at(3));
+        assert_eq!(book.id(claim), third);
+        book.forget(claim);
+        assert_eq!((book.id(claim), book.lease_ends(claim)), (claim, None));
+    }
+
+    #[test]
+    fn claims_that_are_over_take_no_memory_and_those_that_are_not_keep_their_ids() {
+        let book = Book::new();
+        let waiting: Vec<_> = (0..SWEEP_AT).map(|_| ClaimId::random()).collect();
+        for claim in &waiting {
+            book.again(*claim, at(0), LEASE);
+        }
+        let ids: Vec<_> = waiting.iter().map(|claim| book.id(*claim)).collect();
+        for second in 0..10_000 {
+            let [held, given_up] = [(); 2].map(|()| ClaimId::random());
+            book.held(held, at(second), LEASE);
+            book.again(given_up, at(second), Duration::from_secs(1));
+            book.ends(given_up, at(second));
+        }
+        // 60 that are held and 30 that are given up, and twice as many before they are looked for.
+        assert!(book.len() < 4 * (SWEEP_AT + 60 + 30), "{}", book.len());
+        assert!(waiting.iter().zip(&ids).all(|(claim, id)| book.id(*claim) == *id));
+    }
+}

@@ -1,0 +1,120 @@
+//! While masters of a quorum are away, what was tried and given up takes no more and more memory.
+
+use std::time::Duration;
+
+use dlock_core::{Acquired, DynBackend, LockOptions, Locks, Released};
+use dlock_testlab::{
+    Stop,
+    redis::{Options, RedisMasters},
+};
+use tokio::{runtime::Handle, time::sleep};
+
+use crate::support::{attempt, connect, exclusive, free, run, take, until};
+
+async fn masters() -> Result<(RedisMasters, String), Stop> {
+    let masters = RedisMasters::start(3, &Options::new()).await?;
+    let url = format!("{}?dlock.restart_guard=0s", masters.url());
+    Ok((masters, url))
+}
+
+/// What a client says of itself: how many claims it knows, and how many it owes to each master.
+fn knows(client: &DynBackend, what: &str) -> bool {
+    format!("{client:?}").contains(what)
+}
+
+/// A busy try is answered although a master is away.
+async fn until_away(client: &DynBackend, away: &RedisMasters, which: &[usize]) -> Result<(), Stop> {
+    for at in which {
+        away.servers()[*at].kill();
+    }
+    until("it is seen that they are away", async || {
+        let findings = client.examine().await;
+        Ok(findings
+            .is_ok_and(|all| all.iter().filter(|f| f.about == "server").count() >= which.len()))
+    })
+    .await
+}
+
+#[test]
+fn a_busy_try_leaves_nothing_in_the_client() {
+    run(async {
+        let (masters, url) = masters().await?;
+        let (one, two) = (connect(&url).await?, connect(&url).await?);
+        let held = exclusive("a");
+        take(&one, &held).await?;
+        for away in [false, true] {
+            if away {
+                until_away(&two, &masters, &[2]).await?;
+            }
+            for _ in 0..300 {
+                assert_eq!(two.acquire(&attempt("a")).await?, Acquired::Busy);
+            }
+            assert!(knows(&two, "claims: 0"), "{two:?}");
+        }
+        // The same for one that waited, and for one that held the lock.
+        let waits = exclusive("a");
+        assert_eq!(two.acquire(&waits).await?, Acquired::Queued);
+        assert!(knows(&two, "claims: 1"), "{two:?}");
+        assert_eq!(two.release(&waits.as_claim()).await?, Released::AlreadyLost);
+        free(&one, &held).await?;
+        for client in [&one, &two] {
+            assert!(knows(client, "claims: 0"), "{client:?}");
+        }
+        Ok(())
+    });
+}
+
+const GUARDS: usize = 200;
+
+#[test]
+fn guards_that_are_dropped_while_a_majority_is_away_count_once() {
+    run(async {
+        let (masters, url) = masters().await?;
+        let client = connect(&url).await?;
+        let options = LockOptions::new().with_lease(Duration::from_secs(180));
+        let locks = Locks::over(client.clone())?.with_options(options)?;
+        let mut guards = Vec::new();
+        for number in 0..GUARDS {
+            guards.push(locks.mutex(format!("lock {number}"))?.lock().await?);
+        }
+        until_away(&client, &masters, &[1, 2]).await?;
+        let tasks = || Handle::current().metrics().num_alive_tasks();
+        let before = tasks();
+        drop(guards);
+        let owed = format!("owed: [0, {GUARDS}, {GUARDS}]");
+        until("each master is owed each guard", async || Ok(knows(&client, &owed))).await?;
+        // Each release is tried once more several times meanwhile.
+        for _ in 0..80 {
+            sleep(Duration::from_millis(100)).await;
+            assert!(knows(&client, &owed), "{client:?}");
+            // One task of the core for each guard, and what it has just begun.
+            assert!(tasks() <= before + 2 * GUARDS + 9, "{} after {before}", tasks());
+        }
+        for master in &masters.servers()[1..] {
+            master.restart().await?;
+        }
+        until("nothing is owed", async || Ok(knows(&client, "claims: 0, owed: [0, 0, 0]"))).await
+    });
+}
+
+#[test]
+fn what_is_owed_to_a_master_ends_with_the_lease() {
+    run(async {
+        let (masters, url) = masters().await?;
+        let client = connect(&url).await?;
+        let mut held = exclusive("a");
+        held.lease = Duration::from_secs(25);
+        take(&client, &held).await?;
+        let mut longer = exclusive("b");
+        longer.lease = Duration::from_secs(180);
+        take(&client, &longer).await?;
+        until_away(&client, &masters, &[2]).await?;
+        // Given up at the others.
+        client.release(&held.as_claim()).await?;
+        free(&client, &longer).await?;
+        until("both are owed", async || Ok(knows(&client, "owed: [0, 0, 2]"))).await?;
+        until("one lease has ended", async || Ok(knows(&client, "owed: [0, 0, 1]"))).await?;
+        masters.servers()[2].restart().await?;
+        until("nothing is owed", async || Ok(knows(&client, "owed: [0, 0, 0]"))).await
+    });
+}
