@@ -38,9 +38,7 @@ mod tests {
     use super::*;
     use crate::engine::job::Ask;
 
-    type Kept = Vec<
-        tokio::sync::oneshot::Receiver<Result<Vec<crate::engine::told::Told>, dlock_core::Error>>,
-    >;
+    type Kept = Vec<tokio::sync::oneshot::Receiver<crate::engine::job::Answers>>;
 
     fn jobs(names: &[&str]) -> (VecDeque<Job>, Kept) {
         let ask = |name: &str| {
@@ -48,7 +46,7 @@ mod tests {
                 Op::Renew { claim: ClaimId::random(), mode: dlock_core::Mode::Exclusive, lease: 1 };
             Ask::new(LockName::new(name).unwrap(), renew)
         };
-        names.iter().map(|names| Job::new(names.split(' ').map(ask).collect())).unzip()
+        names.iter().map(|names| Job::new(names.split(' ').map(ask).collect(), true)).unzip()
     }
 
     fn names(batch: &[Job]) -> Vec<String> {

@@ -1,6 +1,8 @@
 //! What the engine asks of a database: five statements, each one round trip.
 
-use dlock_core::{Error, Finding, machine::Micros};
+use std::time::Duration;
+
+use dlock_core::{Error, Finding, LockName, machine::Micros};
 
 use super::{
     names::Range,
@@ -18,6 +20,21 @@ pub(crate) trait Conn: Send + 'static {
     /// How many bytes a statement may have.
     fn most_bytes(&self) -> usize {
         usize::MAX
+    }
+
+    /// From now on no call, connecting included, takes longer than this, or than the connection allows
+    /// anyway. A database in this process goes its own pace.
+    fn bound(&mut self, limit: Duration) {
+        let _ = limit;
+    }
+
+    /// Which of these names have rows that no other transaction keeps locked, without waiting for one.
+    fn unlocked(
+        &mut self,
+        names: &[&LockName],
+    ) -> impl Future<Output = Result<Vec<String>, Fault>> + Send {
+        let all = names.iter().map(ToString::to_string).collect();
+        std::future::ready(Ok(all))
     }
 
     /// Appends the operations to their rows at one point of the database's order, all or none.
@@ -122,6 +139,8 @@ pub(crate) enum Cure {
     Retry,
     /// The same, a few times without a pause: somebody else's write was in the way.
     AtOnce,
+    /// The same, soon, without a row that somebody else may keep locked.
+    Apart,
     /// Nothing that this program can do.
     None,
 }

@@ -38,8 +38,8 @@ pub(crate) async fn refuse<C: Conn>(conn: &mut C, cache: &Cache, batch: &mut Vec
         .map(|(wanted, _)| wanted.name)
         .collect();
     let is_refused = |ask: &Ask| is_claim(&ask.op) && full.contains(&ask.name);
-    for job in batch.extract_if(.., |job| job.asks.iter().any(is_refused)) {
-        job.fail(Error::new(
+    for mut job in batch.extract_if(.., |job| job.asks.iter().any(is_refused)) {
+        job.fail(&Error::new(
             ErrorKind::Unavailable,
             format!(
                 "so many wait for this lock that a statement can't hold their queue ({most} bytes): \

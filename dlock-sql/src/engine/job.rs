@@ -32,40 +32,60 @@ impl Ask {
     }
 }
 
-/// Operations on distinct names that take effect together or not at all.
+/// The answer to each of a job's operations, in order.
+pub(crate) type Answers = Vec<Result<Told, Error>>;
+
+/// Operations on distinct names.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) asks: Vec<Ask>,
+    /// Whether they take effect together or not at all.
+    pub(crate) together: bool,
     /// When it was handed over.
     pub(crate) asked: Instant,
-    reply: oneshot::Sender<Result<Vec<Told>, Error>>,
+    /// Whether an earlier try may have taken effect.
+    pub(crate) in_doubt: bool,
+    /// `None` once it has been answered.
+    reply: Option<oneshot::Sender<Answers>>,
 }
 
 impl Job {
-    pub(crate) fn new(asks: Vec<Ask>) -> (Self, oneshot::Receiver<Result<Vec<Told>, Error>>) {
+    pub(crate) fn new(asks: Vec<Ask>, together: bool) -> (Self, oneshot::Receiver<Answers>) {
         let (reply, answer) = oneshot::channel();
-        (Self { asks, asked: Clock::Boot.now(), reply }, answer)
+        let asked = Clock::Boot.now();
+        (Self { asks, together, asked, in_doubt: false, reply: Some(reply) }, answer)
     }
 
     /// Whether nobody needs it done any more. A release is always needed.
     pub(crate) fn is_moot(&self) -> bool {
-        self.reply.is_closed() && !self.asks.iter().any(|ask| matches!(ask.op, Op::Release { .. }))
+        self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
+            && !self.asks.iter().any(|ask| matches!(ask.op, Op::Release { .. }))
     }
 
-    /// Answers with what each of the asks was told.
-    pub(crate) fn finish(self) {
-        let answer = self
-            .asks
-            .into_iter()
-            .map(|ask| ask.told.unwrap_or_else(|| Err(unanswered(Certainty::Unknown))))
-            .collect();
+    /// Whether all of its operations have their answers.
+    pub(crate) fn is_done(&self) -> bool {
+        self.asks.iter().all(|ask| ask.told.is_some())
+    }
+
+    /// Takes it out of its place, where nothing is left to be done or answered.
+    pub(crate) fn take(&mut self) -> Self {
+        Self { asks: std::mem::take(&mut self.asks), reply: self.reply.take(), ..*self }
+    }
+
+    /// Answers with what each of the asks was told, once.
+    pub(crate) fn finish(&mut self) {
+        let Some(reply) = self.reply.take() else { return };
+        let told = |ask: Ask| ask.told.unwrap_or_else(|| Err(unanswered(Certainty::Unknown)));
         // The caller may have gone; that is its right.
-        let _ = self.reply.send(answer);
+        let _ = reply.send(std::mem::take(&mut self.asks).into_iter().map(told).collect());
     }
 
-    /// Answers that it failed as a whole.
-    pub(crate) fn fail(self, error: Error) {
-        let _ = self.reply.send(Err(error));
+    /// Answers that all of it failed.
+    pub(crate) fn fail(&mut self, error: &Error) {
+        for ask in &mut self.asks {
+            ask.told = Some(Err(error.clone()));
+        }
+        self.finish();
     }
 }
 
@@ -92,22 +112,32 @@ impl Jobs {
 
     /// Has these operations done together. Dropped, they may be done or not.
     pub(crate) async fn ask(&self, asks: Vec<Ask>) -> Result<Vec<Told>, Error> {
-        let home = asks.first().map_or(0, |ask| self.home(&ask.name));
-        self.ask_at(&self.writers[home], asks).await
+        let queue = self.queue_of(&asks);
+        self.ask_at(queue, asks, true).await?.into_iter().collect()
     }
 
-    /// Has these renewals done together.
-    pub(crate) async fn keep(&self, asks: Vec<Ask>) -> Result<Vec<Told>, Error> {
-        match &self.keeper {
-            Some(keeper) => self.ask_at(keeper, asks).await,
-            None => self.ask(asks).await,
-        }
+    /// Has these renewals done at once, each by itself: one that fails is no matter of the others.
+    ///
+    /// # Errors
+    /// When nobody is there to do any of them.
+    pub(crate) async fn keep(&self, asks: Vec<Ask>) -> Result<Answers, Error> {
+        let queue = self.keeper.as_ref().unwrap_or_else(|| self.queue_of(&asks));
+        self.ask_at(queue, asks, false).await
     }
 
-    async fn ask_at(&self, queue: &mpsc::Sender<Job>, asks: Vec<Ask>) -> Result<Vec<Told>, Error> {
-        let (job, answer) = Job::new(asks);
+    async fn ask_at(
+        &self,
+        queue: &mpsc::Sender<Job>,
+        asks: Vec<Ask>,
+        together: bool,
+    ) -> Result<Answers, Error> {
+        let (job, answer) = Job::new(asks, together);
         queue.send(job).await.map_err(|_| gone())?;
-        answer_of(answer, queue).await.unwrap_or_else(|| Err(unanswered(Certainty::Unknown)))
+        answer_of(answer, queue).await.ok_or_else(|| unanswered(Certainty::Unknown))
+    }
+
+    fn queue_of(&self, asks: &[Ask]) -> &mpsc::Sender<Job> {
+        &self.writers[asks.first().map_or(0, |ask| self.home(&ask.name))]
     }
 
     /// Which of the workers has the jobs of a name.

@@ -12,6 +12,7 @@
 //! A database brings a [`Conn`], which is five statements, and its own way to open and to name
 //! its errors. Nothing here knows SQL.
 
+mod aside;
 mod batch;
 mod cache;
 mod conn;
@@ -22,6 +23,7 @@ mod listen;
 mod names;
 mod note;
 mod pace;
+mod part;
 mod patience;
 mod reader;
 mod row;

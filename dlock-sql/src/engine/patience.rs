@@ -38,9 +38,25 @@ impl Patience {
         }
     }
 
+    /// An earlier try may have taken effect.
+    pub(crate) fn doubt(&mut self) {
+        self.certainty = Certainty::Unknown;
+    }
+
     /// Whether an earlier try may have taken effect.
     pub(crate) fn in_doubt(&self) -> bool {
         self.certainty == Certainty::Unknown
+    }
+
+    /// Whether the time is up.
+    pub(crate) fn is_over(&self) -> bool {
+        Clock::Boot.now() >= self.until
+    }
+
+    /// Counts a fault, and says what is certain now.
+    pub(crate) fn certainty_of(&mut self, fault: &Fault) -> Certainty {
+        self.certainty = self.certainty.min(fault.error.certainty());
+        self.certainty
     }
 
     /// Waits until it is time for another try.
@@ -48,10 +64,10 @@ impl Patience {
     /// # Errors
     /// The fault's, when another try does not help or the time is up.
     pub(crate) async fn after(&mut self, fault: Fault) -> Result<(), Error> {
-        self.certainty = self.certainty.min(fault.error.certainty());
         let now = Clock::Boot.now();
+        let certainty = self.certainty_of(&fault);
         if fault.cure == Cure::None || now >= self.until {
-            return Err(fault.error.with_certainty(self.certainty));
+            return Err(fault.error.with_certainty(certainty));
         }
         if fault.cure == Cure::AtOnce && self.at_once > 0 {
             self.at_once -= 1;

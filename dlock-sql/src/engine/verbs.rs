@@ -1,6 +1,12 @@
 //! The verbs of the contract, as operations on rows.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use dlock_core::{
@@ -32,6 +38,9 @@ use super::{
 /// How many claims are renewed in one statement at most.
 const RENEWALS: usize = 500;
 
+/// A lease is short that is less than this part of the response time-out.
+const SHORT: u32 = 2;
+
 /// A waiting claim gives a sign of life after this part of its lease.
 const SIGN_OF_LIFE: u32 = 3;
 
@@ -45,6 +54,8 @@ pub(crate) struct Engine {
     waiters: Arc<Waiters>,
     clocks: Arc<StoreClocks>,
     settings: Settings,
+    /// Whether somebody was told that a lease is short.
+    warned: AtomicBool,
     /// How many claims are renewed in one statement.
     together: usize,
     /// Dropped, it ends the listener.
@@ -111,6 +122,7 @@ impl Engine {
             waiters,
             clocks,
             settings,
+            warned: AtomicBool::new(false),
             together,
             _listener: listener,
         }
@@ -129,6 +141,20 @@ impl Backend for Engine {
 
     fn response_timeout(&self) -> Duration {
         self.settings.patience
+    }
+
+    fn check_lease(&self, lease: Duration) -> Result<(), Error> {
+        // A row that somebody locks is left alone after a part of the response time-out.
+        if lease < self.settings.patience / SHORT && !self.warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                target: "dlock",
+                ?lease,
+                response_timeout = ?self.settings.patience,
+                "the lease is short beside dlock.response_timeout: a row that somebody else locks \
+                 may cost other locks their leases; set that to a lease at most"
+            );
+        }
+        Ok(())
     }
 
     fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
@@ -189,7 +215,8 @@ impl Backend for Engine {
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let place = |error: Error| error.during("renew").with_store(&self.store);
-        let mut renewed = vec![Renewed::Lost; renewals.len()];
+        let mut renewed = vec![Renewed::Unknown; renewals.len()];
+        let (mut failed, mut last) = (0, None);
         for part in distinct(renewals, self.together) {
             let asks = part.iter().map(|&at| self.renew_ask(&renewals[at])).collect();
             let told = self.jobs.keep(asks).await.map_err(place)?;
@@ -197,11 +224,23 @@ impl Backend for Engine {
                 let Renewal { claim, token, lease, .. } = &renewals[at];
                 // A row that is kept for so short may have been deleted after the claim had gone.
                 let token = token.filter(|_| self.settings.retention > *lease);
-                let answer = told.renewed(token);
-                renewed[at] = answer.map_err(|error| place(error.with_lock(&claim.name)))?;
+                match told.and_then(|told| told.renewed(token)) {
+                    Ok(answer) => renewed[at] = answer,
+                    Err(error) => {
+                        failed += 1;
+                        last = Some(place(error.with_lock(&claim.name)));
+                    }
+                }
             }
         }
-        Ok(renewed)
+        match last {
+            Some(error) if failed == renewals.len() => Err(error),
+            Some(error) => {
+                tracing::warn!(target: "dlock", %error, failed, "some renewals of a batch failed");
+                Ok(renewed)
+            }
+            None => Ok(renewed),
+        }
     }
 
     fn release(&self, claim: &Claim) -> Answer<Released> {

@@ -3,6 +3,8 @@
 //! While a statement runs, jobs gather, and go together into the next one, those on one name in
 //! their order. So the busier it is, the more a statement serves, and a quiet lock pays for nothing.
 
+mod serve;
+
 use std::{
     collections::{HashSet, VecDeque},
     future::poll_fn,
@@ -11,19 +13,20 @@ use std::{
 };
 
 use dlock_core::{
-    Certainty, Clock, Error, ErrorKind, Instant, Mode, Queue, StoreClocks,
+    Clock, Error, ErrorKind, Instant, Mode, Queue, StoreClocks,
     machine::{Granted, Op, Outcome, text::ops_text},
 };
 use tokio::{select, sync::mpsc};
 
 use super::{
-    Settings, batch,
+    Settings,
+    aside::Aside,
+    batch,
     cache::{Cache, Seen},
-    conn::Conn,
-    crowd,
+    conn::{Conn, Fault},
     job::{Ask, Job},
     note::Note,
-    patience::Patience,
+    part::{self, Unit},
     row::{Row, Wanted, Write},
     snapshots::Snapshots,
     sweep::Sweep,
@@ -39,9 +42,12 @@ pub(crate) struct Worker<C> {
     conn: C,
     jobs: mpsc::Receiver<Job>,
     waiting: VecDeque<Job>,
+    aside: Aside,
     cache: Cache,
     shared: Shared,
     settings: Settings,
+    /// How often in a row no answer came in time: each doubles the time for the next.
+    slow: u32,
 }
 
 /// What the tasks of an engine have in common.
@@ -82,14 +88,20 @@ impl<C: Conn> Worker<C> {
         shared: Shared,
         settings: Settings,
     ) -> Self {
-        Self { conn, jobs, waiting: VecDeque::new(), cache: Cache::new(), shared, settings }
+        let (waiting, aside, cache) = (VecDeque::new(), Aside::new(), Cache::new());
+        Self { conn, jobs, waiting, aside, cache, shared, settings, slow: 0 }
     }
 
     /// Works until the last caller's end of the queue is dropped and all jobs are done, and gives
     /// the connection back. Only one of an engine's workers `sweeps`.
     pub(crate) async fn run(mut self, sweeps: bool) -> C {
         let mut sweep = Sweep::new(self.settings.retention);
+        let mut is_asked = true;
         loop {
+            let due = self.aside.due_in();
+            if due.is_some_and(|due| due.is_zero()) {
+                self.look_aside().await;
+            }
             let batch = self.next_batch();
             if !batch.is_empty() {
                 self.serve(batch).await;
@@ -98,16 +110,21 @@ impl<C: Conn> Worker<C> {
                 }
                 continue;
             }
+            if !is_asked && self.aside.is_empty() {
+                break;
+            }
+            let due = self.aside.due_in();
             select! {
                 () = sweep.due(), if sweeps => self.tidy(&mut sweep).await,
-                job = self.jobs.recv() => match job {
+                () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() => {}
+                job = self.jobs.recv(), if is_asked => match job {
                     Some(job) => {
                         self.waiting.push_back(job);
                         // Who is ready to ask as well may share the statement: the next task of
                         // this process, after a release.
                         after_the_ready().await;
                     }
-                    None => break,
+                    None => is_asked = false,
                 },
             }
         }
@@ -130,51 +147,17 @@ impl<C: Conn> Worker<C> {
         batch::take(&mut self.waiting, batch::fitting(self.conn.most_bytes()))
     }
 
-    async fn serve(&mut self, mut batch: Vec<Job>) {
-        crowd::refuse(&mut self.conn, &self.cache, &mut batch).await;
-        self.refuse_busy(&mut batch).await;
-        if batch.is_empty() {
-            return;
-        }
-        let now = Clock::Boot.now();
-        let hurries = C::CAN_HURRY && self.only_joins(&batch, now);
-        // The time of the last to come: who has waited for long gets a few tries more.
-        let asked = batch.iter().map(|job| job.asked).max().unwrap_or(now);
-        let until = asked.saturating_add(self.settings.patience);
-        let mut written = self.write(&mut batch, hurries, until).await;
-        if hurries && let Ok(true) = written {
-            // Nobody is in the way any more. Whoever is let in now must not get lost.
-            let settled = self.write(&mut batch, false, until).await;
-            written = settled.map_err(|error| error.with_certainty(Certainty::Unknown));
-        }
-        match written {
-            Ok(_) => batch.into_iter().for_each(Job::finish),
-            Err(error) => {
-                for job in batch {
-                    // Whoever gives a claim up waits for it no more, written or not.
-                    for ask in &job.asks {
-                        if let Op::Release { claim, .. } = ask.op {
-                            self.shared.waiters.withdraw(&ask.name, claim);
-                        }
-                    }
-                    job.fail(error.clone());
-                }
-            }
-        }
-    }
-
     /// Writes all of them, and notes what each was told; whether one of the locks is free for
     /// somebody who waits. In a hurry they only join their queue, and a crash may lose that.
     async fn write(
         &mut self,
         batch: &mut [Job],
+        part: &[Unit],
         hurries: bool,
-        until: Instant,
-    ) -> Result<bool, Error> {
+        in_doubt: bool,
+    ) -> Result<bool, Fault> {
         // By name, so that several writers can't deadlock in a database that locks rows.
-        let mut order: Vec<(usize, usize)> = (0..batch.len())
-            .flat_map(|job| (0..batch[job].asks.len()).map(move |ask| (job, ask)))
-            .collect();
+        let mut order: Vec<(usize, usize)> = part::places(part).collect();
         order.sort_by(|a, b| batch[a.0].asks[a.1].name.cmp(&batch[b.0].asks[b.1].name));
         let same = |a: &(usize, usize), b: &(usize, usize)| {
             batch[a.0].asks[a.1].name == batch[b.0].asks[b.1].name
@@ -195,7 +178,9 @@ impl<C: Conn> Worker<C> {
                 Write { name, op, fold, known, hurries }
             })
             .collect();
-        let applied = self.apply(&writes, until).await?;
+        let sent = Clock::Boot.now();
+        let rows = self.conn.apply(&writes).await?;
+        let applied = Applied { rows, sent, in_doubt };
         let mut owes = false;
         for ((places, write), row) in of_names.iter().zip(&writes).zip(&applied.rows) {
             let ops = places.iter().map(|&(job, ask)| &batch[job].asks[ask].op);
@@ -211,22 +196,11 @@ impl<C: Conn> Worker<C> {
 
     /// Whether all of these want one lock that was held a moment ago, and wait for it, so that none
     /// of them has to wait for the disk.
-    fn only_joins(&self, batch: &[Job], now: Instant) -> bool {
-        let mut asks = batch.iter().flat_map(|job| &job.asks);
-        let Some(name) = asks.next().map(|ask| &ask.name) else { return false };
-        let joins = |ask: &Ask| ask.name == *name && is_wait(&ask.op);
-        batch.iter().flat_map(|job| &job.asks).all(joins) && self.cache.was_just_held(name, now)
-    }
-
-    async fn apply(&mut self, writes: &[Write], until: Instant) -> Result<Applied, Error> {
-        let mut patience = Patience::until(until);
-        loop {
-            let sent = Clock::Boot.now();
-            match self.conn.apply(writes).await {
-                Ok(rows) => return Ok(Applied { rows, sent, in_doubt: patience.in_doubt() }),
-                Err(fault) => patience.after(fault).await?,
-            }
-        }
+    fn only_joins(&self, batch: &[Job], part: &[Unit], now: Instant) -> bool {
+        let mut asks = part::places(part).map(|(job, ask)| &batch[job].asks[ask]);
+        let Some(first) = asks.next() else { return false };
+        let joins = |ask: &Ask| ask.name == first.name && is_wait(&ask.op);
+        joins(first) && asks.all(joins) && self.cache.was_just_held(&first.name, now)
     }
 
     /// Takes out what a row that ends with `ops` tells, to those who asked and to those who wait;

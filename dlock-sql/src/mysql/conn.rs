@@ -1,5 +1,7 @@
 //! A connection to the server, and the engine's statements on it.
 
+use std::time::Duration;
+
 use dlock_core::{Certainty, Error, ErrorKind, Finding, LockName};
 use sqlx::{
     Connection as _, MySql, MySqlConnection, SqlStr,
@@ -76,7 +78,7 @@ impl MysqlConn {
         query: Query<'_, MySql, MySqlArguments>,
     ) -> Result<Vec<MySqlRow>, Fault> {
         let mut conn = self.take().await?;
-        let result = timeout(self.way.timeout, query.fetch_all(&mut *conn)).await;
+        let result = timeout(self.way.limit, query.fetch_all(&mut *conn)).await;
         self.end(conn, result)
     }
 
@@ -87,7 +89,7 @@ impl MysqlConn {
         query: Query<'_, MySql, MySqlArguments>,
     ) -> Result<u64, Fault> {
         let mut conn = self.take().await?;
-        let result = timeout(self.way.timeout, query.execute(&mut *conn)).await;
+        let result = timeout(self.way.limit, query.execute(&mut *conn)).await;
         if let Ok(Err(error)) = &result
             && is_duplicate(error)
         {
@@ -100,7 +102,7 @@ impl MysqlConn {
     /// Runs several statements without arguments.
     pub(super) async fn script(&mut self, sql: &'static str) -> Result<(), Fault> {
         let mut conn = self.take().await?;
-        let result = timeout(self.way.timeout, sqlx::raw_sql(sql).execute(&mut *conn)).await;
+        let result = timeout(self.way.limit, sqlx::raw_sql(sql).execute(&mut *conn)).await;
         self.end(conn, result).map(drop)
     }
 
@@ -220,6 +222,23 @@ impl MysqlConn {
 impl Conn for MysqlConn {
     fn most_bytes(&self) -> usize {
         self.way.packet
+    }
+
+    fn bound(&mut self, limit: Duration) {
+        self.way.bound(limit);
+    }
+
+    async fn unlocked(&mut self, names: &[&LockName]) -> Result<Vec<String>, Fault> {
+        let mut unlocked = Vec::new();
+        for part in names.chunks(most_names(self.way.packet)) {
+            let names = json::wanted(part.iter().map(|name| (*name, 0)));
+            let sql = self.sql(queries::UNLOCKED);
+            let found = self.fetch(sqlx::query(sql).bind(names)).await?;
+            for row in &found {
+                unlocked.push(text(row, 0)?);
+            }
+        }
+        Ok(unlocked)
     }
 
     async fn apply(&mut self, writes: &[Write]) -> Result<Vec<Row>, Fault> {

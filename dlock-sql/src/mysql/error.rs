@@ -61,11 +61,14 @@ pub(super) fn classify(error: sqlx::Error) -> Fault {
 }
 
 /// No answer came in time.
+///
+/// It may be that somebody keeps a row locked, where the server does not tell.
 pub(super) fn late() -> Fault {
-    silent(
+    let fault = silent(
         "no answer from the server in time: see whether it is overloaded or cut off, or raise \
          dlock.response_timeout",
-    )
+    );
+    Fault { cure: Cure::Apart, ..fault }
 }
 
 /// No answer came in time from what was connected to.

@@ -22,11 +22,12 @@ pub(super) const READ: &str = include_str!("read.sql");
 pub(super) const READ_ONE: &str = include_str!("read_one.sql");
 pub(super) const PAGE: &str = include_str!("page.sql");
 pub(super) const RANGE: &str = include_str!("range.sql");
+pub(super) const UNLOCKED: &str = include_str!("unlocked.sql");
 pub(super) const DELETE: &str = include_str!("delete.sql");
 
 /// All that name a table in an open database.
 #[cfg(test)]
-pub(crate) const STATEMENTS: [&str; 18] = [
+pub(crate) const STATEMENTS: [&str; 19] = [
     APPLY_ONE,
     APPLY_MANY,
     APPLY_ONE_RETURNING,
@@ -36,6 +37,7 @@ pub(crate) const STATEMENTS: [&str; 18] = [
     PAGE,
     RANGE,
     DELETE,
+    UNLOCKED,
     VERSION,
     super::plain::STATEMENTS.insert,
     super::plain::STATEMENTS.clear,

@@ -40,6 +40,8 @@ pub(super) struct Way {
     /// What an application's connection is asked before each use.
     pooled: Arc<str>,
     pub(super) timeout: Duration,
+    /// The most that connecting or an answer may take.
+    pub(super) limit: Duration,
     pub(super) returning: bool,
     /// How many bytes a statement may have.
     pub(super) packet: usize,
@@ -57,12 +59,25 @@ impl Way {
         // The server gives up before the client does, as far as it can, and so leaves no doubt about
         // the statement.
         let timeout = patience / 2;
-        let seconds = (timeout.as_secs() / 2).max(1).to_string();
+        let seconds = (patience.as_secs() / 10).max(1).to_string();
         let limit = format!("{:.3}", (timeout.mul_f64(0.7)).as_secs_f64().max(0.005));
         let session = queries::SESSION.replace("{seconds}", &seconds).replace("{limit}", &limit);
         let pooled = queries::POOLED.lines().filter(|line| !line.starts_with("--"));
         let pooled = pooled.collect::<Vec<_>>().join("\n").into();
-        Self { source, session, pooled, timeout, returning: false, packet: usize::MAX }
+        Self {
+            source,
+            session,
+            pooled,
+            timeout,
+            limit: timeout,
+            returning: false,
+            packet: usize::MAX,
+        }
+    }
+
+    /// Gives connecting and answers no more time than this from now on.
+    pub(super) fn bound(&mut self, limit: Duration) {
+        self.limit = limit.min(self.timeout);
     }
 
     /// Connects. Nothing has been applied when that fails.
@@ -84,7 +99,7 @@ impl Way {
             sqlx::raw_sql(AssertSqlSafe(self.session.clone())).execute(&mut conn).await?;
             Ok(conn)
         };
-        timeout(self.timeout, connect)
+        timeout(self.limit, connect)
             .await
             .map_or_else(|_| Err(silent_at_first()), |it| it.map_err(classify))
     }
@@ -100,10 +115,10 @@ impl Way {
         // After all that are there, one is new. If that is no better, all of them are like it.
         let mut left = pool.num_idle() + 1;
         loop {
-            let acquired = timeout(self.timeout, pool.acquire()).await;
+            let acquired = timeout(self.limit, pool.acquire()).await;
             let mut conn = acquired.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map_err(classify)?;
             let asked = sqlx::raw_sql(AssertSqlSafe(self.pooled.clone())).fetch_all(&mut *conn);
-            match timeout(self.timeout, asked).await {
+            match timeout(self.limit, asked).await {
                 Ok(Ok(rows)) => {
                     let found = rows.first().map(|row| get::<i64>(row, 0)).transpose()?;
                     if found == Some(0) {

@@ -16,6 +16,7 @@ const POOLER: &str = "there is a pooler before the server, which needs dlock.poo
 /// What a code means. A statement that the server refuses has not been applied.
 pub(crate) fn by_code(code: &str, text: &str) -> Meaning {
     let retry = |what: Cow<'static, str>| (Unavailable, NotApplied, Cure::Retry, what);
+    let apart = |what: Cow<'static, str>| (Unavailable, NotApplied, Cure::Apart, what);
     let config = |issue, what: Cow<'static, str>| (Config(issue), NotApplied, Cure::None, what);
     match code {
         "40001" | "40P01" => (
@@ -24,12 +25,12 @@ pub(crate) fn by_code(code: &str, text: &str) -> Meaning {
             Cure::AtOnce,
             "somebody else changed the same locks: try again".into(),
         ),
-        "55P03" => retry(
+        "55P03" => apart(
             "somebody else's transaction keeps a row of dlock_lock locked: keep such transactions \
              short, and leave the table alone"
                 .into(),
         ),
-        "57014" => retry(
+        "57014" => apart(
             "the server took too long, or somebody cancelled the statement: see whether it is \
              overloaded, or raise dlock.response_timeout"
                 .into(),
@@ -130,8 +131,8 @@ mod tests {
         let rows = [
             ("40001", "", Unavailable, NotApplied, Cure::AtOnce, "again"),
             ("40P01", "", Unavailable, NotApplied, Cure::AtOnce, "again"),
-            ("55P03", "", Unavailable, NotApplied, Cure::Retry, "short"),
-            ("57014", "", Unavailable, NotApplied, Cure::Retry, "dlock.response_timeout"),
+            ("55P03", "", Unavailable, NotApplied, Cure::Apart, "short"),
+            ("57014", "", Unavailable, NotApplied, Cure::Apart, "dlock.response_timeout"),
             ("0A000", "cached plan must not change", Unavailable, NotApplied, Cure::Retry, "again"),
             ("0A000", "no such thing", Protocol, Unknown, Cure::None, "source"),
             ("53300", "", Unavailable, NotApplied, Cure::Retry, "raise the limit"),

@@ -1,6 +1,8 @@
 //! The engine's statements.
 
-use dlock_core::Finding;
+use std::time::Duration;
+
+use dlock_core::{Finding, LockName};
 use sqlx::{Postgres, Row as _, postgres::PgRow};
 
 use super::{
@@ -19,6 +21,16 @@ pub(super) struct PgConn(pub(super) Link);
 
 impl Conn for PgConn {
     const CAN_HURRY: bool = true;
+
+    fn bound(&mut self, limit: Duration) {
+        self.0.bound(limit);
+    }
+
+    async fn unlocked(&mut self, names: &[&LockName]) -> Result<Vec<String>, Fault> {
+        let names = names.iter().map(|name| name.as_str()).collect();
+        let found = self.0.fetch(queries::UNLOCKED, &[Arg::Texts(names)]).await?;
+        found.iter().map(|row| get(row, 0)).collect()
+    }
 
     async fn apply(&mut self, writes: &[Write]) -> Result<Vec<Row>, Fault> {
         if let [write] = writes {

@@ -109,7 +109,7 @@ impl PostgresConfig {
             ("tcp_keepalives_idle", "10"),
             ("tcp_keepalives_interval", "5"),
             ("tcp_keepalives_count", "3"),
-            ("lock_timeout", &millis(self.patience / 4)),
+            ("lock_timeout", &millis(self.patience / 10)),
             ("statement_timeout", &millis(self.patience / 3)),
         ]);
         match self.durability {
@@ -137,7 +137,7 @@ mod tests {
         let all = settings("postgres://localhost/d?dlock.response_timeout=6s");
         for setting in [
             r"-c default_transaction_isolation=read\ committed",
-            "-c lock_timeout=1500",
+            "-c lock_timeout=600",
             "-c statement_timeout=2000",
         ] {
             assert!(all.contains(setting), "{all}");

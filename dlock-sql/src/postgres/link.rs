@@ -52,6 +52,8 @@ pub(super) struct Link {
     source: Source,
     travel: Travel,
     patience: Duration,
+    /// The most that connecting or an answer may take.
+    limit: Duration,
     idle: Option<PgConnection>,
     texts: Texts,
     /// How the sessions of an application's pool may be set, once that is known.
@@ -84,12 +86,18 @@ impl Link {
             source,
             travel,
             patience,
+            limit: patience / 2,
             idle: None,
             texts: Texts::default(),
             sessions: Arc::default(),
             is_shared,
             resets_path: is_shared,
         }
+    }
+
+    /// Gives connecting and answers no more time than this from now on.
+    pub(super) fn bound(&mut self, limit: Duration) {
+        self.limit = limit.min(self.patience / 2);
     }
 
     /// Where to look for tables, one after the other, and whether to make them there: where a new
@@ -144,7 +152,7 @@ impl Link {
         work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
     ) -> Result<T, Fault> {
         let mut conn = self.take().await?;
-        let result = match timeout(self.patience / 2, work(conn.raw())).await {
+        let result = match timeout(self.limit, work(conn.raw())).await {
             Ok(result) => result,
             Err(_) => {
                 // Whoever reads from it next would get the answer to this.
@@ -168,7 +176,7 @@ impl Link {
             cure: fault.cure,
         };
         if let Source::Pool(pool) = &self.source {
-            let conn = clean(pool, self.patience / 2, &self.sessions).await;
+            let conn = clean(pool, self.limit, &self.sessions).await;
             return conn.map(Conn::Pooled).map_err(nothing_sent);
         }
         let connecting = async {
@@ -178,7 +186,7 @@ impl Link {
                 Source::Pool(_) => Err(sqlx::Error::PoolTimedOut),
             }
         };
-        match timeout(self.patience / 2, connecting).await {
+        match timeout(self.limit, connecting).await {
             Ok(connected) => connected.map(Conn::Own).map_err(classify).map_err(nothing_sent),
             Err(_) => Err(nothing_sent(silent_at_first())),
         }
@@ -291,11 +299,13 @@ fn changed(found: &str, expected: &str) -> Error {
     )
 }
 
+/// It may be that somebody keeps a row locked, where the server does not tell.
 fn late() -> Fault {
-    silent(
+    let fault = silent(
         "no answer from the server in time: see whether it is overloaded or cut off, or raise \
          dlock.response_timeout",
-    )
+    );
+    Fault { cure: Cure::Apart, ..fault }
 }
 
 /// Of what was connected to.

@@ -18,6 +18,7 @@ pub(super) const READ: &str = include_str!("read.sql");
 pub(super) const PAGE: &str = include_str!("page.sql");
 pub(super) const RANGE: &str = include_str!("range.sql");
 pub(super) const DELETE: &str = include_str!("delete.sql");
+pub(super) const UNLOCKED: &str = include_str!("unlocked.sql");
 pub(super) const TELL: &str = include_str!("tell.sql");
 pub(super) const SERVER: &str = include_str!("server.sql");
 pub(super) const EXAMINE: &str = include_str!("examine.sql");
@@ -53,13 +54,14 @@ pub(super) const WHICH: &str = concat!(
 
 /// All that name a table in an open database.
 #[cfg(test)]
-pub(crate) const STATEMENTS: [&str; 19] = [
+pub(crate) const STATEMENTS: [&str; 20] = [
     APPLY_ONE,
     APPLY_MANY,
     READ,
     PAGE,
     RANGE,
     DELETE,
+    UNLOCKED,
     TABLES,
     VERSION,
     super::plain::STATEMENTS.insert,

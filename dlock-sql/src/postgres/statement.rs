@@ -52,7 +52,7 @@ impl Travel {
                 let text = format!(
                     "SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {}; \
                      SET LOCAL synchronous_commit = DEFAULT; {RESET_ROLE}{path}{}",
-                    millis(patience / 4),
+                    millis(patience / 10),
                     millis(patience / 3),
                     literal::fill(sql.as_str(), args)
                 );

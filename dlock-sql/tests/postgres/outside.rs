@@ -14,6 +14,8 @@ use crate::support::{
     works_fully,
 };
 
+mod rows;
+
 async fn pool(server: &PostgresServer) -> Result<PgPool, Stop> {
     Ok(PgPoolOptions::new().max_connections(1).connect(&server.url()).await?)
 }

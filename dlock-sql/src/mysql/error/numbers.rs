@@ -98,6 +98,11 @@ impl Meaning {
         Self { kind, certainty, cure: Cure::Retry, text }
     }
 
+    /// The same, and perhaps it is a row that somebody else keeps locked.
+    const fn in_the_way(text: &'static str) -> Self {
+        Self { cure: Cure::Apart, ..Self::passing(text) }
+    }
+
     /// Somebody has to do something first.
     pub(crate) const fn stuck(text: &'static str) -> Self {
         Self { cure: Cure::None, ..Self::passing(text) }
@@ -113,7 +118,7 @@ impl Meaning {
 /// unless the connection ended with it.
 pub(crate) fn by_number(number: u16, message: &str) -> Meaning {
     match number {
-        LOCK_WAIT_TIMEOUT => Meaning::passing(
+        LOCK_WAIT_TIMEOUT => Meaning::in_the_way(
             "somebody else locks dlock's table for too long: keep other programs' transactions \
              off it, or give the locks a database of their own",
         ),
@@ -132,7 +137,7 @@ pub(crate) fn by_number(number: u16, message: &str) -> Meaning {
         NODE_NOT_READY => {
             Meaning::passing("the node is not part of its cluster just now: see its log")
         }
-        INTERRUPTED | STATEMENT_TIMEOUT | QUERY_TIMEOUT => Meaning::passing(
+        INTERRUPTED | STATEMENT_TIMEOUT | QUERY_TIMEOUT => Meaning::in_the_way(
             "the server interrupted the statement: see whether it is overloaded, somebody else \
              locks dlock's table, or kills statements; or raise dlock.response_timeout",
         ),
@@ -214,11 +219,11 @@ mod tests {
     fn each_number_has_its_kind_and_certainty_and_remedy() {
         use Certainty::{NotApplied, Unknown};
         use ConfigIssue::{Access, ForeignStore, SchemaMissing};
-        use Cure::Retry;
+        use Cure::{Apart, Retry};
         use ErrorKind::{Config, Protocol, Unavailable};
 
         let rows: [(&[u16], ErrorKind, Certainty, Cure, &str); 21] = [
-            (&[1205], Unavailable, NotApplied, Retry, "of their own"),
+            (&[1205], Unavailable, NotApplied, Apart, "of their own"),
             (&[1243, 1412, 1615], Unavailable, NotApplied, Retry, "proxy"),
             (&[1180], Unavailable, Unknown, Retry, "log"),
             (&[1099, 1100], Unavailable, NotApplied, Retry, "UNLOCK TABLES"),
@@ -227,7 +232,7 @@ mod tests {
             (&[1820, 1862, 3118, 4151], Config(Access), NotApplied, Cure::None, "expired"),
             (&[3159], Config(Access), NotApplied, Cure::None, "ssl-mode=VERIFY_IDENTITY"),
             (&[1213, 1020, 3101], Unavailable, NotApplied, Cure::AtOnce, "try again"),
-            (&[1317, 1969, 3024], Unavailable, NotApplied, Retry, "dlock.response_timeout"),
+            (&[1317, 1969, 3024], Unavailable, NotApplied, Apart, "dlock.response_timeout"),
             (&[1159, 3169, 3032, 4031], Unavailable, Unknown, Retry, "ended the connection"),
             (&[1053, 1077, 1927, 2006, 2013], Unavailable, Unknown, Retry, "see that it runs"),
             (&[1290, 1792, 1836], Unavailable, NotApplied, Retry, "primary"),

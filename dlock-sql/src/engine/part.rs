@@ -1,0 +1,185 @@
+//! Parts of a batch: what goes into one statement, and into smaller ones when that fails.
+
+use std::{collections::HashSet, ops::Range, time::Duration};
+
+use dlock_core::{Error, LockName, machine::Op};
+
+use super::job::{Ask, Job};
+
+/// The shortest time that an answer is given.
+const SHORTEST: Duration = Duration::from_millis(50);
+
+/// Asks of one job of a batch that take effect together or not at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unit {
+    job: usize,
+    asks: Range<usize>,
+}
+
+impl Unit {
+    pub(crate) fn of<'a>(&self, batch: &'a [Job]) -> &'a Job {
+        &batch[self.job]
+    }
+
+    pub(crate) fn asks_of<'a>(&self, batch: &'a [Job]) -> &'a [Ask] {
+        batch[self.job].asks.get(self.asks.clone()).unwrap_or_default()
+    }
+}
+
+/// What goes into one statement.
+pub(crate) type Part = Vec<Unit>;
+
+/// All that a batch has to do.
+pub(crate) fn whole(batch: &[Job]) -> Part {
+    let mut part = Part::with_capacity(batch.len());
+    for (job, Job { asks, together, .. }) in batch.iter().enumerate() {
+        match together {
+            true => part.push(Unit { job, asks: 0..asks.len() }),
+            false => part.extend((0..asks.len()).map(|at| Unit { job, asks: at..at + 1 })),
+        }
+    }
+    part
+}
+
+/// Where its asks are: the job, and the ask in it.
+pub(crate) fn places(part: &[Unit]) -> impl Iterator<Item = (usize, usize)> {
+    part.iter().flat_map(|unit| unit.asks.clone().map(move |ask| (unit.job, ask)))
+}
+
+/// The names that it is about.
+pub(crate) fn names(batch: &[Job], part: &[Unit]) -> HashSet<LockName> {
+    part.iter().flat_map(|unit| unit.asks_of(batch)).map(|ask| ask.name.clone()).collect()
+}
+
+/// Those that touch one of these names, and the others.
+pub(crate) fn touching(
+    batch: &[Job],
+    part: Part,
+    is_one: impl Fn(&LockName) -> bool,
+) -> (Part, Part) {
+    part.into_iter().partition(|unit| unit.asks_of(batch).iter().any(|ask| is_one(&ask.name)))
+}
+
+/// Without what nobody waits for any more.
+pub(crate) fn wanted(batch: &[Job], mut part: Part) -> Part {
+    let mut last = (usize::MAX, false);
+    part.retain(|unit| {
+        if last.0 != unit.job {
+            last = (unit.job, batch[unit.job].is_moot());
+        }
+        !last.1
+    });
+    part
+}
+
+/// Two halves, so that what fails because of one name does so without the names of the other. All of
+/// a name stay in one half, and in their order. `None` if all of it belongs together.
+pub(crate) fn halves(batch: &[Job], part: &Part) -> Option<[Part; 2]> {
+    let names = names(batch, part);
+    let mut sorted: Vec<&LockName> = names.iter().collect();
+    sorted.sort();
+    let first: HashSet<&LockName> = sorted.iter().copied().take(sorted.len() / 2).collect();
+    // A job with names of both goes with the second, where all that touches its names has to go.
+    let (mut second, mut rest) = touching(batch, part.clone(), |name| !first.contains(name));
+    loop {
+        let taken = self::names(batch, &second);
+        let (more, left) = touching(batch, rest, |name| taken.contains(name));
+        rest = left;
+        if more.is_empty() {
+            return (!rest.is_empty()).then_some([rest, second]);
+        }
+        second.extend(more);
+        second.sort_by_key(|unit| (unit.job, unit.asks.start));
+    }
+}
+
+/// Tells all of them that they failed.
+pub(crate) fn fail(batch: &mut [Job], part: &[Unit], error: &Error) {
+    for (job, ask) in places(part) {
+        if let Some(ask) = batch[job].asks.get_mut(ask) {
+            ask.told = Some(Err(error.clone()));
+        }
+    }
+    finish(batch, part);
+}
+
+/// Answers the jobs that are done.
+pub(crate) fn finish(batch: &mut [Job], part: &[Unit]) {
+    let mut last = None;
+    for unit in part {
+        if last.replace(unit.job) != Some(unit.job) && batch[unit.job].is_done() {
+            batch[unit.job].finish();
+        }
+    }
+}
+
+/// The jobs of a part, which leave the batch.
+pub(crate) fn take(batch: &mut [Job], part: &[Unit]) -> Vec<Job> {
+    part.iter().map(|unit| batch[unit.job].take()).filter(|job| !job.asks.is_empty()).collect()
+}
+
+/// How long the answer to the renewals among these may take: after a third of the lease their callers
+/// give up, so half of that leaves time for another connection.
+pub(crate) fn limit(batch: &[Job]) -> Option<Duration> {
+    let asks = batch.iter().flat_map(|job| &job.asks);
+    let leases = asks.filter_map(|ask| match ask.op {
+        Op::Renew { lease, .. } => Some(Duration::from_micros(lease)),
+        _ => None,
+    });
+    Some((leases.min()? / 6).max(SHORTEST))
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_core::{ClaimId, Mode};
+
+    use super::*;
+
+    fn batch(jobs: &[(&str, bool)]) -> Vec<Job> {
+        let op =
+            Op::Renew { claim: ClaimId::from_bits(1), mode: Mode::Exclusive, lease: 6_000_000 };
+        let ask = |name: &str| Ask::new(LockName::new(name).unwrap(), op.clone());
+        let job = |&(names, together): &(&str, bool)| {
+            Job::new(names.split(' ').map(ask).collect(), together).0
+        };
+        jobs.iter().map(job).collect()
+    }
+
+    #[test]
+    fn renewals_are_parted_and_what_belongs_together_is_not() {
+        let batch = batch(&[("a b", true), ("c d e", false), ("a", true)]);
+        let part = whole(&batch);
+        assert_eq!(part.len(), 5);
+        assert_eq!(limit(&batch), Some(Duration::from_secs(1)));
+        let (locked, rest) = touching(&batch, part, |name| name.as_str() == "d");
+        assert_eq!(names(&batch, &locked).len(), 1);
+        assert_eq!(names(&batch, &rest).len(), 4);
+    }
+
+    #[test]
+    fn halves_share_no_name_and_keep_the_order_of_each() {
+        let batch = batch(&[("a", true), ("b d", true), ("c", true), ("a", true), ("b", true)]);
+        let [one, other] = halves(&batch, &whole(&batch)).unwrap();
+        let both = [names(&batch, &one), names(&batch, &other)];
+        assert!(both[0].is_disjoint(&both[1]), "{both:?}");
+        assert!(!one.is_empty() && !other.is_empty());
+        for part in [&one, &other] {
+            assert!(part.is_sorted_by_key(|unit| unit.job), "{part:?}");
+        }
+        assert_eq!(one.len() + other.len(), batch.len());
+        assert_eq!(halves(&batch, &vec![Unit { job: 1, asks: 0..2 }]), None);
+    }
+
+    #[test]
+    fn a_job_that_is_parted_is_answered_when_all_of_it_is_done() {
+        let ask = |name: &str| Ask::new(LockName::new(name).unwrap(), Op::Raise { above: 1 });
+        let (job, mut answer) = Job::new(vec![ask("a"), ask("b")], false);
+        let mut batch = vec![job];
+        let part = whole(&batch);
+        let error = Error::new(dlock_core::ErrorKind::Unavailable, "locked");
+        fail(&mut batch, &part[..1], &error);
+        assert!(answer.try_recv().is_err());
+        fail(&mut batch, &part[1..], &error);
+        assert_eq!(answer.try_recv().unwrap().len(), 2);
+    }
+}
