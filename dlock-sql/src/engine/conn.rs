@@ -39,8 +39,12 @@ pub(crate) trait Conn: Send + 'static {
 
     /// Appends the operations to their rows at one point of the database's order, all or none.
     /// The writes have distinct names and stand by name. Gives their rows in the same order; of one
-    /// whose snapshot is known it may leave that out.
-    fn apply(&mut self, writes: &[Write]) -> impl Future<Output = Result<Vec<Row>, Fault>> + Send;
+    /// whose snapshot is known it may leave that out. One that can't be read is no matter of the
+    /// others.
+    fn apply(
+        &mut self,
+        writes: &[Write],
+    ) -> impl Future<Output = Result<Vec<Result<Row, Error>>, Fault>> + Send;
 
     /// Reads these rows, in their order.
     fn read(&mut self, wanted: &[Wanted]) -> impl Future<Output = Result<Sighting, Fault>> + Send;
@@ -110,8 +114,15 @@ impl Ears for Deaf {
 pub(crate) struct Sighting {
     /// The database's time. Zero if no name was asked for.
     pub(crate) now: Micros,
-    /// The rows, `None` for a lock that has none.
-    pub(crate) rows: Vec<Option<Row>>,
+    /// The rows, `None` for a lock that has none. One that can't be read is no matter of the others.
+    pub(crate) rows: Vec<Option<Result<Row, Error>>>,
+}
+
+impl Sighting {
+    /// Of so many names, before anything was seen.
+    pub(crate) fn of(names: usize) -> Self {
+        Self { now: 0, rows: std::iter::repeat_with(|| None).take(names).collect() }
+    }
 }
 
 /// A row of a page.

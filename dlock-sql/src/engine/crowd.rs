@@ -34,7 +34,7 @@ pub(crate) async fn refuse<C: Conn>(conn: &mut C, cache: &Cache, batch: &mut Vec
     let Ok(seen) = conn.read(&wanted).await else { return };
     let rows = wanted.into_iter().zip(seen.rows);
     let full: HashSet<LockName> = rows
-        .filter(|(_, row)| is_longer(row.as_ref(), most))
+        .filter(|(_, row)| is_longer(row.as_ref().and_then(|row| row.as_ref().ok()), most))
         .map(|(wanted, _)| wanted.name)
         .collect();
     let is_refused = |ask: &Ask| is_claim(&ask.op) && full.contains(&ask.name);

@@ -202,6 +202,8 @@ impl<C: Conn> Reader<C> {
             self.clocks.observe(0, sight.now, sight.sent);
         }
         for (Wanted { name, known }, row) in wanted.iter().zip(seen.rows) {
+            // The waiters of one that can't be read find it out when they renew their places.
+            let Ok(row) = row.transpose() else { continue };
             let mark = row.as_ref().map_or(Mark::default(), |row| row.mark());
             if !self.waiters.is_news(name, mark) {
                 continue;
@@ -209,7 +211,6 @@ impl<C: Conn> Reader<C> {
             let replay = |row| self.snapshots.replay(name, &row, known.as_deref());
             let machine = match row.map(replay).transpose() {
                 Ok(replayed) => replayed.map(|(replayed, _)| replayed.machine).unwrap_or_default(),
-                // The waiters find it out, and tell, when they renew their places.
                 Err(_) => continue,
             };
             self.waiters.observe(name, mark, &machine, sight);
@@ -235,7 +236,7 @@ impl<C: Conn> Reader<C> {
                 Err(fault) => patience.after(fault).await?,
             }
         };
-        let row = seen.rows.into_iter().flatten().next();
+        let row = seen.rows.into_iter().flatten().next().transpose()?;
         let replayed = row.map(|row| row.replay()).transpose()?;
         let machine = replayed.map(|replayed| replayed.machine).unwrap_or_default();
         Ok(state(&machine, seen.now, self.settings.tick))

@@ -119,8 +119,8 @@ impl Write {
 /// The rows of the writes, in their order, which is that of their names.
 pub(crate) fn in_order<N: AsRef<str>>(
     writes: &[Write],
-    mut found: Vec<(N, Row)>,
-) -> Result<Vec<Row>, Error> {
+    mut found: Vec<(N, Result<Row, Error>)>,
+) -> Result<Vec<Result<Row, Error>>, Error> {
     found.sort_by(|a, b| a.0.as_ref().cmp(b.0.as_ref()));
     let names = writes.iter().map(|write| write.name.as_str());
     if !names.eq(found.iter().map(|(name, _)| name.as_ref())) {
@@ -160,10 +160,10 @@ mod tests {
             hurries: false,
         };
         let (writes, row) = ([write("a"), write("b")], |name, base| {
-            (name, Row { base, snap: String::new(), log: String::new() })
+            (name, Ok(Row { base, snap: String::new(), log: String::new() }))
         });
         let rows = in_order(&writes, vec![row("b", 2), row("a", 1)]).unwrap();
-        assert_eq!(rows.iter().map(|row| row.base).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(rows.iter().flatten().map(|row| row.base).collect::<Vec<_>>(), [1, 2]);
         for others in [vec![row("a", 1)], vec![row("a", 1), row("c", 2)]] {
             assert_eq!(in_order(&writes, others).unwrap_err().kind(), ErrorKind::Protocol);
         }

@@ -61,7 +61,7 @@ pub(crate) struct Shared {
 
 /// What a statement returned, and when it was sent.
 struct Applied {
-    rows: Vec<Row>,
+    rows: Vec<Result<Row, Error>>,
     sent: Instant,
     in_doubt: bool,
 }
@@ -209,9 +209,10 @@ impl<C: Conn> Worker<C> {
         &mut self,
         write: &Write,
         ops: impl ExactSizeIterator<Item = &'a Op> + Clone,
-        row: &Row,
+        row: &Result<Row, Error>,
         applied: &Applied,
     ) -> Result<(Vec<Told>, bool), Error> {
+        let row = row.as_ref().map_err(Error::clone)?;
         let Shared { waiters, snapshots, clocks, notes } = &self.shared;
         let name = &write.name;
         let (replayed, snap) = snapshots.replay(name, row, write.known.as_deref())?;
@@ -292,7 +293,7 @@ impl<C: Conn> Worker<C> {
         let Ok(seen) = self.conn.read(&wanted).await else { return batch.extend(tries) };
         for ((mut job, wanted), row) in tries.into_iter().zip(wanted).zip(seen.rows) {
             let ask = &mut job.asks[0];
-            let mut machine = match row.map(|row| row.replay_on(wanted.known.as_deref())) {
+            let mut machine = match row.map(|row| row?.replay_on(wanted.known.as_deref())) {
                 Some(Ok(replayed)) => replayed.machine,
                 _ => {
                     batch.push(job);

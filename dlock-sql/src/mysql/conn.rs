@@ -139,7 +139,10 @@ impl MysqlConn {
     }
 
     /// Writes, and gets the rows in return.
-    async fn write_returning(&mut self, writes: &[Write]) -> Result<Vec<Row>, Fault> {
+    async fn write_returning(
+        &mut self,
+        writes: &[Write],
+    ) -> Result<Vec<Result<Row, Error>>, Fault> {
         let query = match writes {
             [write] => {
                 let sql = self.sql(queries::APPLY_ONE_RETURNING);
@@ -149,7 +152,7 @@ impl MysqlConn {
                 .bind(json::writes(writes, self.way.packet)),
         };
         let found = self.fetch(query).await?;
-        let named = |found| Ok((as_str(found, 0)?, row(found, 1)?));
+        let named = |found| Ok((as_str(found, 0)?, row(found, 1)));
         let found = found.iter().map(named).collect::<Result<_, Fault>>()?;
         Ok(in_order(writes, found)?)
     }
@@ -163,7 +166,7 @@ impl MysqlConn {
     /// it has done is found out by sending it again, which every operation stands. (Of a release
     /// that is sent again nobody can tell whether the claim was lost before: it is then said to be
     /// done, as after a lost reply.)
-    async fn write_and_read(&mut self, writes: &[Write]) -> Result<Vec<Row>, Fault> {
+    async fn write_and_read(&mut self, writes: &[Write]) -> Result<Vec<Result<Row, Error>>, Fault> {
         let query = match writes {
             [write] => apply_one(self.sql(queries::APPLY_ONE), write, self.way.packet),
             _ => sqlx::query(self.sql(queries::APPLY_MANY))
@@ -177,8 +180,10 @@ impl MysqlConn {
             .zip(seen.rows)
             .map(|(write, row)| {
                 let mut row = row.ok_or_else(overtaken)?;
-                let end = end_of(&row.log, &write.op).ok_or_else(overtaken)?;
-                row.log.truncate(end);
+                if let Ok(row) = &mut row {
+                    let end = end_of(&row.log, &write.op).ok_or_else(overtaken)?;
+                    row.log.truncate(end);
+                }
                 Ok(row)
             })
             .collect()
@@ -204,7 +209,7 @@ impl MysqlConn {
             _ => sqlx::query(self.sql(queries::READ)).bind(json::wanted(wanted.iter().copied())),
         };
         let found = self.fetch(query).await?;
-        let mut seen = Sighting { now: 0, rows: vec![None; wanted.len()] };
+        let mut seen = Sighting::of(wanted.len());
         for found in &found {
             seen.now = micros(found, 1)?;
             let place = usize::try_from(get::<i64>(found, 0)?).unwrap_or(0);
@@ -212,7 +217,7 @@ impl MysqlConn {
             if let Some(slot) = slot
                 && get::<Option<i64>>(found, 2)?.is_some()
             {
-                *slot = Some(row(found, 2)?);
+                *slot = Some(row(found, 2));
             }
         }
         Ok(seen)
@@ -241,7 +246,7 @@ impl Conn for MysqlConn {
         Ok(unlocked)
     }
 
-    async fn apply(&mut self, writes: &[Write]) -> Result<Vec<Row>, Fault> {
+    async fn apply(&mut self, writes: &[Write]) -> Result<Vec<Result<Row, Error>>, Fault> {
         match self.way.returning {
             true => self.write_returning(writes).await,
             false => self.write_and_read(writes).await,

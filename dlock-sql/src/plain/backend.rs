@@ -114,13 +114,20 @@ impl Backend for PlainStore {
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let mut renewed = Vec::with_capacity(renewals.len());
+        let (mut failed, mut last) = (0, None);
         for Renewal { claim, lease, .. } in renewals {
             let want = Want { name: claim.name.clone(), claim: claim.id, lease: *lease };
-            let kept = self.asks.ask(|reply| Ask::Renew(want, reply)).await;
-            let kept = kept.map_err(|error| self.named(error, "renew", &claim.name))?;
-            renewed.push(if kept { Renewed::Kept } else { Renewed::Lost });
+            renewed.push(match self.asks.ask(|reply| Ask::Renew(want, reply)).await {
+                Ok(true) => Renewed::Kept,
+                Ok(false) => Renewed::Lost,
+                Err(error) => {
+                    failed += 1;
+                    last = Some(self.named(error, "renew", &claim.name));
+                    Renewed::Unknown
+                }
+            });
         }
-        Ok(renewed)
+        last.filter(|_| failed == renewals.len()).map_or(Ok(renewed), Err)
     }
 
     fn release(&self, claim: &Claim) -> Answer<Released> {

@@ -9,7 +9,7 @@ use dlock_core::{
 use tokio::sync::{mpsc, oneshot};
 
 use super::{PlainConn, Scheme, Seen, Statements, scheme::Want};
-use crate::engine::{Fault, Listed, PAGE, Patience, Range};
+use crate::engine::{Cure, Fault, Listed, PAGE, Patience, Range};
 
 /// What a caller asks for, and where the answer goes.
 #[derive(Debug)]
@@ -45,7 +45,9 @@ impl<C: PlainConn> Worker<C> {
                     }
                 }
                 Ask::Renew(want, reply) => {
-                    let _ = reply.send(self.renew(&want).await);
+                    if !reply.is_closed() {
+                        let _ = reply.send(self.renew(&want).await);
+                    }
                 }
                 Ask::GiveBack(name, claim, reply) => {
                     let _ = reply.send(self.give_back(&name, claim).await);
@@ -71,7 +73,7 @@ impl<C: PlainConn> Worker<C> {
             match self.scheme.take(&mut self.conn, &self.texts, want, sent).await {
                 Ok(acquired) => return Ok(acquired),
                 // It is more than one statement, of which the first may have had its effect.
-                Err(fault) => patience.after(unsure(fault)).await?,
+                Err(fault) => again(&mut patience, unsure(fault)).await?,
             }
         }
     }
@@ -81,7 +83,7 @@ impl<C: PlainConn> Worker<C> {
         loop {
             match self.scheme.renew(&mut self.conn, &self.texts, want).await {
                 Ok(kept) => return Ok(kept),
-                Err(fault) => patience.after(fault).await?,
+                Err(fault) => again(&mut patience, fault).await?,
             }
         }
     }
@@ -94,7 +96,7 @@ impl<C: PlainConn> Worker<C> {
                 // The try whose answer was lost has released it.
                 Ok(false) if patience.in_doubt() => return Ok(Released::Released),
                 Ok(false) => return Ok(Released::AlreadyLost),
-                Err(fault) => patience.after(fault).await?,
+                Err(fault) => again(&mut patience, fault).await?,
             }
         }
     }
@@ -104,7 +106,7 @@ impl<C: PlainConn> Worker<C> {
         loop {
             match self.conn.look(self.texts.look, name).await {
                 Ok(seen) => return Ok(seen),
-                Err(fault) => patience.after(fault).await?,
+                Err(fault) => again(&mut patience, fault).await?,
             }
         }
     }
@@ -114,7 +116,7 @@ impl<C: PlainConn> Worker<C> {
         loop {
             match self.conn.range(self.texts.range, range, PAGE).await {
                 Ok(names) => return Ok(names),
-                Err(fault) => patience.after(fault).await?,
+                Err(fault) => again(&mut patience, fault).await?,
             }
         }
     }
@@ -124,13 +126,25 @@ impl<C: PlainConn> Worker<C> {
         loop {
             match self.conn.examine().await {
                 Ok(findings) => return Ok(findings),
-                Err(fault) => patience.after(fault).await?,
+                Err(fault) => again(&mut patience, fault).await?,
             }
         }
     }
 
     fn patience(&self) -> Patience {
         Patience::until(Clock::Boot.now().saturating_add(self.patience))
+    }
+}
+
+/// Waits until it is time for another try. A row that somebody keeps locked is left to the caller's
+/// next try, so that the others have their turn.
+async fn again(patience: &mut Patience, fault: Fault) -> Result<(), Error> {
+    match fault.cure {
+        Cure::Apart => {
+            let certainty = patience.certainty_of(&fault);
+            Err(fault.error.with_certainty(certainty))
+        }
+        _ => patience.after(fault).await,
     }
 }
 

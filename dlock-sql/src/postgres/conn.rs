@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{Finding, LockName};
+use dlock_core::{Error, Finding, LockName};
 use sqlx::{Postgres, Row as _, postgres::PgRow};
 
 use super::{
@@ -32,7 +32,7 @@ impl Conn for PgConn {
         found.iter().map(|row| get(row, 0)).collect()
     }
 
-    async fn apply(&mut self, writes: &[Write]) -> Result<Vec<Row>, Fault> {
+    async fn apply(&mut self, writes: &[Write]) -> Result<Vec<Result<Row, Error>>, Fault> {
         if let [write] = writes {
             let (seen, cut, time, snap) = write.fold_args();
             let args = [
@@ -46,7 +46,7 @@ impl Conn for PgConn {
             ];
             let sql = if write.hurries { &queries::HURRY } else { queries::APPLY_ONE };
             let rows = self.0.fetch(sql, &args).await?;
-            return rows.iter().map(|found| row(found, 0)).collect();
+            return Ok(rows.iter().map(|found| row(found, 0)).collect());
         }
         let (mut seen, mut cut, mut time, mut snap) = (vec![], vec![], vec![], vec![]);
         for fold in writes.iter().map(Write::fold_args) {
@@ -64,7 +64,7 @@ impl Conn for PgConn {
             Arg::Numbers(time),
         ];
         let rows = self.0.fetch(queries::APPLY_MANY, &args).await?;
-        let named = |found| Ok((get::<&str>(found, 0)?, row(found, 1)?));
+        let named = |found| Ok((get::<&str>(found, 0)?, row(found, 1)));
         let found = rows.iter().map(named).collect::<Result<_, Fault>>()?;
         Ok(in_order(writes, found)?)
     }
@@ -74,14 +74,14 @@ impl Conn for PgConn {
             Arg::Texts(wanted.iter().map(|wanted| wanted.name.as_str()).collect()),
             Arg::Numbers(wanted.iter().map(Wanted::known_base).collect()),
         ];
-        let mut seen = Sighting { now: 0, rows: vec![None; wanted.len()] };
+        let mut seen = Sighting::of(wanted.len());
         for found in &self.0.fetch(queries::READ, &args).await? {
             seen.now = micros(found, 1)?;
             let at = usize::try_from(get::<i64>(found, 0)?).unwrap_or(usize::MAX);
             if let Some(slot) = seen.rows.get_mut(at)
                 && get::<Option<i64>>(found, 2)?.is_some()
             {
-                *slot = Some(row(found, 2)?);
+                *slot = Some(row(found, 2));
             }
         }
         Ok(seen)
@@ -102,7 +102,8 @@ impl Conn for PgConn {
                 Ok(Paged {
                     name: get(found, 0)?,
                     now: micros(found, 1)?,
-                    row: is_old.then(|| row(found, 2)).transpose()?,
+                    // One that can't be read is not to be deleted, and not to stop the others.
+                    row: is_old.then(|| row(found, 2)).and_then(Result::ok),
                 })
             })
             .collect()
@@ -112,7 +113,7 @@ impl Conn for PgConn {
         let args = [Arg::Text(&range.from), Arg::Text(&range.end), Arg::Number(most.into())];
         let found = self.0.fetch(queries::RANGE, &args).await?;
         let paged = |found| {
-            Ok(Paged { name: get(found, 0)?, now: micros(found, 1)?, row: Some(row(found, 2)?) })
+            Ok(Paged { name: get(found, 0)?, now: micros(found, 1)?, row: row(found, 2).ok() })
         };
         found.iter().map(paged).collect()
     }
@@ -150,8 +151,10 @@ pub(super) fn channel(home: u32) -> String {
 }
 
 /// The columns base, snap and log, from `at` on.
-fn row(found: &PgRow, at: usize) -> Result<Row, Fault> {
-    Ok(Row { base: get(found, at)?, snap: get(found, at + 1)?, log: get(found, at + 2)? })
+fn row(found: &PgRow, at: usize) -> Result<Row, Error> {
+    let read =
+        || Ok(Row { base: get(found, at)?, snap: get(found, at + 1)?, log: get(found, at + 2)? });
+    read().map_err(|fault: Fault| fault.error)
 }
 
 fn micros(found: &PgRow, at: usize) -> Result<Micros, Fault> {

@@ -2,9 +2,9 @@
 
 use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
 
-use dlock_core::Finding;
+use dlock_core::{Error, Finding};
 use sqlx::{
-    ConnectOptions as _, Connection as _, Row as _, Sqlite, SqliteConnection,
+    ConnectOptions as _, Connection as _, Row as _, Sqlite, SqliteConnection, ValueRef as _,
     query::Query,
     sqlite::{SqliteArguments, SqliteConnectOptions, SqliteRow},
 };
@@ -93,7 +93,7 @@ impl SqliteConn {
 }
 
 impl Conn for SqliteConn {
-    async fn apply(&mut self, writes: &[Write]) -> Result<Vec<Row>, Fault> {
+    async fn apply(&mut self, writes: &[Write]) -> Result<Vec<Result<Row, Error>>, Fault> {
         if let [write] = writes {
             let (seen, cut, time, snap) = write.fold_args();
             let query = sqlx::query(queries::APPLY_ONE)
@@ -105,7 +105,7 @@ impl Conn for SqliteConn {
                 .bind(write.known_base())
                 .bind(time);
             let rows = self.fetch(query).await?;
-            return rows.iter().map(|found| row(found, 0)).collect();
+            return Ok(rows.iter().map(|found| row(found, 0)).collect());
         }
         let room = writes.iter().map(Write::room).sum();
         let array = writes.iter().fold(Array::with_room(room), |all, write| {
@@ -120,7 +120,7 @@ impl Conn for SqliteConn {
             ..MANY => self.fetch(query).await?,
             _ => self.fetch_many(query).await?,
         };
-        let named = |found| Ok((get::<&str>(found, 0)?, row(found, 1)?));
+        let named = |found| Ok((get::<&str>(found, 0)?, row(found, 1)));
         let found = rows.iter().map(named).collect::<Result<_, Fault>>()?;
         Ok(in_order(writes, found)?)
     }
@@ -130,14 +130,14 @@ impl Conn for SqliteConn {
             all.array(|one| one.text(wanted.name.as_str()).number(wanted.known_base()))
         });
         let found = self.fetch(sqlx::query(queries::READ).bind(array.finish())).await?;
-        let mut seen = Sighting { now: 0, rows: vec![None; wanted.len()] };
+        let mut seen = Sighting::of(wanted.len());
         for found in &found {
             seen.now = micros(found, 1)?;
             let at = usize::try_from(get::<i64>(found, 0)?).unwrap_or(usize::MAX);
             if let Some(slot) = seen.rows.get_mut(at)
                 && get::<Option<i64>>(found, 2)?.is_some()
             {
-                *slot = Some(row(found, 2)?);
+                *slot = Some(row(found, 2));
             }
         }
         Ok(seen)
@@ -156,8 +156,8 @@ impl Conn for SqliteConn {
             let asked = left(most, &paged);
             let found = self.fetch(query.bind(old).bind(asked)).await?;
             for found in &found {
-                let Some(name) = name_of(found)? else { continue };
-                let is_old = get::<Option<Vec<u8>>>(found, 3)?.is_some();
+                let Some(name) = name_of(found) else { continue };
+                let is_old = found.try_get_raw(3).is_ok_and(|snap| !snap.is_null());
                 // One that can't be read is not to be deleted, and not to stop the others.
                 let row = is_old.then(|| row(found, 2)).and_then(Result::ok);
                 paged.push(Paged { name, now: micros(found, 1)?, row });
@@ -178,7 +178,7 @@ impl Conn for SqliteConn {
             let asked = left(most, &paged);
             let found = self.fetch(query.bind(&*range.end).bind(asked)).await?;
             for found in &found {
-                let Some(name) = name_of(found)? else { continue };
+                let Some(name) = name_of(found) else { continue };
                 paged.push(Paged { name, now: micros(found, 1)?, row: row(found, 2).ok() });
             }
             match last_of(&found, asked)? {
@@ -231,9 +231,10 @@ fn left(most: u32, paged: &[Paged]) -> u32 {
     most.saturating_sub(u32::try_from(paged.len()).unwrap_or(u32::MAX))
 }
 
-/// The name of a row. One that is not UTF-8 is nobody's lock: SQLite keeps any bytes as a text.
-fn name_of(found: &SqliteRow) -> Result<Option<String>, Fault> {
-    Ok(String::from_utf8(get(found, 0)?).ok())
+/// The name of a row. One that is no text, or not UTF-8, is nobody's lock: SQLite keeps any bytes as
+/// a text.
+fn name_of(found: &SqliteRow) -> Option<String> {
+    found.try_get(0).ok()
 }
 
 /// The bytes of the last name, if there were as many rows as were asked for.
@@ -243,8 +244,10 @@ fn last_of(found: &[SqliteRow], asked: u32) -> Result<Option<Vec<u8>>, Fault> {
 }
 
 /// The columns base, snap and log, from `at` on.
-fn row(found: &SqliteRow, at: usize) -> Result<Row, Fault> {
-    Ok(Row { base: get(found, at)?, snap: get(found, at + 1)?, log: get(found, at + 2)? })
+fn row(found: &SqliteRow, at: usize) -> Result<Row, Error> {
+    let read =
+        || Ok(Row { base: get(found, at)?, snap: get(found, at + 1)?, log: get(found, at + 2)? });
+    read().map_err(|fault: Fault| fault.error)
 }
 
 fn micros(found: &SqliteRow, at: usize) -> Result<Micros, Fault> {

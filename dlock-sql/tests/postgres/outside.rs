@@ -14,6 +14,7 @@ use crate::support::{
     works_fully,
 };
 
+mod records;
 mod rows;
 
 async fn pool(server: &PostgresServer) -> Result<PgPool, Stop> {

@@ -16,6 +16,7 @@ use crate::support::{Store, exclusive, free, name, take};
 mod descriptors;
 #[cfg(target_os = "linux")]
 mod mounts;
+mod records;
 #[cfg(target_os = "linux")]
 mod rights;
 

@@ -3,5 +3,6 @@
 mod locked;
 mod packets;
 mod places;
+mod records;
 mod rows;
 mod settings;

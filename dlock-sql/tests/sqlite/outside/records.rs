@@ -1,0 +1,58 @@
+//! Records that can't be read.
+
+use std::time::Duration;
+
+use dlock_core::{LockOptions, Locks};
+use dlock_sql::{Sqlite, SqliteConfig};
+
+use crate::support::{Store, exclusive, free, take};
+
+#[tokio::test]
+async fn a_record_that_can_not_be_read_costs_no_other_lock() {
+    let lease = Duration::from_secs(6);
+    for spoiled in ["'v2 1 1;'", "CAST(X'FF' AS TEXT)"] {
+        let store = Store::new();
+        let locks = Locks::over(store.open().await).unwrap();
+        let locks = locks.with_options(LockOptions::new().with_lease(lease)).unwrap();
+        let mut held = Vec::new();
+        for n in 0..30 {
+            held.push(locks.mutex(format!("l{n:03}")).unwrap().lock().await.unwrap());
+        }
+        let spoil = format!("UPDATE dlock_lock SET log = '', snap = {spoiled} WHERE name = 'l000'");
+        let spoil = sqlx::AssertSqlSafe(spoil);
+        sqlx::raw_sql(spoil).execute(&mut store.raw().await).await.unwrap();
+        for _ in 0..6 {
+            tokio::time::sleep(lease / 4).await;
+            let lost = held[1..].iter().filter(|guard| guard.check().is_err()).count();
+            assert_eq!(lost, 0, "{spoiled}");
+        }
+    }
+}
+
+/// Rows whose name or snapshot is no text are nobody's to delete, and in nobody's way.
+#[tokio::test]
+async fn a_row_that_is_no_text_stops_neither_the_sweep_nor_the_list() {
+    let store = Store::new();
+    drop(store.open().await);
+    let rows = "INSERT INTO dlock_lock (name, base, seen, cut, snap, log) VALUES \
+                ('a', 1000000, 0, 0, '', 'R 00000000000000000000000000000001 0 1000000;'), \
+                ('b', 1, 0, 0, CAST(X'FF' AS TEXT), ''), (CAST(X'62FF' AS TEXT), 1, 0, 0, '', '')";
+    sqlx::raw_sql(rows).execute(&mut store.raw().await).await.unwrap();
+    let config = SqliteConfig::new(store.path()).with_retention(Duration::from_secs(1));
+    let client = Sqlite::open(config).await.unwrap();
+    let swept = async {
+        let left = "SELECT count(*) FROM dlock_lock WHERE name = 'a'";
+        while sqlx::query_scalar::<_, i64>(left).fetch_one(&mut store.raw().await).await.unwrap()
+            > 0
+        {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(crate::support::LONG, swept).await.expect("never swept");
+    let held = exclusive("c");
+    take(&client, &held).await;
+    let listed = client.list("", 9).await.unwrap();
+    let listed: Vec<_> = listed.iter().map(|name| name.as_str()).collect();
+    assert_eq!(listed, ["b", "c"]);
+    free(&client, &held).await;
+}
