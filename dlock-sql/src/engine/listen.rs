@@ -6,11 +6,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use dlock_core::Clock;
 use tokio::{select, sync::oneshot};
 
-use super::{conn::Ears, note::Note, waiters::Waiters};
+use super::{conn::Ears, note::Note, patience::jittered, waiters::Waiters};
 
-/// The pause before the second try to connect, which grows to the longest.
+/// The pause before a connection is made anew, which doubles to the longest until a note arrives.
 const PAUSE: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(2);
 
@@ -21,12 +22,14 @@ pub(crate) async fn listen<E: Ears>(
     mut closed: oneshot::Receiver<()>,
 ) {
     let listening = async {
+        let mut pause = PAUSE;
         loop {
             waiters.listens(true);
             loop {
                 select! {
                     heard = ears.next() => match heard {
                         Ok(text) => {
+                            pause = PAUSE;
                             if let Some(note) = Note::read(&text) {
                                 waiters.told(&note);
                             }
@@ -43,11 +46,15 @@ pub(crate) async fn listen<E: Ears>(
                 }
             }
             waiters.listens(false);
-            let mut pause = PAUSE;
-            while let Err(error) = ears.open().await {
-                tracing::debug!(target: "dlock", %error, "could not listen; trying again");
-                tokio::time::sleep(pause).await;
+            loop {
+                tokio::time::sleep(jittered(pause, Clock::Boot.now())).await;
                 pause = (pause * 2).min(LONGEST);
+                match ears.open().await {
+                    Ok(()) => break,
+                    Err(error) => {
+                        tracing::debug!(target: "dlock", %error, "could not listen; trying again");
+                    }
+                }
             }
         }
     };

@@ -13,6 +13,8 @@
 //! its errors. Nothing here knows SQL.
 
 mod aside;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod backoff;
 mod batch;
 mod cache;
 mod conn;
@@ -37,6 +39,8 @@ mod worker;
 
 use std::time::Duration;
 
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) use backoff::Backoff;
 #[cfg(any(feature = "mysql", all(feature = "sqlite", not(unix))))]
 pub(crate) use conn::Deaf;
 #[cfg(any(feature = "postgres", all(feature = "sqlite", unix)))]

@@ -80,7 +80,7 @@ impl Patience {
 }
 
 /// Between half of it and one and a half. Two processes do not read the same nanosecond.
-fn jittered(pause: Duration, now: Instant) -> Duration {
+pub(crate) fn jittered(pause: Duration, now: Instant) -> Duration {
     let span = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX).max(1);
     pause / 2 + Duration::from_nanos(now.as_nanos() % span)
 }

@@ -19,7 +19,7 @@ use super::{
     way::{Taken, Way},
 };
 use crate::engine::{
-    Conn, Cure, Fault, Mark, Micros, Paged, Range, Row, Sighting, Wanted, Write, in_order,
+    Backoff, Conn, Cure, Fault, Mark, Micros, Paged, Range, Row, Sighting, Wanted, Write, in_order,
 };
 use crate::server::Texts;
 
@@ -30,12 +30,13 @@ const TABLES: [&str; 3] = ["dlock_lock", "dlock_schema", "dlock_plain"];
 pub(super) struct MysqlConn {
     way: Way,
     conn: Option<MySqlConnection>,
+    backoff: Backoff,
     texts: Texts,
 }
 
 impl MysqlConn {
     pub(super) fn new(way: Way) -> Self {
-        Self { way, conn: None, texts: Texts::default() }
+        Self { way, conn: None, backoff: Backoff::new(), texts: Texts::default() }
     }
 
     /// Sets what the server can do.
@@ -67,7 +68,7 @@ impl MysqlConn {
 
     /// A connection like this one.
     pub(super) fn another(&self) -> Self {
-        Self { way: self.way.clone(), conn: None, texts: self.texts.clone() }
+        Self { texts: self.texts.clone(), ..Self::new(self.way.clone()) }
     }
 
     /// Runs a statement to its end: a commit that fails is only seen there. A connection whose
@@ -109,7 +110,10 @@ impl MysqlConn {
     async fn take(&mut self) -> Result<Taken, Fault> {
         match self.conn.take() {
             Some(conn) => Ok(Taken::Own(conn)),
-            None => self.way.connect().await,
+            None => {
+                self.backoff.pause().await?;
+                self.way.connect().await.map_err(|fault| self.backoff.failed(fault))
+            }
         }
     }
 
@@ -122,13 +126,19 @@ impl MysqlConn {
         let Ok(result) = result else {
             // Whoever reads from it next would get the answer to this.
             conn.discard();
-            return Err(late());
+            return Err(self.backoff.failed(late()));
         };
-        match result.as_ref().err().is_none_or(is_harmless) {
-            true => self.keep(conn),
-            false => conn.discard(),
+        match result {
+            Err(error) if !is_harmless(&error) => {
+                conn.discard();
+                Err(self.backoff.failed(classify(error)))
+            }
+            result => {
+                self.backoff.worked();
+                self.keep(conn);
+                result.map_err(classify)
+            }
         }
-        result.map_err(classify)
     }
 
     fn keep(&mut self, conn: Taken) {

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind};
+use dlock_core::{Certainty, Clock, ConfigIssue, Error, ErrorKind, Instant};
 use sqlx::{
     AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, PgPool, Postgres, Row as _,
     pool::PoolConnection,
@@ -18,7 +18,7 @@ use super::{
     statement::{Arg, RESET_PATH, RESET_ROLE, Travel},
 };
 use crate::{
-    engine::{Cure, Fault},
+    engine::{Backoff, Cure, Fault},
     server::Texts,
 };
 
@@ -55,6 +55,9 @@ pub(super) struct Link {
     /// The most that connecting or an answer may take.
     limit: Duration,
     idle: Option<PgConnection>,
+    backoff: Backoff,
+    /// Since when a statement that was given up may still run on the server.
+    left: Option<Instant>,
     texts: Texts,
     /// How the sessions of an application's pool may be set, once that is known.
     sessions: Arc<[String]>,
@@ -88,6 +91,8 @@ impl Link {
             patience,
             limit: patience / 2,
             idle: None,
+            backoff: Backoff::new(),
+            left: None,
             texts: Texts::default(),
             sessions: Arc::default(),
             is_shared,
@@ -152,22 +157,66 @@ impl Link {
         work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
     ) -> Result<T, Fault> {
         let mut conn = self.take().await?;
+        let sent = Clock::Boot.now();
         let result = match timeout(self.limit, work(conn.raw())).await {
             Ok(result) => result,
             Err(_) => {
                 // Whoever reads from it next would get the answer to this.
                 conn.discard();
-                return Err(late());
+                self.left.get_or_insert(sent);
+                return Err(self.backoff.failed(late()));
             }
         };
-        match &result {
-            Err(error) if breaks(error) => conn.discard(),
-            _ => self.give_back(conn),
+        match result {
+            Err(error) if breaks(&error) => {
+                conn.discard();
+                Err(self.backoff.failed(classify(error)))
+            }
+            result => {
+                self.backoff.worked();
+                self.give_back(conn);
+                result.map_err(classify)
+            }
         }
-        result.map_err(classify)
     }
 
+    /// A connection to run a statement on.
     async fn take(&mut self) -> Result<Conn, Fault> {
+        if self.idle.is_none() || self.left.is_some() {
+            self.backoff.pause().await?;
+        }
+        let mut conn = self.connection().await.map_err(|fault| self.backoff.failed(fault))?;
+        let Some(left) = self.left else { return Ok(conn) };
+        // Each that is given up while its commit waits for a standby stays on the server as long as
+        // the standby is away. So there is one at the most, and this connection to see when it ends.
+        match self.waits_for_a_standby(&mut conn, left).await {
+            Ok(false) => {
+                self.left = None;
+                Ok(conn)
+            }
+            Ok(true) => {
+                self.give_back(conn);
+                Err(self.backoff.failed(waits_for_a_standby()))
+            }
+            Err(fault) => {
+                conn.discard();
+                Err(self.backoff.failed(fault))
+            }
+        }
+    }
+
+    /// Whether a statement of this user that was sent then, or before, waits in its commit.
+    async fn waits_for_a_standby(&mut self, conn: &mut Conn, sent: Instant) -> Result<bool, Fault> {
+        let age = Clock::Boot.now().since(sent).as_micros();
+        // It may have been a little longer on its way than this one.
+        let args = [Arg::Number(i64::try_from(age).unwrap_or(i64::MAX) / 10 * 9)];
+        let sql = self.texts.of(queries::STANDBY);
+        let asked = self.travel.fetch(conn.raw(), sql, &args, self.patience);
+        let found = timeout(self.limit, asked).await.map_err(|_| late())?.map_err(classify)?;
+        found.first().map_or(Ok(false), |row| row.try_get(0).map_err(classify))
+    }
+
+    async fn connection(&mut self) -> Result<Conn, Fault> {
         if let Some(conn) = self.idle.take() {
             return Ok(Conn::Own(conn));
         }
@@ -297,6 +346,14 @@ fn changed(found: &str, expected: &str) -> Error {
              dlock connections of its own"
         ),
     )
+}
+
+fn waits_for_a_standby() -> Fault {
+    let fault = silent(
+        "a commit on the server waits for a synchronous standby: see that it runs, or change \
+         synchronous_standby_names",
+    );
+    Fault { error: fault.error.with_certainty(Certainty::NotApplied), ..fault }
 }
 
 /// It may be that somebody keeps a row locked, where the server does not tell.

@@ -19,6 +19,7 @@ pub(super) const PAGE: &str = include_str!("page.sql");
 pub(super) const RANGE: &str = include_str!("range.sql");
 pub(super) const DELETE: &str = include_str!("delete.sql");
 pub(super) const UNLOCKED: &str = include_str!("unlocked.sql");
+pub(super) const STANDBY: &str = include_str!("standby.sql");
 pub(super) const TELL: &str = include_str!("tell.sql");
 pub(super) const SERVER: &str = include_str!("server.sql");
 pub(super) const EXAMINE: &str = include_str!("examine.sql");

@@ -14,6 +14,7 @@ use crate::support::{
     works_fully,
 };
 
+mod conduct;
 mod records;
 mod rows;
 

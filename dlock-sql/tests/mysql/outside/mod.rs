@@ -1,5 +1,6 @@
 //! What other programs, settings and accidents do to the tables, the connections and the pool.
 
+mod conduct;
 mod locked;
 mod packets;
 mod places;

@@ -1,0 +1,108 @@
+//! The pauses before a connection is made anew.
+//!
+//! A server that takes no writes, or has no room, is in trouble already, and each new connection costs
+//! it a process or a thread. So the pause doubles until a statement has worked, not only a connect.
+
+use std::time::Duration;
+
+use dlock_core::{Certainty, Clock, Error, Instant};
+
+use super::{
+    conn::{Cure, Fault},
+    patience::jittered,
+};
+
+/// The first pause, behind one try that goes at once, and the longest.
+const SHORTEST: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// For so long a call waits at the most: its caller may have to be told in time.
+const STEP: Duration = Duration::from_millis(100);
+
+/// What one connection's owner remembers of its failures.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    failures: u32,
+    until: Instant,
+    last: Option<(Error, Cure)>,
+}
+
+impl Backoff {
+    pub(crate) const fn new() -> Self {
+        Self { failures: 0, until: Instant::from_nanos(0), last: None }
+    }
+
+    /// A statement has worked.
+    pub(crate) fn worked(&mut self) {
+        (self.failures, self.last) = (0, None);
+    }
+
+    /// A connection could not be made, or is of no use any more.
+    pub(crate) fn failed(&mut self, fault: Fault) -> Fault {
+        let now = Clock::Boot.now();
+        let pause = match self.failures {
+            0 => Duration::ZERO,
+            failures => jittered((SHORTEST * (1 << (failures - 1).min(8))).min(LONGEST), now),
+        };
+        self.failures = self.failures.saturating_add(1);
+        self.until = now.saturating_add(pause);
+        self.last = Some((fault.error.clone(), fault.cure));
+        fault
+    }
+
+    /// Waits until another connection may be made.
+    ///
+    /// # Errors
+    /// The last one, of which nothing was applied now, when that takes longer.
+    pub(crate) async fn pause(&self) -> Result<(), Fault> {
+        let left = self.until.since(Clock::Boot.now());
+        let Some((error, cure)) = self.last.as_ref().filter(|_| !left.is_zero()) else {
+            return Ok(());
+        };
+        tokio::time::sleep(left.min(STEP)).await;
+        if left <= STEP {
+            return Ok(());
+        }
+        Err(Fault { error: error.clone().with_certainty(Certainty::NotApplied), cure: *cure })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_core::ErrorKind;
+
+    use super::*;
+
+    fn fault() -> Fault {
+        Fault { error: Error::new(ErrorKind::Unavailable, "read-only"), cure: Cure::Retry }
+    }
+
+    #[test]
+    fn pauses_double_up_to_a_bound_until_something_works() {
+        let mut backoff = Backoff::new();
+        let mut next = || {
+            backoff.failed(fault());
+            backoff.until.since(Clock::Boot.now())
+        };
+        assert_eq!(next(), Duration::ZERO);
+        let pauses: Vec<_> = (0..12).map(|_| next()).collect();
+        assert!(pauses[0] <= SHORTEST * 2, "{pauses:?}");
+        assert!(pauses.iter().all(|pause| *pause <= LONGEST * 2), "{pauses:?}");
+        assert!(pauses[11] >= LONGEST / 3, "{pauses:?}");
+        backoff.worked();
+        backoff.failed(fault());
+        assert!(backoff.until <= Clock::Boot.now());
+    }
+
+    #[tokio::test]
+    async fn a_long_pause_tells_the_last_error_in_between() {
+        let mut backoff = Backoff::new();
+        assert!(backoff.pause().await.is_ok());
+        (0..12).for_each(|_| drop(backoff.failed(fault())));
+        let told = backoff.pause().await.unwrap_err();
+        assert_eq!(told.error.certainty(), Certainty::NotApplied);
+        while backoff.pause().await.is_err() {}
+        backoff.worked();
+        assert!(backoff.pause().await.is_ok());
+    }
+}

@@ -1,0 +1,79 @@
+//! Conduct toward a server that is in trouble.
+
+use std::time::Duration;
+
+use dlock_core::ErrorKind;
+use dlock_testlab::{Proxy, Stop, postgres::PostgresServer};
+
+use crate::support::{attempt, connect, create, exclusive, run, says, server, start, until, works};
+
+/// More than the pauses between them let be, and a fraction of what there were without pauses.
+const FEW: u64 = 16;
+
+async fn through(server: &PostgresServer) -> Result<(Proxy, String), Stop> {
+    let proxy = Proxy::start(&server.address()).await?;
+    let url = server.url().replace(&server.address(), &proxy.address());
+    Ok((proxy, format!("{url}?dlock.connections=1&dlock.listen=false")))
+}
+
+#[test]
+fn a_server_that_lets_nobody_write_is_not_stormed() {
+    run(async {
+        let (server, _) = start().await?;
+        let (proxy, url) = through(&server).await?;
+        let client = connect(&url).await?;
+        works(&client, "a").await?;
+        for (sick, well, remedy) in [
+            (
+                "alter role dlock set default_transaction_read_only = on",
+                "alter role dlock reset default_transaction_read_only",
+                "address of the primary",
+            ),
+            (
+                "alter role dlock connection limit 0",
+                "alter role dlock connection limit -1",
+                "raise the limit",
+            ),
+        ] {
+            server.run_sql(sick).await?;
+            server.terminate_backends().await?;
+            let before = proxy.connections();
+            let error = client.acquire(&attempt("b")).await.err();
+            says(&error.ok_or_else(|| Stop::failed(sick))?, ErrorKind::Unavailable, remedy);
+            let made = proxy.connections() - before;
+            assert!(made <= FEW, "{made} connections for one try: {sick}");
+            server.run_sql(well).await?;
+            works(&client, "a").await?;
+        }
+        Ok(())
+    });
+}
+
+/// No setting of the server ends a commit that waits for a standby which is gone.
+#[test]
+fn commits_that_wait_for_a_standby_do_not_pile_up() {
+    run(async {
+        let server = server().await?;
+        let url = format!("{}&dlock.response_timeout=1s&dlock.listen=false", create(&server));
+        let client = connect(&url).await?;
+        works(&client, "a").await?;
+        server.run_sql("ALTER SYSTEM SET synchronous_standby_names = 'gone'").await?;
+        server.run_sql("SELECT pg_reload_conf()").await?;
+        let wait = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        for n in 0..24 {
+            let error = client.acquire(&exclusive(&format!("n{n}"))).await.err();
+            let error = error.ok_or_else(|| Stop::failed("nobody waits for the standby"))?;
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            // Those that write have one each, and the one that renews.
+            let waiting = server.query(wait).await?.len();
+            assert!(waiting <= 3, "{waiting} commits wait");
+            let connections = server.connections().await?;
+            assert!(connections <= 8, "{connections} connections");
+        }
+        server.run_sql("ALTER SYSTEM RESET synchronous_standby_names").await?;
+        server.run_sql("SELECT pg_reload_conf()").await?;
+        until("it writes again", async || Ok(works(&client, "a").await.is_ok())).await?;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        Ok(())
+    });
+}
