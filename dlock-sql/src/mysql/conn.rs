@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dlock_core::{Certainty, Error, ErrorKind, Finding, LockName};
 use sqlx::{
-    Connection as _, MySql, MySqlConnection, SqlStr,
+    Connection as _, MySql, MySqlConnection, Row as _, SqlStr,
     mysql::{MySqlArguments, MySqlRow},
     query::Query,
 };
@@ -13,7 +13,7 @@ use tokio::time::{error::Elapsed, timeout};
 use super::{
     answer::{as_str, end_of, get, micros, row, text},
     check::Server,
-    error::{classify, is_duplicate, is_harmless, late},
+    error::{NO_WRITES, classify, is_duplicate, is_harmless, late},
     examine::{Tables, examine},
     json, queries,
     way::{Taken, Way},
@@ -80,6 +80,24 @@ impl MysqlConn {
     ) -> Result<Vec<MySqlRow>, Fault> {
         let mut conn = self.take().await?;
         let result = timeout(self.way.limit, query.fetch_all(&mut *conn)).await;
+        self.end(conn, result)
+    }
+
+    /// The same for a statement that tells, by a null as the second column, that the server takes no
+    /// writes: what is read there may be old.
+    async fn fetch_from_primary(
+        &mut self,
+        query: Query<'_, MySql, MySqlArguments>,
+    ) -> Result<Vec<MySqlRow>, Fault> {
+        let mut conn = self.take().await?;
+        let result = timeout(self.way.limit, query.fetch_all(&mut *conn)).await;
+        let result = result.map(|result| {
+            let rows = result?;
+            match rows.first().map(|row| row.try_get::<Option<i64>, _>(1)).transpose()? {
+                Some(None) => Err(NO_WRITES),
+                _ => Ok(rows),
+            }
+        });
         self.end(conn, result)
     }
 
@@ -218,7 +236,7 @@ impl MysqlConn {
             }
             _ => sqlx::query(self.sql(queries::READ)).bind(json::wanted(wanted.iter().copied())),
         };
-        let found = self.fetch(query).await?;
+        let found = self.fetch_from_primary(query).await?;
         let mut seen = Sighting::of(wanted.len());
         for found in &found {
             seen.now = micros(found, 1)?;
@@ -299,7 +317,7 @@ impl Conn for MysqlConn {
             .bind(range.from.as_bytes())
             .bind(range.end.as_bytes())
             .bind(most);
-        let found = self.fetch(query).await?;
+        let found = self.fetch_from_primary(query).await?;
         let paged = |found| {
             Ok(Paged { name: text(found, 0)?, now: micros(found, 1)?, row: row(found, 2).ok() })
         };

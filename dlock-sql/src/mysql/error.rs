@@ -11,6 +11,10 @@ pub(crate) mod numbers;
 
 use numbers::{Meaning, by_number};
 
+/// How a connection is told that its server takes no writes. The driver's own meaning is never seen
+/// here.
+pub(super) const NO_WRITES: sqlx::Error = sqlx::Error::RowNotFound;
+
 /// Tells what an error of the server or the driver means.
 pub(super) fn classify(error: sqlx::Error) -> Fault {
     let meaning = match &error {
@@ -36,6 +40,10 @@ pub(super) fn classify(error: sqlx::Error) -> Fault {
         sqlx::Error::ColumnDecode { .. } | sqlx::Error::ColumnIndexOutOfBounds { .. } => {
             Meaning::foreign(Certainty::Unknown)
         }
+        sqlx::Error::RowNotFound => Meaning::passing(
+            "the server takes no writes (read_only): give the address of the primary, not of a \
+             replica",
+        ),
         sqlx::Error::PoolTimedOut => Meaning::passing(
             "the application's pool gave no connection in time: see whether the server answers; \
              make the pool larger, give its connections back sooner, or open dlock by URL",

@@ -2,10 +2,11 @@
 -- ? 1: JSON array of [name in hexadecimal digits, known], known being the `base` whose snap the
 -- caller has, or 0.
 -- Returns one row per name, in no order: its place in ? 1 from 1, the time (microseconds since
--- 1970), and base, snap (empty if known), log, which are null for a lock that has no row. All of
--- them, whatever sql_select_limit is.
+-- 1970), null on a server that takes no writes, and base, snap (empty if known), log, which are null
+-- for a lock that has no row. All of them, whatever sql_select_limit is.
 SELECT
-  CAST(n.at AS SIGNED), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)),
+  CAST(n.at AS SIGNED), IF(CONCAT(@@GLOBAL.read_only) IN ('0', 'OFF'),
+    TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), NULL),
   d.base, IF(d.base = n.known, '', d.snap), d.log
 FROM
   JSON_TABLE(? , '$[*]' COLUMNS (

@@ -50,6 +50,9 @@ pub(super) fn not_ours() -> Error {
     Error::config(ForeignStore, NOT_OURS)
 }
 
+const NO_WRITES: &str = "the server takes no writes, as a standby or by \
+                         default_transaction_read_only: give the address of the primary";
+
 const STANDBY: &str = "the server is a read-only standby: give the address of the primary";
 
 pub(super) const RIGHTS: &str = "grant SELECT, INSERT, UPDATE and DELETE on dlock_lock and SELECT \
@@ -83,6 +86,8 @@ fn by_driver(error: &sqlx::Error) -> Meaning {
             Cure::Retry,
             format!("the server can't be reached: see that it runs, and where ({error})").into(),
         ),
+        // So a link says it.
+        Driver::RowNotFound => (Unavailable, NotApplied, Cure::Retry, NO_WRITES.into()),
         Driver::PoolTimedOut => (
             Unavailable,
             NotApplied,

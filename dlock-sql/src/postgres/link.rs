@@ -59,6 +59,7 @@ pub(super) struct Link {
     /// Since when a statement that was given up may still run on the server.
     left: Option<Instant>,
     texts: Texts,
+    is_opened: bool,
     /// How the sessions of an application's pool may be set, once that is known.
     sessions: Arc<[String]>,
     /// Whether others leave their settings on its connections, the path among them.
@@ -73,6 +74,9 @@ pub(super) struct Place {
     resets_path: bool,
     pub(super) create: bool,
 }
+
+/// How it is told that the server takes no writes. The driver's own meaning is never seen here.
+const NO_WRITES: sqlx::Error = sqlx::Error::RowNotFound;
 
 enum Conn {
     Own(PgConnection),
@@ -94,6 +98,7 @@ impl Link {
             backoff: Backoff::new(),
             left: None,
             texts: Texts::default(),
+            is_opened: false,
             sessions: Arc::default(),
             is_shared,
             resets_path: is_shared,
@@ -124,6 +129,7 @@ impl Link {
     /// Has it find the tables where these statements do, whatever a session's settings.
     pub(super) fn name_tables(&mut self, texts: Texts) {
         self.texts = texts;
+        self.is_opened = true;
     }
 
     /// Has it use connections of the application's pool only as long as they are set like one of
@@ -142,6 +148,26 @@ impl Link {
         let resets_path = self.resets_path && self.texts.is_empty();
         let sql = self.texts.of(sql);
         self.run(async |conn| travel.fetch(conn, sql, args, patience, resets_path).await).await
+    }
+
+    /// The same for a statement that tells, by a null in this column, that the server takes no writes:
+    /// what is read there may be old.
+    pub(super) async fn fetch_from_primary(
+        &mut self,
+        sql: &'static str,
+        args: &[Arg<'_>],
+        time: usize,
+    ) -> Result<Vec<PgRow>, Fault> {
+        let (travel, patience) = (self.travel, self.patience);
+        let sql = self.texts.of(sql);
+        self.run(async |conn| {
+            let rows = travel.fetch(conn, sql, args, patience, false).await?;
+            match rows.first().map(|row| row.try_get::<Option<i64>, _>(time)).transpose()? {
+                Some(None) => Err(NO_WRITES),
+                _ => Ok(rows),
+            }
+        })
+        .await
     }
 
     /// Runs several statements in one transaction.
@@ -211,7 +237,7 @@ impl Link {
         // It may have been a little longer on its way than this one.
         let args = [Arg::Number(i64::try_from(age).unwrap_or(i64::MAX) / 10 * 9)];
         let sql = self.texts.of(queries::STANDBY);
-        let asked = self.travel.fetch(conn.raw(), sql, &args, self.patience);
+        let asked = self.travel.fetch(conn.raw(), sql, &args, self.patience, false);
         let found = timeout(self.limit, asked).await.map_err(|_| late())?.map_err(classify)?;
         found.first().map_or(Ok(false), |row| row.try_get(0).map_err(classify))
     }
@@ -229,11 +255,19 @@ impl Link {
             return conn.map(Conn::Pooled).map_err(nothing_sent);
         }
         let connecting = async {
-            match &self.source {
-                Source::Own(options) => options.connect().await,
-                Source::Beside(config) => config.session().connect().await,
-                Source::Pool(_) => Err(sqlx::Error::PoolTimedOut),
+            let mut conn = match &self.source {
+                Source::Own(options) => options.connect().await?,
+                Source::Beside(config) => config.session().connect().await?,
+                Source::Pool(_) => return Err(sqlx::Error::PoolTimedOut),
+            };
+            // The address may lead elsewhere by now.
+            if self.is_opened {
+                let row = sqlx::raw_sql(queries::TAKES_WRITES).fetch_one(&mut conn).await?;
+                if !row.try_get::<bool, _>(0)? {
+                    return Err(NO_WRITES);
+                }
             }
+            Ok(conn)
         };
         match timeout(self.limit, connecting).await {
             Ok(connected) => connected.map(Conn::Own).map_err(classify).map_err(nothing_sent),

@@ -47,6 +47,9 @@ macro_rules! session {
 pub(super) const POOLED: &str =
     concat!("SELECT transaction_timestamp() = statement_timestamp(), ", session!());
 
+/// Asked of a new connection.
+pub(super) const TAKES_WRITES: &str = "SELECT current_setting('transaction_read_only') = 'off'";
+
 /// Which table the search path leads to, and how the session is set.
 pub(super) const WHICH: &str = concat!(
     "SELECT current_database()::text, to_regclass('dlock_lock')::oid::bigint, ",

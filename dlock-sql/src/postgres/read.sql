@@ -1,10 +1,12 @@
 -- Reads the rows of some locks.
 -- $1: text[] of names. $2: bigint[], for each the `base` whose snap the caller has, or 0.
--- Returns one row per name, in no order: its index in $1, the time (microseconds since 1970),
--- and base, snap (empty if known), log, which are null for a lock that has no row.
+-- Returns one row per name, in no order: its index in $1, the time (microseconds since 1970), null on
+-- a server that takes no writes, and base, snap (empty if known), log, which are null for a lock
+-- that has no row.
 SELECT
   n.at - 1,
-  (extract(epoch FROM statement_timestamp()) * 1000000)::bigint,
+  CASE WHEN current_setting('transaction_read_only') = 'off'
+       THEN (extract(epoch FROM statement_timestamp()) * 1000000)::bigint END,
   d.base, CASE WHEN d.base = n.known THEN '' ELSE d.snap END, d.log
 FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS n (name, known, at)
 LEFT JOIN dlock_lock AS d ON d.name = n.name
