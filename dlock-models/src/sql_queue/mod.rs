@@ -321,10 +321,13 @@ fn id(client: usize, claim: u8, copy: u8) -> ClaimId {
     ClaimId::from_bits(client << 16 | u128::from(claim) << 8 | u128::from(copy))
 }
 
+/// Rows, by snapshot and log, with what replaying them told.
+type Read = HashMap<(String, String), Option<Rc<Replayed>>>;
+
 thread_local! {
     /// What was read before: many states have the same row, and replaying it takes longer than all
     /// else.
-    static READ: RefCell<HashMap<(String, String), Option<Rc<Replayed>>>> = RefCell::default();
+    static READ: RefCell<Read> = RefCell::default();
 }
 
 impl Row {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+use dlock_core::Certainty;
 use dlock_core::{Error, Finding, LockName, machine::Micros};
 
 use super::{
@@ -154,6 +156,15 @@ pub(crate) enum Cure {
     Apart,
     /// Nothing that this program can do.
     None,
+}
+
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+impl Fault {
+    /// The same of a connection that could not be had: nothing was applied, and no row is in the way.
+    pub(crate) fn before_anything_was_sent(self) -> Self {
+        let cure = if self.cure == Cure::Apart { Cure::Retry } else { self.cure };
+        Self { error: self.error.with_certainty(Certainty::NotApplied), cure }
+    }
 }
 
 impl From<Error> for Fault {

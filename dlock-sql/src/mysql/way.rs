@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use dlock_core::{Certainty, ConfigIssue, Error};
+use dlock_core::{ConfigIssue, Error};
 use sqlx::{
     AssertSqlSafe, ConnectOptions as _, MySql, MySqlConnection, MySqlPool,
     mysql::MySqlConnectOptions, pool::PoolConnection,
@@ -87,10 +87,7 @@ impl Way {
             Source::Beside(pool) => self.own(&beside(pool)).await.map(Taken::Own),
             Source::Pool(pool) => self.pooled(pool).await.map(Taken::Pooled),
         };
-        connected.map_err(|Fault { error, cure }| Fault {
-            error: error.with_certainty(Certainty::NotApplied),
-            cure,
-        })
+        connected.map_err(Fault::before_anything_was_sent)
     }
 
     async fn own(&self, options: &MySqlConnectOptions) -> Result<MySqlConnection, Fault> {

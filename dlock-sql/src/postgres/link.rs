@@ -246,10 +246,7 @@ impl Link {
         if let Some(conn) = self.idle.take() {
             return Ok(Conn::Own(conn));
         }
-        let nothing_sent = |fault: Fault| Fault {
-            error: fault.error.with_certainty(Certainty::NotApplied),
-            cure: fault.cure,
-        };
+        let nothing_sent = |fault: Fault| fault.before_anything_was_sent();
         if let Source::Pool(pool) = &self.source {
             let conn = clean(pool, self.limit, &self.sessions).await;
             return conn.map(Conn::Pooled).map_err(nothing_sent);

@@ -48,7 +48,7 @@ async fn meets(client: &DynBackend, other: &DynBackend) -> Verdict {
     let (theirs, waits) = (exclusive("théirs"), exclusive("théirs"));
     take(other, &theirs).await?;
     assert_eq!(client.acquire(&attempt("théirs")).await?, Acquired::Busy);
-    assert_eq!(client.list("", 9).await?, [theirs.name.clone()]);
+    assert_eq!(client.list("", 9).await?, std::slice::from_ref(&theirs.name));
     queue(client, &waits).await?;
     assert_eq!(other.inspect(&theirs.name).await?.waiters.len(), 1);
     free(other, &theirs).await?;

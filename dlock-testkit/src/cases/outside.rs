@@ -47,7 +47,7 @@ pub(crate) async fn an_offset_is_in_no_token_that_the_store_is_asked_about(cx: C
     let first = take(&lifted, &held).await?.token;
     let renewal =
         Renewal { claim: held.as_claim(), mode: held.mode, lease: held.lease, token: Some(first) };
-    ensure_eq!(lifted.renew(&[renewal.clone()]).await?, [Renewed::Kept], "a renewal");
+    ensure_eq!(lifted.renew(std::slice::from_ref(&renewal)).await?, [Renewed::Kept], "a renewal");
     if cx.guarantees().fairness >= Fairness::Fifo {
         queue(&lifted, &next).await?;
         release(&store, &held).await?;

@@ -64,7 +64,7 @@ fn a_timeout_that_is_too_short_is_warned_of_once_and_a_longer_one_is_not() {
         for timeout in ["10s", "15s"] {
             let warnings = heard_of(&ensemble.connect_string(), timeout, true).await?;
             let [warning] = &warnings[..] else { panic!("{timeout}: {warnings:?}") };
-            assert!(warning.starts_with("WARN dlock_zk"), "{warning}");
+            assert!(warning.starts_with("WARN dlock "), "{warning}");
             for part in ["sync_limit=15s", &format!("session_timeout={timeout}"), "zk://127.0.0.1"]
             {
                 assert!(warning.contains(part), "{part} is not in {warning}");

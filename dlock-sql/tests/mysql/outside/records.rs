@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{AcquireRequest, LockOptions, Locks};
+use dlock_core::{AcquireRequest, Renewal, Renewed};
 use dlock_sql::Mysql;
 use dlock_testlab::Stop;
 use tokio::time::{sleep, timeout};
@@ -13,23 +13,23 @@ use crate::help::{ask, config, connect, free, queue, server, take, with_mariadb}
 fn a_record_that_can_not_be_read_costs_no_other_lock() {
     with_mariadb(async {
         let server = server().await?;
-        let lease = Duration::from_secs(6);
         for (returning, spoiled) in [(true, "'v2 1 1;'"), (true, "X'FF'"), (false, "X'FF'")] {
-            let backend = Mysql::open(config(&server.url())?.with_returning(returning)).await?;
-            let locks = Locks::over(backend)?.with_options(LockOptions::new().with_lease(lease))?;
-            let mut held = Vec::new();
-            for n in 0..30 {
-                held.push(locks.mutex(format!("l{n:03}"))?.lock().await?);
+            let client = Mysql::open(config(&server.url())?.with_returning(returning)).await?;
+            let held: Vec<_> = (0..30).map(|n| ask(&format!("l{n:03}"))).collect();
+            for held in &held {
+                take(&client, held).await?;
             }
             let spoil = "UPDATE dlock_lock SET log = '', snap =";
-            server.run_sql(&format!("{spoil} {spoiled} WHERE name = 'l000'")).await?;
-            for _ in 0..8 {
-                sleep(lease / 4).await;
-                let lost = held[1..].iter().filter(|guard| guard.check().is_err()).count();
-                assert_eq!(lost, 0, "{spoiled}");
-            }
-            assert!(held[0].check().is_err(), "the test is of no use: the record is read");
-            drop(held);
+            server.run_sql(&format!("{spoil} {spoiled} WHERE name = 'l029'")).await?;
+            let renewal = |request: &AcquireRequest| {
+                let AcquireRequest { mode, lease, .. } = *request;
+                Renewal { claim: request.as_claim(), mode, lease, token: None }
+            };
+            let renewals: Vec<_> = held.iter().map(renewal).collect();
+            let renewed = client.renew(&renewals).await?;
+            assert_eq!(renewed[..29], [Renewed::Kept; 29], "{spoiled}");
+            assert_eq!(renewed[29], Renewed::Unknown, "{spoiled}");
+            assert!(client.renew(&renewals[29..]).await.is_err(), "{spoiled}");
             server.run_sql("DELETE FROM dlock_lock").await?;
         }
         Ok(())

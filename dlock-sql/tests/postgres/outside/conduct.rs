@@ -1,7 +1,5 @@
 //! Conduct toward a server that is in trouble.
 
-use std::time::Duration;
-
 use dlock_core::ErrorKind;
 use dlock_testlab::{Proxy, Stop, postgres::PostgresServer};
 
@@ -59,6 +57,7 @@ fn commits_that_wait_for_a_standby_do_not_pile_up() {
         works(&client, "a").await?;
         server.run_sql("ALTER SYSTEM SET synchronous_standby_names = 'gone'").await?;
         server.run_sql("SELECT pg_reload_conf()").await?;
+        until("commits wait", async || Ok(client.acquire(&exclusive("w")).await.is_err())).await?;
         let wait = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
         for n in 0..24 {
             let error = client.acquire(&exclusive(&format!("n{n}"))).await.err();
@@ -72,8 +71,6 @@ fn commits_that_wait_for_a_standby_do_not_pile_up() {
         }
         server.run_sql("ALTER SYSTEM RESET synchronous_standby_names").await?;
         server.run_sql("SELECT pg_reload_conf()").await?;
-        until("it writes again", async || Ok(works(&client, "a").await.is_ok())).await?;
-        tokio::time::sleep(Duration::from_millis(1)).await;
-        Ok(())
+        until("it writes again", async || Ok(works(&client, "a").await.is_ok())).await
     });
 }

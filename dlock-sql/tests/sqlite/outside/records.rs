@@ -2,30 +2,32 @@
 
 use std::time::Duration;
 
-use dlock_core::{LockOptions, Locks};
+use dlock_core::{AcquireRequest, Renewal, Renewed};
 use dlock_sql::{Sqlite, SqliteConfig};
 
 use crate::support::{Store, exclusive, free, take};
 
 #[tokio::test]
 async fn a_record_that_can_not_be_read_costs_no_other_lock() {
-    let lease = Duration::from_secs(6);
     for spoiled in ["'v2 1 1;'", "CAST(X'FF' AS TEXT)"] {
         let store = Store::new();
-        let locks = Locks::over(store.open().await).unwrap();
-        let locks = locks.with_options(LockOptions::new().with_lease(lease)).unwrap();
-        let mut held = Vec::new();
-        for n in 0..30 {
-            held.push(locks.mutex(format!("l{n:03}")).unwrap().lock().await.unwrap());
+        let client = store.open().await;
+        let held: Vec<_> = (0..30).map(|n| exclusive(&format!("l{n:03}"))).collect();
+        for held in &held {
+            take(&client, held).await;
         }
-        let spoil = format!("UPDATE dlock_lock SET log = '', snap = {spoiled} WHERE name = 'l000'");
+        let spoil = format!("UPDATE dlock_lock SET log = '', snap = {spoiled} WHERE name = 'l029'");
         let spoil = sqlx::AssertSqlSafe(spoil);
         sqlx::raw_sql(spoil).execute(&mut store.raw().await).await.unwrap();
-        for _ in 0..6 {
-            tokio::time::sleep(lease / 4).await;
-            let lost = held[1..].iter().filter(|guard| guard.check().is_err()).count();
-            assert_eq!(lost, 0, "{spoiled}");
-        }
+        let renewal = |request: &AcquireRequest| {
+            let AcquireRequest { mode, lease, .. } = *request;
+            Renewal { claim: request.as_claim(), mode, lease, token: None }
+        };
+        let renewals: Vec<_> = held.iter().map(renewal).collect();
+        let renewed = client.renew(&renewals).await.unwrap();
+        assert_eq!(renewed[..29], [Renewed::Kept; 29], "{spoiled}");
+        assert_eq!(renewed[29], Renewed::Unknown, "{spoiled}");
+        assert!(client.renew(&renewals[29..]).await.is_err(), "{spoiled}");
     }
 }
 
