@@ -19,6 +19,8 @@ pub(crate) async fn nothing(servers: &[&RedisServer]) -> Verdict {
             for server in servers {
                 left.extend(look(&Look::at(server).await?));
             }
+            // The mark of the restart guard stays as long as the server's data.
+            left.retain(|key: &String| !key.starts_with("dlock:{0}?guard:"));
             if left.is_empty() {
                 break;
             }

@@ -19,7 +19,7 @@ use super::{
     error::{classify, is_in_transaction, late, silent_at_first},
     queries,
 };
-use crate::engine::Fault;
+use crate::{engine::Fault, server::tries};
 
 /// Where connections come from.
 #[derive(Clone)]
@@ -110,7 +110,7 @@ impl Way {
     /// nobody, and undone when somebody notices.
     async fn pooled(&self, pool: &MySqlPool) -> Result<PoolConnection<MySql>, Fault> {
         // After all that are there, one is new. If that is no better, all of them are like it.
-        let mut left = pool.num_idle() + 1;
+        let mut left = tries(pool.num_idle(), pool.size());
         loop {
             let acquired = timeout(self.limit, pool.acquire()).await;
             let mut conn = acquired.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map_err(classify)?;

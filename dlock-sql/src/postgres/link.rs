@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     engine::{Backoff, Cure, Fault},
-    server::Texts,
+    server::{Texts, tries},
 };
 
 /// Where connections come from.
@@ -314,7 +314,7 @@ async fn clean(
     expected: &[String],
 ) -> Result<PoolConnection<Postgres>, Fault> {
     // After all that are there, one is new. If that is no better, all of them are like it.
-    let mut left = pool.num_idle() + 1;
+    let mut left = tries(pool.num_idle(), pool.size());
     loop {
         let acquired = timeout(patience, pool.acquire()).await;
         let mut conn = acquired.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map_err(classify)?;

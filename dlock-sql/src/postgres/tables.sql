@@ -7,8 +7,8 @@
 --   4 and 5 the schemas of dlock_lock and dlock_schema, quoted where they have to be; null without them
 SELECT
   count(t.table_id),
-  (SELECT string_agg(concat_ws(' ', a.attname, format_type(a.atttypid, a.atttypmod), c.collname),
-                     ', ' ORDER BY a.attname)
+  (SELECT string_agg(concat_ws(' ', a.attname, replace(format_type(a.atttypid, a.atttypmod), '"', ''),
+                               c.collname), ', ' ORDER BY a.attname)
    FROM pg_attribute AS a LEFT JOIN pg_collation AS c ON c.oid = a.attcollation
    WHERE a.attrelid = to_regclass('dlock_lock') AND a.attnum > 0 AND NOT a.attisdropped),
   (SELECT string_agg(r.need || ' on ' || r.name, ', ')

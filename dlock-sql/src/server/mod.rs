@@ -12,3 +12,9 @@ pub use config::{Durability, ServerConfig};
 pub(crate) use io::needs_io;
 pub(crate) use texts::Texts;
 pub(crate) use tls::Tls;
+
+/// How many connections of a pool to try before all are taken to be alike: those that are idle, and
+/// a new one. The driver counts without a lock, and for a moment may count less than none.
+pub(crate) fn tries(idle: usize, size: u32) -> usize {
+    idle.min(usize::try_from(size).unwrap_or(usize::MAX)).saturating_add(1)
+}

@@ -69,7 +69,7 @@ fn during(what: &str) -> impl Fn(Stop) -> Stop {
 const LEFT: [&str; 9] = [
     "SET search_path = tenant",
     "SET search_path = bare",
-    "CREATE TEMP TABLE dlock_lock (x integer)",
+    "CREATE TEMP TABLE IF NOT EXISTS dlock_lock (x integer)",
     "SET ROLE pg_monitor",
     "SET synchronous_commit = off",
     "SET client_encoding = LATIN1",
