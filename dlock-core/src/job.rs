@@ -71,8 +71,9 @@ impl Job {
 
     /// With the lock kept for at least so long after the job began: longer than clocks and timers of
     /// the fleet differ, and shorter than the period. Zero unless set; at most
-    /// [`LockOptions::MAX_LEASE`]. What is left at the job's end is kept for by the store, which
-    /// needs nobody for it; rests below [`LockOptions::MIN_LEASE`] are rounded up to that.
+    /// [`MAX_LEASE`](crate::LockOptions::MAX_LEASE). The store keeps the lock for the time that is
+    /// left when the job ends, without this process; times below
+    /// [`MIN_LEASE`](crate::LockOptions::MIN_LEASE) are rounded up to that.
     ///
     /// # Errors
     /// `Unsupported` where locks end with the session of their process (ZooKeeper, PostgreSQL's
