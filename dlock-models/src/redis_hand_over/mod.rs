@@ -293,17 +293,4 @@ pub fn visit() {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn no_state_breaks_a_promise() {
-        super::visit();
-    }
-
-    #[test]
-    fn every_rule_is_needed() {
-        for (rule, property) in super::RULES {
-            super::without(rule, property);
-        }
-    }
-}
+crate::check::tests!();

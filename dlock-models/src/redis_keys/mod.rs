@@ -126,17 +126,4 @@ pub fn visit() {
     holds("redis_keys", Keys { without: None }, 500);
 }
 
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn no_state_breaks_a_promise() {
-        super::visit();
-    }
-
-    #[test]
-    fn every_rule_is_needed() {
-        for (rule, property) in super::RULES {
-            super::without(rule, property);
-        }
-    }
-}
+crate::check::tests!();

@@ -390,17 +390,4 @@ pub fn visit() {
     holds("sql_queue", SqlQueue::default(), 2_000_000);
 }
 
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn no_state_breaks_a_promise() {
-        super::visit();
-    }
-
-    #[test]
-    fn every_rule_is_needed() {
-        for (rule, property) in super::RULES {
-            super::without(rule, property);
-        }
-    }
-}
+crate::check::tests!();
