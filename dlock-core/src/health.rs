@@ -10,8 +10,9 @@ use crate::{Error, ErrorKind, LockName, engine::Engine, sync::time};
 #[non_exhaustive]
 pub struct Health {
     /// How long the store took to answer a question that changes nothing, or why it did not:
-    /// `Unavailable`, with the store's last error as the source as soon as there is one, `Config(ShutDown)` after a shutdown, `Config(Runtime)` when the runtime that
-    /// renews the locks is gone.
+    /// `Unavailable`, with the store's last error as the source as soon as there is one,
+    /// `Config(ShutDown)` after a shutdown, `Config(Runtime)` when the runtime that renews the locks
+    /// is gone.
     pub latency: Result<Duration, Error>,
     /// How many claims this process holds in the store.
     pub held: usize,

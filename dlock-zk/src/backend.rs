@@ -29,8 +29,9 @@ impl ZooKeeper {
     ///
     /// # Errors
     /// `Unavailable` for servers that can't be reached, by TLS perhaps, or take no writes;
-    /// `Config(Access)` for a missing chroot, missing rights, and files that TLS needs; `Unsupported` for servers before
-    /// 3.5.3; `Config(Runtime)` outside a tokio runtime, and on one without timers or I/O; and what [`ZkConfig`] finds wrong.
+    /// `Config(Access)` for a missing chroot, missing rights, and files that TLS needs;
+    /// `Unsupported` for servers before 3.5.3; `Config(Runtime)` outside a tokio runtime, and on one
+    /// without timers or I/O; and what [`ZkConfig`] finds wrong.
     ///
     /// # Cancel safety
     /// Dropping the future closes what it has opened.

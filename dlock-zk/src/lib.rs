@@ -40,8 +40,8 @@
 //! the session makes no sense, and dlock's core asks for half a session timeout at the most:
 //! `dlock.lease=30s` with the default session timeout gives leases of 7.5 s, renewed every 2.5 s
 //! by one small transaction for all locks of a process. A lease that was asked for and is shortened
-//! so is told with a warning; `dlock.session_timeout=60s` gives leases of 30 s. A longer session timeout lets holders live through
-//! longer outages, and keeps the locks of the dead for longer.
+//! so is told with a warning; `dlock.session_timeout=60s` gives leases of 30 s. A longer session
+//! timeout lets holders live through longer outages, and keeps the locks of the dead for longer.
 //!
 //! When a session ends, all its guards are lost and told at once, and the claims that wait ask
 //! anew, in the next session. So are guards whose node somebody else deletes.

@@ -6,8 +6,9 @@
 //! clock, is time that the server has run for.
 //!
 //! A client that starts later need not begin anew. A client leaves a mark in that server: the id,
-//! and for how many milliseconds it has seen this run, now and then until its guard is over. A server that comes back has another
-//! id, so that a mark which it has kept, or got from its master, says nothing of it.
+//! and for how many milliseconds it has seen this run, now and then until its guard is over. A
+//! server that comes back has another id, so that a mark which it has kept, or got from its master,
+//! says nothing of it.
 
 use std::time::Duration;
 

@@ -61,10 +61,10 @@ impl Mysql {
     /// dropped.
     ///
     /// # Errors
-    /// `Config`: `Runtime` outside a tokio runtime, and on one without timers or I/O; `SchemaMissing`, `SchemaNewer`, `ForeignStore`
-    /// or `Access` when the database can't be used, `OptionValue` when the configuration can't;
-    /// each names its remedy. `Unsupported` when the server is too old. `Unavailable` when it can't
-    /// be reached.
+    /// `Config`: `Runtime` outside a tokio runtime, and on one without timers or I/O;
+    /// `SchemaMissing`, `SchemaNewer`, `ForeignStore` or `Access` when the database can't be used,
+    /// `OptionValue` when the configuration can't; each names its remedy. `Unsupported` when the
+    /// server is too old. `Unavailable` when it can't be reached.
     pub async fn open(config: MysqlConfig) -> Result<DynBackend, Error> {
         let store: Arc<str> = config.store.as_str().into();
         let place = |error: Error| error.during("open").with_store(&store);

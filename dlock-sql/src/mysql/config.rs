@@ -84,11 +84,10 @@ impl ServerConfig<MysqlDriver> {
     ///
     /// Statements run under the settings of the pool's connections, which must have `autocommit`
     /// and a strict `sql_mode`, as they have unless they are told otherwise; whether they do is asked
-    /// before each. One that was left otherwise, or in a transaction, is closed. They name the tables
-    /// with the database of the pool's options, so a `USE` that somebody leaves behind does not lead
-    /// elsewhere. The server goes on
-    /// with a statement that is given up here for as long as their `innodb_lock_wait_timeout` lets
-    /// it.
+    /// before each. One that was left otherwise, or in a transaction, is closed. Statements name the
+    /// tables with the database of the pool's options, so a `USE` that somebody leaves behind does
+    /// not lead elsewhere. The server goes on with a statement that is given up here for as long as
+    /// the connection's `innodb_lock_wait_timeout` lets it.
     ///
     /// # Errors
     /// `Config(Url)` for a pool whose options name no database.

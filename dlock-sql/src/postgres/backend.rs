@@ -49,10 +49,10 @@ impl Postgres {
     /// dropped.
     ///
     /// # Errors
-    /// `Config`: `Runtime` outside a tokio runtime, and on one without timers or I/O; `OptionValue`, `SchemaMissing`, `SchemaNewer`,
-    /// `ForeignStore` or `Access` when the database can't be used; each names its remedy.
-    /// `Unsupported` for an older server. `Unavailable` when the server can't be reached, or is a
-    /// standby.
+    /// `Config`: `Runtime` outside a tokio runtime, and on one without timers or I/O;
+    /// `OptionValue`, `SchemaMissing`, `SchemaNewer`, `ForeignStore` or `Access` when the database
+    /// can't be used; each names its remedy. `Unsupported` for an older server. `Unavailable` when
+    /// the server can't be reached, or is a standby.
     pub async fn open(config: PostgresConfig) -> Result<DynBackend, Error> {
         let store: Arc<str> = config.store.as_str().into();
         let place = |error: Error| error.during("open").with_store(&store);
