@@ -197,7 +197,7 @@ impl Shared {
     /// Refuses to grant while the server behind this very connection, which may have lost
     /// everything, is not known to have run for long enough.
     fn check_guard(&self, connection: &Connection, grants: bool) -> RedisResult<()> {
-        let guard = self.config.restart_guard.unwrap_or_default();
+        let guard = self.guard();
         if !grants || guard.is_zero() {
             return Ok(());
         }
