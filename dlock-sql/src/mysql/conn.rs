@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dlock_core::{Certainty, Error, ErrorKind, Finding, LockName};
 use sqlx::{
-    Connection as _, MySql, MySqlConnection, Row as _, SqlStr,
+    Connection as _, MySql, MySqlConnection, SqlStr,
     mysql::{MySqlArguments, MySqlRow},
     query::Query,
 };
@@ -13,7 +13,7 @@ use tokio::time::{error::Elapsed, timeout};
 use super::{
     answer::{as_str, end_of, get, micros, row, text},
     check::Server,
-    error::{NO_WRITES, classify, is_duplicate, is_harmless, late},
+    error::{classify, is_duplicate, is_harmless, late},
     examine::{Tables, examine},
     json, queries,
     way::{Taken, Way},
@@ -21,7 +21,7 @@ use super::{
 use crate::engine::{
     Backoff, Conn, Cure, Fault, Mark, Micros, Paged, Range, Row, Sighting, Wanted, Write, in_order,
 };
-use crate::server::Texts;
+use crate::server::{Texts, from_primary};
 
 const TABLES: [&str; 3] = ["dlock_lock", "dlock_schema", "dlock_plain"];
 
@@ -78,9 +78,7 @@ impl MysqlConn {
         &mut self,
         query: Query<'_, MySql, MySqlArguments>,
     ) -> Result<Vec<MySqlRow>, Fault> {
-        let mut conn = self.take().await?;
-        let result = timeout(self.way.limit, query.fetch_all(&mut *conn)).await;
-        self.end(conn, result)
+        self.fetch_as(query, Ok).await
     }
 
     /// The same for a statement that tells, by a null as the second column, that the server takes no
@@ -89,16 +87,17 @@ impl MysqlConn {
         &mut self,
         query: Query<'_, MySql, MySqlArguments>,
     ) -> Result<Vec<MySqlRow>, Fault> {
+        self.fetch_as(query, from_primary).await
+    }
+
+    async fn fetch_as(
+        &mut self,
+        query: Query<'_, MySql, MySqlArguments>,
+        seen: fn(Vec<MySqlRow>) -> Result<Vec<MySqlRow>, sqlx::Error>,
+    ) -> Result<Vec<MySqlRow>, Fault> {
         let mut conn = self.take().await?;
         let result = timeout(self.way.limit, query.fetch_all(&mut *conn)).await;
-        let result = result.map(|result| {
-            let rows = result?;
-            match rows.first().map(|row| row.try_get::<Option<i64>, _>(1)).transpose()? {
-                Some(None) => Err(NO_WRITES),
-                _ => Ok(rows),
-            }
-        });
-        self.end(conn, result)
+        self.end(conn, result.map(|rows| rows.and_then(seen)))
     }
 
     /// Runs a statement that returns no rows, and says how many rows it found to change. A row that

@@ -11,10 +11,6 @@ pub(crate) mod numbers;
 
 use numbers::{Meaning, by_number};
 
-/// How a connection is told that its server takes no writes. The driver's own meaning is never seen
-/// here.
-pub(super) const NO_WRITES: sqlx::Error = sqlx::Error::RowNotFound;
-
 /// Tells what an error of the server or the driver means.
 pub(super) fn classify(error: sqlx::Error) -> Fault {
     let meaning = match &error {

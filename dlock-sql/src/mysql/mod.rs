@@ -17,4 +17,6 @@ mod way;
 pub use backend::{MYSQL, Mysql};
 pub use config::MysqlConfig;
 #[cfg(test)]
+pub(crate) use plain::STATEMENTS as PLAIN_STATEMENTS;
+#[cfg(test)]
 pub(crate) use queries::STATEMENTS;

@@ -31,7 +31,7 @@ macro_rules! now {
     };
 }
 
-pub(super) const STATEMENTS: Statements = Statements {
+pub(crate) const STATEMENTS: Statements = Statements {
     insert: concat!(
         "INSERT INTO dlock_plain (name, holder, state, version, expiry) VALUES (?, ?, 'held', 1, ",
         now!(),

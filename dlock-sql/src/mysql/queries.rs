@@ -27,7 +27,7 @@ pub(super) const DELETE: &str = include_str!("delete.sql");
 
 /// All that name a table in an open database.
 #[cfg(test)]
-pub(crate) const STATEMENTS: [&str; 19] = [
+pub(crate) const STATEMENTS: [&str; 11] = [
     APPLY_ONE,
     APPLY_MANY,
     APPLY_ONE_RETURNING,
@@ -39,14 +39,6 @@ pub(crate) const STATEMENTS: [&str; 19] = [
     DELETE,
     UNLOCKED,
     VERSION,
-    super::plain::STATEMENTS.insert,
-    super::plain::STATEMENTS.clear,
-    super::plain::STATEMENTS.take,
-    super::plain::STATEMENTS.renew,
-    super::plain::STATEMENTS.delete,
-    super::plain::STATEMENTS.free,
-    super::plain::STATEMENTS.look,
-    super::plain::STATEMENTS.range,
 ];
 
 /// Where unqualified names lead.

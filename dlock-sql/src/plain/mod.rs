@@ -101,3 +101,11 @@ pub(crate) struct Statements {
     /// (0 or 1).
     pub(crate) range: &'static str,
 }
+
+#[cfg(test)]
+impl Statements {
+    pub(crate) const fn all(&self) -> [&'static str; 8] {
+        let Self { insert, clear, take, renew, delete, free, look, range } = *self;
+        [insert, clear, take, renew, delete, free, look, range]
+    }
+}

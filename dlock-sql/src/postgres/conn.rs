@@ -75,7 +75,7 @@ impl Conn for PgConn {
             Arg::Numbers(wanted.iter().map(Wanted::known_base).collect()),
         ];
         let mut seen = Sighting::of(wanted.len());
-        for found in &self.0.fetch_from_primary(queries::READ, &args, 1).await? {
+        for found in &self.0.fetch_from_primary(queries::READ, &args).await? {
             seen.now = micros(found, 1)?;
             let at = usize::try_from(get::<i64>(found, 0)?).unwrap_or(usize::MAX);
             if let Some(slot) = seen.rows.get_mut(at)
@@ -111,7 +111,7 @@ impl Conn for PgConn {
 
     async fn range(&mut self, range: &Range, most: u32) -> Result<Vec<Paged>, Fault> {
         let args = [Arg::Text(&range.from), Arg::Text(&range.end), Arg::Number(most.into())];
-        let found = self.0.fetch_from_primary(queries::RANGE, &args, 1).await?;
+        let found = self.0.fetch_from_primary(queries::RANGE, &args).await?;
         let paged = |found| {
             Ok(Paged { name: get(found, 0)?, now: micros(found, 1)?, row: row(found, 2).ok() })
         };

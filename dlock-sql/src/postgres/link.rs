@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     engine::{Backoff, Cure, Fault},
-    server::{Texts, tries},
+    server::{NO_WRITES, Texts, from_primary, tries},
 };
 
 /// Where connections come from.
@@ -74,9 +74,6 @@ pub(super) struct Place {
     resets_path: bool,
     pub(super) create: bool,
 }
-
-/// How it is told that the server takes no writes. The driver's own meaning is never seen here.
-const NO_WRITES: sqlx::Error = sqlx::Error::RowNotFound;
 
 enum Conn {
     Own(PgConnection),
@@ -150,24 +147,17 @@ impl Link {
         self.run(async |conn| travel.fetch(conn, sql, args, patience, resets_path).await).await
     }
 
-    /// The same for a statement that tells, by a null in this column, that the server takes no writes:
-    /// what is read there may be old.
+    /// The same for a statement that tells, by a null as the second column, that the server takes no
+    /// writes: what is read there may be old.
     pub(super) async fn fetch_from_primary(
         &mut self,
         sql: &'static str,
         args: &[Arg<'_>],
-        time: usize,
     ) -> Result<Vec<PgRow>, Fault> {
         let (travel, patience) = (self.travel, self.patience);
         let sql = self.texts.of(sql);
-        self.run(async |conn| {
-            let rows = travel.fetch(conn, sql, args, patience, false).await?;
-            match rows.first().map(|row| row.try_get::<Option<i64>, _>(time)).transpose()? {
-                Some(None) => Err(NO_WRITES),
-                _ => Ok(rows),
-            }
-        })
-        .await
+        self.run(async |conn| from_primary(travel.fetch(conn, sql, args, patience, false).await?))
+            .await
     }
 
     /// Runs several statements in one transaction.

@@ -22,4 +22,6 @@ mod url;
 pub use backend::{POSTGRES, Postgres};
 pub use config::PostgresConfig;
 #[cfg(test)]
+pub(crate) use plain::STATEMENTS as PLAIN_STATEMENTS;
+#[cfg(test)]
 pub(crate) use queries::STATEMENTS;

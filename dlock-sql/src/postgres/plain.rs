@@ -21,7 +21,7 @@ macro_rules! now {
     };
 }
 
-pub(super) const STATEMENTS: Statements = Statements {
+pub(crate) const STATEMENTS: Statements = Statements {
     insert: concat!(
         "INSERT INTO dlock_plain (name, holder, state, version, expiry)\n",
         "VALUES ($1::text, $2::text, 'held', 1, ",

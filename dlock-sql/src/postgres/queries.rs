@@ -58,7 +58,7 @@ pub(super) const WHICH: &str = concat!(
 
 /// All that name a table in an open database.
 #[cfg(test)]
-pub(crate) const STATEMENTS: [&str; 20] = [
+pub(crate) const STATEMENTS: [&str; 12] = [
     APPLY_ONE,
     APPLY_MANY,
     READ,
@@ -68,14 +68,6 @@ pub(crate) const STATEMENTS: [&str; 20] = [
     UNLOCKED,
     TABLES,
     VERSION,
-    super::plain::STATEMENTS.insert,
-    super::plain::STATEMENTS.clear,
-    super::plain::STATEMENTS.take,
-    super::plain::STATEMENTS.renew,
-    super::plain::STATEMENTS.delete,
-    super::plain::STATEMENTS.free,
-    super::plain::STATEMENTS.look,
-    super::plain::STATEMENTS.range,
     super::advisory::TAKE,
     super::advisory::LOOK,
     super::advisory::SWEEP,

@@ -2,6 +2,7 @@
 
 mod config;
 mod io;
+mod primary;
 mod texts;
 mod tls;
 
@@ -10,6 +11,9 @@ pub(crate) use config::guarantees;
 pub(crate) use config::value;
 pub use config::{Durability, ServerConfig};
 pub(crate) use io::needs_io;
+#[cfg(feature = "postgres")]
+pub(crate) use primary::NO_WRITES;
+pub(crate) use primary::from_primary;
 pub(crate) use texts::Texts;
 pub(crate) use tls::Tls;
 

@@ -109,9 +109,15 @@ mod outside {
     fn statements() -> Vec<&'static str> {
         let mut all = Vec::new();
         #[cfg(feature = "mysql")]
-        all.extend(crate::mysql::STATEMENTS);
+        {
+            all.extend(crate::mysql::STATEMENTS);
+            all.extend(crate::mysql::PLAIN_STATEMENTS.all());
+        }
         #[cfg(feature = "postgres")]
-        all.extend(crate::postgres::STATEMENTS);
+        {
+            all.extend(crate::postgres::STATEMENTS);
+            all.extend(crate::postgres::PLAIN_STATEMENTS.all());
+        }
         all
     }
 
