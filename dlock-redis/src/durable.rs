@@ -7,16 +7,16 @@
 
 use std::time::Duration;
 
-use dlock_core::{AcquireRequest, Certainty, Clock, Error, ErrorKind};
+use dlock_core::{AcquireRequest, Certainty, Error, ErrorKind};
 use redis::{Cmd, RedisError, RedisResult, Value};
 
 use crate::{
     config::{Durability, RedisConfig},
     error::{Cure, cure, explain, no_token, unreadable},
     inbox::{Turn, gone},
-    link::Link,
+    link::{Link, window::Sending},
     reply::{Standing, standing, standings},
-    scripts::{Call, Known},
+    scripts::Call,
     session::Trouble,
     store::Store,
 };
@@ -63,7 +63,7 @@ impl Durable {
                 false => call.by_digest().clone(),
                 true => call.by_text(),
             };
-            let error = match self.send(script).await {
+            let error = match self.send(script, call.sending()).await {
                 Ok((value, waited)) => return self.judge(value, waited),
                 Err(error) => error,
             };
@@ -95,11 +95,11 @@ impl Durable {
         store: &Store,
         request: &AcquireRequest,
     ) -> Result<Option<Turn>, Error> {
-        let claims = [(request.claim, &request.name, request.mode, request.lease)];
-        let sent = Clock::Boot.now();
-        let value = self.run(&store.keep_call(&claims, Known::ToWait)).await?;
+        let call = store.poll_call(request);
+        let value = self.run(&call).await?;
+        let since = call.sending().began();
         match standings(&value)?.as_slice() {
-            [Standing::Held { token, .. }] => Ok(Some(Turn { token: *token, since: sent })),
+            [Standing::Held { token, .. }] => Ok(Some(Turn { token: *token, since })),
             [Standing::Waits(_)] => Ok(None),
             [Standing::Gone] => Err(gone()),
             [Standing::Spent] => Err(no_token()),
@@ -107,12 +107,16 @@ impl Durable {
         }
     }
 
-    async fn send(&self, script: Cmd) -> Result<(Value, RedisResult<Value>), RedisError> {
+    async fn send(
+        &self,
+        script: Cmd,
+        sending: &Sending,
+    ) -> Result<(Value, RedisResult<Value>), RedisError> {
         let mut wait = Cmd::new();
         wait.arg("WAIT").arg(self.replicas).arg(self.patience.as_millis().to_string());
         let mut commands = redis::pipe();
         commands.add_command(script).add_command(wait).ignore_errors();
-        let mut answers = self.link.send_all(&commands, true).await?.into_iter();
+        let mut answers = self.link.send_all(&commands, sending).await?.into_iter();
         let value = answers.next().unwrap_or_default().extract_error()?;
         Ok((value, answers.next().unwrap_or_default().extract_error()))
     }

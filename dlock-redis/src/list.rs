@@ -18,7 +18,10 @@ use crate::{
     config::Topology,
     error::{explain, unreadable},
     keys::{self, Bucket, Keys},
-    link::Server,
+    link::{
+        Server,
+        window::{Kind, Sending},
+    },
     reply,
     scripts::Scripts,
     session::Session,
@@ -172,7 +175,7 @@ impl Search<'_> {
                 commands.cmd("EXISTS").arg(&[all[0], all[2], all[4]]);
                 commands.cmd("EXISTS").arg(keys.holder());
             }
-            let answers = self.session.run_all(&commands, false).await?;
+            let answers = self.session.run_all(&commands, &Sending::of(Kind::Acquire)).await?;
             for (name, answer) in names.into_iter().zip(answers.chunks(2)) {
                 match answer {
                     [Value::Int(0), _] => {}

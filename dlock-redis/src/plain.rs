@@ -9,7 +9,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, ClaimId, ClaimState, Clock, Error,
+    AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, ClaimId, ClaimState, Error,
     ErrorKind, FencingToken, Finding, Grant, Guarantees, LockName, LockState, Mode, Queue,
     Released, Renewal, Renewed, Scope,
 };
@@ -19,6 +19,7 @@ use crate::{
     config::RedisConfig,
     error::{explain, unreadable},
     examine::examine,
+    link::window::{Kind, Sending},
     list::list_plain,
     poll::Pace,
     reply::{self, millis, renewal},
@@ -63,8 +64,8 @@ impl Shared {
             .cmd("GET")
             .arg(request.name.as_str())
             .cmd("TIME");
-        let sent = Clock::Boot.now();
-        let answers = self.session.run_all(&commands, true).await?;
+        let sending = Sending::of(Kind::Acquire).granting();
+        let answers = self.session.run_all(&commands, &sending).await?;
         let [set, get, time] = answers.as_slice() else {
             return Err(unreadable("SET, GET and TIME", &Value::Array(answers)));
         };
@@ -88,7 +89,7 @@ impl Shared {
         }
         let token = reply::micros(time).and_then(|at| FencingToken::new(at).ok());
         let token = token.ok_or_else(|| unreadable("TIME", time))?;
-        Ok(Acquired::Granted(Grant { token, tokens: request.tokens, since: sent }))
+        Ok(Acquired::Granted(Grant { token, tokens: request.tokens, since: sending.began() }))
     }
 
     async fn renew_one(&self, request: &AcquireRequest) -> Result<bool, Error> {
@@ -120,7 +121,7 @@ impl Shared {
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         let mut commands = redis::pipe();
         commands.cmd("GET").arg(name.as_str()).cmd("PTTL").arg(name.as_str());
-        let answers = self.session.run_all(&commands, false).await?;
+        let answers = self.session.run_all(&commands, &Sending::of(Kind::Acquire)).await?;
         match answers.as_slice() {
             // Its end may come between the two.
             [Value::Nil, _] | [_, Value::Int(-2)] => Ok(LockState::default()),

@@ -7,6 +7,7 @@ use redis::{Cmd, ToRedisArgs};
 
 use crate::{
     keys::Keys,
+    link::window::{Kind, Sending},
     reply::{millis, tries},
 };
 
@@ -19,6 +20,7 @@ const LARGEST_FLOOR: u64 = (1 << 53) - (1 << 40);
 pub(crate) struct Script {
     text: String,
     digest: String,
+    kind: Kind,
 }
 
 /// A claim, its lock, how it is to be held from now on, and for how long.
@@ -49,22 +51,23 @@ pub(crate) struct Scripts {
 impl Scripts {
     pub(crate) fn new() -> Self {
         const LOCK: &str = include_str!("scripts/lock.lua");
-        let whole = |text: &str| Script::new(text.replace("--%lock\n", LOCK));
+        let acquire = concat!(
+            include_str!("scripts/quick.lua"),
+            "--%lock\n",
+            include_str!("scripts/acquire.lua")
+        );
+        let script = |kind, text: &str| Script::new(text.replace("--%lock\n", LOCK), kind);
         Self {
-            acquire: Script::new(format!(
-                "{}{LOCK}{}",
-                include_str!("scripts/quick.lua"),
-                include_str!("scripts/acquire.lua")
-            )),
-            acquire_all: whole(include_str!("scripts/acquire_all.lua")),
-            release: whole(include_str!("scripts/release.lua")),
-            delete: whole(include_str!("scripts/delete.lua")),
-            renew: whole(include_str!("scripts/renew.lua")),
-            keep: whole(include_str!("scripts/keep.lua")),
-            inspect: whole(include_str!("scripts/inspect.lua")),
-            raise: whole(include_str!("scripts/raise.lua")),
-            floor: whole(include_str!("scripts/floor.lua")),
-            probe: whole(include_str!("scripts/probe.lua")),
+            acquire: script(Kind::Acquire, acquire),
+            acquire_all: script(Kind::Acquire, include_str!("scripts/acquire_all.lua")),
+            release: script(Kind::Release, include_str!("scripts/release.lua")),
+            delete: script(Kind::Release, include_str!("scripts/delete.lua")),
+            renew: script(Kind::Renewal, include_str!("scripts/renew.lua")),
+            keep: script(Kind::Renewal, include_str!("scripts/keep.lua")),
+            inspect: script(Kind::Acquire, include_str!("scripts/inspect.lua")),
+            raise: script(Kind::Release, include_str!("scripts/raise.lua")),
+            floor: script(Kind::Acquire, include_str!("scripts/floor.lua")),
+            probe: script(Kind::Acquire, include_str!("scripts/probe.lua")),
         }
     }
 
@@ -83,6 +86,10 @@ impl Scripts {
                 .arg(mode.weight())
                 .arg(mode.capacity())
                 .arg(u8::from(known == Known::ToWait));
+        }
+        if known == Known::ToWait {
+            // After a restart, what is held is kept; nothing new is granted.
+            call.sending = Sending::of(Kind::Poll).granting();
         }
         call
     }
@@ -112,7 +119,7 @@ impl Scripts {
 }
 
 impl Script {
-    fn new(text: String) -> Self {
+    fn new(text: String, kind: Kind) -> Self {
         // Comments and indentation would be sent and compared with every EVAL.
         let text: Vec<&str> = text
             .lines()
@@ -121,7 +128,7 @@ impl Script {
             .collect();
         let text = text.join("\n");
         let digest = sha1_smol::Sha1::from(&text).hexdigest();
-        Self { text, digest }
+        Self { text, digest, kind }
     }
 
     /// The call of this script by its digest, with so many keys.
@@ -129,7 +136,7 @@ impl Script {
         // About what a verb on one name takes, so that it is allocated once.
         let mut command = Cmd::with_capacity(keys + 12, 64 * keys + 192);
         command.arg("EVALSHA").arg(&self.digest).arg(keys);
-        Call { script: self, grants: false, command }
+        Call { script: self, sending: Sending::of(self.kind), command }
     }
 }
 
@@ -140,7 +147,7 @@ impl Script {
 #[derive(Clone, Debug)]
 pub(crate) struct Call<'a> {
     script: &'a Script,
-    grants: bool,
+    sending: Sending,
     command: Cmd,
 }
 
@@ -179,13 +186,13 @@ impl Call<'_> {
     }
 
     /// It may grant a lock, so it is not for a server that may have lost who holds it.
-    pub(crate) const fn granting(mut self) -> Self {
-        self.grants = true;
+    pub(crate) fn granting(mut self) -> Self {
+        self.sending.grants = true;
         self
     }
 
-    pub(crate) const fn grants(&self) -> bool {
-        self.grants
+    pub(crate) const fn sending(&self) -> &Sending {
+        &self.sending
     }
 
     /// The call by digest.

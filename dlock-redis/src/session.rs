@@ -9,7 +9,7 @@ use crate::{
     config::{RedisConfig, Topology},
     error::{Cure, cure, explain, unreadable},
     inbox::Inbox,
-    link::Link,
+    link::{Link, window::Sending},
     scripts::Call,
 };
 
@@ -85,8 +85,8 @@ impl Session {
         let mut with_text = false;
         loop {
             let answer = match with_text {
-                false => self.link.send(call.by_digest(), call.grants()).await,
-                true => self.link.send(&call.by_text(), call.grants()).await,
+                false => self.link.send(call.by_digest(), call.sending()).await,
+                true => self.link.send(&call.by_text(), call.sending()).await,
             };
             match answer {
                 Ok(value) => return Ok(value),
@@ -104,11 +104,11 @@ impl Session {
     pub(crate) async fn run_all(
         &self,
         commands: &Pipeline,
-        grants: bool,
+        sending: &Sending,
     ) -> Result<Vec<Value>, Error> {
         let mut trouble = Trouble::new(self.patience);
         loop {
-            match self.link.send_all(commands, grants).await {
+            match self.link.send_all(commands, sending).await {
                 Ok(answers) => return Ok(answers),
                 Err(error) => trouble.over(error).await?,
             }

@@ -19,6 +19,7 @@ use crate::{
     examine::examine,
     inbox::{Inbox, Turn},
     keys::{Bucket, Keys},
+    link::window::{Kind, Sending},
     list,
     quiet::{Last, Quiet, SPARE},
     reply::{self, Standing, millis, standing},
@@ -76,7 +77,7 @@ impl Store {
             .arg(format!("dlock:{{{}}}:{}?probe:{probe:016x}", Bucket::ANY.number(), self.prefix))
             .arg(channel);
         // Its text too may have to be sent one day.
-        let sent = self.session.link.send(&call.by_text(), false).await;
+        let sent = self.session.link.send(&call.by_text(), call.sending()).await;
         sent.map_err(crate::error::explain)?;
         let answer = self.session.run(&call).await?;
         let Value::Array(refused) = &answer else { return Err(unreadable("a script", &answer)) };
@@ -135,7 +136,6 @@ impl Store {
     ) -> Result<Acquired, Error> {
         let keys = Arc::new(Keys::of(&request.name));
         let channel = self.channel_for(request, keys.bucket()).await;
-        let sent = Clock::Boot.now();
         let spare = if epoch.is_some() { SPARE } else { 0 };
         let call = self
             .scripts
@@ -164,7 +164,7 @@ impl Store {
         {
             self.quiet.put(&request.name, Last::new(keys, request, token, epoch));
         }
-        self.settle(request, sent, answer)
+        self.settle(request, call.sending().began(), answer)
     }
 
     /// What an answer to an acquire means.
@@ -212,10 +212,11 @@ impl Store {
         get.arg("GET").arg(token);
         let mut commands = redis::Pipeline::with_capacity(2);
         commands.add_command(set).add_command(get).ignore_errors();
-        let sent = Clock::Boot.now();
-        let Ok(answers) = self.session.link.send_all(&commands, true).await else {
+        let sending = Sending::of(Kind::Acquire).granting();
+        let Ok(answers) = self.session.link.send_all(&commands, &sending).await else {
             return Quickly::Unsure(next);
         };
+        let sent = sending.began();
         match answers.as_slice() {
             [Value::Okay, Value::BulkString(shown)]
                 if shown.as_slice() == next.shows().as_bytes()

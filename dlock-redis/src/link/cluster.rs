@@ -31,7 +31,7 @@ use self::{
     ears::Ears,
     place::{Place, asking, bucket_of},
 };
-use super::{facts::Facts, node::NodeLink, open, receive};
+use super::{facts::Facts, node::NodeLink, open, receive, window::Sending};
 use crate::{config::RedisConfig, inbox::Inbox, keys::Bucket};
 
 /// How many redirections a command follows.
@@ -91,15 +91,15 @@ impl ClusterLink {
         Ok(Self { shared, watch })
     }
 
-    pub(super) async fn send(&self, command: &Cmd) -> RedisResult<Value> {
+    pub(super) async fn send(&self, command: &Cmd, sending: &Sending) -> RedisResult<Value> {
         let mut place = self.shared.place(command)?;
         for _ in 0..HOPS {
             let node = self.shared.node(&place.at).await;
             let answer = match place.asking {
-                false => node.send(command, false).await,
+                false => node.send(command, sending).await,
                 true => {
                     let commands = asking(std::iter::once(command));
-                    let answers = node.send_all(&commands, false).await;
+                    let answers = node.send_all(&commands, sending).await;
                     answers.and_then(|answers| {
                         answers.into_iter().nth(1).unwrap_or_default().extract_error()
                     })
@@ -113,15 +113,19 @@ impl ClusterLink {
         Err(lost())
     }
 
-    pub(super) async fn send_all(&self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
+    pub(super) async fn send_all(
+        &self,
+        commands: &Pipeline,
+        sending: &Sending,
+    ) -> RedisResult<Vec<Value>> {
         let first = commands.cmd_iter().next().ok_or_else(lost)?;
         let mut place = self.shared.place(first)?;
         for _ in 0..HOPS {
             let node = self.shared.node(&place.at).await;
             let answers = match place.asking {
-                false => node.send_all(commands, false).await?,
+                false => node.send_all(commands, sending).await?,
                 true => {
-                    let answers = node.send_all(&asking(commands.cmd_iter()), false).await?;
+                    let answers = node.send_all(&asking(commands.cmd_iter()), sending).await?;
                     answers.into_iter().skip(1).collect()
                 }
             };

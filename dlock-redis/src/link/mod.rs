@@ -14,13 +14,14 @@ mod open;
 pub(crate) mod sentinel;
 mod sight;
 mod tls;
+pub(crate) mod window;
 
 use std::{fmt, sync::Arc};
 
 use dlock_core::{Error, Instant};
 use redis::{Cmd, Pipeline, PushInfo, PushKind, RedisResult, Value};
 
-use self::{cluster::ClusterLink, facts::Facts, node::NodeLink};
+use self::{cluster::ClusterLink, facts::Facts, node::NodeLink, window::Sending};
 use crate::{
     config::{RedisConfig, Topology},
     inbox::Inbox,
@@ -61,11 +62,11 @@ impl Link {
 
     /// Sends a command to the server of its keys. One that may grant a lock is refused while the
     /// server may have lost who holds it.
-    pub(crate) async fn send(&self, command: &Cmd, grants: bool) -> RedisResult<Value> {
+    pub(crate) async fn send(&self, command: &Cmd, sending: &Sending) -> RedisResult<Value> {
         match self {
-            Self::Node(link) => link.send(command, grants).await,
+            Self::Node(link) => link.send(command, sending).await,
             // Boxed: its size would be that of every send.
-            Self::Cluster(link) => Box::pin(link.send(command)).await,
+            Self::Cluster(link) => Box::pin(link.send(command, sending)).await,
         }
     }
 
@@ -73,11 +74,11 @@ impl Link {
     pub(crate) async fn send_all(
         &self,
         commands: &Pipeline,
-        grants: bool,
+        sending: &Sending,
     ) -> RedisResult<Vec<Value>> {
         match self {
-            Self::Node(link) => link.send_all(commands, grants).await,
-            Self::Cluster(link) => Box::pin(link.send_all(commands)).await,
+            Self::Node(link) => link.send_all(commands, sending).await,
+            Self::Cluster(link) => Box::pin(link.send_all(commands, sending)).await,
         }
     }
 

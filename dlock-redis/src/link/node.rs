@@ -20,7 +20,13 @@ use parking_lot::Mutex;
 use redis::{Cmd, Pipeline, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use tokio::{sync::watch::Sender, task::AbortHandle};
 
-use super::{facts::Facts, open, receive, sentinel::Sentinels, sight::Sight};
+use super::{
+    facts::Facts,
+    open, receive,
+    sentinel::Sentinels,
+    sight::Sight,
+    window::{Kind, Sending, Window},
+};
 use crate::{
     config::{RedisConfig, Topology},
     error::{Cure, cure, guarded, not_connected},
@@ -69,6 +75,7 @@ struct Connection {
     late: AtomicU32,
     /// The other side has closed it.
     gone: Arc<AtomicBool>,
+    window: Window,
 }
 
 impl NodeLink {
@@ -112,9 +119,11 @@ impl NodeLink {
         (Self { shared, upkeep }, started.and(first))
     }
 
-    pub(super) async fn send(&self, command: &Cmd, grants: bool) -> RedisResult<Value> {
+    pub(super) async fn send(&self, command: &Cmd, sending: &Sending) -> RedisResult<Value> {
         let connection = self.shared.connection().await?;
-        self.shared.check_guard(&connection, grants)?;
+        let _permit = connection.window.enter(sending.kind).await?;
+        self.shared.check_guard(&connection, sending.grants)?;
+        sending.begin();
         let answer = connection.redis.clone().send_packed_command(command).await;
         let answer = answer.and_then(Value::extract_error);
         self.shared.seen(&connection, answer.as_ref().err());
@@ -125,17 +134,19 @@ impl NodeLink {
     /// unless it was lost meanwhile.
     pub(super) async fn send_known(&self, command: &Cmd) -> RedisResult<(Value, Option<u64>)> {
         let before = self.epoch();
-        let answer = self.send(command, false).await?;
+        let answer = self.send(command, &Sending::of(Kind::Acquire)).await?;
         Ok((answer, before.filter(|_| before == self.epoch())))
     }
 
     pub(super) async fn send_all(
         &self,
         commands: &Pipeline,
-        grants: bool,
+        sending: &Sending,
     ) -> RedisResult<Vec<Value>> {
         let connection = self.shared.connection().await?;
-        self.shared.check_guard(&connection, grants)?;
+        let _permit = connection.window.enter(sending.kind).await?;
+        self.shared.check_guard(&connection, sending.grants)?;
+        sending.begin();
         let mut redis = connection.redis.clone();
         let answers = redis.send_packed_commands(commands, 0, commands.len()).await;
         match &answers {
@@ -233,15 +244,15 @@ impl Shared {
     /// Shuts the door, unless that connection is gone already.
     fn shut(&self, epoch: u64, why: &str) {
         self.door.send_if_modified(|door| {
-            let same = door.open().is_some_and(|connection| connection.epoch == epoch);
-            if same {
-                tracing::debug!(target: "dlock", store = self.store, why, "the connection is given up");
-                *door = Door::Shut(
-                    Error::new(ErrorKind::Unavailable, format!("the connection was lost ({why})"))
-                        .with_store(&self.store),
-                );
-            }
-            same
+            let same = door.open().filter(|connection| connection.epoch == epoch);
+            let Some(connection) = same else { return false };
+            tracing::debug!(target: "dlock", store = self.store, why, "the connection is given up");
+            connection.window.close();
+            *door = Door::Shut(
+                Error::new(ErrorKind::Unavailable, format!("the connection was lost ({why})"))
+                    .with_store(&self.store),
+            );
+            true
         });
     }
 }

@@ -3,7 +3,8 @@
 use std::{collections::HashMap, sync::Arc};
 
 use dlock_core::{
-    AcquireRequest, ClaimId, Clock, Error, ErrorKind, FencingToken, Finding, LockName, LockState,
+    AcquireRequest, ClaimId, Clock, Error, ErrorKind, FencingToken, Finding, Instant, LockName,
+    LockState,
 };
 use parking_lot::Mutex;
 use redis::Value;
@@ -67,14 +68,14 @@ impl Member {
         self.session.link.facts().time_at(Clock::Boot.now())
     }
 
-    /// Takes the lock here, if it is free here. It counts as under way from the call on, not only
-    /// from the first poll, so that a release can't overtake it.
+    /// Takes the lock here, if it is free here; beside the answer, when it was asked. It counts as
+    /// under way from the call on, not only from the first poll, so that a release can't overtake it.
     pub(super) fn acquire(
         self: &Arc<Self>,
         request: &AcquireRequest,
         claim: ClaimId,
         proposal: u64,
-    ) -> impl Future<Output = Result<Standing, Error>> + Send + use<> {
+    ) -> impl Future<Output = Result<(Standing, Instant), Error>> + Send + use<> {
         let under_way = UnderWay::begin(self, claim);
         let request = request.clone();
         async move { under_way.member.ask(&request, claim, proposal).await }
@@ -85,7 +86,7 @@ impl Member {
         request: &AcquireRequest,
         claim: ClaimId,
         proposal: u64,
-    ) -> Result<Standing, Error> {
+    ) -> Result<(Standing, Instant), Error> {
         let call = self
             .scripts
             .acquire
@@ -103,7 +104,8 @@ impl Member {
             .arg(proposal)
             .note(request.note.as_ref())
             .granting();
-        standing(&self.run(&call).await?)
+        let answer = self.run(&call).await?;
+        Ok((standing(&answer)?, call.sending().began()))
     }
 
     /// Writes a larger token back; whether the claim holds the lock here.

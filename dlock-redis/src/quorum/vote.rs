@@ -55,7 +55,8 @@ impl Voters {
     ) -> Result<Attempt, Error> {
         let claim = self.book.id(request.claim);
         let proposal = self.proposal();
-        let sent = Clock::Boot.now();
+        // Of those that grant, when the first was asked.
+        let mut since = Instant::from_nanos(u64::MAX);
         let mut asking: FuturesUnordered<_> = self
             .members
             .iter()
@@ -71,11 +72,12 @@ impl Voters {
         let mut open = vec![true; self.count()];
         while let Some((at, answer)) = asking.next().await {
             match answer {
-                Ok(Standing::Held { token, .. }) => {
+                Ok((Standing::Held { token, .. }, sent)) => {
+                    since = since.min(sent);
                     won.push((at, token));
                     tally.count(Some(true));
                 }
-                Ok(other) => {
+                Ok((other, _)) => {
                     open[at] = false;
                     match other {
                         Standing::Conflict(capacity) => refused = Some(capacity),
@@ -100,7 +102,8 @@ impl Voters {
             while agreed(&won, self.count()).is_none() {
                 let next = tokio::time::timeout(LATECOMERS, asking.next()).await;
                 let Ok(Some((at, answer))) = next else { break };
-                if let Ok(Standing::Held { token, .. }) = answer {
+                if let Ok((Standing::Held { token, .. }, sent)) = answer {
+                    since = since.min(sent);
                     won.push((at, token));
                 }
             }
@@ -109,8 +112,8 @@ impl Voters {
                 if !asking.is_empty() {
                     background(async move { while asking.next().await.is_some() {} });
                 }
-                self.book.held(request.claim, sent, request.lease);
-                return Ok(Attempt::Won(Grant { token, tokens: request.tokens, since: sent }));
+                self.book.held(request.claim, since, request.lease);
+                return Ok(Attempt::Won(Grant { token, tokens: request.tokens, since }));
             }
         }
         drop(asking);

@@ -1,6 +1,6 @@
 //! Several names with one script.
 
-use dlock_core::{AcquireRequest, Acquired, Certainty, Clock, Error, Note};
+use dlock_core::{AcquireRequest, Acquired, Certainty, Error, Note};
 use redis::Value;
 
 use super::Store;
@@ -42,7 +42,6 @@ impl Store {
             }
         }
         let call = call.granting();
-        let sent = Clock::Boot.now();
         let answers = match self.session.run(&call).await.and_then(|value| standings(&value)) {
             Ok(answers) if answers.len() == requests.len() => answers,
             Ok(_) => return Err(unreadable("a script", &Value::Nil)),
@@ -57,7 +56,7 @@ impl Store {
         let settled: Result<Vec<_>, Error> = requests
             .iter()
             .zip(answers)
-            .map(|(request, answer)| self.settle(request, sent, answer))
+            .map(|(request, answer)| self.settle(request, call.sending().began(), answer))
             .collect();
         // After a conflict on one name the others are in their queues: the core gives them back.
         settled.map_err(|error| error.with_certainty(Certainty::Unknown))

@@ -21,6 +21,7 @@ mod conn;
 mod crowd;
 mod finding;
 mod job;
+mod lanes;
 mod listen;
 mod names;
 mod note;
@@ -52,6 +53,8 @@ pub(crate) use finding::of_tables;
 pub(crate) use finding::room;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use job::{answer_of, gone};
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) use lanes::{Ends, Lanes, Message, lanes};
 pub(crate) use names::Range;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use names::{Listed, PAGE, list};

@@ -25,6 +25,7 @@ use super::{
     cache::{Cache, Seen},
     conn::{Conn, Fault},
     job::{Ask, Job},
+    lanes::{Ends, Message},
     note::Note,
     part::{self, Unit},
     row::{Row, Wanted, Write},
@@ -40,8 +41,12 @@ const IN_SIGHT: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Worker<C> {
     conn: C,
-    jobs: mpsc::Receiver<Job>,
+    jobs: Ends<Job>,
+    /// Those that have come: renewals and releases, and the others.
+    urgent: VecDeque<Job>,
     waiting: VecDeque<Job>,
+    /// When the database last did what it was asked for.
+    heard: Instant,
     aside: Aside,
     cache: Cache,
     shared: Shared,
@@ -82,14 +87,10 @@ async fn after_the_ready() {
 }
 
 impl<C: Conn> Worker<C> {
-    pub(crate) fn new(
-        conn: C,
-        jobs: mpsc::Receiver<Job>,
-        shared: Shared,
-        settings: Settings,
-    ) -> Self {
-        let (waiting, aside, cache) = (VecDeque::new(), Aside::new(), Cache::new());
-        Self { conn, jobs, waiting, aside, cache, shared, settings, slow: 0 }
+    pub(crate) fn new(conn: C, jobs: Ends<Job>, shared: Shared, settings: Settings) -> Self {
+        let (aside, cache, heard) = (Aside::new(), Cache::new(), Instant::from_nanos(0));
+        let (urgent, waiting) = (VecDeque::new(), VecDeque::new());
+        Self { conn, jobs, urgent, waiting, heard, aside, cache, shared, settings, slow: 0 }
     }
 
     /// Works until the last caller's end of the queue is dropped and all jobs are done, and gives
@@ -119,7 +120,7 @@ impl<C: Conn> Worker<C> {
                 () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() => {}
                 job = self.jobs.recv(), if is_asked => match job {
                     Some(job) => {
-                        self.waiting.push_back(job);
+                        self.admit(job);
                         // Who is ready to ask as well may share the statement: the next task of
                         // this process, after a release.
                         after_the_ready().await;
@@ -139,12 +140,26 @@ impl<C: Conn> Worker<C> {
 
     /// The jobs that have come, as many as can go next.
     fn next_batch(&mut self) -> Vec<Job> {
-        while self.waiting.len() < IN_SIGHT
-            && let Ok(job) = self.jobs.try_recv()
-        {
-            self.waiting.push_back(job);
+        while let Some(job) = self.jobs.try_urgent() {
+            self.admit(job);
         }
-        batch::take(&mut self.waiting, batch::fitting(self.conn.most_bytes()))
+        while self.waiting.len() < IN_SIGHT
+            && let Some(job) = self.jobs.try_other()
+        {
+            self.admit(job);
+        }
+        let most = batch::fitting(self.conn.most_bytes());
+        batch::take([&mut self.urgent, &mut self.waiting], most)
+    }
+
+    /// A job has come. While the database answered others, it was not the database that it waited
+    /// for, so that does not count against its time.
+    fn admit(&mut self, mut job: Job) {
+        job.asked = job.asked.max(self.heard);
+        match job.is_urgent() {
+            true => self.urgent.push_back(job),
+            false => self.waiting.push_back(job),
+        }
     }
 
     /// Writes all of them, and notes what each was told; whether one of the locks is free for

@@ -1,15 +1,15 @@
 //! The task that owns the connection: it does what callers ask for, one after another, whether they
-//! still wait for the answer or not.
+//! still wait for the answer or not; renewals and releases first.
 
 use std::time::Duration;
 
 use dlock_core::{
     Acquired, Certainty, ClaimId, Clock, Error, Finding, Instant, LockName, Released,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::{PlainConn, Scheme, Seen, Statements, scheme::Want};
-use crate::engine::{Cure, Fault, Listed, PAGE, Patience, Range};
+use crate::engine::{Cure, Ends, Fault, Listed, Message, PAGE, Patience, Range};
 
 /// What a caller asks for, and where the answer goes.
 #[derive(Debug)]
@@ -24,10 +24,16 @@ pub(super) enum Ask {
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
+impl Message for Ask {
+    fn is_urgent(&self) -> bool {
+        matches!(self, Self::Renew(..) | Self::GiveBack(..))
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Worker<C> {
     pub(super) conn: C,
-    pub(super) asks: mpsc::Receiver<Ask>,
+    pub(super) asks: Ends<Ask>,
     pub(super) scheme: Scheme,
     pub(super) texts: Statements,
     pub(super) patience: Duration,

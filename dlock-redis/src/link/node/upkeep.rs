@@ -12,7 +12,7 @@ use dlock_core::{Clock, Error};
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
-use super::{Connection, Door, Sentinels, Shared, Topology, open, receive};
+use super::{Connection, Door, Sentinels, Shared, Topology, Window, open, receive};
 
 /// How often the sentinels are asked who the master is; also how long a connection has to hold
 /// until the next one is tried for without a pause.
@@ -62,7 +62,8 @@ impl Shared {
             None => false,
         };
         let (facts, late) = (Mutex::new(Arc::new(facts)), AtomicU32::new(0));
-        Ok(Connection { redis, epoch, address, facts, sight, push, late, gone })
+        let window = Window::new();
+        Ok(Connection { redis, epoch, address, facts, sight, push, late, gone, window })
     }
 }
 

@@ -50,7 +50,8 @@ impl<C: Conn> Worker<C> {
             match self.write_part(&mut batch, &part, &mut patience).await {
                 Ok(()) => {
                     part::finish(&mut batch, &part);
-                    if Clock::Boot.now().since(sent) < limit / 2 {
+                    self.heard = Clock::Boot.now();
+                    if self.heard.since(sent) < limit / 2 {
                         self.slow = 0;
                     }
                 }

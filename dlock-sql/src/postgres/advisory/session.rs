@@ -6,14 +6,11 @@ use dlock_core::{
     Acquired, Certainty, ClaimId, Clock, Error, ErrorKind, FencingToken, Grant, Instant, LockName,
     Released, machine::spent,
 };
-use tokio::{
-    select,
-    sync::{mpsc, oneshot},
-};
+use tokio::{select, sync::oneshot};
 
 use super::{FREE, LOOK, PING, SWEEP, TAKE, key};
 use crate::{
-    engine::{Fault, Patience},
+    engine::{Ends, Fault, Message, Patience},
     postgres::{conn::get, link::Link, statement::Arg},
 };
 
@@ -47,6 +44,12 @@ pub(super) enum Ask {
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
+impl Message for Ask {
+    fn is_urgent(&self) -> bool {
+        matches!(self, Self::Renew { .. } | Self::GiveBack { .. })
+    }
+}
+
 /// What an onlooker sees.
 #[derive(Debug)]
 pub(super) struct Seen {
@@ -59,7 +62,7 @@ pub(super) struct Seen {
 /// The session, and what it has.
 pub(super) struct Session {
     link: Link,
-    asks: mpsc::Receiver<Ask>,
+    asks: Ends<Ask>,
     held: HashMap<i64, Held>,
     patience: Duration,
     retention: Duration,
@@ -76,7 +79,7 @@ struct Held {
 impl Session {
     pub(super) fn new(
         link: Link,
-        asks: mpsc::Receiver<Ask>,
+        asks: Ends<Ask>,
         patience: Duration,
         retention: Duration,
     ) -> Self {
