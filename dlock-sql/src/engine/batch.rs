@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn who_has_gone_is_left_out_unless_he_releases() {
         let (mut waiting, kept) = jobs(&["a", "b"]);
-        waiting[1].asks[0].op = Op::Release { claim: ClaimId::random(), used: 0 };
+        waiting[1].asks[0].op = Op::Release { claim: ClaimId::random(), used: 0, bar: 0 };
         drop(kept);
         assert_eq!(names(&take(&mut waiting, 99)), ["b"]);
     }

@@ -62,7 +62,7 @@ impl PlainStore {
         patience: Duration,
     ) -> Self {
         let (sender, asks) = lanes();
-        spawn(runtime, Worker { conn, asks, scheme, texts, patience }.run());
+        spawn(runtime, Worker::new(conn, asks, scheme, texts, patience).run());
         Self { store, guarantees: scheme.guarantees(database), asks: Asks(sender), patience }
     }
 
@@ -140,7 +140,7 @@ impl Backend for PlainStore {
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         let seen = self.asks.ask(|reply| Ask::Look(name.clone(), reply)).await;
         let seen = seen.map_err(|error| self.named(error, "inspect", name))?;
-        let Some(seen) = seen.filter(|seen| seen.is_held && seen.left > 0) else {
+        let Some(seen) = seen.row.filter(|seen| seen.is_held && seen.left > 0) else {
             return Ok(LockState::default());
         };
         let holder = ClaimState {

@@ -16,6 +16,7 @@ use crate::support::{
 
 mod conduct;
 mod crowd;
+mod late;
 mod reader;
 mod records;
 mod rows;

@@ -56,6 +56,8 @@ impl<C: Conn> Worker<C> {
                     }
                 }
                 Err(fault) => {
+                    // What came too late leaves out what had no deadline.
+                    part::finish(&mut batch, &part);
                     if fault.error.certainty() == Certainty::Unknown {
                         // Perhaps it is only slow: the next one may take longer.
                         self.slow = (self.slow + 1).min(SLOWEST);
