@@ -99,7 +99,7 @@ impl Durable {
         let sent = Clock::Boot.now();
         let value = self.run(&store.keep_call(&claims, Known::ToWait)).await?;
         match standings(&value)?.as_slice() {
-            [Standing::Held { token, .. }] => Ok(Some(Turn { token: *token, since: sent })),
+            [Standing::Held(token)] => Ok(Some(Turn { token: *token, since: sent })),
             [Standing::Waits(_)] => Ok(None),
             [Standing::Gone] => Err(gone()),
             [Standing::Spent] => Err(no_token()),
@@ -148,5 +148,5 @@ pub(crate) fn won(value: &Value) -> bool {
         Value::Array(answers) if matches!(answers.first(), Some(Value::Array(_))) => &answers[0],
         other => other,
     };
-    standing(answer).is_ok_and(|answer| matches!(answer, Standing::Held { .. }))
+    standing(answer).is_ok_and(|answer| matches!(answer, Standing::Held(_)))
 }

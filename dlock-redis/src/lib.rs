@@ -74,8 +74,6 @@
 //!   third of their lease and every 3 s at least. So a lost message delays a grant for no longer,
 //!   a dead waiter is passed over, and one whose client is disconnected is passed over at once and
 //!   keeps its place.
-//! - **A name that nobody else takes** needs no script to be taken again: `SET NX PX` and `GET`,
-//!   back to back, with a token out of a reserve.
 //! - **Everything is idempotent by claim id**, so what was sent without an answer is sent again:
 //!   after `NOSCRIPT`, a lost connection, `LOADING`, `READONLY`, `MOVED`, `ASK`, `TRYAGAIN`,
 //!   `CLUSTERDOWN`.
@@ -116,7 +114,6 @@ mod list;
 mod minder;
 mod plain;
 mod poll;
-mod quiet;
 mod quorum;
 mod reply;
 mod scripts;

@@ -9,8 +9,8 @@ use crate::error::unreadable;
 /// How a claim stands on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// It holds the lock by this token; `spare` tells that more were reserved for later.
-    Held { token: FencingToken, spare: bool },
+    /// It holds the lock by this token.
+    Held(FencingToken),
     /// It waits.
     Waits(Place),
     /// It does not want to wait.
@@ -27,7 +27,7 @@ impl Standing {
     /// Whether it holds the lock. One that waits, or waits again since a failover lost its grant,
     /// does not.
     pub(crate) const fn is_held(self) -> bool {
-        matches!(self, Self::Held { .. })
+        matches!(self, Self::Held(_))
     }
 }
 
@@ -49,12 +49,12 @@ pub(crate) fn standing(value: &Value) -> Result<Standing, Error> {
         u64::try_from(value).ok().and_then(|token| FencingToken::new(token).ok()).ok_or_else(bad)
     };
     if let Value::Int(value) = value {
-        return Ok(Standing::Held { token: token(*value)?, spare: true });
+        return token(*value).map(Standing::Held);
     }
     let numbers = integers(value).ok_or_else(bad)?;
     match numbers.as_slice() {
         [0] => Ok(Standing::Gone),
-        [1, value] | [1, value, _] => Ok(Standing::Held { token: token(*value)?, spare: false }),
+        [1, value] | [1, value, _] => token(*value).map(Standing::Held),
         [2, place, next_end, at] => Ok(Standing::Waits(Place {
             first: *place == 1,
             next_end: match u64::try_from(*next_end) {

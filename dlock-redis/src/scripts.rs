@@ -68,9 +68,8 @@ impl Scripts {
         }
     }
 
-    /// KEEP for these claims, whose names are of one slot, and which wait as far as this client
-    /// knows, or hold their locks.
-    pub(crate) fn keep(&self, claims: &[Kept<'_>], known: Known, retention: u64) -> Call<'_> {
+    /// KEEP for these claims, whose names are of one slot.
+    pub(crate) fn keep(&self, claims: &[Kept<'_>], retention: u64) -> Call<'_> {
         let mut call = self.keep.on(Keys::COUNT * claims.len());
         for (_, name, ..) in claims {
             call = call.keys(&Keys::of(name));
@@ -81,8 +80,7 @@ impl Scripts {
                 .arg(claim.to_string())
                 .arg(millis(*lease))
                 .arg(mode.weight())
-                .arg(mode.capacity())
-                .arg(u8::from(known == Known::ToWait));
+                .arg(mode.capacity());
         }
         call
     }

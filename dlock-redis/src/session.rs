@@ -56,29 +56,15 @@ impl Session {
         self.run_through(call, &mut Trouble::new(self.patience)).await
     }
 
-    /// For [`found`](Self::found).
-    pub(crate) const fn trouble(&self) -> Trouble {
-        Trouble::new(self.patience)
-    }
-
-    /// Runs a script that gives a claim up; whether this sending found it.
-    pub(crate) async fn found(
-        &self,
-        call: &Call<'_>,
-        trouble: &mut Trouble,
-    ) -> Result<bool, Error> {
-        match self.run_through(call, trouble).await? {
-            Value::Int(1) => Ok(true),
-            Value::Int(0) => Ok(false),
-            other => Err(unreadable("a release", &other)),
-        }
-    }
-
     /// Runs a script that gives a claim up; whether the claim was there. An earlier sending whose
     /// answer got lost may have been the one that found it.
     pub(crate) async fn give_up(&self, call: &Call<'_>) -> Result<bool, Error> {
-        let mut trouble = self.trouble();
-        Ok(self.found(call, &mut trouble).await? || trouble.unknown())
+        let mut trouble = Trouble::new(self.patience);
+        match self.run_through(call, &mut trouble).await? {
+            Value::Int(1) => Ok(true),
+            Value::Int(0) => Ok(trouble.unknown()),
+            other => Err(unreadable("a release", &other)),
+        }
     }
 
     async fn run_through(&self, call: &Call<'_>, trouble: &mut Trouble) -> Result<Value, Error> {
@@ -164,7 +150,7 @@ impl Trouble {
     }
 
     /// Whether a sending may have had its effect although no answer came.
-    pub(crate) const fn unknown(&self) -> bool {
+    const fn unknown(&self) -> bool {
         self.unknown
     }
 

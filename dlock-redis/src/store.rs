@@ -1,4 +1,4 @@
-//! The verbs over one link: scripts, what to do when they fail, and the quiet path.
+//! The verbs over one link: scripts, and what to do when they fail.
 
 mod keep;
 mod together;
@@ -6,11 +6,11 @@ mod together;
 use std::{fmt, sync::Arc};
 
 use dlock_core::{
-    AcquireRequest, Acquired, Certainty, Claim, Clock, Error, Fairness, Fencing, FencingToken,
-    Finding, Grant, Guarantees, LockName, LockState, Mode, Notes, OrphanRelease, Permits, Queue,
+    AcquireRequest, Acquired, Claim, Clock, Error, Fairness, Fencing, FencingToken, Finding, Grant,
+    Guarantees, LockName, LockState, Notes, OrphanRelease, Permits, Queue,
     Released, Scope, StoreClocks, WakeUp, machine::conflict,
 };
-use redis::{Cmd, Value};
+use redis::Value;
 
 use crate::{
     config::{Durability, RedisConfig, Topology},
@@ -20,10 +20,9 @@ use crate::{
     inbox::{Inbox, Turn},
     keys::{Bucket, Keys},
     list,
-    quiet::{Last, Quiet, SPARE},
-    reply::{self, Standing, millis, standing},
+    reply::{self, Standing, standing},
     scripts::Scripts,
-    session::{Session, Trouble},
+    session::Session,
 };
 
 /// One store, as one client sees it.
@@ -32,7 +31,6 @@ pub(crate) struct Store {
     durable: Option<Durable>,
     scripts: Scripts,
     pub(crate) inbox: Arc<Inbox>,
-    quiet: Quiet,
     pub(crate) clocks: StoreClocks,
     retention: u64,
     prefix: String,
@@ -51,7 +49,6 @@ impl Store {
             durable,
             scripts: Scripts::new(),
             inbox,
-            quiet: Quiet::default(),
             clocks: StoreClocks::new(),
             retention: u64::try_from(config.retention.as_millis()).unwrap_or(u64::MAX),
             prefix: config.prefix,
@@ -93,31 +90,6 @@ impl Store {
         Err(crate::error::missing_rights(&refused.join(", ")))
     }
 
-    /// Takes the lock or joins its queue.
-    pub(crate) async fn acquire(&self, request: &AcquireRequest) -> Result<Acquired, Error> {
-        self.session.check_lease(request.lease)?;
-        let epoch = self.session.link.epoch().filter(|_| self.can_be_quiet(request));
-        let mut unsure = None;
-        if let Some(epoch) = epoch {
-            match self.acquire_quietly(request, epoch).await {
-                Quickly::Granted(grant) => return Ok(Acquired::Granted(grant)),
-                Quickly::No => {}
-                Quickly::Unsure(left) => unsure = Some(left),
-            }
-        }
-        // Boxed, so that the quiet path does not carry its size around.
-        let answer = Box::pin(self.acquire_by_script(request, epoch)).await;
-        match (answer, unsure) {
-            (Err(error), Some(left)) => {
-                // Where no script gets on with F, none takes back what the quiet path left.
-                let call = self.scripts.delete.on(1).arg(left.keys.holder()).arg(left.holds());
-                let _ = self.session.run(&call).await;
-                Err(error.with_certainty(Certainty::Unknown))
-            }
-            (answer, _) => answer,
-        }
-    }
-
     /// Where who waits is to be told of its grant, which is expected from now on.
     async fn channel_for(&self, request: &AcquireRequest, bucket: Bucket) -> Option<Arc<str>> {
         if request.queue != Queue::Enqueue {
@@ -128,15 +100,12 @@ impl Store {
         channel
     }
 
-    async fn acquire_by_script(
-        &self,
-        request: &AcquireRequest,
-        epoch: Option<u64>,
-    ) -> Result<Acquired, Error> {
-        let keys = Arc::new(Keys::of(&request.name));
+    /// Takes the lock or joins its queue.
+    pub(crate) async fn acquire(&self, request: &AcquireRequest) -> Result<Acquired, Error> {
+        self.session.check_lease(request.lease)?;
+        let keys = Keys::of(&request.name);
         let channel = self.channel_for(request, keys.bucket()).await;
         let sent = Clock::Boot.now();
-        let spare = if epoch.is_some() { SPARE } else { 0 };
         let call = self
             .scripts
             .acquire
@@ -144,7 +113,6 @@ impl Store {
             .keys(&keys)
             .request(request, channel.as_deref())
             .arg(self.retention)
-            .arg(spare)
             .arg(0)
             .note(request.note.as_ref())
             .granting();
@@ -152,19 +120,13 @@ impl Store {
             None => self.session.run(&call).await.and_then(|value| standing(&value)),
             Some(durable) => durable.run(&call).await.and_then(|value| standing(&value)),
         };
-        let answer = match answer {
-            Ok(answer) => answer,
+        match answer {
+            Ok(answer) => self.settle(request, sent, answer),
             Err(error) => {
                 self.inbox.forget(request.claim);
-                return Err(error);
+                Err(error)
             }
-        };
-        if let Standing::Held { token, spare: true } = answer
-            && let Some(epoch) = epoch
-        {
-            self.quiet.put(&request.name, Last::new(keys, request, token, epoch));
         }
-        self.settle(request, sent, answer)
     }
 
     /// What an answer to an acquire means.
@@ -185,7 +147,7 @@ impl Store {
             other => {
                 self.inbox.forget(request.claim);
                 match other {
-                    Standing::Held { token, .. } => {
+                    Standing::Held(token) => {
                         Ok(Acquired::Granted(Turn { token, since: sent }.grant(request)))
                     }
                     Standing::Conflict(capacity) => Err(conflict(request.mode, capacity)),
@@ -193,43 +155,6 @@ impl Store {
                     _ => Ok(Acquired::Busy),
                 }
             }
-        }
-    }
-
-    /// Whether the quiet path is open to a request: one that wants no more than a plain lock does.
-    fn can_be_quiet(&self, request: &AcquireRequest) -> bool {
-        request.tokens == 1 && request.mode == Mode::Exclusive && self.durable.is_none()
-    }
-
-    /// Takes a lock that nobody else has taken since: see [`quiet`](crate::quiet).
-    async fn acquire_quietly(&self, request: &AcquireRequest, epoch: u64) -> Quickly {
-        let last = self.quiet.take(&request.name, epoch);
-        let Some(next) = last.and_then(|last| last.next(request)) else { return Quickly::No };
-        let (holder, token) = (next.keys.holder(), next.keys.token());
-        let mut set = Cmd::with_capacity(6, 2 * holder.len() + 128);
-        set.arg("SET").arg(holder).arg(next.holds()).arg("NX").arg("PX").arg(millis(request.lease));
-        let mut get = Cmd::with_capacity(2, token.len() + 16);
-        get.arg("GET").arg(token);
-        let mut commands = redis::Pipeline::with_capacity(2);
-        commands.add_command(set).add_command(get).ignore_errors();
-        let sent = Clock::Boot.now();
-        let Ok(answers) = self.session.link.send_all(&commands, true).await else {
-            return Quickly::Unsure(next);
-        };
-        match answers.as_slice() {
-            [Value::Okay, Value::BulkString(shown)]
-                if shown.as_slice() == next.shows().as_bytes()
-                    // The lease may have ended between the two.
-                    && Clock::Boot.now().since(sent) < request.lease / 2
-                    && self.session.link.epoch() == Some(epoch) =>
-            {
-                let token = next.token();
-                self.quiet.put(&request.name, next);
-                Quickly::Granted(Grant { token, tokens: 1, since: sent })
-            }
-            // Somebody holds it, or the claim itself does.
-            [Value::Nil, _] => Quickly::No,
-            _ => Quickly::Unsure(next),
         }
     }
 
@@ -256,22 +181,6 @@ impl Store {
 
     pub(crate) async fn release(&self, claim: &Claim) -> Result<Released, Error> {
         self.inbox.forget(claim.id);
-        let mut trouble = self.session.trouble();
-        if let Some(last) = self.quiet.held(&claim.name, claim.id) {
-            let call = self.scripts.delete.on(1).arg(last.keys.holder()).arg(last.holds());
-            if self.session.found(&call, &mut trouble).await? {
-                return Ok(Released::Released);
-            }
-            // Somebody waits, or it was lost.
-        }
-        Box::pin(self.release_by_script(claim, trouble)).await
-    }
-
-    async fn release_by_script(
-        &self,
-        claim: &Claim,
-        mut trouble: Trouble,
-    ) -> Result<Released, Error> {
         let call = self
             .scripts
             .release
@@ -280,9 +189,7 @@ impl Store {
             .arg(claim.id.to_string())
             .arg(claim.used)
             .arg(self.retention);
-        let found = self.session.found(&call, &mut trouble).await?;
-        // A sending whose answer got lost may have been the one that found it.
-        if found || trouble.unknown() {
+        if self.session.give_up(&call).await? {
             return Ok(Released::Released);
         }
         self.check_master()?;
@@ -355,15 +262,6 @@ impl Store {
             .with_permits(Permits::Counted)
             .with_notes(Notes::Kept)
     }
-}
-
-/// How the quiet path went.
-enum Quickly {
-    Granted(Grant),
-    /// It can't be gone.
-    No,
-    /// H may be the claim's, and hold this.
-    Unsure(Last),
 }
 
 impl Drop for Store {

@@ -18,7 +18,7 @@ use crate::{
     link::{Link, node::NodeLink},
     list::list,
     reply::{self, Standing, kept, millis, standing},
-    scripts::{Call, Kept, Known, Scripts},
+    scripts::{Call, Kept, Scripts},
     session::Session,
 };
 
@@ -99,7 +99,6 @@ impl Member {
             .arg("1")
             .arg("")
             .arg(self.retention)
-            .arg(0)
             .arg(proposal)
             .note(request.note.as_ref())
             .granting();
@@ -136,7 +135,7 @@ impl Member {
 
     /// Starts leases anew; whether each claim holds the lock here.
     pub(super) async fn keep(&self, claims: &[Kept<'_>]) -> Result<Vec<bool>, Error> {
-        let call = self.scripts.keep(claims, Known::ToHold, self.retention);
+        let call = self.scripts.keep(claims, self.retention);
         let answers = kept(&self.run(&call).await?, claims.len())?;
         Ok(answers.into_iter().map(Standing::is_held).collect())
     }

@@ -71,7 +71,7 @@ impl Voters {
         let mut open = vec![true; self.count()];
         while let Some((at, answer)) = asking.next().await {
             match answer {
-                Ok(Standing::Held { token, .. }) => {
+                Ok(Standing::Held(token)) => {
                     won.push((at, token));
                     tally.count(Some(true));
                 }
@@ -100,7 +100,7 @@ impl Voters {
             while agreed(&won, self.count()).is_none() {
                 let next = tokio::time::timeout(LATECOMERS, asking.next()).await;
                 let Ok(Some((at, answer))) = next else { break };
-                if let Ok(Standing::Held { token, .. }) = answer {
+                if let Ok(Standing::Held(token)) = answer {
                     won.push((at, token));
                 }
             }

@@ -224,16 +224,6 @@ local function hold(s,id,lease)
   return token+0
 end
 
--- A SET without a script may have taken H for this claim. It holds the lock if nobody was granted
--- it since those tokens were reserved, whose last F still shows then, and nobody shares it.
-local function prove(s,id)
-  if s.owner~=id or s.last=='' then return end
-  if s.last+0~=s.t or s.used>0 or s.flag and s.mark=='?' then
-    call('DEL',s.H)
-    s.owner,s.mark=nil,nil
-  end
-end
-
 -- Starts the lease of a waiting claim anew; nil when it does not wait, false when it is dead.
 local function stay(s,id,lease,sooner)
   if not s.flag or not call('ZSCORE',s.Q,id) then return nil end
@@ -256,7 +246,6 @@ local function leave(s,id)
 end
 
 local function acquire(s,id,lease,weight,cap,block,try,inbox,note)
-  prove(s,id)
   local token=hold(s,id,lease)
   if token then
     promote(s)
@@ -303,6 +292,7 @@ local function acquire(s,id,lease,weight,cap,block,try,inbox,note)
       call('HSET',s.W,id,w)
       -- From now on the holder's release has to look at the queue.
       if s.mark==':' then call('SETRANGE',s.H,32,'!') end
+      -- A client of a former version took it by SET: see keys.rs.
       if s.mark=='?' then call('SETRANGE',s.H,32,'&') end
       if lease>s.need then s.need=lease end
       answer={2,s.waiting and 2 or 1,s.waiting and 0 or next_end(s),us}

@@ -40,7 +40,7 @@ impl Store {
     }
 
     pub(crate) fn keep_call(&self, claims: &[Kept<'_>], known: Known) -> Call<'_> {
-        let call = self.scripts.keep(claims, known, self.retention);
+        let call = self.scripts.keep(claims, self.retention);
         match known {
             // After a restart, what is held is kept; nothing new is granted.
             Known::ToHold => call,
