@@ -16,7 +16,7 @@ use crate::{
     inbox::{Turn, gone},
     link::Link,
     reply::{Standing, standing, standings},
-    scripts::{Call, Known},
+    scripts::{Call, Known, Role},
     session::Trouble,
     store::Store,
 };
@@ -63,7 +63,7 @@ impl Durable {
                 false => call.by_digest().clone(),
                 true => call.by_text(),
             };
-            let error = match self.send(script).await {
+            let error = match self.send(script, call.role()).await {
                 Ok((value, waited)) => return self.judge(value, waited),
                 Err(error) => error,
             };
@@ -107,12 +107,16 @@ impl Durable {
         }
     }
 
-    async fn send(&self, script: Cmd) -> Result<(Value, RedisResult<Value>), RedisError> {
+    async fn send(
+        &self,
+        script: Cmd,
+        role: Role<'_>,
+    ) -> Result<(Value, RedisResult<Value>), RedisError> {
         let mut wait = Cmd::new();
         wait.arg("WAIT").arg(self.replicas).arg(self.patience.as_millis().to_string());
         let mut commands = redis::pipe();
         commands.add_command(script).add_command(wait).ignore_errors();
-        let mut answers = self.link.send_all(&commands, true).await?.into_iter();
+        let mut answers = self.link.send_all(&commands, role).await?.into_iter();
         let value = answers.next().unwrap_or_default().extract_error()?;
         Ok((value, answers.next().unwrap_or_default().extract_error()))
     }

@@ -172,7 +172,7 @@ impl Search<'_> {
                 commands.cmd("EXISTS").arg(&[all[0], all[2], all[4]]);
                 commands.cmd("EXISTS").arg(keys.holder());
             }
-            let answers = self.session.run_all(&commands, false).await?;
+            let answers = self.session.run_all(&commands).await?;
             for (name, answer) in names.into_iter().zip(answers.chunks(2)) {
                 match answer {
                     [Value::Int(0), _] => {}

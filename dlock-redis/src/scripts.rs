@@ -8,6 +8,7 @@ use redis::{Cmd, ToRedisArgs};
 use crate::{
     keys::Keys,
     reply::{millis, tries},
+    unanswered::Unanswered,
 };
 
 /// Numbers in a script are exact to 2^53, which microseconds reach in the year 2255; the tokens above
@@ -44,6 +45,7 @@ pub(crate) struct Scripts {
     pub(crate) raise: Script,
     floor: Script,
     pub(crate) probe: Script,
+    pub(crate) plain: Script,
 }
 
 impl Scripts {
@@ -65,6 +67,7 @@ impl Scripts {
             raise: whole(include_str!("scripts/raise.lua")),
             floor: whole(include_str!("scripts/floor.lua")),
             probe: whole(include_str!("scripts/probe.lua")),
+            plain: whole(include_str!("scripts/plain.lua")),
         }
     }
 
@@ -127,7 +130,7 @@ impl Script {
         // About what a verb on one name takes, so that it is allocated once.
         let mut command = Cmd::with_capacity(keys + 12, 64 * keys + 192);
         command.arg("EVALSHA").arg(&self.digest).arg(keys);
-        Call { script: self, grants: false, command }
+        Call { script: self, role: Role::Other, command }
     }
 }
 
@@ -138,11 +141,33 @@ impl Script {
 #[derive(Clone, Debug)]
 pub(crate) struct Call<'a> {
     script: &'a Script,
-    grants: bool,
+    role: Role<'a>,
     command: Cmd,
 }
 
-impl Call<'_> {
+/// What a command does to claims, as far as a link has to know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Role<'a> {
+    /// Nothing that would be of harm, whenever it arrives: it renews claims that are there, or looks.
+    Other,
+    /// It may grant a lock to claims that are there, so it is not for a server that may have lost
+    /// who holds it.
+    Grants,
+    /// It grants locks, and places in queues, to claims of which the server need not know. Beyond its
+    /// deadline it must not.
+    Takes(&'a Unanswered, &'a [AcquireRequest]),
+    /// It gives a claim up.
+    GivesUp(&'a Unanswered, ClaimId),
+}
+
+impl Role<'_> {
+    /// Whether it may grant a lock.
+    pub(crate) const fn grants(self) -> bool {
+        matches!(self, Self::Grants | Self::Takes(..))
+    }
+}
+
+impl<'a> Call<'a> {
     /// All five keys of a name.
     pub(crate) fn keys(mut self, keys: &Keys) -> Self {
         for key in keys.all() {
@@ -168,7 +193,7 @@ impl Call<'_> {
             .arg(channel.unwrap_or_default())
     }
 
-    /// The note of an acquire, as its last argument. One without has no such argument.
+    /// The note of an acquire, behind its arguments. One without has no such argument.
     pub(crate) fn note(self, note: Option<&Note>) -> Self {
         match note {
             Some(note) => self.arg(note.as_str()),
@@ -176,14 +201,31 @@ impl Call<'_> {
         }
     }
 
-    /// It may grant a lock, so it is not for a server that may have lost who holds it.
-    pub(crate) const fn granting(mut self) -> Self {
-        self.grants = true;
+    /// It takes locks, or places in their queues, for these claims. The link adds the deadline, as its last
+    /// argument.
+    pub(crate) const fn taking(
+        mut self,
+        book: &'a Unanswered,
+        requests: &'a [AcquireRequest],
+    ) -> Self {
+        self.role = Role::Takes(book, requests);
         self
     }
 
-    pub(crate) const fn grants(&self) -> bool {
-        self.grants
+    /// It may grant a lock to a claim that waits.
+    pub(crate) const fn granting(mut self) -> Self {
+        self.role = Role::Grants;
+        self
+    }
+
+    /// It gives this claim up.
+    pub(crate) const fn giving_up(mut self, book: &'a Unanswered, claim: ClaimId) -> Self {
+        self.role = Role::GivesUp(book, claim);
+        self
+    }
+
+    pub(crate) const fn role(&self) -> Role<'a> {
+        self.role
     }
 
     /// The call by digest.

@@ -10,7 +10,8 @@ use crate::{
     error::{Cure, cure, explain, unreadable},
     inbox::Inbox,
     link::Link,
-    scripts::Call,
+    scripts::{Call, Role},
+    unanswered::Unanswered,
 };
 
 /// One connected store.
@@ -18,6 +19,8 @@ pub(crate) struct Session {
     store: String,
     pub(crate) topology: Topology,
     pub(crate) link: Link,
+    /// The acquires that may still arrive.
+    pub(crate) unanswered: Unanswered,
     guard: Duration,
     patience: Duration,
 }
@@ -35,6 +38,7 @@ impl Session {
             store: config.store(),
             topology: config.topology.clone(),
             link,
+            unanswered: Unanswered::default(),
             guard: config.restart_guard.unwrap_or_default(),
             patience: config.response_timeout,
         }
@@ -71,8 +75,8 @@ impl Session {
         let mut with_text = false;
         loop {
             let answer = match with_text {
-                false => self.link.send(call.by_digest(), call.grants()).await,
-                true => self.link.send(&call.by_text(), call.grants()).await,
+                false => self.link.send(call.by_digest(), call.role()).await,
+                true => self.link.send(&call.by_text(), call.role()).await,
             };
             match answer {
                 Ok(value) => return Ok(value),
@@ -85,16 +89,12 @@ impl Session {
         }
     }
 
-    /// Sends commands back to back, all of which may be sent again. Errors stand among the
-    /// answers.
-    pub(crate) async fn run_all(
-        &self,
-        commands: &Pipeline,
-        grants: bool,
-    ) -> Result<Vec<Value>, Error> {
+    /// Sends commands back to back, which change nothing and may be sent again. Errors stand among
+    /// the answers.
+    pub(crate) async fn run_all(&self, commands: &Pipeline) -> Result<Vec<Value>, Error> {
         let mut trouble = Trouble::new(self.patience);
         loop {
-            match self.link.send_all(commands, grants).await {
+            match self.link.send_all(commands, Role::Other).await {
                 Ok(answers) => return Ok(answers),
                 Err(error) => trouble.over(error).await?,
             }

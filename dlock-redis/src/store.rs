@@ -6,7 +6,7 @@ mod together;
 use std::{fmt, sync::Arc};
 
 use dlock_core::{
-    AcquireRequest, Acquired, Claim, Clock, Error, Fairness, Fencing, FencingToken, Finding, Grant,
+    AcquireRequest, Acquired, Claim, ClaimId, Clock, Error, Fairness, Fencing, FencingToken, Finding, Grant,
     Guarantees, LockName, LockState, Notes, OrphanRelease, Permits, Queue,
     Released, Scope, StoreClocks, WakeUp, machine::conflict,
 };
@@ -19,10 +19,12 @@ use crate::{
     examine::examine,
     inbox::{Inbox, Turn},
     keys::{Bucket, Keys},
+    later::{Later, Owed, is_over},
     list,
     reply::{self, Standing, standing},
     scripts::Scripts,
     session::Session,
+    unanswered::Unanswered,
 };
 
 /// One store, as one client sees it.
@@ -32,6 +34,7 @@ pub(crate) struct Store {
     scripts: Scripts,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) clocks: StoreClocks,
+    later: Later,
     retention: u64,
     prefix: String,
 }
@@ -50,6 +53,7 @@ impl Store {
             scripts: Scripts::new(),
             inbox,
             clocks: StoreClocks::new(),
+            later: Later::default(),
             retention: u64::try_from(config.retention.as_millis()).unwrap_or(u64::MAX),
             prefix: config.prefix,
         };
@@ -73,7 +77,7 @@ impl Store {
             .arg(format!("dlock:{{{}}}:{}?probe:{probe:016x}", Bucket::ANY.number(), self.prefix))
             .arg(channel);
         // Its text too may have to be sent one day.
-        let sent = self.session.link.send(&call.by_text(), false).await;
+        let sent = self.session.link.send(&call.by_text(), call.role()).await;
         sent.map_err(crate::error::explain)?;
         let answer = self.session.run(&call).await?;
         let Value::Array(refused) = &answer else { return Err(unreadable("a script", &answer)) };
@@ -101,7 +105,10 @@ impl Store {
     }
 
     /// Takes the lock or joins its queue.
-    pub(crate) async fn acquire(&self, request: &AcquireRequest) -> Result<Acquired, Error> {
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        request: &AcquireRequest,
+    ) -> Result<Acquired, Error> {
         self.session.check_lease(request.lease)?;
         let keys = Keys::of(&request.name);
         let channel = self.channel_for(request, keys.bucket()).await;
@@ -115,7 +122,7 @@ impl Store {
             .arg(self.retention)
             .arg(0)
             .note(request.note.as_ref())
-            .granting();
+            .taking(&self.session.unanswered, std::slice::from_ref(request));
         let answer = match &self.durable {
             None => self.session.run(&call).await.and_then(|value| standing(&value)),
             Some(durable) => durable.run(&call).await.and_then(|value| standing(&value)),
@@ -131,7 +138,7 @@ impl Store {
 
     /// What an answer to an acquire means.
     fn settle(
-        &self,
+        self: &Arc<Self>,
         request: &AcquireRequest,
         sent: dlock_core::Instant,
         answer: Standing,
@@ -146,10 +153,11 @@ impl Store {
             }
             other => {
                 self.inbox.forget(request.claim);
+                if let Standing::Held(token) = other {
+                    return Ok(Acquired::Granted(Turn { token, since: sent }.grant(request)));
+                }
+                is_over(self, &request.name, request.claim);
                 match other {
-                    Standing::Held(token) => {
-                        Ok(Acquired::Granted(Turn { token, since: sent }.grant(request)))
-                    }
                     Standing::Conflict(capacity) => Err(conflict(request.mode, capacity)),
                     Standing::Spent => Err(no_token()),
                     _ => Ok(Acquired::Busy),
@@ -179,17 +187,11 @@ impl Store {
         Ok(turn.grant(request))
     }
 
-    pub(crate) async fn release(&self, claim: &Claim) -> Result<Released, Error> {
+    pub(crate) async fn release(self: &Arc<Self>, claim: &Claim) -> Result<Released, Error> {
         self.inbox.forget(claim.id);
-        let call = self
-            .scripts
-            .release
-            .on(Keys::COUNT)
-            .keys(&Keys::of(&claim.name))
-            .arg(claim.id.to_string())
-            .arg(claim.used)
-            .arg(self.retention);
-        if self.session.give_up(&call).await? {
+        let found = self.give_up(&claim.name, claim.id, claim.used).await?;
+        is_over(self, &claim.name, claim.id);
+        if found {
             return Ok(Released::Released);
         }
         self.check_master()?;
@@ -261,6 +263,34 @@ impl Store {
             .with_scope(Scope::Network)
             .with_permits(Permits::Counted)
             .with_notes(Notes::Kept)
+    }
+}
+
+impl Owed for Store {
+    fn later(&self) -> &Later {
+        &self.later
+    }
+
+    fn unanswered(&self) -> &Unanswered {
+        &self.session.unanswered
+    }
+
+    fn is_up(&self) -> bool {
+        // Of a cluster a part may be.
+        self.session.topology == Topology::Cluster || self.session.link.epoch().is_some()
+    }
+
+    async fn give_up(&self, name: &LockName, claim: ClaimId, used: u32) -> Result<bool, Error> {
+        let call = self
+            .scripts
+            .release
+            .on(Keys::COUNT)
+            .keys(&Keys::of(name))
+            .arg(claim.to_string())
+            .arg(used)
+            .arg(self.retention)
+            .giving_up(&self.session.unanswered, claim);
+        self.session.give_up(&call).await
     }
 }
 

@@ -32,7 +32,7 @@ use self::{
     place::{Place, asking, bucket_of},
 };
 use super::{facts::Facts, node::NodeLink, open, receive};
-use crate::{config::RedisConfig, inbox::Inbox, keys::Bucket};
+use crate::{config::RedisConfig, inbox::Inbox, keys::Bucket, scripts::Role};
 
 /// How many redirections a command follows.
 const HOPS: usize = 5;
@@ -91,15 +91,15 @@ impl ClusterLink {
         Ok(Self { shared, watch })
     }
 
-    pub(super) async fn send(&self, command: &Cmd) -> RedisResult<Value> {
+    pub(super) async fn send(&self, command: &Cmd, role: Role<'_>) -> RedisResult<Value> {
         let mut place = self.shared.place(command)?;
         for _ in 0..HOPS {
             let node = self.shared.node(&place.at).await;
             let answer = match place.asking {
-                false => node.send(command, false).await,
+                false => node.send(command, role).await,
                 true => {
                     let commands = asking(std::iter::once(command));
-                    let answers = node.send_all(&commands, false).await;
+                    let answers = node.send_all(&commands, 1, role).await;
                     answers.and_then(|answers| {
                         answers.into_iter().nth(1).unwrap_or_default().extract_error()
                     })
@@ -113,15 +113,19 @@ impl ClusterLink {
         Err(lost())
     }
 
-    pub(super) async fn send_all(&self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
+    pub(super) async fn send_all(
+        &self,
+        commands: &Pipeline,
+        role: Role<'_>,
+    ) -> RedisResult<Vec<Value>> {
         let first = commands.cmd_iter().next().ok_or_else(lost)?;
         let mut place = self.shared.place(first)?;
         for _ in 0..HOPS {
             let node = self.shared.node(&place.at).await;
             let answers = match place.asking {
-                false => node.send_all(commands, false).await?,
+                false => node.send_all(commands, 0, role).await?,
                 true => {
-                    let answers = node.send_all(&asking(commands.cmd_iter()), false).await?;
+                    let answers = node.send_all(&asking(commands.cmd_iter()), 1, role).await?;
                     answers.into_iter().skip(1).collect()
                 }
             };

@@ -25,6 +25,7 @@ use crate::{
     config::{RedisConfig, Topology},
     inbox::Inbox,
     keys::Bucket,
+    scripts::Role,
 };
 
 /// A way to the servers of one store.
@@ -60,24 +61,25 @@ impl Link {
     }
 
     /// Sends a command to the server of its keys. One that may grant a lock is refused while the
-    /// server may have lost who holds it.
-    pub(crate) async fn send(&self, command: &Cmd, grants: bool) -> RedisResult<Value> {
+    /// server may have lost who holds it, and one that takes a lock gets its deadline.
+    pub(crate) async fn send(&self, command: &Cmd, role: Role<'_>) -> RedisResult<Value> {
         match self {
-            Self::Node(link) => link.send(command, grants).await,
+            Self::Node(link) => link.send(command, role).await,
             // Boxed: its size would be that of every send.
-            Self::Cluster(link) => Box::pin(link.send(command)).await,
+            Self::Cluster(link) => Box::pin(link.send(command, role)).await,
         }
     }
 
-    /// Sends commands back to back, the first of which has a key; errors stand among the answers.
+    /// Sends commands back to back, the first of which has a key, and this role; errors stand among
+    /// the answers.
     pub(crate) async fn send_all(
         &self,
         commands: &Pipeline,
-        grants: bool,
+        role: Role<'_>,
     ) -> RedisResult<Vec<Value>> {
         match self {
-            Self::Node(link) => link.send_all(commands, grants).await,
-            Self::Cluster(link) => Box::pin(link.send_all(commands)).await,
+            Self::Node(link) => link.send_all(commands, 0, role).await,
+            Self::Cluster(link) => Box::pin(link.send_all(commands, role)).await,
         }
     }
 

@@ -250,7 +250,7 @@ local function acquire(s,id,lease,weight,cap,block,try,inbox,note)
   if token then
     promote(s)
     close(s)
-    return {1,token}
+    return {1,token,us}
   end
   if not has_tokens(s,block) then
     leave(s,id)
@@ -263,12 +263,12 @@ local function acquire(s,id,lease,weight,cap,block,try,inbox,note)
   token=promote(s,id)
   local answer
   if token then
-    answer={1,token}
+    answer={1,token,us}
   elseif queued then
     if try then
       leave(s,id)
       promote(s)
-      answer={3}
+      answer={3,us}
     end
   else
     local other=s.owner and WHOLE or s.used>0 and s.cap or s.waiting and s.queue_cap
@@ -277,9 +277,9 @@ local function acquire(s,id,lease,weight,cap,block,try,inbox,note)
     elseif not s.blocked and fits(s,weight,cap) then
       if weight<WHOLE and s.used==0 then check(s,weight) end
       token=grant(s,id,weight,cap,block,lease,not s.waiting,note)
-      answer={1,token}
+      answer={1,token,us}
     elseif try then
-      answer={3}
+      answer={3,us}
     else
       if not s.waiting then check(s,weight) end
       if s.waiting then

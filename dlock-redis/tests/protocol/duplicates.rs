@@ -24,6 +24,10 @@ async fn take_with_a_lost_answer(
     client: &DynBackend,
     request: &AcquireRequest,
 ) -> Result<u64, Stop> {
+    // The server knows the script from then on.
+    let used = exclusive("a");
+    take(client, &used).await?;
+    free(client, &used).await?;
     proxy.replies(Flow::Drop);
     let heals = async {
         until("it has arrived", async || {
