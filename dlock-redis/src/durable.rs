@@ -99,7 +99,7 @@ impl Durable {
         let value = self.run(&call).await?;
         let since = call.sending().began();
         match standings(&value)?.as_slice() {
-            [Standing::Held { token, .. }] => Ok(Some(Turn { token: *token, since })),
+            [Standing::Held(token)] => Ok(Some(Turn { token: *token, since })),
             [Standing::Waits(_)] => Ok(None),
             [Standing::Gone] => Err(gone()),
             [Standing::Spent] => Err(no_token()),
@@ -110,7 +110,7 @@ impl Durable {
     async fn send(
         &self,
         script: Cmd,
-        sending: &Sending,
+        sending: &Sending<'_>,
     ) -> Result<(Value, RedisResult<Value>), RedisError> {
         let mut wait = Cmd::new();
         wait.arg("WAIT").arg(self.replicas).arg(self.patience.as_millis().to_string());
@@ -152,5 +152,5 @@ pub(crate) fn won(value: &Value) -> bool {
         Value::Array(answers) if matches!(answers.first(), Some(Value::Array(_))) => &answers[0],
         other => other,
     };
-    standing(answer).is_ok_and(|answer| matches!(answer, Standing::Held { .. }))
+    standing(answer).is_ok_and(|answer| matches!(answer, Standing::Held(_)))
 }

@@ -55,14 +55,14 @@ pub(crate) fn cure(error: &RedisError) -> Cure {
 }
 
 /// Whether the server refused the command as a whole, so that nothing of it was applied.
-fn refused(error: &RedisError) -> bool {
+pub(crate) fn refused(error: &RedisError) -> bool {
     matches!(error.kind(), redis::ErrorKind::Server(_) | redis::ErrorKind::Extension)
 }
 
 /// The error for people.
 pub(crate) fn explain(error: RedisError) -> Error {
     use redis::ErrorKind as Kind;
-    let own = own(&error, NOT_CONNECTED).or_else(|| own(&error, GUARDED));
+    let own = [NOT_CONNECTED, GUARDED, LATE].into_iter().find_map(|kind| own(&error, kind));
     if let Some(why) = own {
         return why.with_certainty(Certainty::NotApplied);
     }
@@ -191,6 +191,20 @@ pub(crate) fn explain(error: RedisError) -> Error {
 const NOT_CONNECTED: std::io::ErrorKind = std::io::ErrorKind::NotConnected;
 /// Nothing was sent because of the restart guard.
 const GUARDED: std::io::ErrorKind = std::io::ErrorKind::PermissionDenied;
+
+/// The server has refused it because it came too late.
+const LATE: std::io::ErrorKind = std::io::ErrorKind::Interrupted;
+
+/// The server has run an acquire too late, twice.
+pub(crate) fn late() -> RedisError {
+    let why = Error::new(
+        ErrorKind::Unavailable,
+        "the request reached the server after this client had stopped waiting for it, so it has done \
+         nothing: see whether the server's clock is being set, whether it is overloaded or cut off, \
+         and whether the lease is longer than an answer takes",
+    );
+    RedisError::from(std::io::Error::new(LATE, why))
+}
 
 /// Why a link has not sent a command, in the driver's clothes.
 pub(crate) fn not_connected(why: &Error) -> RedisError {

@@ -12,14 +12,14 @@
 //! | `dlock:{B}r:NAME` (R) | sorted set | shared holders by the end of their lease | as long as there are any |
 //!
 //! The mark in H says what a release has to do: `:` nothing but delete it, `!` look at the queue,
-//! `+` also give tokens of its block back. `?` and `&` are `:` and `!` of a claim that took H by
-//! `SET`, without a look at F; behind their token stands what F has to show: see
-//! [`quiet`](crate::quiet). `B` is one of [`BUCKETS`] numbers that the name hashes to. Buckets, rather than a
+//! `+` also give tokens of its block back. `?` and `&` are `:` and `!` of a claim by which a client of
+//! a former version took H with `SET`, without a look at F; behind their token stands what F has to
+//! show. That client looks at F itself; to everybody else the claim holds the lock. `B` is one of [`BUCKETS`] numbers that the name hashes to. Buckets, rather than a
 //! slot for each name, let a client of a cluster renew many locks with one command and subscribe
 //! to a bounded number of channels.
 //!
 //! **Invariant**: an F without `q`, or no F, means that nobody waits and nobody shares, so that the
-//! quiet path looks at H and F only. So F outlives all that Q, W and R hold. These three have one
+//! way of a free lock looks at H and F only. So F outlives all that Q, W and R hold. These three have one
 //! lifetime, which is as long as the longest lease in them and a retention at least: each claim that
 //! shows life looks at it. The lifetime of F says nothing of it, since renewals of an exclusive
 //! holder make only that of F longer.

@@ -74,8 +74,9 @@
 //!   third of their lease and every 3 s at least. So a lost message delays a grant for no longer,
 //!   a dead waiter is passed over, and one whose client is disconnected is passed over at once and
 //!   keeps its place.
-//! - **A name that nobody else takes** needs no script to be taken again: `SET NX PX` and `GET`,
-//!   back to back, with a token out of a reserve.
+//! - **An acquire carries a deadline** by the server's clock, until which its client waits. A script
+//!   that is run later, since the network has brought it late, does nothing and answers its time. What
+//!   may still come before the deadline, over a connection that was lost, is given up once more.
 //! - **Everything is idempotent by claim id**, so what was sent without an answer is sent again:
 //!   after `NOSCRIPT`, a lost connection, `LOADING`, `READONLY`, `MOVED`, `ASK`, `TRYAGAIN`,
 //!   `CLUSTERDOWN`.
@@ -95,7 +96,7 @@
 //! # The plain form
 //!
 //! With `dlock.plain=true` a mutex is one key of its very name, taken by `SET name claim NX PX` and
-//! deleted if it still holds the claim, as in the documentation of `SET`. Other programs can read
+//! deleted if it still holds the claim, as in the documentation of `SET`. Both are scripts. Other programs can read
 //! it and take part. There are no readers and permits, nobody queues, no note is kept, and
 //! fencing tokens mean nothing; the guarantees say so. To list them is to list all strings of the
 //! database.
@@ -111,17 +112,18 @@ mod factory;
 pub mod fuzzing;
 mod inbox;
 mod keys;
+mod later;
 mod link;
 mod list;
 mod minder;
 mod plain;
 mod poll;
-mod quiet;
 mod quorum;
 mod reply;
 mod scripts;
 mod session;
 mod store;
+mod unanswered;
 
 /// The driver, for [`RedisConfig::from_client`].
 #[doc(no_inline)]

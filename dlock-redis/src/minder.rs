@@ -40,7 +40,7 @@ async fn ask(store: &Store, inbox: &Inbox, batch: &[AcquireRequest]) {
         Ok((sent, standings)) => {
             for (request, standing) in batch.iter().zip(standings) {
                 match standing {
-                    Standing::Held { token, .. } => {
+                    Standing::Held(token) => {
                         inbox.tell(request.claim, Ok(Turn { token, since: sent }));
                     }
                     Standing::Waits(place) => {

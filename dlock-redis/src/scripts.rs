@@ -9,6 +9,7 @@ use crate::{
     keys::Keys,
     link::window::{Kind, Sending},
     reply::{millis, tries},
+    unanswered::Unanswered,
 };
 
 /// Numbers in a script are exact to 2^53, which microseconds reach in the year 2255; the tokens above
@@ -46,6 +47,7 @@ pub(crate) struct Scripts {
     pub(crate) raise: Script,
     floor: Script,
     pub(crate) probe: Script,
+    pub(crate) plain: Script,
 }
 
 impl Scripts {
@@ -68,6 +70,7 @@ impl Scripts {
             raise: script(Kind::Release, include_str!("scripts/raise.lua")),
             floor: script(Kind::Acquire, include_str!("scripts/floor.lua")),
             probe: script(Kind::Acquire, include_str!("scripts/probe.lua")),
+            plain: script(Kind::Acquire, include_str!("scripts/plain.lua")),
         }
     }
 
@@ -84,12 +87,11 @@ impl Scripts {
                 .arg(claim.to_string())
                 .arg(millis(*lease))
                 .arg(mode.weight())
-                .arg(mode.capacity())
-                .arg(u8::from(known == Known::ToWait));
+                .arg(mode.capacity());
         }
         if known == Known::ToWait {
             // After a restart, what is held is kept; nothing new is granted.
-            call.sending = Sending::of(Kind::Poll).granting();
+            call.sending = Sending::of(Kind::Poll).with_role(Role::Grants);
         }
         call
     }
@@ -147,11 +149,33 @@ impl Script {
 #[derive(Clone, Debug)]
 pub(crate) struct Call<'a> {
     script: &'a Script,
-    sending: Sending,
+    sending: Sending<'a>,
     command: Cmd,
 }
 
-impl Call<'_> {
+/// What a command does to claims, as far as a link has to know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Role<'a> {
+    /// Nothing that would be of harm, whenever it arrives: it renews claims that are there, or looks.
+    Other,
+    /// It may grant a lock to claims that are there, so it is not for a server that may have lost
+    /// who holds it.
+    Grants,
+    /// It grants locks, and places in queues, to claims of which the server need not know. Beyond its
+    /// deadline it must not.
+    Takes(&'a Unanswered, &'a [AcquireRequest]),
+    /// It gives a claim up.
+    GivesUp(&'a Unanswered, ClaimId),
+}
+
+impl Role<'_> {
+    /// Whether it may grant a lock.
+    pub(crate) const fn grants(self) -> bool {
+        matches!(self, Self::Grants | Self::Takes(..))
+    }
+}
+
+impl<'a> Call<'a> {
     /// All five keys of a name.
     pub(crate) fn keys(mut self, keys: &Keys) -> Self {
         for key in keys.all() {
@@ -177,7 +201,7 @@ impl Call<'_> {
             .arg(channel.unwrap_or_default())
     }
 
-    /// The note of an acquire, as its last argument. One without has no such argument.
+    /// The note of an acquire, behind its arguments. One without has no such argument.
     pub(crate) fn note(self, note: Option<&Note>) -> Self {
         match note {
             Some(note) => self.arg(note.as_str()),
@@ -185,13 +209,24 @@ impl Call<'_> {
         }
     }
 
-    /// It may grant a lock, so it is not for a server that may have lost who holds it.
-    pub(crate) fn granting(mut self) -> Self {
-        self.sending.grants = true;
+    /// It takes locks, or places in their queues, for these claims. The link adds the deadline, as
+    /// its last argument.
+    pub(crate) const fn taking(
+        mut self,
+        book: &'a Unanswered,
+        requests: &'a [AcquireRequest],
+    ) -> Self {
+        self.sending.role = Role::Takes(book, requests);
         self
     }
 
-    pub(crate) const fn sending(&self) -> &Sending {
+    /// It gives this claim up.
+    pub(crate) const fn giving_up(mut self, book: &'a Unanswered, claim: ClaimId) -> Self {
+        self.sending.role = Role::GivesUp(book, claim);
+        self
+    }
+
+    pub(crate) const fn sending(&self) -> &Sending<'a> {
         &self.sending
     }
 

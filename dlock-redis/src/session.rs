@@ -9,8 +9,12 @@ use crate::{
     config::{RedisConfig, Topology},
     error::{Cure, cure, explain, unreadable},
     inbox::Inbox,
-    link::{Link, window::Sending},
+    link::{
+        Link,
+        window::{Kind, Sending},
+    },
     scripts::Call,
+    unanswered::Unanswered,
 };
 
 /// One connected store.
@@ -18,6 +22,8 @@ pub(crate) struct Session {
     store: String,
     pub(crate) topology: Topology,
     pub(crate) link: Link,
+    /// The acquires that may still arrive.
+    pub(crate) unanswered: Unanswered,
     guard: Duration,
     patience: Duration,
 }
@@ -35,6 +41,7 @@ impl Session {
             store: config.store(),
             topology: config.topology.clone(),
             link,
+            unanswered: Unanswered::default(),
             guard: config.restart_guard.unwrap_or_default(),
             patience: config.response_timeout,
         }
@@ -56,29 +63,15 @@ impl Session {
         self.run_through(call, &mut Trouble::new(self.patience)).await
     }
 
-    /// For [`found`](Self::found).
-    pub(crate) const fn trouble(&self) -> Trouble {
-        Trouble::new(self.patience)
-    }
-
-    /// Runs a script that gives a claim up; whether this sending found it.
-    pub(crate) async fn found(
-        &self,
-        call: &Call<'_>,
-        trouble: &mut Trouble,
-    ) -> Result<bool, Error> {
-        match self.run_through(call, trouble).await? {
-            Value::Int(1) => Ok(true),
-            Value::Int(0) => Ok(false),
-            other => Err(unreadable("a release", &other)),
-        }
-    }
-
     /// Runs a script that gives a claim up; whether the claim was there. An earlier sending whose
     /// answer got lost may have been the one that found it.
     pub(crate) async fn give_up(&self, call: &Call<'_>) -> Result<bool, Error> {
-        let mut trouble = self.trouble();
-        Ok(self.found(call, &mut trouble).await? || trouble.unknown())
+        let mut trouble = Trouble::new(self.patience);
+        match self.run_through(call, &mut trouble).await? {
+            Value::Int(1) => Ok(true),
+            Value::Int(0) => Ok(trouble.unknown()),
+            other => Err(unreadable("a release", &other)),
+        }
     }
 
     async fn run_through(&self, call: &Call<'_>, trouble: &mut Trouble) -> Result<Value, Error> {
@@ -99,16 +92,12 @@ impl Session {
         }
     }
 
-    /// Sends commands back to back, all of which may be sent again. Errors stand among the
-    /// answers.
-    pub(crate) async fn run_all(
-        &self,
-        commands: &Pipeline,
-        sending: &Sending,
-    ) -> Result<Vec<Value>, Error> {
+    /// Sends commands back to back, which change nothing and may be sent again. Errors stand among
+    /// the answers.
+    pub(crate) async fn run_all(&self, commands: &Pipeline) -> Result<Vec<Value>, Error> {
         let mut trouble = Trouble::new(self.patience);
         loop {
-            match self.link.send_all(commands, sending).await {
+            match self.link.send_all(commands, &Sending::of(Kind::Acquire)).await {
                 Ok(answers) => return Ok(answers),
                 Err(error) => trouble.over(error).await?,
             }
@@ -164,7 +153,7 @@ impl Trouble {
     }
 
     /// Whether a sending may have had its effect although no answer came.
-    pub(crate) const fn unknown(&self) -> bool {
+    const fn unknown(&self) -> bool {
         self.unknown
     }
 

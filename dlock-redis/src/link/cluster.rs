@@ -91,7 +91,7 @@ impl ClusterLink {
         Ok(Self { shared, watch })
     }
 
-    pub(super) async fn send(&self, command: &Cmd, sending: &Sending) -> RedisResult<Value> {
+    pub(super) async fn send(&self, command: &Cmd, sending: &Sending<'_>) -> RedisResult<Value> {
         let mut place = self.shared.place(command)?;
         for _ in 0..HOPS {
             let node = self.shared.node(&place.at).await;
@@ -99,7 +99,7 @@ impl ClusterLink {
                 false => node.send(command, sending).await,
                 true => {
                     let commands = asking(std::iter::once(command));
-                    let answers = node.send_all(&commands, sending).await;
+                    let answers = node.send_all(&commands, 1, sending).await;
                     answers.and_then(|answers| {
                         answers.into_iter().nth(1).unwrap_or_default().extract_error()
                     })
@@ -116,16 +116,16 @@ impl ClusterLink {
     pub(super) async fn send_all(
         &self,
         commands: &Pipeline,
-        sending: &Sending,
+        sending: &Sending<'_>,
     ) -> RedisResult<Vec<Value>> {
         let first = commands.cmd_iter().next().ok_or_else(lost)?;
         let mut place = self.shared.place(first)?;
         for _ in 0..HOPS {
             let node = self.shared.node(&place.at).await;
             let answers = match place.asking {
-                false => node.send_all(commands, sending).await?,
+                false => node.send_all(commands, 0, sending).await?,
                 true => {
-                    let answers = node.send_all(&asking(commands.cmd_iter()), sending).await?;
+                    let answers = node.send_all(&asking(commands.cmd_iter()), 1, sending).await?;
                     answers.into_iter().skip(1).collect()
                 }
             };

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use dlock_core::{ConfigIssue, Error, ErrorKind, Instant};
+use dlock_core::{ConfigIssue, Error, ErrorKind, Instant, StoreClock};
 
 /// The oldest server that can be used: `SET` with `GET` came with it.
 const OLDEST: (u32, u32) = (6, 2);
@@ -85,6 +85,15 @@ impl Facts {
         self.time.map_or(0, |(micros, at)| {
             micros.saturating_add(u64::try_from(now.since(at).as_micros()).unwrap_or(0))
         })
+    }
+
+    /// Its clock, as it has shown it.
+    pub(super) fn clock(&self) -> StoreClock {
+        let mut clock = StoreClock::new();
+        if let (Some((micros, sent)), Some(received)) = (self.time, self.received) {
+            clock.observe(micros, sent, received);
+        }
+        clock
     }
 
     /// With the mark that a client has left about it: see [`sight`](super::sight).

@@ -61,8 +61,8 @@ impl Link {
     }
 
     /// Sends a command to the server of its keys. One that may grant a lock is refused while the
-    /// server may have lost who holds it.
-    pub(crate) async fn send(&self, command: &Cmd, sending: &Sending) -> RedisResult<Value> {
+    /// server may have lost who holds it, and one that takes a lock gets its deadline.
+    pub(crate) async fn send(&self, command: &Cmd, sending: &Sending<'_>) -> RedisResult<Value> {
         match self {
             Self::Node(link) => link.send(command, sending).await,
             // Boxed: its size would be that of every send.
@@ -70,14 +70,15 @@ impl Link {
         }
     }
 
-    /// Sends commands back to back, the first of which has a key; errors stand among the answers.
+    /// Sends commands back to back, the first of which has a key, and this role; errors stand among
+    /// the answers.
     pub(crate) async fn send_all(
         &self,
         commands: &Pipeline,
-        sending: &Sending,
+        sending: &Sending<'_>,
     ) -> RedisResult<Vec<Value>> {
         match self {
-            Self::Node(link) => link.send_all(commands, sending).await,
+            Self::Node(link) => link.send_all(commands, 0, sending).await,
             Self::Cluster(link) => Box::pin(link.send_all(commands, sending)).await,
         }
     }

@@ -21,7 +21,7 @@ use dlock_core::{Clock, Error, ErrorKind, Instant};
 use redis::RedisResult;
 use tokio::sync::{Semaphore, SemaphorePermit, TryAcquireError};
 
-use crate::error::not_connected;
+use crate::{error::not_connected, scripts::Role};
 
 const RELEASES: usize = 256;
 const POLLS: usize = 4;
@@ -42,20 +42,19 @@ pub(crate) enum Kind {
 
 /// How a request is sent, and when it was sent first.
 #[derive(Clone, Debug)]
-pub(crate) struct Sending {
+pub(crate) struct Sending<'a> {
     pub(crate) kind: Kind,
-    /// It may grant a lock.
-    pub(crate) grants: bool,
+    pub(crate) role: Role<'a>,
     began: OnceLock<Instant>,
 }
 
-impl Sending {
+impl<'a> Sending<'a> {
     pub(crate) const fn of(kind: Kind) -> Self {
-        Self { kind, grants: false, began: OnceLock::new() }
+        Self { kind, role: Role::Other, began: OnceLock::new() }
     }
 
-    pub(crate) const fn granting(mut self) -> Self {
-        self.grants = true;
+    pub(crate) const fn with_role(mut self, role: Role<'a>) -> Self {
+        self.role = role;
         self
     }
 

@@ -314,7 +314,7 @@ fn merged(states: &[LockState], needed: usize) -> LockState {
 
 impl fmt::Debug for Quorum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let owed: Vec<_> = self.voters.members.iter().map(|member| member.later.len()).collect();
+        let owed: Vec<_> = self.voters.members.iter().map(|member| member.owes()).collect();
         f.debug_struct("Quorum")
             .field("store", &self.store)
             .field("claims", &self.voters.book.len())

@@ -10,17 +10,18 @@ use parking_lot::Mutex;
 use redis::Value;
 use tokio::sync::Notify;
 
-use super::later::Later;
 use crate::{
     config::{RedisConfig, Topology},
     error::unreadable,
     examine::examine,
     keys::Keys,
+    later::{Later, Owed, is_over},
     link::{Link, node::NodeLink},
     list::list,
     reply::{self, Standing, kept, millis, standing},
     scripts::{Call, Kept, Known, Scripts},
     session::Session,
+    unanswered::Unanswered,
 };
 
 /// How many claims one command carries.
@@ -39,7 +40,7 @@ pub(super) struct Member {
     /// The acquires that are under way: a release of the same claim goes behind.
     under_way: Mutex<HashMap<ClaimId, Pending>>,
     /// The claims that are given up later.
-    pub(super) later: Later,
+    later: Later,
     scripts: Scripts,
     retention: u64,
 }
@@ -77,14 +78,13 @@ impl Member {
         proposal: u64,
     ) -> impl Future<Output = Result<(Standing, Instant), Error>> + Send + use<> {
         let under_way = UnderWay::begin(self, claim);
-        let request = request.clone();
-        async move { under_way.member.ask(&request, claim, proposal).await }
+        let request = AcquireRequest { claim, ..request.clone() };
+        async move { under_way.member.ask(&request, proposal).await }
     }
 
     async fn ask(
-        &self,
+        self: &Arc<Self>,
         request: &AcquireRequest,
-        claim: ClaimId,
         proposal: u64,
     ) -> Result<(Standing, Instant), Error> {
         let call = self
@@ -92,7 +92,7 @@ impl Member {
             .acquire
             .on(Keys::COUNT)
             .keys(&Keys::of(&request.name))
-            .arg(claim.to_string())
+            .arg(request.claim.to_string())
             .arg(millis(request.lease))
             .arg(request.mode.weight())
             .arg(request.mode.capacity())
@@ -100,12 +100,14 @@ impl Member {
             .arg("1")
             .arg("")
             .arg(self.retention)
-            .arg(0)
             .arg(proposal)
             .note(request.note.as_ref())
-            .granting();
-        let answer = self.run(&call).await?;
-        Ok((standing(&answer)?, call.sending().began()))
+            .taking(&self.session.unanswered, std::slice::from_ref(request));
+        let stands = standing(&self.run(&call).await?)?;
+        if !stands.is_held() {
+            is_over(self, &request.name, request.claim);
+        }
+        Ok((stands, call.sending().began()))
     }
 
     /// Writes a larger token back; whether the claim holds the lock here.
@@ -150,22 +152,19 @@ impl Member {
 
     /// Gives a claim up; whether it was there.
     pub(super) async fn release(
-        &self,
+        self: &Arc<Self>,
         name: &LockName,
         claim: ClaimId,
         used: u32,
     ) -> Result<bool, Error> {
-        self.until_none_is_under_way(claim).await;
-        let call = self
-            .scripts
-            .release
-            .on(Keys::COUNT)
-            .keys(&Keys::of(name))
-            .arg(claim.to_string())
-            .arg(used)
-            .arg(self.retention);
-        self.check_up()?;
-        self.session.give_up(&call).await
+        let found = self.give_up(name, claim, used).await?;
+        is_over(self, name, claim);
+        Ok(found)
+    }
+
+    /// How many claims are given up later.
+    pub(super) fn owes(&self) -> usize {
+        self.later.len()
     }
 
     pub(super) async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
@@ -215,17 +214,41 @@ impl Member {
         self.session.run(call).await
     }
 
-    /// Whether there is a connection to it.
-    pub(super) fn is_up(&self) -> bool {
-        self.session.link.epoch().is_some()
-    }
-
     fn check_up(&self) -> Result<(), Error> {
         if self.is_up() {
             return Ok(());
         }
         let away = Error::new(ErrorKind::Unavailable, "a master of the quorum is away");
         Err(away.with_certainty(dlock_core::Certainty::NotApplied))
+    }
+}
+
+impl Owed for Member {
+    fn later(&self) -> &Later {
+        &self.later
+    }
+
+    fn unanswered(&self) -> &Unanswered {
+        &self.session.unanswered
+    }
+
+    fn is_up(&self) -> bool {
+        self.session.link.epoch().is_some()
+    }
+
+    async fn give_up(&self, name: &LockName, claim: ClaimId, used: u32) -> Result<bool, Error> {
+        self.until_none_is_under_way(claim).await;
+        let call = self
+            .scripts
+            .release
+            .on(Keys::COUNT)
+            .keys(&Keys::of(name))
+            .arg(claim.to_string())
+            .arg(used)
+            .arg(self.retention)
+            .giving_up(&self.session.unanswered, claim);
+        self.check_up()?;
+        self.session.give_up(&call).await
     }
 }
 

@@ -1,5 +1,7 @@
 //! Several names with one script.
 
+use std::sync::Arc;
+
 use dlock_core::{AcquireRequest, Acquired, Certainty, Error, Note};
 use redis::Value;
 
@@ -22,7 +24,7 @@ impl Store {
     }
 
     pub(crate) async fn acquire_all(
-        &self,
+        self: &Arc<Self>,
         requests: &[AcquireRequest],
     ) -> Result<Vec<Acquired>, Error> {
         for request in requests {
@@ -41,7 +43,7 @@ impl Store {
                 call = call.arg(request.note.as_ref().map_or("", Note::as_str));
             }
         }
-        let call = call.granting();
+        let call = call.taking(&self.session.unanswered, requests);
         let answers = match self.session.run(&call).await.and_then(|value| standings(&value)) {
             Ok(answers) if answers.len() == requests.len() => answers,
             Ok(_) => return Err(unreadable("a script", &Value::Nil)),

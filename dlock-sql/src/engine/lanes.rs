@@ -64,6 +64,11 @@ impl<T> Ends<T> {
         }
     }
 
+    /// Whether nobody can send a message any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.urgent.is_closed() && self.others.is_closed()
+    }
+
     /// The next urgent message that has come.
     pub(crate) fn try_urgent(&mut self) -> Option<T> {
         self.urgent.try_recv().ok()
