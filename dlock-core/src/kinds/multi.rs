@@ -18,7 +18,7 @@ use self::entering::Entering;
 use super::{Base, Takes};
 use crate::{
     AcquireRequest, Certainty, ClaimId, ConfigIssue, Error, ErrorKind, Fairness, Guard, LockName,
-    LockOptions, Mode, MultiLock, Mutex,
+    Mode, MultiLock, Mutex,
     engine::{
         floor,
         meter::Kind,
