@@ -43,7 +43,6 @@ pub(crate) struct Scripts {
     pub(crate) inspect: Script,
     pub(crate) raise: Script,
     floor: Script,
-    pub(crate) probe: Script,
 }
 
 impl Scripts {
@@ -64,7 +63,6 @@ impl Scripts {
             inspect: whole(include_str!("scripts/inspect.lua")),
             raise: whole(include_str!("scripts/raise.lua")),
             floor: whole(include_str!("scripts/floor.lua")),
-            probe: whole(include_str!("scripts/probe.lua")),
         }
     }
 
@@ -122,6 +120,11 @@ impl Script {
         let text = text.join("\n");
         let digest = sha1_smol::Sha1::from(&text).hexdigest();
         Self { text, digest }
+    }
+
+    /// What connecting tries: see [`rights`](crate::rights).
+    pub(crate) fn probe() -> Self {
+        Self::new(include_str!("scripts/probe.lua").to_owned())
     }
 
     /// The call of this script by its digest, with so many keys.

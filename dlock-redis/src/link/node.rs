@@ -20,7 +20,12 @@ use parking_lot::Mutex;
 use redis::{Cmd, Pipeline, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use tokio::{sync::watch::Sender, task::AbortHandle};
 
-use super::{facts::Facts, open, receive, sentinel::Sentinels, sight::Sight};
+use super::{
+    facts::{Facts, Silent},
+    open, receive,
+    sentinel::Sentinels,
+    sight::Sight,
+};
 use crate::{
     config::{RedisConfig, Topology},
     error::{Cure, cure, guarded, not_connected},
@@ -95,7 +100,10 @@ impl NodeLink {
             door: Sender::new(Door::Shut(shut)),
             epochs: AtomicU64::new(0),
             sight: Mutex::default(),
-            keeps_grants: AtomicBool::new(false),
+            // One that was never seen has granted nothing that it could forget.
+            keeps_grants: AtomicBool::new(
+                config.restart_guard.is_some_and(|guard| !guard.is_zero()),
+            ),
         });
         let mut sentinels = Sentinels::new(config);
         let first = match open::check_files(config) {
