@@ -15,6 +15,7 @@ use crate::support::{
 };
 
 mod conduct;
+mod policies;
 mod reader;
 mod records;
 mod rows;
