@@ -8,11 +8,12 @@
 use std::time::Duration;
 
 use dlock_core::{AcquireRequest, Certainty, Error, ErrorKind};
+use futures_util::future::join_all;
 use redis::{Cmd, RedisError, RedisResult, Value};
 
 use crate::{
     config::{Durability, RedisConfig},
-    error::{Cure, cure, explain, no_token, unreadable},
+    error::{Cure, cure, explain, is_denial, no_token, unreadable},
     inbox::{Turn, gone},
     link::{Link, window::Sending},
     reply::{Standing, standing, standings},
@@ -36,6 +37,7 @@ impl Durable {
         main: &Link,
     ) -> Result<Self, Error> {
         let link = Link::open(config, None).await?;
+        Self::check_rights(config, &link).await?;
         let replicas = match durability {
             Durability::Master => 0,
             Durability::Replicas(replicas) => replicas,
@@ -44,6 +46,20 @@ impl Durable {
         };
         // Others wait behind it on this connection, for whom the answer must not become overdue.
         Ok(Self { link, replicas, patience: config.response_timeout / 4 })
+    }
+
+    /// Tries `WAIT` on each server.
+    async fn check_rights(config: &RedisConfig, link: &Link) -> Result<(), Error> {
+        let (mut servers, mut wait) = (link.servers(), Cmd::new());
+        servers.sort();
+        servers.dedup();
+        wait.arg("WAIT").arg(0).arg(1);
+        let tried = join_all(servers.iter().map(|server| link.send_to(server, &wait))).await;
+        // One that is away may come back.
+        let denied = tried.into_iter().filter_map(Result::err).find(is_denial);
+        denied.map_or(Ok(()), |error| {
+            Err(explain(error).during("connect").with_store(&config.store()))
+        })
     }
 
     /// How many have to know of a grant.

@@ -57,6 +57,9 @@ impl Bucket {
     }
 }
 
+/// What tells the keys of a name apart: H, F, Q, W and R.
+const KINDS: [&str; Keys::COUNT] = ["", "f", "q", "w", "r"];
+
 /// The keys of a name: H, F, Q, W and R.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
@@ -77,7 +80,7 @@ impl Keys {
         let base = tag.len() + 1 + name.as_str().len();
         let mut text = String::with_capacity(5 * base + 4);
         // Behind the name, a letter could make it another name's key.
-        for kind in ["", "f", "q", "w", "r"] {
+        for kind in KINDS {
             text.push_str(&tag);
             text.push_str(kind);
             text.push(':');
@@ -121,6 +124,18 @@ pub(crate) fn name_of(key: &[u8]) -> Option<LockName> {
 /// user begin that may use no others.
 pub(crate) fn aside(purpose: &str, about: &str) -> String {
     format!("dlock:{{{}}}?{purpose}:{about}", Bucket::ANY.number())
+}
+
+/// The keys of a name that nobody uses, H F Q W R. It begins as all names of a user do that may
+/// use no others.
+pub(crate) fn unused(bucket: Bucket, prefix: &str, number: u64) -> [String; Keys::COUNT] {
+    let bucket = bucket.number();
+    KINDS.map(|kind| format!("dlock:{{{bucket}}}{kind}:{}", unused_plain(prefix, number)))
+}
+
+/// The same in the plain form.
+pub(crate) fn unused_plain(prefix: &str, number: u64) -> String {
+    format!("{prefix}?probe:{number:016x}")
 }
 
 /// What the keys of all names match that begin so, as `SCAN` takes it.

@@ -54,12 +54,20 @@
 #![doc = include_str!("acl.txt")]
 //! ```
 //!
-//! Whoever lacks a part of it is told at the start. `info` and `config|get` are optional: without
-//! them the server is not checked. So is `scan`, without which locks can't be listed. Without the
-//! right to the channels waiters ask now and then. Whoever runs the server may add `config|get` and
-//! `cluster|info`, so that `examine` is told more. Where all names of an application begin with
-//! `shop/` (`dlock.prefix=shop/`, [`RedisConfig::with_prefix`]), `~dlock:*:shop/*` is enough instead of
-//! `~dlock:*`.
+//! Connecting tries each command on the keys of a name that nobody uses, on each master of a cluster
+//! or quorum, and is refused if a part is missing, with the line that allows it. A quorum warns and
+//! does without such a master while a majority is left; `examine` names it. `info` is optional:
+//! without it the server is not checked. So is `scan`, without which locks can't be listed. Without
+//! the right to the channels waiters ask now and then. `config|get` and `cluster|info` are not in the
+//! line: add them so that `examine` is told more, and so that a server which has every write on disk
+//! is known as such. Each connection to one server without a restart guard asks for `config|get`
+//! once, and no more if that is refused. Where all names of an application begin with `shop/`
+//! (`dlock.prefix=shop/`, [`RedisConfig::with_prefix`]), `~dlock:*:shop/*` is enough instead of
+//! `~dlock:*`. The plain form needs less:
+//!
+//! ```text
+#![doc = include_str!("acl_plain.txt")]
+//! ```
 //!
 //! # The protocol
 //!
@@ -120,6 +128,7 @@ mod plain;
 mod poll;
 mod quorum;
 mod reply;
+mod rights;
 mod scripts;
 mod session;
 mod store;

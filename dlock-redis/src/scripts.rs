@@ -46,7 +46,6 @@ pub(crate) struct Scripts {
     pub(crate) inspect: Script,
     pub(crate) raise: Script,
     floor: Script,
-    pub(crate) probe: Script,
     pub(crate) plain: Script,
 }
 
@@ -69,7 +68,6 @@ impl Scripts {
             inspect: script(Kind::Acquire, include_str!("scripts/inspect.lua")),
             raise: script(Kind::Release, include_str!("scripts/raise.lua")),
             floor: script(Kind::Acquire, include_str!("scripts/floor.lua")),
-            probe: script(Kind::Acquire, include_str!("scripts/probe.lua")),
             plain: script(Kind::Acquire, include_str!("scripts/plain.lua")),
         }
     }
@@ -131,6 +129,11 @@ impl Script {
         let text = text.join("\n");
         let digest = sha1_smol::Sha1::from(&text).hexdigest();
         Self { text, digest, kind }
+    }
+
+    /// What connecting tries: see [`rights`](crate::rights).
+    pub(crate) fn probe() -> Self {
+        Self::new(include_str!("scripts/probe.lua").to_owned(), Kind::Acquire)
     }
 
     /// The call of this script by its digest, with so many keys.

@@ -3,6 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use dlock_core::{Certainty, Clock, ConfigIssue, Error, Exclusion, Instant};
+use futures_util::future::join_all;
 use redis::{Pipeline, RedisError, Value};
 
 use crate::{
@@ -13,6 +14,7 @@ use crate::{
         Link,
         window::{Kind, Sending},
     },
+    rights::Rights,
     scripts::Call,
     unanswered::Unanswered,
 };
@@ -26,18 +28,25 @@ pub(crate) struct Session {
     pub(crate) unanswered: Unanswered,
     guard: Duration,
     patience: Duration,
+    rights: Rights,
 }
 
 impl Session {
+    /// Connects, and tries out what will be needed.
     pub(crate) async fn open(
         config: &RedisConfig,
         inbox: Option<Arc<Inbox>>,
     ) -> Result<Self, Error> {
-        Ok(Self::over(config, Link::open(config, inbox).await?))
+        let link = Link::open(config, inbox.clone()).await?;
+        let session = Self::over(config, link, inbox);
+        session.check_rights().await.map_err(|error| error.during("connect"))?;
+        Ok(session)
     }
 
-    pub(crate) fn over(config: &RedisConfig, link: Link) -> Self {
+    pub(crate) fn over(config: &RedisConfig, link: Link, inbox: Option<Arc<Inbox>>) -> Self {
+        let in_cluster = config.topology == Topology::Cluster;
         Self {
+            rights: Rights::new(config, inbox, in_cluster),
             store: config.store(),
             topology: config.topology.clone(),
             link,
@@ -55,6 +64,25 @@ impl Session {
     /// For how long nothing is granted after a start.
     pub(crate) const fn guard(&self) -> Duration {
         self.guard
+    }
+
+    /// Tries out what will be needed, on each server. In a cluster some of them may be away.
+    ///
+    /// # Errors
+    /// `Config(Access)` for what the user may not do, `Unsupported` for what nobody may; else that of
+    /// a server, if none answers.
+    pub(crate) async fn check_rights(&self) -> Result<(), Error> {
+        let buckets = self.link.buckets();
+        let tried =
+            join_all(buckets.iter().map(|bucket| self.rights.try_out(&self.link, *bucket))).await;
+        let mut failed: Vec<_> = tried.into_iter().filter_map(Result::err).collect();
+        let is_final = failed.iter().position(|error| !error.is_transient());
+        let error = match is_final {
+            Some(at) => failed.swap_remove(at),
+            None if failed.len() == buckets.len() => failed.swap_remove(0),
+            None => return Ok(()),
+        };
+        Err(error.with_store(&self.store))
     }
 
     /// Runs a script. Faults that asking again cures are asked about again, for about as long as

@@ -36,7 +36,6 @@ pub(crate) struct Store {
     pub(crate) clocks: StoreClocks,
     later: Later,
     retention: u64,
-    prefix: String,
 }
 
 impl Store {
@@ -47,7 +46,7 @@ impl Store {
             Durability::Master => None,
             durability => Some(Durable::open(&config, durability, &session.link).await?),
         };
-        let store = Self {
+        Ok(Self {
             session,
             durable,
             scripts: Scripts::new(),
@@ -55,43 +54,7 @@ impl Store {
             clocks: StoreClocks::new(),
             later: Later::default(),
             retention: u64::try_from(config.retention.as_millis()).unwrap_or(u64::MAX),
-            prefix: config.prefix,
-        };
-        let checked = store.check_rights().await;
-        checked.map_err(|error| error.during("connect").with_store(store.session.store()))?;
-        Ok(store)
-    }
-
-    /// Asks which commands the user may run, for one error at the start instead of many later.
-    async fn check_rights(&self) -> Result<(), Error> {
-        let probe = rand::random::<u64>();
-        let channel = match self.session.topology {
-            Topology::Cluster => self.inbox.channel_of(Bucket::ANY),
-            _ => self.inbox.channel().to_string(),
-        };
-        let call = self
-            .scripts
-            .probe
-            .on(1)
-            // As those of names are, so that the rights to such keys are enough.
-            .arg(format!("dlock:{{{}}}:{}?probe:{probe:016x}", Bucket::ANY.number(), self.prefix))
-            .arg(channel);
-        // Its text too may have to be sent one day.
-        let sent = self.session.link.send(&call.by_text(), call.sending()).await;
-        sent.map_err(crate::error::explain)?;
-        let answer = self.session.run(&call).await?;
-        let Value::Array(refused) = &answer else { return Err(unreadable("a script", &answer)) };
-        if refused.is_empty() {
-            return Ok(());
-        }
-        let refused: Vec<String> = refused
-            .iter()
-            .filter_map(|command| match command {
-                Value::BulkString(text) => Some(String::from_utf8_lossy(text).into_owned()),
-                _ => None,
-            })
-            .collect();
-        Err(crate::error::missing_rights(&refused.join(", ")))
+        })
     }
 
     /// Where who waits is to be told of its grant, which is expected from now on.

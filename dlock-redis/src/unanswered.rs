@@ -99,7 +99,7 @@ impl Unanswered {
 
 impl Sending<'_> {
     /// It was sent at this time, and is answered: so are those that were sent before it.
-    pub(crate) fn is_answered(mut self, sent: Instant) {
+    pub(crate) fn answered(mut self, sent: Instant) {
         let Some(lost) = self.lost.take() else { return };
         for request in self.requests {
             self.book.is_past(request.claim, &lost.via, sent);
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn what_was_answered_is_not_remembered() {
         let (book, request) = (Unanswered::default(), [request()]);
-        book.sending(&request, &Via::default(), at(1), PATIENCE).is_answered(at(1));
+        book.sending(&request, &Via::default(), at(1), PATIENCE).answered(at(1));
         assert_eq!(book.take(request[0].claim), None);
     }
 

@@ -267,6 +267,16 @@ impl Hold {
         if !self.end(state) {
             return;
         }
+        self.tell_loss(how);
+        self.engine.keeper.remove(self);
+        if let Some(cohort) = &self.cohort {
+            // The next task need not wait until the guard is dropped.
+            drop(Lead::of(cohort));
+        }
+    }
+
+    /// Counts a loss and tells the log, once for each hold.
+    fn tell_loss(&self, how: Ended) {
         #[cfg(feature = "metrics")]
         self.engine.meter.lost(how);
         if how == Ended::StoreReset {
@@ -282,11 +292,6 @@ impl Hold {
               token = self.used(), reason = %how },
             "lock lost"
         );
-        self.engine.keeper.remove(self);
-        if let Some(cohort) = &self.cohort {
-            // The next task need not wait until the guard is dropped.
-            drop(Lead::of(cohort));
-        }
     }
 
     /// Whether it has been held for a lease while tasks of this process wait for it; once for all

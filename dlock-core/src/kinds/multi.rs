@@ -10,19 +10,19 @@
 //! others, and when one is busy gives everything back and waits for that one first (Howard
 //! Hinnant's *smart and polite* algorithm of C++'s `std::lock`).
 
+mod entering;
+
 use std::{sync::Arc, time::Duration};
 
+use self::entering::Entering;
 use super::{Base, Takes};
 use crate::{
-    AcquireRequest, Acquired, Answer, Certainty, ClaimId, ConfigIssue, Error, ErrorKind, Fairness,
-    Guard, LockName, LockOptions, Mode, MultiLock, Mutex,
+    AcquireRequest, Certainty, ClaimId, ConfigIssue, Error, ErrorKind, Fairness, Guard, LockName,
+    Mode, MultiLock, Mutex,
     engine::{
-        Engine,
-        acquire::Attempt,
         floor,
         meter::Kind,
         patience::{Trouble, Wait, backoff, explained, pause},
-        tasks::Ticket,
     },
     sync::time::{self, Instant as Timer},
 };
@@ -201,7 +201,7 @@ impl Group {
                         at_once = true;
                         taken
                     }
-                    None => self.take_in_order(wait).await,
+                    None => Box::pin(self.take_in_order(wait)).await,
                 },
             };
             let error = match taken {
@@ -237,8 +237,20 @@ impl Group {
         }
     }
 
-    /// Takes one lock after the other, in the order that everybody keeps to.
+    /// Takes one lock after the other, in the order that everybody keeps to. A try waits for one
+    /// response timeout in all.
     async fn take_in_order(&self, wait: Wait) -> Result<Option<Guard>, Error> {
+        let Base { engine, name, .. } = &self.0[0];
+        match wait {
+            Wait::Try => {
+                let taking = self.take_each(wait);
+                engine.answered(engine.answer_by(wait), wait, name, taking).await
+            }
+            Wait::Until(_) => self.take_each(wait).await,
+        }
+    }
+
+    async fn take_each(&self, wait: Wait) -> Result<Option<Guard>, Error> {
         let mut guards = Vec::with_capacity(self.0.len());
         for base in &self.0 {
             match base.take(Mode::Exclusive, wait).await? {
@@ -285,8 +297,10 @@ impl Group {
             Err(error) => return Some(Err(error)),
         };
         let requests: Vec<_> = claims.iter().map(|(request, _)| request.clone()).collect();
+        let answer_by = engine.answer_by(wait);
         for base in self.0.iter().filter(|base| base.options.token_floor().is_some()) {
-            if let Err(error) = floor::raise(engine, &base.name, *base.options, wait).await {
+            let raised = floor::raise(engine, &base.name, *base.options, wait, answer_by).await;
+            if let Err(error) = raised {
                 return Some(Err(error));
             }
         }
@@ -294,104 +308,11 @@ impl Group {
         let mut entering = Entering {
             engine: Arc::clone(engine),
             sending: Some(sending),
+            answer_by,
             claims,
             _ticket: engine.tasks.ticket(),
         };
         Some(entering.all_granted(wait, &self.0[0].name, gave_up).await)
-    }
-}
-
-/// Claims on their way into several queues.
-struct Entering {
-    engine: Arc<Engine>,
-    sending: Option<Answer<Vec<Acquired>>>,
-    claims: Vec<(AcquireRequest, LockOptions)>,
-    /// Shutdown waits for it.
-    _ticket: Ticket,
-}
-
-impl Entering {
-    async fn all_granted(
-        &mut self,
-        wait: Wait,
-        name: &LockName,
-        gave_up: &mut bool,
-    ) -> Result<Option<Guard>, Error> {
-        let Some(sending) = &mut self.sending else { return Ok(None) };
-        let sending = self.engine.while_it_runs(sending);
-        let answers = match self.engine.answer_by(wait) {
-            None => sending.await,
-            Some(answer_by) => match time::timeout_at(answer_by, sending).await {
-                Ok(answers) => answers,
-                // Dropping this sees it through.
-                Err(_) => return Err(self.engine.unanswered(wait, name)),
-            },
-        };
-        self.engine.failure.look_at(&answers);
-        self.sending = None;
-        let claims = std::mem::take(&mut self.claims);
-        // From here on each claim cleans up after itself.
-        let attempts: Vec<_> = claims
-            .into_iter()
-            .map(|(request, options)| Attempt::queued(&self.engine, request, options))
-            .collect();
-        self.engine.check_open()?;
-        let place = |error: Error| {
-            error.during("acquire").with_lock(name).with_store(self.engine.backend.store())
-        };
-        let answers = match answers {
-            Ok(answers) if answers.len() == attempts.len() => answers,
-            Ok(answers) => {
-                return Err(place(Error::new(
-                    ErrorKind::Protocol,
-                    format!("{} answers to {} claims", answers.len(), attempts.len()),
-                )));
-            }
-            Err(error) => {
-                if error.certainty() == Certainty::NotApplied {
-                    attempts.into_iter().for_each(Attempt::forget);
-                }
-                return Err(place(error));
-            }
-        };
-        let busy = answers.contains(&Acquired::Busy);
-        let mut guards = Vec::with_capacity(attempts.len());
-        let mut waiting = Vec::new();
-        for (mut attempt, answer) in attempts.into_iter().zip(answers) {
-            match answer {
-                Acquired::Granted(grant) => guards.push(attempt.settle(grant)?),
-                Acquired::Queued => waiting.push(attempt),
-                Acquired::Busy => attempt.forget(),
-            }
-        }
-        if busy {
-            give_back(guards, wait).await;
-            return Ok(None);
-        }
-        // They wait side by side: a place in a queue is kept alive only while it is waited for.
-        let waits = waiting.iter_mut().map(|attempt| async {
-            let taken = attempt.run(wait).await;
-            taken.map_err(|error| attempt.explain(error))
-        });
-        let taken = futures_util::future::try_join_all(waits).await;
-        *gave_up = taken.is_err() && waiting.iter().any(Attempt::gave_up);
-        guards.extend(taken?.into_iter().flatten());
-        guards.sort_by(|a, b| a.name().cmp(b.name()));
-        Ok(Some(Guard::many(name, guards)))
-    }
-}
-
-impl Drop for Entering {
-    /// Dropped while sending: the claims are given back once the store has them.
-    fn drop(&mut self) {
-        let Some(sending) = self.sending.take() else { return };
-        let (engine, claims) = (Arc::clone(&self.engine), std::mem::take(&mut self.claims));
-        self.engine.tasks.run(async move {
-            let _ = sending.await;
-            for (request, options) in claims {
-                drop(Attempt::queued(&engine, request, options));
-            }
-        });
     }
 }
 

@@ -91,6 +91,22 @@ impl Link {
         }
     }
 
+    /// A bucket of each server.
+    pub(crate) fn buckets(&self) -> Vec<Bucket> {
+        match self {
+            Self::Node(_) => vec![Bucket::ANY],
+            Self::Cluster(link) => link.buckets(),
+        }
+    }
+
+    /// Tries what is sent to a master that a slot is on its way to.
+    pub(crate) async fn try_asking(&self, bucket: Bucket) -> RedisResult<()> {
+        match self {
+            Self::Node(_) => Ok(()),
+            Self::Cluster(link) => Box::pin(link.try_asking(bucket)).await,
+        }
+    }
+
     /// How it was opened.
     pub(crate) fn config(&self) -> &RedisConfig {
         match self {
@@ -147,7 +163,7 @@ impl Link {
     pub(crate) fn has_push(&self) -> bool {
         match self {
             Self::Node(link) => link.channel().is_some(),
-            Self::Cluster(link) => link.facts().has_sharded_push(),
+            Self::Cluster(link) => link.has_push(),
         }
     }
 

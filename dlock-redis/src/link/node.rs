@@ -21,7 +21,7 @@ use redis::{Cmd, Pipeline, RedisError, RedisResult, Value, aio::MultiplexedConne
 use tokio::{sync::watch::Sender, task::AbortHandle};
 
 use super::{
-    facts::Facts,
+    facts::{Facts, Silent},
     open, receive,
     sentinel::Sentinels,
     sight::Sight,
@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     config::{RedisConfig, Topology},
-    error::{Cure, cure, guarded, late, not_connected, refused},
+    error::{Cure, cure, guarded, is_refusal, late, not_connected},
     inbox::Inbox,
     reply,
     scripts::Role,
@@ -118,7 +118,10 @@ impl NodeLink {
             door: Sender::new(Door::Shut(shut)),
             epochs: AtomicU64::new(0),
             sight: Mutex::default(),
-            keeps_grants: AtomicBool::new(false),
+            // One that was never seen has granted nothing that it could forget.
+            keeps_grants: AtomicBool::new(
+                config.restart_guard.is_some_and(|guard| !guard.is_zero()),
+            ),
         });
         let mut sentinels = Sentinels::new(config);
         let first = match open::check_files(config) {
@@ -151,8 +154,8 @@ impl NodeLink {
             };
             let answer = answer.and_then(Value::extract_error);
             self.shared.seen(&connection, answer.as_ref().err());
-            if answer.as_ref().err().is_none_or(refused) {
-                trip.is_answered(&connection, answer.as_ref().ok());
+            if answer.as_ref().err().is_none_or(is_refusal) {
+                trip.answered(&connection, answer.as_ref().ok());
             }
             if !answer.as_ref().is_ok_and(reply::is_late) {
                 return answer;
@@ -193,7 +196,7 @@ impl NodeLink {
             match &answers {
                 Ok(answers) => {
                     self.shared.seen(&connection, first_error(answers).as_ref());
-                    trip.is_answered(&connection, answers.get(at));
+                    trip.answered(&connection, answers.get(at));
                     if answers.get(at).is_some_and(reply::is_late) {
                         continue;
                     }
@@ -330,9 +333,9 @@ impl Connection {
 
 impl Trip<'_> {
     /// The server has answered: nothing of it is on its way any more.
-    fn is_answered(self, connection: &Connection, answer: Option<&Value>) {
+    fn answered(self, connection: &Connection, answer: Option<&Value>) {
         if let Some(unanswered) = self.unanswered {
-            unanswered.is_answered(self.sent);
+            unanswered.answered(self.sent);
         }
         if let Role::GivesUp(book, claim) = self.role {
             book.is_past(claim, &connection.via, self.sent);

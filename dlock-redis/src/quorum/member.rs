@@ -46,7 +46,8 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Begins to connect. The second value is how the first attempt went.
+    /// Begins to connect. The second value is how the first attempt went, and whether the user may
+    /// do there what is needed.
     pub(super) async fn open(config: &RedisConfig, address: &str) -> (Self, Result<(), Error>) {
         let config = RedisConfig {
             addresses: vec![address.to_owned()],
@@ -57,11 +58,15 @@ impl Member {
         let member = Self {
             under_way: Mutex::default(),
             later: Later::default(),
-            session: Session::over(&config, Link::Node(link)),
+            session: Session::over(&config, Link::Node(link), None),
             scripts: Scripts::new(),
             retention: u64::try_from(config.retention.as_millis()).unwrap_or(u64::MAX),
         };
-        (member, first)
+        let first = match first {
+            Ok(()) => member.session.check_rights().await,
+            failed => failed,
+        };
+        (member, first.map_err(|error| error.during("connect")))
     }
 
     /// The server's clock as far as it is known, in microseconds: where a proposal starts.
@@ -147,7 +152,7 @@ impl Member {
 
     /// Whether it votes for nobody else after a restart, as far as is known.
     pub(super) fn keeps_grants(&self) -> bool {
-        self.session.link.facts().keeps_grants(self.session.guard())
+        self.session.link.keeps_grants()
     }
 
     /// Gives a claim up; whether it was there.

@@ -17,6 +17,7 @@ use crate::support::{
 mod conduct;
 mod crowd;
 mod late;
+mod policies;
 mod reader;
 mod records;
 mod rows;

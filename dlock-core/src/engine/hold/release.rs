@@ -7,6 +7,7 @@ use crate::{
     Acquired, Answer, Error, ErrorKind, Fairness, Released,
     cohort::{Lead, OwnedLead, TURN},
     engine::{belief::valid_until, tasks::Ticket, withdraw},
+    guard::Ended,
     sync::{atomic::Ordering, time},
 };
 
@@ -18,6 +19,8 @@ impl Hold {
         {
             return LettingGo::Done(Ok(Released::Released));
         }
+        // Past its deadline it is lost, also where nobody has looked until now.
+        let _ = self.state();
         let held = self.end(RELEASED);
         // Whoever ends a hold has the lead of its cohort.
         let lead = self.cohort.as_ref().filter(|_| held).map(Lead::of);
@@ -34,7 +37,7 @@ impl Hold {
                     self.engine.keeper.remove(self);
                 }
                 drop(lead);
-                return LettingGo::Done(Ok(if held { released } else { Released::AlreadyLost }));
+                return LettingGo::Done(Ok(self.settled(held, released)));
             }
             Ok(Err(error)) => Answer::ready(Err(error)),
             Err(answer) => answer,
@@ -147,7 +150,20 @@ impl Hold {
             // Boxed, since few are asked for again.
             failed => Box::pin(self.asked_again(failed)).await?,
         };
-        Ok(if held { released } else { Released::AlreadyLost })
+        Ok(self.settled(held, released))
+    }
+
+    /// What the store's answer to the release comes to. A loss that nothing else tells of is counted
+    /// here. An answer that comes after the end of the lease tells of none: the claim may have been
+    /// there until then.
+    fn settled(&self, held: bool, released: Released) -> Released {
+        if !held {
+            return Released::AlreadyLost;
+        }
+        if released == Released::AlreadyLost && self.engine.clock.now() < self.valid_until() {
+            self.tell_loss(Ended::Revoked);
+        }
+        released
     }
 
     /// Asks again for one lease, and after that in the background.

@@ -40,7 +40,8 @@ impl Shared {
         let opening = open::connection(&self.config, &address, &self.config.login, push);
         let mut redis = opening.await.map_err(refused)?;
         let mark = self.mark_key();
-        let facts = open::facts(&mut redis, mark.as_deref()).await.map_err(refused)?;
+        let facts =
+            open::facts(&mut redis, mark.as_deref(), self.silent()).await.map_err(refused)?;
         let sight = self.sight_of(&facts);
         facts.check(self.config.topology == Topology::Cluster, &self.store).map_err(named)?;
         open::check_ready(&facts).map_err(named)?;
@@ -54,7 +55,8 @@ impl Shared {
                     tracing::warn!(
                         target: "dlock",
                         %error, store = self.store,
-                        "no messages can be had, so waiting locks ask now and then"
+                        "no messages can be had, so waiting locks ask now and then: allow +subscribe \
+                         and &dlock:*"
                     );
                     false
                 }

@@ -261,7 +261,8 @@ fn whoever_still_waits_asks_once_more() {
             // What has no deadline is answered all the same.
             let released = client.release(&held.as_claim());
             let (taken, released) = tokio::join!(take(&client, &next), released);
-            (taken?, released?);
+            taken?;
+            released?;
             let read = format!("SELECT log FROM dlock_lock WHERE name = '{lock}'");
             let log = server.query(&read).await?.concat().concat();
             assert_eq!(log.matches(&next.claim.to_string()).count(), sent, "{log}");
