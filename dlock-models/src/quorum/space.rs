@@ -3,8 +3,8 @@
 use stateright::{Model, Property};
 
 use super::{
-    AHEAD, Action, CLIENTS, Client, Fault, Guard, Letter, NODES, NOTHING_LEFT, Node, Phase, Quorum, Rule,
-    State, Vote,
+    AHEAD, Action, CLIENTS, Client, Fault, Guard, Letter, NODES, NOTHING_LEFT, Node, Phase, Quorum,
+    Rule, State, Vote,
 };
 use crate::check::{EXCLUSION, ORDER, Tokens, send};
 
@@ -133,7 +133,8 @@ impl Model for Quorum {
                     state.nodes[node].held.is_none_or(|(claim, _)| {
                         let live = state.clients[claim.client].phase != Phase::Idle
                             && model.claim(state, claim.client) == claim;
-                        let released = [Letter::Release { claim, node }, Letter::Again { claim, node }];
+                        let released =
+                            [Letter::Release { claim, node }, Letter::Again { claim, node }];
                         live || released.iter().any(|letter| state.wire.contains(letter))
                     })
                 })
