@@ -286,9 +286,8 @@ mod tests {
     #[test]
     fn all_answers_that_show_the_clock_are_told_from_others() {
         const AT: i64 = 1_700_000_000_000_000;
-        let list = |numbers: &[i64]| {
-            Value::Array(numbers.iter().copied().map(Value::Int).collect())
-        };
+        let list =
+            |numbers: &[i64]| Value::Array(numbers.iter().copied().map(Value::Int).collect());
         let all = |answers: &[&[i64]]| Value::Array(answers.iter().map(|one| list(one)).collect());
         for shows in [
             Value::Int(AT),

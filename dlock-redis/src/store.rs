@@ -6,8 +6,8 @@ mod together;
 use std::{fmt, sync::Arc};
 
 use dlock_core::{
-    AcquireRequest, Acquired, Claim, ClaimId, Clock, Error, Fairness, Fencing, FencingToken, Finding, Grant,
-    Guarantees, LockName, LockState, Notes, OrphanRelease, Permits, Queue,
+    AcquireRequest, Acquired, Claim, ClaimId, Clock, Error, Fairness, Fencing, FencingToken,
+    Finding, Grant, Guarantees, LockName, LockState, Notes, OrphanRelease, Permits, Queue,
     Released, Scope, StoreClocks, WakeUp, machine::conflict,
 };
 use redis::Value;

@@ -11,7 +11,9 @@ use dlock_testlab::{
 use tokio::time::sleep;
 
 use crate::{
-    support::{ask, attempt, behind, connect, exclusive, free, millis, queue, run, start, take, until},
+    support::{
+        ask, attempt, behind, connect, exclusive, free, millis, queue, run, start, take, until,
+    },
     tape::Tape,
 };
 
