@@ -62,7 +62,7 @@ fn a_claim_that_was_given_up_makes_no_node_later() {
         }
         // Nobody waits for them any more.
         asking.shutdown().await;
-        for request in all.iter().flatten().cloned() {
+        for request in all.into_iter().flatten() {
             let client = client.clone();
             given_up.spawn(async move { client.release(&request.as_claim()).await });
         }
