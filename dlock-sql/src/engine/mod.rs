@@ -21,6 +21,7 @@ mod conn;
 mod crowd;
 mod finding;
 mod job;
+mod kept;
 mod listen;
 mod names;
 mod note;
@@ -52,6 +53,7 @@ pub(crate) use finding::of_tables;
 pub(crate) use finding::room;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use job::{answer_of, gone};
+pub(crate) use kept::Kept;
 pub(crate) use names::Range;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use names::{Listed, PAGE, list};

@@ -25,6 +25,7 @@ use super::{
     cache::{Cache, Seen},
     conn::{Conn, Fault},
     job::{Ask, Job},
+    kept::Kept,
     note::Note,
     part::{self, Unit},
     row::{Row, Wanted, Write},
@@ -57,6 +58,7 @@ pub(crate) struct Shared {
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) clocks: Arc<StoreClocks>,
     pub(crate) notes: mpsc::Sender<Note>,
+    pub(crate) kept: Kept,
 }
 
 /// What a statement returned, and when it was sent.
@@ -105,6 +107,7 @@ impl<C: Conn> Worker<C> {
             let batch = self.next_batch();
             if !batch.is_empty() {
                 self.serve(batch).await;
+                self.shared.kept.used();
                 if sweeps && sweep.is_due() {
                     self.tidy(&mut sweep).await;
                 }
@@ -213,7 +216,7 @@ impl<C: Conn> Worker<C> {
         applied: &Applied,
     ) -> Result<(Vec<Told>, bool), Error> {
         let row = row.as_ref().map_err(Error::clone)?;
-        let Shared { waiters, snapshots, clocks, notes } = &self.shared;
+        let Shared { waiters, snapshots, clocks, notes, .. } = &self.shared;
         let name = &write.name;
         let (replayed, snap) = snapshots.replay(name, row, write.known.as_deref())?;
         let sight = Sight { sent: applied.sent, now: replayed.now };

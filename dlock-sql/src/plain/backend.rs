@@ -18,14 +18,16 @@ use super::{
     scheme::Want,
     worker::{Ask, Reply, Worker},
 };
-use crate::engine::{answer_of, gone, list, spawn};
+use crate::engine::{Kept, answer_of, gone, list, spawn};
 
 /// How many questions may wait for the worker before callers wait with them.
 const QUEUE: usize = 1024;
 /// A backend over plain rows. Its task ends when it and the answers that it gave are dropped.
 pub(crate) struct PlainStore {
     store: Arc<str>,
-    guarantees: Guarantees,
+    scheme: Scheme,
+    /// What the database promises at best, and whether it still does.
+    database: (Guarantees, Kept),
     asks: Asks,
     patience: Duration,
 }
@@ -54,19 +56,21 @@ impl Asks {
 }
 
 impl PlainStore {
-    /// Starts the task. `store` names the database, without secrets; `database` is what it promises.
+    /// Starts the task. `store` names the database, without secrets; `database` is what it promises
+    /// at best, and whether it still does.
     pub(crate) fn start<C: PlainConn>(
         runtime: &Handle,
         store: Arc<str>,
-        database: Guarantees,
+        database: (Guarantees, Kept),
         conn: C,
         scheme: Scheme,
         texts: Statements,
         patience: Duration,
     ) -> Self {
         let (sender, asks) = mpsc::channel(QUEUE);
-        spawn(runtime, Worker { conn, asks, scheme, texts, patience }.run());
-        Self { store, guarantees: scheme.guarantees(database), asks: Asks(sender), patience }
+        let kept = database.1.clone();
+        spawn(runtime, Worker { conn, asks, scheme, texts, patience, kept }.run());
+        Self { store, scheme, database, asks: Asks(sender), patience }
     }
 
     fn named(&self, error: Error, verb: &'static str, name: &LockName) -> Error {
@@ -81,7 +85,8 @@ impl Backend for PlainStore {
     }
 
     fn guarantees(&self) -> Guarantees {
-        self.guarantees
+        let (best, kept) = &self.database;
+        self.scheme.guarantees(kept.promised(*best))
     }
 
     fn response_timeout(&self) -> Duration {

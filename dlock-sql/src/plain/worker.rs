@@ -6,10 +6,13 @@ use std::time::Duration;
 use dlock_core::{
     Acquired, Certainty, ClaimId, Clock, Error, Finding, Instant, LockName, Released,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    select,
+    sync::{mpsc, oneshot},
+};
 
 use super::{PlainConn, Scheme, Seen, Statements, scheme::Want};
-use crate::engine::{Cure, Fault, Listed, PAGE, Patience, Range};
+use crate::engine::{Fault, Kept, Listed, PAGE, Patience, Range};
 
 /// What a caller asks for, and where the answer goes.
 #[derive(Debug)]
@@ -31,12 +34,21 @@ pub(super) struct Worker<C> {
     pub(super) scheme: Scheme,
     pub(super) texts: Statements,
     pub(super) patience: Duration,
+    pub(super) kept: Kept,
 }
 
 impl<C: PlainConn> Worker<C> {
     /// Works until the last caller has gone.
     pub(super) async fn run(mut self) {
-        while let Some(ask) = self.asks.recv().await {
+        loop {
+            let ask = select! {
+                ask = self.asks.recv() => ask,
+                () = self.kept.is_due() => {
+                    self.look_at_settings().await;
+                    continue;
+                }
+            };
+            let Some(ask) = ask else { break };
             // Who asked may have gone; that is its right.
             match ask {
                 Ask::Take(want, reply) => {
@@ -62,8 +74,18 @@ impl<C: PlainConn> Worker<C> {
                     let _ = reply.send(self.findings().await);
                 }
             }
+            self.kept.used();
         }
         self.conn.close().await;
+    }
+
+    async fn look_at_settings(&mut self) {
+        match self.conn.keeps().await {
+            Ok(keeps) => self.kept.saw(keeps),
+            Err(fault) => {
+                tracing::debug!(target: "dlock", error = %fault.error, "could not look at the settings");
+            }
+        }
     }
 
     async fn take(&mut self, want: &Want) -> Result<Acquired, Error> {
@@ -73,7 +95,7 @@ impl<C: PlainConn> Worker<C> {
             match self.scheme.take(&mut self.conn, &self.texts, want, sent).await {
                 Ok(acquired) => return Ok(acquired),
                 // It is more than one statement, of which the first may have had its effect.
-                Err(fault) => again(&mut patience, unsure(fault)).await?,
+                Err(fault) => patience.after_unless_of_a_row(unsure(fault)).await?,
             }
         }
     }
@@ -83,7 +105,7 @@ impl<C: PlainConn> Worker<C> {
         loop {
             match self.scheme.renew(&mut self.conn, &self.texts, want).await {
                 Ok(kept) => return Ok(kept),
-                Err(fault) => again(&mut patience, fault).await?,
+                Err(fault) => patience.after_unless_of_a_row(fault).await?,
             }
         }
     }
@@ -96,7 +118,7 @@ impl<C: PlainConn> Worker<C> {
                 // The try whose answer was lost has released it.
                 Ok(false) if patience.in_doubt() => return Ok(Released::Released),
                 Ok(false) => return Ok(Released::AlreadyLost),
-                Err(fault) => again(&mut patience, fault).await?,
+                Err(fault) => patience.after_unless_of_a_row(fault).await?,
             }
         }
     }
@@ -106,7 +128,7 @@ impl<C: PlainConn> Worker<C> {
         loop {
             match self.conn.look(self.texts.look, name).await {
                 Ok(seen) => return Ok(seen),
-                Err(fault) => again(&mut patience, fault).await?,
+                Err(fault) => patience.after_unless_of_a_row(fault).await?,
             }
         }
     }
@@ -116,7 +138,7 @@ impl<C: PlainConn> Worker<C> {
         loop {
             match self.conn.range(self.texts.range, range, PAGE).await {
                 Ok(names) => return Ok(names),
-                Err(fault) => again(&mut patience, fault).await?,
+                Err(fault) => patience.after_unless_of_a_row(fault).await?,
             }
         }
     }
@@ -126,25 +148,13 @@ impl<C: PlainConn> Worker<C> {
         loop {
             match self.conn.examine().await {
                 Ok(findings) => return Ok(findings),
-                Err(fault) => again(&mut patience, fault).await?,
+                Err(fault) => patience.after_unless_of_a_row(fault).await?,
             }
         }
     }
 
     fn patience(&self) -> Patience {
         Patience::until(Clock::Boot.now().saturating_add(self.patience))
-    }
-}
-
-/// Waits until it is time for another try. A row that somebody keeps locked is left to the caller's
-/// next try, so that the others have their turn.
-async fn again(patience: &mut Patience, fault: Fault) -> Result<(), Error> {
-    match fault.cure {
-        Cure::Apart => {
-            let certainty = patience.certainty_of(&fault);
-            Err(fault.error.with_certainty(certainty))
-        }
-        _ => patience.after(fault).await,
     }
 }
 

@@ -14,7 +14,10 @@ use crate::support::{
     works_fully,
 };
 
+mod codes;
 mod conduct;
+mod promise;
+mod proxies;
 mod reader;
 mod records;
 mod rows;
