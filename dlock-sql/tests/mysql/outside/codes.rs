@@ -24,7 +24,7 @@ const FAIL: &str = "
 
 async fn sickly() -> Result<(MariadbServer, DynBackend), Stop> {
     let server = server().await?;
-    server.run_sql(&format!("DELIMITER //\n{}//", FAIL.replacen(';', "//", 2))).await?;
+    server.run_sql(FAIL).await?;
     let client = connect(&server).await?;
     Ok((server, client))
 }
