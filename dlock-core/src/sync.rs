@@ -1,7 +1,7 @@
 //! What tasks meet at: mutexes, atomics, notices, timers and the start of tasks.
 //!
 //! All of the core takes them from here. They are those of `parking_lot`, the standard library and
-//! tokio; with `--cfg dlock_schedules` they are modelled by `shuttle`, which then decides at each
+//! tokio; in the package `dlock-schedules` they are modelled by `shuttle`, which then decides at each
 //! of them who runs next: see `scripts/schedules`.
 
 #[cfg(dlock_schedules)]

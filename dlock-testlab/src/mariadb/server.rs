@@ -1,8 +1,12 @@
 //! One MariaDB server.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use sqlx::{MySql, mysql::MySqlConnectOptions};
+use tokio::time::sleep;
 
 use super::{
     Options,
@@ -17,6 +21,10 @@ const OTHERS: &str = "
 select count(*) from information_schema.processlist
 where id <> connection_id() and user not in ('system user', 'event_scheduler')
 ";
+
+/// InnoDB lists its transactions anew when nobody has read the list for 0.1 s: one that is read again
+/// sooner never changes.
+const STALE: Duration = Duration::from_millis(120);
 
 /// The transactions of sessions that do nothing.
 const OPEN: &str = "SELECT t.trx_state, p.command FROM information_schema.innodb_trx t \
@@ -225,6 +233,7 @@ impl MariadbServer {
     /// # Errors
     /// When no answer comes.
     pub async fn open_transactions(&self) -> Result<Vec<String>, Stop> {
+        sleep(STALE).await;
         Ok(self.query(OPEN).await?.iter().map(|row| row.join(": ")).collect())
     }
 

@@ -76,9 +76,10 @@ fn a_row_that_somebody_locks_keeps_nobody_else_waiting() {
                 async move { client.acquire(&asked).await }
             });
             let waits = "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
+            // The server fills this table anew only when nobody has read it for 0.1 s.
             let begun = async {
                 while server.query(waits).await?.is_empty() {
-                    sleep(Duration::from_millis(20)).await;
+                    sleep(Duration::from_millis(300)).await;
                 }
                 Ok::<(), Stop>(())
             };

@@ -1,6 +1,9 @@
 //! A root in which more nodes were made than it can count.
 
-use dlock_testlab::zookeeper::{Ensemble, JavaProgram};
+use dlock_testlab::{
+    Stop,
+    zookeeper::{Ensemble, JavaProgram},
+};
 use zookeeper_client::{Acls, CreateMode};
 
 use super::{lazy, url_of};
@@ -22,11 +25,16 @@ fn a_root_whose_counter_has_run_over_serves_new_clients() {
         let first = log(0).display().to_string();
         let args = [&first, "/dlock/theirs", &i32::MAX.to_string()];
         assert_eq!(JavaProgram::run(APPEND, &args).await?, "appended\n");
-        // The others know what the first one tells them.
+        // The others know what the first one tells them: it leads one of them before the last one
+        // starts. Two that know nothing would be a majority without it.
         for node in 1..ensemble.nodes().len() {
             std::fs::remove_dir_all(log(node))?;
         }
-        ensemble.restart().await?;
+        let [first, second, third] = ensemble.nodes() else {
+            return Err(Stop::failed("an ensemble has three nodes"));
+        };
+        tokio::try_join!(first.restart(), second.restart())?;
+        third.restart().await?;
         ensemble.until_well().await?;
         // All at once: each has a node there.
         let mut clients = Vec::new();
