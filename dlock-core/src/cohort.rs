@@ -72,7 +72,7 @@ pub(crate) struct Cohort {
 /// Who has had the lock, and who wants it.
 #[derive(Default)]
 struct Members {
-    /// The last hold, which may rest in the keeper's books until the next grant.
+    /// The last hold.
     last: Weak<Hold>,
     /// Made when the first has to wait, or the store is away.
     line: Option<Box<Waiters>>,
@@ -163,20 +163,9 @@ impl Cohort {
                 }
             };
             let tokens = self.block();
-            let guard = match self.revive(engine, wait, tokens) {
-                Some(hold) => {
-                    self.store_is_back();
-                    Guard::of_hold(hold)
-                }
-                None => {
-                    let cohort = Some(self);
-                    let mode = Mode::Exclusive;
-                    let taken =
-                        take(engine, name, mode, *self.options, tokens, cohort, wait).await?;
-                    let Some(guard) = taken else { return Ok(None) };
-                    guard
-                }
-            };
+            let (cohort, mode) = (Some(self), Mode::Exclusive);
+            let taken = take(engine, name, mode, *self.options, tokens, cohort, wait).await?;
+            let Some(guard) = taken else { return Ok(None) };
             lead.goes_with_the_hold();
             // Asked again, now that shutdown would see the hold.
             engine.check_open()?;
@@ -219,15 +208,6 @@ impl Cohort {
         Some(members.line.get_or_insert_default().line.join(waker))
     }
 
-    /// Holds the lock again with the hold that rests here, if it is free.
-    fn revive(&self, engine: &Engine, wait: Wait, tokens: u32) -> Option<Arc<Hold>> {
-        if matches!(wait, Wait::Try) || engine.check_open().is_err() {
-            return None;
-        }
-        let hold = self.members.lock().last.upgrade()?;
-        (hold.block() >= tokens && hold.revive()).then_some(hold)
-    }
-
     /// How many tokens to reserve with the next claim: one while nobody queues here, since a store
     /// can be quicker when no block has to come back.
     fn block(&self) -> u32 {
@@ -238,15 +218,11 @@ impl Cohort {
         1
     }
 
-    /// Looks for this hold when the next one is wanted.
+    /// Knows this hold as the one that this process has.
     pub(crate) fn remember(&self, hold: &Arc<Hold>) {
         let mut members = self.members.lock();
         self.forget_outage(&mut members);
-        let before = std::mem::replace(&mut members.last, Arc::downgrade(hold));
-        drop(members);
-        if let Some(before) = before.upgrade() {
-            before.make_way();
-        }
+        members.last = Arc::downgrade(hold);
     }
 
     fn try_begin(&self) -> bool {

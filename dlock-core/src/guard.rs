@@ -280,7 +280,7 @@ impl Guard {
         self.check()?;
         hold.mark_downgraded();
         let renewal = Renewal {
-            claim: hold.claim().into_owned(),
+            claim: hold.claim(),
             mode: Mode::Shared,
             lease: hold.next_lease(),
             token: Some(hold.first_token()),

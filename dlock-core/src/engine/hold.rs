@@ -29,21 +29,10 @@ use crate::{
 ///
 /// | state | means | goes to |
 /// |---|---|---|
-/// | `HELD` | the last renewal was answered | `DOUBTFUL`, `RELEASED`, or lost |
-/// | `DOUBTFUL` | the last renewal failed, the lease still runs | `HELD` and as above |
-/// | `EXPIRED` | the lease ran out before a renewal came through | |
-/// | `REVOKED` | the store says that it is not held | |
-/// | `STEPPED` | the store's clock was set past the end of the lease | |
-/// | `RESET` | the store has lost it with its data | |
-/// | `RELEASED` | given back | `RESTING` |
-/// | `RESTING` | kept in the keeper's books for its cohort's next grant | `REVIVING`, `RETIRED` |
-/// | `REVIVING` | its cohort asks for the next grant | `HELD`, `RELEASED` |
-/// | `RETIRED` | the keeper found it resting and took it out of its books | |
-///
-/// Only a hold of a store in this process rests: one that answers both verbs at once, and that
-/// the keeper has not in hand. Nothing of it can be on its way then, so its claim can be used
-/// again. A quiet lock in memory is as fast
-/// as it is because it makes no new hold for each grant.
+/// | `HELD` | the last renewal was answered | `DOUBTFUL`, `RELEASED`, `LOST` |
+/// | `DOUBTFUL` | the last renewal failed, the lease still runs | `HELD`, `RELEASED`, `LOST` |
+/// | `RELEASED` | given back | |
+/// | `LOST` | it ended otherwise; the upper bits say how | |
 ///
 /// There may be 100,000 of them, so each byte counts: what few need is in [`Rare`].
 pub(crate) struct Hold {
@@ -55,9 +44,9 @@ pub(crate) struct Hold {
     /// The whole lease, as the holder takes it, in nanoseconds.
     lease: u64,
     /// The first token of the grant.
-    first: AtomicU64,
+    first: u64,
     /// When the store granted it, or a little earlier.
-    granted_at: AtomicU64,
+    granted_at: u64,
     /// When the lease began that is believed in.
     began: AtomicU64,
     /// The last token that was handed out; with `FROZEN`, none follows, since the hold is about to
@@ -117,13 +106,10 @@ impl Place {
 const HELD: u8 = 0;
 const DOUBTFUL: u8 = 1;
 const RELEASED: u8 = 2;
-const EXPIRED: u8 = 3;
-const REVOKED: u8 = 4;
-const RESTING: u8 = 5;
-const REVIVING: u8 = 6;
-const RETIRED: u8 = 7;
-const STEPPED: u8 = 8;
-const RESET: u8 = 9;
+const LOST: u8 = 3;
+/// Above `LOST`: one of [`REASONS`], by its place there.
+const REASON: u8 = 4;
+const REASONS: [Ended; 4] = [Ended::Expired, Ended::Revoked, Ended::ClockStep, Ended::StoreReset];
 /// Above all indices.
 const OLD: usize = 1 << (usize::BITS - 1);
 /// Above all tokens.
@@ -145,9 +131,9 @@ impl Hold {
             id: request.claim,
             mode: request.mode,
             lease: nanos(lease),
-            first: AtomicU64::new(grant.token.get()),
+            first: grant.token.get(),
             tokens: grant.tokens.max(1),
-            granted_at: AtomicU64::new(grant.since.as_nanos()),
+            granted_at: grant.since.as_nanos(),
             began: AtomicU64::new(grant.since.as_nanos()),
             used: AtomicU64::new(grant.token.get()),
             valid_until: AtomicU64::new(valid_until(grant.since, lease).as_nanos()),
@@ -188,11 +174,11 @@ impl Hold {
     }
 
     pub(crate) fn first_token(&self) -> FencingToken {
-        FencingToken::new(self.first.load(Ordering::Acquire)).unwrap_or(FencingToken::MAX)
+        FencingToken::new(self.first).unwrap_or(FencingToken::MAX)
     }
 
-    pub(crate) fn granted_at(&self) -> Instant {
-        Instant::from_nanos(self.granted_at.load(Ordering::Acquire))
+    pub(crate) const fn granted_at(&self) -> Instant {
+        Instant::from_nanos(self.granted_at)
     }
 
     /// When the lease began that is believed in.
@@ -215,11 +201,6 @@ impl Hold {
 
     fn used(&self) -> u64 {
         self.used.load(Ordering::SeqCst) & !FROZEN
-    }
-
-    /// How many tokens it has.
-    pub(crate) const fn block(&self) -> u32 {
-        self.tokens
     }
 
     pub(crate) fn valid_until(&self) -> Instant {
@@ -246,25 +227,22 @@ impl Hold {
     /// How it ended, if it has.
     pub(crate) fn ended(&self) -> Option<Ended> {
         match self.state.load(Ordering::SeqCst) {
-            RELEASED | RESTING | REVIVING | RETIRED => Some(Ended::Released),
-            EXPIRED => Some(Ended::Expired),
-            REVOKED => Some(Ended::Revoked),
-            STEPPED => Some(Ended::ClockStep),
-            RESET => Some(Ended::StoreReset),
-            _ => None,
+            HELD | DOUBTFUL => None,
+            RELEASED => Some(Ended::Released),
+            lost => REASONS.get(usize::from(lost / REASON)).copied(),
         }
     }
 
     /// Ends it as lost, once: tells who watches and lets the next of this process try.
     pub(crate) fn lose(self: &Arc<Self>, how: Ended) {
-        let state = match how {
-            Ended::Revoked => REVOKED,
-            Ended::ClockStep => STEPPED,
-            Ended::StoreReset => RESET,
-            _ => EXPIRED,
+        let reason = match how {
+            Ended::Released | Ended::Expired => 0,
+            Ended::Revoked => 1,
+            Ended::ClockStep => 2,
+            Ended::StoreReset => 3,
         };
         self.used.fetch_or(FROZEN, Ordering::SeqCst);
-        if !self.end(state) {
+        if !self.end(LOST + REASON * reason) {
             return;
         }
         #[cfg(feature = "metrics")]

@@ -124,18 +124,7 @@ impl Keeper {
 
     /// How many locks are held. It looks at each: for people and shutdown only.
     pub(crate) fn len(&self) -> usize {
-        let books = self.books.lock();
-        books.all().filter(|hold| !hold.is_resting()).count()
-    }
-
-    /// Forgets the holds that rest. The caller drops them, outside the lock.
-    pub(crate) fn retire_all(&self) -> Vec<Arc<Hold>> {
-        let mut books = self.books.lock();
-        let resting: Vec<_> = books.all().filter(|hold| hold.retire()).cloned().collect();
-        for hold in &resting {
-            books.take(hold);
-        }
-        resting
+        self.books.lock().all().count()
     }
 
     /// Waits until no lock is held.
@@ -147,8 +136,7 @@ impl Keeper {
             if self.len() == 0 {
                 return;
             }
-            // A hold that goes to rest is not removed.
-            let _ = time::timeout(Duration::from_millis(20), removed).await;
+            removed.await;
         }
     }
 
@@ -197,7 +185,7 @@ impl Keeper {
         let now = self.clock.now();
         let mut due = Due::default();
         let mut books = self.books.lock();
-        due.retired = books.promote();
+        books.promote();
         let horizon = now.saturating_add(LOOK_AHEAD).as_nanos();
         let ready: Vec<Arc<Hold>> = books
             .old
@@ -209,38 +197,25 @@ impl Keeper {
             .cloned()
             .collect();
         for hold in ready {
-            let revived = hold.renewal_due();
-            let in_hand = hold.renewing.load(Ordering::Relaxed);
-            if !in_hand && revived > now && revived.as_nanos() > hold.due() {
-                // It was granted anew since it was booked.
-                books.move_to(&hold, revived);
-                continue;
-            }
-            // From here on it can't rest, so that nothing of this grant can reach the next.
-            hold.renewing.store(true, Ordering::SeqCst);
             if !hold.is_running() {
-                hold.renewing.store(in_hand, Ordering::Relaxed);
-                if hold.retire() {
-                    due.retired.extend(books.take(&hold));
-                } else {
-                    // Whoever released it is about to remove it, or to hold it again.
-                    let soon = LONGEST_SLEEP.min(hold.lease() / 12);
-                    books.move_to(&hold, now.saturating_add(soon));
-                }
+                // Whoever ended it is about to remove it.
+                let soon = LONGEST_SLEEP.min(hold.lease() / 12);
+                books.move_to(&hold, now.saturating_add(soon));
                 continue;
             }
             if now >= hold.valid_until() {
                 due.late.push(hold);
                 continue;
             }
+            let in_hand = hold.renewing.load(Ordering::Relaxed);
             let renewal = if in_hand { None } else { hold.renewal(now) };
             books.move_to(&hold, hold.valid_until());
             if hold.is_waited_for_by_its_own(now) {
                 due.own.push(Arc::clone(&hold));
             }
-            match renewal {
-                Some(renewal) => due.add(hold, renewal, backend),
-                None => hold.renewing.store(in_hand, Ordering::Relaxed),
+            if let Some(renewal) = renewal {
+                hold.renewing.store(true, Ordering::Relaxed);
+                due.add(hold, renewal, backend);
             }
         }
         self.next_look.store(books.old.first().unwrap_or(NEVER), Ordering::Relaxed);
@@ -275,7 +250,7 @@ impl Keeper {
                         continue;
                     }
                 }
-                hold.renewing.store(false, Ordering::SeqCst);
+                hold.renewing.store(false, Ordering::Relaxed);
             }
             self.next_look.fetch_min(books.old.first().unwrap_or(NEVER), Ordering::Relaxed);
         }
@@ -301,19 +276,12 @@ impl Keeper {
 }
 
 impl Books {
-    /// Moves the young ones into the order, and gives those back that only rest.
-    fn promote(&mut self) -> Vec<Arc<Hold>> {
-        let mut retired = Vec::new();
+    /// Moves the young ones into the order.
+    fn promote(&mut self) {
         for hold in std::mem::take(&mut self.young).into_iter().flatten() {
-            if hold.retire() {
-                hold.place.clear();
-                retired.push(hold);
-            } else {
-                self.old.insert(hold);
-            }
+            self.old.insert(hold);
         }
         self.vacant.clear();
-        retired
     }
 
     fn all(&self) -> impl Iterator<Item = &Arc<Hold>> {
@@ -348,7 +316,6 @@ pub(crate) fn run(keeper: Arc<Keeper>, backend: DynBackend) -> impl Future<Outpu
         fn drop(&mut self) {
             self.0.stopped.store(true, Ordering::SeqCst);
             self.0.ended.notify_waiters();
-            drop(self.0.retire_all());
             self.0.fail_those_that_wait();
             self.0.forget_parting();
         }
@@ -374,7 +341,6 @@ async fn renew_until_closed(
         for hold in due.late {
             hold.lose(Ended::Expired);
         }
-        drop(due.retired);
         for hold in due.own {
             hold.engine.tell_held_here(hold.name(), clock.now().since(hold.granted_at()));
         }

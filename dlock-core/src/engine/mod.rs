@@ -268,7 +268,6 @@ impl Engine {
             }
         };
         let done = time::timeout(wait, all).await.is_ok();
-        drop(self.keeper.retire_all());
         if done {
             return Ok(());
         }

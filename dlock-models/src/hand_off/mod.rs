@@ -9,7 +9,7 @@
 //! or without a turn on its way to them, and the hold is lost.
 //!
 //! Left out: the flags without the queue's mutex, of which `enter` and `pass_lead` are single steps
-//! here; holds that rest; how long a hold is passed on, which ends a row of hand-offs as the last
+//! here; how long a hold is passed on, which ends a row of hand-offs as the last
 //! token does; and the store's faults.
 
 mod space;

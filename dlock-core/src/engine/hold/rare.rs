@@ -1,10 +1,10 @@
-//! What few holds need: to be watched, parted with, cut short, or asked for again.
+//! What few holds need: to be watched, parted with, or cut short.
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use super::Hold;
 use crate::{
-    AcquireRequest, Claim, FencingToken, Queue,
+    Claim, FencingToken,
     guard::Ended,
     sync::{
         Notify,
@@ -12,8 +12,8 @@ use crate::{
     },
 };
 
-/// What a hold has that somebody watches, parts with, or lets rest, whose store's clock was set
-/// forward, or whose terms are not the usual; one that is only kept has none.
+/// What a hold has that somebody watches or parts with, whose store's clock was set forward, or
+/// whose terms are not the usual; one that is only kept has none.
 pub(super) struct Rare {
     terms: Terms,
     ended: Notify,
@@ -21,10 +21,6 @@ pub(super) struct Rare {
     pub(super) parting: AtomicU64,
     /// By how much sooner the lease ends since the store's clock was set forward, in nanoseconds.
     pub(super) cut: AtomicU64,
-    /// The claim while one token was handed out, made once for all grants.
-    claim: Claim,
-    /// What asks for the next grant.
-    pub(super) again: AcquireRequest,
 }
 
 /// What most locks have no wishes about.
@@ -55,17 +51,6 @@ impl Hold {
                 ended: Notify::new(),
                 parting: AtomicU64::new(0),
                 cut: AtomicU64::new(0),
-                claim: self.claim_with(1),
-                again: AcquireRequest {
-                    name: self.name.clone(),
-                    claim: self.id,
-                    mode: self.mode,
-                    lease: self.lease().saturating_add(terms.delay),
-                    // A lock that somebody else has is waited for by another hold.
-                    queue: Queue::FailIfBusy,
-                    tokens: self.tokens,
-                    note: self.engine.note(),
-                },
             })
         })
     }
@@ -75,12 +60,9 @@ impl Hold {
     }
 
     /// The claim, with how many of its tokens were handed out.
-    pub(crate) fn claim(&self) -> Cow<'_, Claim> {
-        let used = 1 + self.used() - self.first.load(Ordering::Relaxed);
-        match self.rare.get() {
-            Some(rare) if used == 1 => Cow::Borrowed(&rare.claim),
-            _ => Cow::Owned(self.claim_with(u32::try_from(used).unwrap_or(self.tokens))),
-        }
+    pub(crate) fn claim(&self) -> Claim {
+        let used = 1 + self.used() - self.first;
+        self.claim_with(u32::try_from(used).unwrap_or(self.tokens))
     }
 
     pub(super) fn claim_with(&self, used: u32) -> Claim {

@@ -1,13 +1,13 @@
-//! The end of a hold: passing it on, giving it back, and letting it rest for the next grant.
+//! The end of a hold: passing it on, or giving it back.
 
 use std::{future::poll_fn, pin::Pin, sync::Arc, task::Poll};
 
-use super::{HELD, Hold, RELEASED, RESTING, RETIRED, REVIVING};
+use super::{Hold, RELEASED};
 use crate::{
-    Acquired, Answer, Error, ErrorKind, Fairness, Released,
+    Answer, Error, ErrorKind, Fairness, Released,
     cohort::{Lead, OwnedLead, TURN},
-    engine::{belief::valid_until, tasks::Ticket, withdraw},
-    sync::{atomic::Ordering, time},
+    engine::{tasks::Ticket, withdraw},
+    sync::time,
 };
 
 impl Hold {
@@ -23,14 +23,7 @@ impl Hold {
         let lead = self.cohort.as_ref().filter(|_| held).map(Lead::of);
         let first = match self.engine.backend.release(&self.claim()).try_ready() {
             Ok(Ok(released)) => {
-                if held && released == Released::Released && self.may_rest() {
-                    self.rare();
-                    self.state.store(RESTING, Ordering::SeqCst);
-                    if self.engine.keeper.is_stopped() {
-                        // Nobody will look at it any more.
-                        self.make_way();
-                    }
-                } else if held {
+                if held {
                     self.engine.keeper.remove(self);
                 }
                 drop(lead);
@@ -53,65 +46,6 @@ impl Hold {
             return LettingGo::Done(Ok(Released::AlreadyLost));
         }
         LettingGo::Later(release)
-    }
-
-    /// Only a hold with a cohort is looked for again; somebody who watches for the end must not see
-    /// it begin anew; what the keeper has in hand must not reach the next grant; and among the old
-    /// ones it would not be looked at for long.
-    fn may_rest(&self) -> bool {
-        self.cohort.is_some()
-            && matches!(self.place.get(), Some((_, false)))
-            && !self.watched.load(Ordering::SeqCst)
-            && !self.renewing.load(Ordering::SeqCst)
-    }
-
-    /// Whether it rests, and so is not held.
-    pub(in crate::engine) fn is_resting(&self) -> bool {
-        matches!(self.state.load(Ordering::Acquire), RESTING | RETIRED)
-    }
-
-    /// Forgets it, if it rests, for another hold of its cohort.
-    pub(crate) fn make_way(&self) {
-        if self.retire() {
-            self.engine.keeper.remove(self);
-        }
-    }
-
-    /// Asks for the next grant with a hold that rested; false, and of no more use, if it is not
-    /// granted at once.
-    pub(crate) fn revive(self: &Arc<Self>) -> bool {
-        let woken =
-            self.state.compare_exchange(RESTING, REVIVING, Ordering::AcqRel, Ordering::Relaxed);
-        if woken.is_err() {
-            return false;
-        }
-        let rare = self.rare();
-        let answer = match self.engine.backend.acquire(&rare.again).try_ready() {
-            Ok(Ok(Acquired::Granted(grant))) if grant.tokens >= self.tokens => {
-                self.first.store(grant.token.get(), Ordering::Release);
-                self.used.store(grant.token.get(), Ordering::Release);
-                self.granted_at.store(grant.since.as_nanos(), Ordering::Release);
-                self.began.store(grant.since.as_nanos(), Ordering::Release);
-                rare.cut.store(0, Ordering::Release);
-                let until = valid_until(grant.since, self.lease());
-                self.valid_until.store(until.as_nanos(), Ordering::Release);
-                self.state.store(HELD, Ordering::Release);
-                #[cfg(feature = "metrics")]
-                self.engine.meter.held();
-                return true;
-            }
-            Ok(answer) => Answer::ready(answer),
-            Err(later) => later,
-        };
-        self.state.store(RELEASED, Ordering::Release);
-        self.engine.keeper.remove(self);
-        withdraw::withdraw(&self.engine, self.claim_with(0), self.stored_lease(), Some(answer));
-        false
-    }
-
-    /// Ends its rest, if it rests; the keeper then forgets it.
-    pub(in crate::engine) fn retire(&self) -> bool {
-        self.state.compare_exchange(RESTING, RETIRED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     async fn released(
@@ -152,7 +86,7 @@ impl Hold {
 
     /// Asks again for one lease, and after that in the background.
     async fn asked_again(&self, failed: Result<Released, Error>) -> Result<Released, Error> {
-        let (claim, lease) = (self.claim().into_owned(), self.stored_lease());
+        let (claim, lease) = (self.claim(), self.stored_lease());
         let answer = withdraw::insist(&self.engine, &claim, lease, failed).await;
         answer.map_err(|error| {
             if error.kind() == ErrorKind::Unavailable {

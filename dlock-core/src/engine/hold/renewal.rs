@@ -23,7 +23,7 @@ impl Hold {
         let left = self.renew_until().since(now);
         let lease = self.lease().min(left);
         (last.is_some() || lease >= LockOptions::MIN_LEASE).then(|| Renewal {
-            claim: self.claim().into_owned(),
+            claim: self.claim(),
             mode: self.mode(),
             lease: last.unwrap_or(lease + self.delay()),
             token: Some(self.first_token()),

@@ -10,8 +10,6 @@ use crate::{DynBackend, Instant, Renewal, engine::hold::Hold};
 pub(super) struct Due {
     pub(super) batches: Vec<Batch>,
     pub(super) late: Vec<Arc<Hold>>,
-    /// To be dropped outside the lock.
-    pub(super) retired: Vec<Arc<Hold>>,
     /// Those that somebody of this process waits for, perhaps their holder.
     pub(super) own: Vec<Arc<Hold>>,
 }
