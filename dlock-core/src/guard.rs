@@ -315,20 +315,6 @@ impl Guard {
         }
     }
 
-    /// Always refused: a reader can't become a writer.
-    ///
-    /// # Errors
-    /// `Unsupported`.
-    pub async fn upgrade(&mut self) -> Result<(), Error> {
-        Err(Error::new(
-            ErrorKind::Unsupported,
-            "a read can't be upgraded, since two readers that upgrade wait for each other for \
-             ever: release the read and take the write",
-        )
-        .during("upgrade")
-        .with_lock(self.name()))
-    }
-
     /// Visits the holds behind it with their tokens.
     fn each(&self, visit: &mut dyn FnMut(&Arc<Hold>, FencingToken)) {
         match &self.0 {

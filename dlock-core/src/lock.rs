@@ -78,7 +78,7 @@ pub trait ReentrantLock: Send + Sync + Debug {
 ///
 /// Readers and writers stand in one first-come-first-served queue, so neither side starves: a
 /// reader that comes after a waiting writer waits for it. A held write is turned into a read with
-/// [`Guard::downgrade`]; the reverse is refused, because two readers that upgrade wait for each
+/// [`Guard::downgrade`]; there is no way back, because two readers that upgrade would wait for each
 /// other for ever.
 pub trait ReadWriteLock: Send + Sync + Debug {
     /// The name.
