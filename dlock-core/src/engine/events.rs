@@ -67,14 +67,9 @@ impl Steps {
         self.0.push(step);
     }
 
-    /// By how much sooner a lease ends, by the holder's clock, that began then.
-    pub(super) fn cut(&self, shard: u32, began: Instant) -> Duration {
-        let met = self.0.iter().filter(|step| step.shard == shard && began < step.seen);
+    /// By how much sooner a lease ends, by the holder's clock, that began then in this shard.
+    pub(super) fn cut(&self, began: Instant, shard: impl Fn() -> u32) -> Duration {
+        let met = self.0.iter().filter(|step| began < step.seen && step.shard == shard());
         met.fold(Duration::ZERO, |all, step| all.saturating_add(step.by))
-    }
-
-    /// Whether a lease that began then has met none.
-    pub(super) fn none_since(&self, began: Instant) -> bool {
-        self.0.iter().all(|step| began >= step.seen)
     }
 }

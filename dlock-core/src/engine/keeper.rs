@@ -86,8 +86,11 @@ impl Keeper {
         let place = &hold.place;
         let mut books = self.books.lock();
         let cut = books.cut(hold, hold.began());
-        let over = !cut.is_zero() && hold.shorten(cut, self.clock.now());
-        let due = hold.renewal_due();
+        let (now, mut due) = (self.clock.now(), hold.renewal_due());
+        let over = !cut.is_zero() && hold.shorten(cut, now);
+        if !cut.is_zero() {
+            due = due.min(now);
+        }
         place.due.store(due.as_nanos(), Ordering::Relaxed);
         let index = match books.vacant.pop() {
             Some(index) => {
@@ -235,9 +238,12 @@ impl Keeper {
                         parted.push(Arc::clone(hold));
                         continue;
                     }
+                    // What the clock did meanwhile is not known, so it is renewed once more.
+                    Ok(Some(Renewed::Kept)) if !books.cut(hold, batch.sent).is_zero() => {
+                        books.move_to(hold, now);
+                    }
                     Ok(Some(Renewed::Kept)) => {
-                        let cut = books.cut(hold, batch.sent);
-                        hold.renewed(batch.sent, renewal.lease, cut);
+                        hold.renewed(batch.sent, renewal.lease);
                         books.move_to(hold, hold.renewal_due());
                     }
                     Ok(None | Some(Renewed::Unknown)) | Err(_) => {

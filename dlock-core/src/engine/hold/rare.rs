@@ -1,4 +1,4 @@
-//! What few holds need: to be watched, parted with, or cut short.
+//! What few holds need: to be watched or parted with, and terms of their own.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,15 +12,13 @@ use crate::{
     },
 };
 
-/// What a hold has that somebody watches or parts with, whose store's clock was set forward, or
-/// whose terms are not the usual; one that is only kept has none.
+/// What a hold has that somebody watches or parts with, or whose terms are not the usual; one that
+/// is only kept has none.
 pub(super) struct Rare {
     terms: Terms,
     ended: Notify,
     /// Until when the store is to keep it without a holder, in nanoseconds; 0 while it has one.
     pub(super) parting: AtomicU64,
-    /// By how much sooner the lease ends since the store's clock was set forward, in nanoseconds.
-    pub(super) cut: AtomicU64,
 }
 
 /// What most locks have no wishes about.
@@ -46,12 +44,7 @@ impl Hold {
     /// The terms count when it is made, which is at once for those that are not the usual.
     pub(super) fn rare_with(&self, terms: Terms) -> &Rare {
         self.rare.get_or_init(|| {
-            Box::new(Rare {
-                terms,
-                ended: Notify::new(),
-                parting: AtomicU64::new(0),
-                cut: AtomicU64::new(0),
-            })
+            Box::new(Rare { terms, ended: Notify::new(), parting: AtomicU64::new(0) })
         })
     }
 

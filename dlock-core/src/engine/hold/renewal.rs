@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{DOUBTFUL, HELD, Hold, nanos};
+use super::{DOUBTFUL, HELD, Hold};
 use crate::{
     Instant, LockOptions, Renewal,
     engine::belief::{believed, margin, valid_until},
@@ -39,8 +39,7 @@ impl Hold {
         if self.terms().renewed_for.is_zero() {
             return end;
         }
-        let cut = Duration::from_nanos(self.cut());
-        let due = self.began().saturating_add(self.lease() / 3).saturating_sub(cut);
+        let due = self.began().saturating_add(self.lease() / 3);
         if self.renew_until().since(due) < LockOptions::MIN_LEASE { end } else { due.min(end) }
     }
 
@@ -55,18 +54,12 @@ impl Hold {
         now.saturating_add((self.lease() / 12).mul_f64(jitter)).min(self.valid_until())
     }
 
-    /// A renewal that was sent at `sent` has been answered: the store keeps the claim for so long,
-    /// less what steps of its clock cut off since. Called under the keeper's lock.
-    pub(in crate::engine) fn renewed(&self, sent: Instant, stored: Duration, cut: Duration) {
-        let until =
-            valid_until(sent, believed(stored, self.delay())).saturating_sub(cut).as_nanos();
-        if sent >= self.began() {
-            self.began.store(sent.as_nanos(), Ordering::Release);
-            if self.cut() != nanos(cut) {
-                self.rare().cut.store(nanos(cut), Ordering::Release);
-            }
-        }
-        self.valid_until.fetch_max(until, Ordering::AcqRel);
+    /// A renewal that was sent at `sent` has been answered: the store keeps the claim for so long.
+    /// Called under the keeper's lock.
+    pub(in crate::engine) fn renewed(&self, sent: Instant, stored: Duration) {
+        let until = valid_until(sent, believed(stored, self.delay()));
+        self.began.fetch_max(sent.as_nanos(), Ordering::AcqRel);
+        self.valid_until.fetch_max(until.as_nanos(), Ordering::AcqRel);
         let _ = self.state.compare_exchange(DOUBTFUL, HELD, Ordering::AcqRel, Ordering::Acquire);
     }
 
@@ -77,13 +70,8 @@ impl Hold {
         if until <= now {
             return true;
         }
-        self.rare().cut.fetch_add(nanos(by), Ordering::AcqRel);
         self.valid_until.store(until.as_nanos(), Ordering::Release);
         false
-    }
-
-    fn cut(&self) -> u64 {
-        self.rare.get().map_or(0, |rare| rare.cut.load(Ordering::Acquire))
     }
 
     /// A renewal has failed.

@@ -47,8 +47,7 @@ impl Keeper {
                     if hold.shorten(step.by, now) {
                         lost.push((hold, Ended::ClockStep));
                     } else {
-                        let due = hold.renewal_due().max(now);
-                        books.hurry(&hold, due);
+                        books.hurry(&hold, now);
                     }
                 }
             }
@@ -63,7 +62,9 @@ impl Keeper {
     /// A renewal that the keeper did not send has been answered.
     pub(crate) fn renewed(&self, hold: &Hold, sent: Instant, stored: Duration) {
         let books = self.books.lock();
-        hold.renewed(sent, stored, books.cut(hold, sent));
+        if books.cut(hold, sent).is_zero() {
+            hold.renewed(sent, stored);
+        }
     }
 }
 
@@ -71,10 +72,7 @@ impl Books {
     /// By how much sooner a lease of this hold ends that began then, for the steps of the store's
     /// clock that it may have met.
     pub(super) fn cut(&self, hold: &Hold, began: Instant) -> Duration {
-        if self.steps.none_since(began) {
-            return Duration::ZERO;
-        }
-        self.steps.cut(hold.engine.backend.shard(hold.name()), began)
+        self.steps.cut(began, || hold.engine.backend.shard(hold.name()))
     }
 
     /// Has a hold looked at by then.
