@@ -23,12 +23,10 @@ use std::{
 use self::{line::Line, outage::Outage, place::Place};
 use crate::{
     Error, FencingToken, Guard, GuardState, LockName, LockOptions, Mode,
-    engine::{
-        Engine, OfHandles,
-        acquire::take,
-        hold::Hold,
+    engine::{Engine, OfHandles, acquire::take, hold::Hold},
+    support::{
         meter,
-        patience::{Wait, Why, within},
+        retry::{Wait, Why, within},
     },
     sync::{
         Mutex,

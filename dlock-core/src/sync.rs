@@ -23,7 +23,7 @@ pub(crate) use tokio::{
 };
 
 #[cfg(not(dlock_schedules))]
-pub(crate) use crate::engine::tasks::current_runtime as runtime;
+pub(crate) use crate::support::tasks::current_runtime as runtime;
 
 // What fills one meets nothing of the above, so that there is nothing to model.
 pub(crate) use std::sync::OnceLock;

@@ -8,15 +8,17 @@ use super::{
     belief::{believed, valid_until},
     floor,
     hold::Hold,
-    meter::{Line, Waiting},
-    patience::{Trouble, Wait, Why, backoff, pause, within},
-    tasks::Ticket,
     withdraw::withdraw,
 };
 use crate::{
     AcquireRequest, Acquired, Answer, Certainty, ClaimId, Error, ErrorKind, Grant, Guard, LockName,
     LockOptions, Mode,
     cohort::Cohort,
+    support::{
+        meter::{Line, Waiting},
+        retry::{Trouble, Wait, Why, backoff, pause, within},
+        tasks::Ticket,
+    },
     sync::time::{self, Instant as Timer},
 };
 

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{
-    Engine,
-    patience::{Trouble, Wait, explained, pause},
+use super::Engine;
+use crate::{
+    Certainty, Error, ErrorKind, FencingToken, Grant, LockName, LockOptions,
+    support::retry::{Trouble, Wait, explained, pause},
+    sync::time,
 };
-use crate::{Certainty, Error, ErrorKind, FencingToken, Grant, LockName, LockOptions, sync::time};
 
 /// Has the store give out tokens above the floor from now on, if the options name one. An
 /// unreachable store is asked again for as long as an acquire would be.

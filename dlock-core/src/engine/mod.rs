@@ -5,27 +5,17 @@
 //! - [`acquire`] sends claims and cleans up after futures that are dropped;
 //! - [`belief`] says how much of a lease its holder believes in;
 //! - [`events`] is what a store tells unasked;
-//! - [`failure`] is what went wrong last;
 //! - [`floor`] has the store's tokens raised;
 //! - [`hold`] is one held claim: its deadline, its state, its end;
-//! - [`meter`] counts;
-//! - [`patience`] says how long to wait and to ask again;
 //! - [`keeper`] renews holds in batches and tells the lost ones;
-//! - [`shortened`] tells of leases that the store can't stand for;
-//! - [`tasks`] runs what nobody waits for to its end;
 //! - [`withdraw`] gives back what nobody wants any more.
 
 pub(crate) mod acquire;
 pub(crate) mod belief;
 mod events;
-pub(crate) mod failure;
 pub(crate) mod floor;
 pub(crate) mod hold;
 pub(crate) mod keeper;
-pub(crate) mod meter;
-pub(crate) mod patience;
-mod shortened;
-pub(crate) mod tasks;
 pub(crate) mod withdraw;
 
 use std::{
@@ -36,18 +26,18 @@ use std::{
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-use self::{
-    failure::LastFailure,
-    keeper::Keeper,
-    meter::Meter,
-    patience::{Wait, Why},
-    shortened::Shortened,
-    tasks::Tasks,
-};
+use self::keeper::Keeper;
 use crate::{
     Clock, ConfigIssue, DynBackend, Error, ErrorKind, LockName, LockOptions, Note,
     cohort::Cohort,
     kinds::reentrant::Entries,
+    support::{
+        failure::LastFailure,
+        meter::Meter,
+        retry::{Wait, Why},
+        shortened::Shortened,
+        tasks::Tasks,
+    },
     sync::{
         Mutex, Notify,
         atomic::{AtomicBool, Ordering},
@@ -63,7 +53,7 @@ pub(crate) struct Engine {
     pub(crate) tasks: Tasks,
     pub(crate) meter: Meter,
     pub(crate) failure: Arc<LastFailure>,
-    shortened: Shortened,
+    pub(crate) shortened: Shortened,
     pub(crate) cohorts: Shared<Cohort>,
     pub(crate) reentrants: Shared<Entries>,
     /// What every claim says of its client.

@@ -2,8 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Engine, patience::Trouble};
-use crate::{Acquired, Answer, Certainty, Claim, Error, ErrorKind, Released, sync::time};
+use super::Engine;
+use crate::{
+    Acquired, Answer, Certainty, Claim, Error, ErrorKind, Released, support::retry::Trouble,
+    sync::time,
+};
 
 /// For how long the store is asked to let a claim go, however short its lease is: as long as leases
 /// last by default. A lease that the store gave while its clock was ahead ends later there than here.

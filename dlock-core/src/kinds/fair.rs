@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Base, Takes};
 use crate::{
     Error, FairLock, Guard, LockName, Mode,
-    engine::{meter::Kind, patience::Wait},
+    support::{meter::Kind, retry::Wait},
 };
 
 /// A lock that is granted in the order in which claims reached the store: what

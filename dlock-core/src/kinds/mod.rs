@@ -1,6 +1,7 @@
 //! The kinds of lock, each a small handle over the engine.
 
 mod fair;
+pub(crate) mod lock;
 mod multi;
 mod mutex;
 pub(crate) mod reentrant;
@@ -20,7 +21,8 @@ use async_trait::async_trait;
 
 use crate::{
     Error, Guard, Lock, LockName, LockOptions, Mode,
-    engine::{Engine, acquire::take, meter::Kind, patience::Wait},
+    engine::{Engine, acquire::take},
+    support::{meter::Kind, retry::Wait},
 };
 
 /// What every handle has.

@@ -16,12 +16,10 @@ use super::{Base, Takes};
 use crate::{
     AcquireRequest, Acquired, Answer, Certainty, ClaimId, ConfigIssue, Error, ErrorKind, Fairness,
     Guard, LockName, LockOptions, Mode, MultiLock, Mutex,
-    engine::{
-        Engine,
-        acquire::Attempt,
-        floor,
+    engine::{Engine, acquire::Attempt, floor},
+    support::{
         meter::Kind,
-        patience::{Trouble, Wait, backoff, explained, pause},
+        retry::{Trouble, Wait, backoff, explained, pause},
         tasks::Ticket,
     },
     sync::time::{self, Instant as Timer},

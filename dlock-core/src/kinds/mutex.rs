@@ -6,7 +6,7 @@ use super::{Base, Takes};
 use crate::{
     Error, Guard, LockName, Mode,
     cohort::Cohort,
-    engine::{meter::Kind, patience::Wait},
+    support::{meter::Kind, retry::Wait},
 };
 
 /// A lock for one holder at a time: what [`Locks::mutex`](crate::Locks::mutex) makes.

@@ -12,10 +12,8 @@ use async_trait::async_trait;
 use super::{Mutex, Takes};
 use crate::{
     Error, ErrorKind, Guard, GuardState, LockName, LockOptions, Owner, ReentrantLock, Released,
-    engine::{
-        OfHandles,
-        patience::{Wait, within},
-    },
+    engine::OfHandles,
+    support::retry::{Wait, within},
     sync,
 };
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Base, Takes};
 use crate::{
     Error, Guard, Lock, LockName, Mode, ReadWriteLock,
-    engine::{meter::Kind, patience::Wait},
+    support::{meter::Kind, retry::Wait},
 };
 
 /// A lock for many readers or one writer, first come, first served: what

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use super::Base;
 use crate::{
     Error, Guard, LockName, Mode, Semaphore,
-    engine::{meter::Kind, patience::Wait},
+    support::{meter::Kind, retry::Wait},
 };
 
 /// A number of permits, first come, first served: what

@@ -6,7 +6,8 @@ use super::{Hold, RELEASED};
 use crate::{
     Answer, Error, ErrorKind, Fairness, Released,
     cohort::{Lead, OwnedLead, TURN},
-    engine::{tasks::Ticket, withdraw},
+    engine::withdraw,
+    support::tasks::Ticket,
     sync::time,
 };
 

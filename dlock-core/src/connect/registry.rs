@@ -2,7 +2,8 @@
 
 use std::{fmt, future::Future, pin::Pin};
 
-use crate::{BackendUrl, ConfigIssue, DynBackend, Error, clock, meant};
+use super::meant;
+use crate::{BackendUrl, ConfigIssue, DynBackend, Error, vocabulary::clock};
 
 /// What connecting gives.
 pub type Connecting = Pin<Box<dyn Future<Output = Result<DynBackend, Error>> + Send>>;

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     Ended, Error, ErrorKind, FencingToken, Guard, Instant, LockName, Mode, OrphanRelease,
-    engine::{meter::Kind, patience::Wait},
     kinds::Base,
+    support::{meter::Kind, retry::Wait},
 };
 
 /// A job that every machine of a fleet wants to run at the same time, and one is to run: what

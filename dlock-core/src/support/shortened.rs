@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use super::Engine;
 use crate::{
     Finding, LockOptions,
+    engine::Engine,
     sync::atomic::{AtomicU64, Ordering},
 };
 

@@ -4,11 +4,11 @@ use std::{ops::ControlFlow, time::Duration};
 
 use crate::{
     ClaimState, Error, ErrorKind, FencingToken, Guard, LockName, Lost, Mode, Released,
-    engine::{
-        meter::Kind,
-        patience::{Wait, backoff},
-    },
     kinds::Base,
+    support::{
+        meter::Kind,
+        retry::{Wait, backoff},
+    },
     sync::time,
 };
 

@@ -4,7 +4,8 @@ use std::{fmt, net::Ipv6Addr, str::FromStr, time::Duration};
 
 use percent_encoding::percent_decode_str;
 
-use crate::{ConfigIssue, Error, meant};
+use super::meant;
+use crate::{ConfigIssue, Error};
 
 /// A backend's URL: `scheme:address?option=value&...`.
 ///

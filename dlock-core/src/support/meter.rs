@@ -9,7 +9,7 @@ use crate::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 #[cfg(feature = "metrics")]
-use crate::{Mode, guard::Ended, metrics::Series};
+use crate::{Mode, guard::Ended, support::metrics::Series};
 
 /// The counters of an engine.
 pub(crate) struct Meter {
@@ -42,7 +42,7 @@ pub(crate) enum Line {
 pub(crate) struct Waiting<'a>(&'a Meter);
 
 impl Meter {
-    pub(super) fn new(store: &str, clock: Clock) -> Self {
+    pub(crate) fn new(store: &str, clock: Clock) -> Self {
         #[cfg(not(feature = "metrics"))]
         let _ = (store, clock);
         Self {
@@ -99,23 +99,23 @@ impl Meter {
 #[cfg(feature = "metrics")]
 impl Meter {
     /// A hold begins.
-    pub(super) fn held(&self) {
+    pub(crate) fn held(&self) {
         self.series.held(1.0);
     }
 
     /// A hold has ended.
-    pub(super) fn ended(&self, mode: Mode, after: Duration) {
+    pub(crate) fn ended(&self, mode: Mode, after: Duration) {
         self.series.held(-1.0);
         self.series.hold(mode, after);
     }
 
     /// A hold was lost.
-    pub(super) fn lost(&self, how: Ended) {
+    pub(crate) fn lost(&self, how: Ended) {
         self.series.lost(how);
     }
 
     /// So many renewals were answered so, or not at all.
-    pub(super) fn renewed(&self, kept: usize, lost: usize, failed: usize) {
+    pub(crate) fn renewed(&self, kept: usize, lost: usize, failed: usize) {
         self.series.renewed(kept, lost, failed);
     }
 }

@@ -38,8 +38,8 @@ use metrics::{Counter, Gauge, Histogram, SharedString, Unit};
 
 use crate::{
     Clock, Error, ErrorKind, Guard, Instant, Mode,
-    engine::meter::{Kind, Line},
     guard::Ended,
+    support::meter::{Kind, Line},
 };
 
 const KINDS: [&str; 8] =
