@@ -8,8 +8,8 @@
 //! of `dlock-testkit`. The [`machine`] has the rules of a lock as one pure function, for stores
 //! that keep a record for each name.
 
+mod acquire;
 mod app;
-mod cohort;
 mod connect;
 mod contract;
 mod engine;
@@ -17,6 +17,7 @@ mod engine;
 #[doc(hidden)]
 pub mod fuzzing;
 mod guard;
+mod hold;
 mod kinds;
 pub mod machine;
 pub mod observe;
@@ -38,7 +39,7 @@ pub use contract::backend::{
     Renewal, Renewed, StoreEvent,
 };
 pub use contract::store_clock::{ClockStep, StoreClock, StoreClocks};
-pub use guard::{Ended, Guard, GuardState, Lost};
+pub use guard::{Guard, Lost};
 pub use kinds::lock::{
     FairLock, Lock, LockExt, LockProvider, MultiLock, ReadWriteLock, ReentrantLock, Semaphore,
 };
@@ -47,7 +48,7 @@ pub use stores::memory::Memory;
 pub use stores::wrap::{Prefixed, TokenOffset, Traced};
 #[cfg(feature = "metrics")]
 pub use support::metrics;
-pub use support::tasks::{current_io_runtime, current_runtime};
+pub use sync::runtime::{current_io_runtime, current_runtime};
 pub use vocabulary::answer::Answer;
 pub use vocabulary::claim::{Claim, ClaimId};
 pub use vocabulary::clock::{Clock, Instant};
@@ -61,5 +62,6 @@ pub use vocabulary::mode::Mode;
 pub use vocabulary::name::LockName;
 pub use vocabulary::note::Note;
 pub use vocabulary::options::{LockOptions, Renew};
+pub use vocabulary::outcome::{Ended, GuardState};
 pub use vocabulary::owner::Owner;
 pub use vocabulary::token::FencingToken;

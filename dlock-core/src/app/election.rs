@@ -6,7 +6,7 @@ use crate::{
     ClaimState, Error, ErrorKind, FencingToken, Guard, LockName, Lost, Mode, Released,
     kinds::Base,
     support::{
-        meter::Kind,
+        labels::Kind,
         retry::{Wait, backoff},
     },
     sync::time,
@@ -82,8 +82,8 @@ impl Election {
     /// # Cancel safety
     /// It can be dropped at any time.
     pub async fn leader(&self) -> Result<Option<ClaimState>, Error> {
-        let backend = &self.base.engine.backend;
-        let asked = self.base.engine.while_it_runs(backend.inspect(&self.base.name)).await;
+        let backend = &self.base.engine().backend;
+        let asked = self.base.engine().while_it_runs(backend.inspect(&self.base.name)).await;
         let state = asked.map_err(|error| {
             error.during("leader").with_lock(&self.base.name).with_store(backend.store())
         })?;
@@ -114,7 +114,7 @@ impl Election {
         Work: FnMut(FencingToken) -> Fut,
         Fut: Future<Output = ControlFlow<T>>,
     {
-        let clock = self.base.engine.clock;
+        let clock = self.base.engine().clock;
         let mut tries = 0;
         loop {
             match self.campaign_for(Duration::MAX).await {
@@ -152,7 +152,8 @@ impl Election {
 
     async fn take(&self, wait: Wait) -> Result<Option<Guard>, Error> {
         let take = self.base.take(Mode::Exclusive, wait);
-        self.base.engine.meter.acquiring(Kind::Election, take).await
+        let taken = self.base.engine().meter.acquiring(Kind::Election, take).await;
+        Ok(taken?.map(Guard::one))
     }
 }
 

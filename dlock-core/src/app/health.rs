@@ -35,7 +35,7 @@ impl Health {
 
     pub(crate) async fn of(engine: &Arc<Engine>, within: Duration) -> Self {
         let latency = latency(engine, within).await;
-        let (held, doubtful) = engine.keeper.count();
+        let (held, doubtful) = engine.holds.count();
         Self { latency, held, doubtful, waiting: engine.meter.waiting() }
     }
 }

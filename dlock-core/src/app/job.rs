@@ -4,8 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     Ended, Error, ErrorKind, FencingToken, Guard, Instant, LockName, Mode, OrphanRelease,
+    engine::Engine,
     kinds::Base,
-    support::{meter::Kind, retry::Wait},
+    support::{labels::Kind, retry::Wait},
 };
 
 /// A job that every machine of a fleet wants to run at the same time, and one is to run: what
@@ -80,7 +81,7 @@ impl Job {
     /// advisory locks), since nothing stays of a job whose process has ended. `Config(Lease)` for
     /// more than a store keeps, or may forget: on Redis, more than `dlock.restart_guard`.
     pub fn with_at_least(mut self, at_least: Duration) -> Result<Self, Error> {
-        let backend = &self.base.engine.backend;
+        let backend = &self.base.engine().backend;
         let ends_with_session =
             backend.guarantees().orphan_release == OrphanRelease::SessionEnd && !at_least.is_zero();
         let fits = if ends_with_session {
@@ -90,7 +91,7 @@ impl Job {
                  use a store with leases (Redis or SQL tables), or no minimum time",
             ))
         } else {
-            self.base.engine.check_lease(at_least)
+            self.base.engine().check_lease(at_least)
         };
         fits.map_err(|error| error.with_lock(&self.base.name).with_store(backend.store()))?;
         self.at_least = at_least;
@@ -154,7 +155,7 @@ impl Job {
 
     /// Takes the lock, if it is free.
     async fn begin(&self, keep: bool) -> Result<Option<Stay>, Error> {
-        let (engine, name) = (&self.base.engine, &self.base.name);
+        let (engine, name) = (self.base.engine(), &self.base.name);
         let take = async {
             // A store may stand for less than when the minimum time was set.
             if !self.at_least.is_zero() {
@@ -167,7 +168,10 @@ impl Job {
             taken.map_err(|error| error.with_lock(name).with_store(engine.backend.store()))?;
         let until =
             (!self.at_least.is_zero()).then(|| engine.clock.now().saturating_add(self.at_least));
-        Ok(taken.map(|guard| Stay { guard: Some(guard), name: name.clone(), until, keep }))
+        Ok(taken.map(|held| {
+            let (guard, engine) = (Some(Guard::one(held)), Arc::clone(engine));
+            Stay { guard, engine, name: name.clone(), until, keep }
+        }))
     }
 }
 
@@ -178,6 +182,7 @@ const FAILED: &str = "release failed after the work was done";
 struct Stay {
     /// Taken by the end.
     guard: Option<Guard>,
+    engine: Arc<Engine>,
     name: LockName,
     /// Until when the store is to keep it.
     until: Option<Instant>,
@@ -209,10 +214,8 @@ impl Stay {
         let until = self.until();
         let Some(guard) = self.guard.take() else { return Ok(outcome) };
         let Some(until) = until else { return guard.end(Ok(outcome), FAILED).await };
-        let engine = guard.engine().map(Arc::clone);
         let ended = guard.part(until).await;
-        let told = engine.is_some_and(|engine| !engine.keeper.is_stopped());
-        if ended == Ended::Released && told {
+        if ended == Ended::Released && !self.engine.holds.is_stopped() {
             return Ok(outcome);
         }
         tracing::warn!(

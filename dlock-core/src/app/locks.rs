@@ -1,12 +1,15 @@
 //! What an application holds.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     Claim, ClaimState, Counting, DynBackend, Election, Error, ErrorKind, Fair, FairLock, Fairness,
     FencingToken, Finding, Guarantees, Health, Job, Lock, LockName, LockOptions, LockProvider,
     LockState, Multi, MultiLock, Mutex, Note, Permits, ReadWrite, ReadWriteLock, Reentrant,
-    ReentrantLock, Released, Semaphore, engine::Engine, kinds::Base,
+    ReentrantLock, Released, Semaphore,
+    engine::{Engine, renewals},
+    kinds::{Base, Client},
+    support::shortened::Shortened,
 };
 
 /// Makes locks by name over one backend. Clones and views share one connection to the store, one
@@ -21,9 +24,9 @@ use crate::{
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Locks {
-    engine: Arc<Engine>,
+    client: Arc<Client>,
     /// Shared with all that is made of it.
     options: Arc<LockOptions>,
     hand_off: bool,
@@ -44,8 +47,8 @@ impl Locks {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn over(backend: DynBackend) -> Result<Self, Error> {
-        let engine = Engine::start(backend)?;
-        Ok(Self { engine, options: Arc::default(), hand_off: true })
+        let client = Arc::new(Client::new(renewals::start(backend)?));
+        Ok(Self { client, options: Arc::default(), hand_off: true })
     }
 
     /// A view whose locks have these options.
@@ -54,7 +57,7 @@ impl Locks {
     /// `Config(Lease)` and `Config(Renewal)` for values out of range.
     pub fn with_options(&self, options: LockOptions) -> Result<Self, Error> {
         options.check()?;
-        self.engine.tell_of_shortened(options);
+        self.engine().shortened.tell(&self.engine().backend, options);
         Ok(Self { options: Arc::new(options), ..self.clone() })
     }
 
@@ -90,7 +93,7 @@ impl Locks {
         N: TryInto<Note>,
         Error: From<N::Error>,
     {
-        self.engine.set_note(note.try_into()?)?;
+        self.engine().set_note(note.try_into()?)?;
         Ok(self)
     }
 
@@ -182,7 +185,7 @@ impl Locks {
 
     /// What the store promises, as connected and configured.
     pub fn guarantees(&self) -> Guarantees {
-        self.engine.backend.guarantees()
+        self.engine().backend.guarantees()
     }
 
     /// Makes sure at start-up that the store promises all that the application needs.
@@ -192,7 +195,7 @@ impl Locks {
     pub fn require(&self, needs: &Guarantees) -> Result<(), Error> {
         needs
             .check_given(&self.guarantees())
-            .map_err(|error| error.with_store(self.engine.backend.store()))
+            .map_err(|error| error.with_store(self.engine().backend.store()))
     }
 
     /// Who holds the name and who waits for it, in all processes. Changes nothing, and may be out
@@ -206,8 +209,8 @@ impl Locks {
         Error: From<N::Error>,
     {
         let name = name.try_into()?;
-        let backend = &self.engine.backend;
-        let state = self.engine.while_it_runs(backend.inspect(&name)).await;
+        let backend = &self.engine().backend;
+        let state = self.engine().while_it_runs(backend.inspect(&name)).await;
         state.map_err(|error| error.during("inspect").with_lock(&name).with_store(backend.store()))
     }
 
@@ -218,9 +221,9 @@ impl Locks {
     /// # Errors
     /// `Unsupported` where the store can't list its locks, `Unavailable`.
     pub async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
-        let backend = &self.engine.backend;
+        let backend = &self.engine().backend;
         let during = |error: Error| error.during("list").with_store(backend.store());
-        let names = self.engine.while_it_runs(backend.list(prefix, limit)).await;
+        let names = self.engine().while_it_runs(backend.list(prefix, limit)).await;
         let mut names = names.map_err(during)?;
         names.sort_unstable();
         Ok(names)
@@ -246,15 +249,15 @@ impl Locks {
         Error: From<N::Error>,
     {
         let name = name.try_into()?;
-        let backend = &self.engine.backend;
+        let backend = &self.engine().backend;
         let during = |error: Error| {
             error.during("force_release").with_lock(&name).with_store(backend.store())
         };
         let mut taken = Vec::new();
-        let state = self.engine.while_it_runs(backend.inspect(&name)).await;
+        let state = self.engine().while_it_runs(backend.inspect(&name)).await;
         for holder in state.map_err(during)?.holders {
             let claim = Claim { name: name.clone(), id: holder.claim, used: 0 };
-            let released = self.engine.while_it_runs(backend.release(&claim)).await;
+            let released = self.engine().while_it_runs(backend.release(&claim)).await;
             let released = released.map_err(during)?;
             if released == Released::Released {
                 tracing::warn!(
@@ -310,7 +313,7 @@ impl Locks {
     /// # Cancel safety
     /// It can be dropped at any time.
     pub async fn health(&self, within: Duration) -> Health {
-        Health::of(&self.engine, within).await
+        Health::of(self.engine(), within).await
     }
 
     /// How the store is set up: its version, its clock, what this client may do there, each with
@@ -319,11 +322,11 @@ impl Locks {
     /// # Errors
     /// `Unavailable`.
     pub async fn examine(&self) -> Result<Vec<Finding>, Error> {
-        let backend = &self.engine.backend;
-        let findings = self.engine.while_it_runs(backend.examine()).await;
+        let backend = &self.engine().backend;
+        let findings = self.engine().while_it_runs(backend.examine()).await;
         let mut findings =
             findings.map_err(|error| error.during("examine").with_store(backend.store()))?;
-        findings.extend(self.engine.finding_of_shortened(*self.options));
+        findings.extend(Shortened::finding(backend, *self.options));
         Ok(findings)
     }
 
@@ -337,12 +340,16 @@ impl Locks {
     /// # Cancel safety
     /// New locks stay refused.
     pub async fn shutdown(&self, wait: Duration) -> Result<(), Error> {
-        self.engine.shutdown(wait).await
+        self.engine().shutdown(wait).await
     }
 
     /// The backend.
     pub fn backend(&self) -> &DynBackend {
-        &self.engine.backend
+        &self.engine().backend
+    }
+
+    fn engine(&self) -> &Arc<Engine> {
+        &self.client.engine
     }
 
     fn base<N>(&self, name: N) -> Result<Base, Error>
@@ -351,12 +358,12 @@ impl Locks {
         Error: From<N::Error>,
     {
         let name = name.try_into()?;
-        Ok(Base { engine: Arc::clone(&self.engine), name, options: Arc::clone(&self.options) })
+        Ok(Base { client: Arc::clone(&self.client), name, options: Arc::clone(&self.options) })
     }
 
     fn unsupported(&self, name: &LockName, why: &'static str) -> Error {
         let error = Error::new(ErrorKind::Unsupported, format!("this backend {why}"));
-        error.with_lock(name).with_store(self.engine.backend.store())
+        error.with_lock(name).with_store(self.engine().backend.store())
     }
 }
 
@@ -383,15 +390,5 @@ impl LockProvider for Locks {
 
     fn multi(&self, names: &[&str]) -> Result<Box<dyn MultiLock>, Error> {
         Ok(Box::new(self.multi(names.iter().copied())?))
-    }
-}
-
-impl fmt::Debug for Locks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Locks")
-            .field("engine", &self.engine)
-            .field("options", &self.options)
-            .field("hand_off", &self.hand_off)
-            .finish()
     }
 }

@@ -4,38 +4,21 @@
 #[cfg(feature = "metrics")]
 use std::time::Duration;
 
+use super::labels::{Kind, Line};
+#[cfg(feature = "metrics")]
+use super::metrics::Series;
 use crate::{
-    Clock, Error, Guard,
+    Clock,
     sync::atomic::{AtomicUsize, Ordering},
 };
 #[cfg(feature = "metrics")]
-use crate::{Mode, guard::Ended, support::metrics::Series};
+use crate::{Ended, Error, Mode};
 
 /// The counters of an engine.
 pub(crate) struct Meter {
     waiting: AtomicUsize,
     #[cfg(feature = "metrics")]
     series: Series,
-}
-
-/// What is asked for: the label `kind`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
-    Mutex,
-    Fair,
-    Read,
-    Write,
-    Semaphore,
-    Multi,
-    Election,
-    Job,
-}
-
-/// Where an acquisition waits: the label `queue`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Line {
-    Process,
-    Store,
 }
 
 /// An acquisition is under way for as long as this lives.
@@ -75,11 +58,11 @@ impl Meter {
 
     /// Measures an acquisition, also one that is dropped half-way.
     #[cfg(feature = "metrics")]
-    pub(crate) async fn acquiring(
+    pub(crate) async fn acquiring<T: Send>(
         &self,
         kind: Kind,
-        take: impl Future<Output = Result<Option<Guard>, Error>> + Send,
-    ) -> Result<Option<Guard>, Error> {
+        take: impl Future<Output = Result<Option<T>, Error>> + Send,
+    ) -> Result<Option<T>, Error> {
         let started = self.series.start(kind);
         let taken = take.await;
         started.finish(&taken);
@@ -87,10 +70,7 @@ impl Meter {
     }
 
     #[cfg(not(feature = "metrics"))]
-    pub(crate) fn acquiring<F>(&self, kind: Kind, take: F) -> F
-    where
-        F: Future<Output = Result<Option<Guard>, Error>> + Send,
-    {
+    pub(crate) fn acquiring<F: Future>(&self, kind: Kind, take: F) -> F {
         let _ = kind;
         take
     }

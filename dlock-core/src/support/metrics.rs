@@ -36,11 +36,8 @@ use std::{
 
 use metrics::{Counter, Gauge, Histogram, SharedString, Unit};
 
-use crate::{
-    Clock, Error, ErrorKind, Guard, Instant, Mode,
-    guard::Ended,
-    support::meter::{Kind, Line},
-};
+use super::labels::{Kind, Line};
+use crate::{Clock, Ended, Error, ErrorKind, Instant, Mode};
 
 const KINDS: [&str; 8] =
     ["mutex", "fair", "read", "write", "semaphore", "multi", "election", "job"];
@@ -219,7 +216,7 @@ enum Outcome {
 }
 
 impl Started<'_> {
-    pub(crate) fn finish(mut self, taken: &Result<Option<Guard>, Error>) {
+    pub(crate) fn finish<T>(mut self, taken: &Result<Option<T>, Error>) {
         self.outcome = match taken {
             Ok(Some(_)) => Outcome::Granted,
             Ok(None) => Outcome::Busy,

@@ -1,6 +1,7 @@
 //! What the engine and its users have in common, and that knows neither.
 
 pub(crate) mod failure;
+pub(crate) mod labels;
 pub(crate) mod meter;
 #[cfg(feature = "metrics")]
 pub mod metrics;

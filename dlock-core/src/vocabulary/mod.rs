@@ -12,5 +12,6 @@ pub(crate) mod mode;
 pub(crate) mod name;
 pub(crate) mod note;
 pub(crate) mod options;
+pub(crate) mod outcome;
 pub(crate) mod owner;
 pub(crate) mod token;

@@ -1,21 +1,23 @@
 //! One acquisition: sending the claim, waiting in the store's queue, and cleaning up wherever
 //! the caller's future is dropped.
 
+pub(crate) mod floor;
+pub(crate) mod handoff;
+
 use std::{error::Error as _, sync::Arc, time::Duration};
 
-use super::{
-    Engine,
-    belief::{believed, valid_until},
-    floor,
-    hold::Hold,
-    withdraw::withdraw,
-};
 use crate::{
-    AcquireRequest, Acquired, Answer, Certainty, ClaimId, Error, ErrorKind, Grant, Guard, LockName,
+    AcquireRequest, Acquired, Answer, Certainty, ClaimId, Error, ErrorKind, Grant, LockName,
     LockOptions, Mode,
-    cohort::Cohort,
+    engine::{Engine, held::Held, withdraw::withdraw},
+    hold::{
+        Hold,
+        belief::{believed, valid_until},
+        local_queue::Queue,
+    },
     support::{
-        meter::{Line, Waiting},
+        labels::Line,
+        meter::Waiting,
         retry::{Trouble, Wait, Why, backoff, pause, within},
         tasks::Ticket,
     },
@@ -32,9 +34,9 @@ pub(crate) async fn take(
     mode: Mode,
     options: LockOptions,
     tokens: u32,
-    cohort: Option<&Arc<Cohort>>,
+    queue: Option<&Arc<Queue<Hold>>>,
     wait: Wait,
-) -> Result<Option<Guard>, Error> {
+) -> Result<Option<Held>, Error> {
     engine.check_open()?;
     if options.token_floor().is_some() {
         Box::pin(floor::raise(engine, name, options, wait)).await?;
@@ -51,33 +53,17 @@ pub(crate) async fn take(
     let stage = match engine.backend.acquire(&request).try_ready() {
         // The quiet path of a store in this process: nothing to wait for, nothing to clean up.
         Ok(Ok(Acquired::Granted(grant))) if floor::is_above(options, grant.token) => {
-            let guard = hold(engine, request, grant, options, cohort.cloned());
-            return Ok(Some(guard));
+            return Ok(Some(Held::book(engine, request, grant, options, queue.cloned())));
         }
         Ok(answer) => Stage::Asking(Answer::ready(answer)),
         Err(later) => Stage::Asking(later),
     };
     let mut attempt = Attempt::queued(engine, request, options);
-    attempt.cohort = cohort.cloned();
+    attempt.local = queue.cloned();
     attempt.alone = true;
     attempt.stage = stage;
     let taken = attempt.run(wait).await;
     taken.map_err(|error| attempt.explain(error))
-}
-
-/// Books a grant. Whatever happens to the guard, the hold ends with it.
-fn hold(
-    engine: &Arc<Engine>,
-    request: AcquireRequest,
-    grant: Grant,
-    options: LockOptions,
-    cohort: Option<Arc<Cohort>>,
-) -> Guard {
-    let hold = Hold::new(engine, request, grant, options, cohort);
-    if let Some(cohort) = hold.cohort() {
-        cohort.remember(&hold);
-    }
-    Guard::of_hold(hold)
 }
 
 /// A claim on its way to a hold.
@@ -85,7 +71,8 @@ pub(crate) struct Attempt<'a> {
     engine: &'a Arc<Engine>,
     options: LockOptions,
     request: AcquireRequest,
-    cohort: Option<Arc<Cohort>>,
+    /// The line of this process, if it is the task with the lead that asks.
+    local: Option<Arc<Queue<Hold>>>,
     /// Whether the claim may join its queue anew; one of a multi-lock may not.
     alone: bool,
     /// An earlier sending of this claim may have reached the store.
@@ -118,7 +105,7 @@ impl<'a> Attempt<'a> {
             engine,
             options,
             request,
-            cohort: None,
+            local: None,
             alone: false,
             unsure: false,
             last: None,
@@ -129,11 +116,12 @@ impl<'a> Attempt<'a> {
     }
 
     /// The store has granted the claim. One with a token that must not be is withdrawn.
-    pub(crate) fn settle(&mut self, grant: Grant) -> Result<Guard, Error> {
+    pub(crate) fn settle(&mut self, grant: Grant) -> Result<Held, Error> {
         floor::check(self.engine, self.options, &grant)
             .map_err(|error| error.with_lock(&self.request.name))?;
         self.stage = Stage::Clear;
-        Ok(hold(self.engine, self.request.clone(), grant, self.options, self.cohort.take()))
+        let (request, local) = (self.request.clone(), self.local.take());
+        Ok(Held::book(self.engine, request, grant, self.options, local))
     }
 
     /// The store does not have the claim.
@@ -144,7 +132,7 @@ impl<'a> Attempt<'a> {
     /// Sees the claim through to a hold, an answer, or an error.
     ///
     /// What a quiet lock does not come to is boxed: there may be many of these futures at a time.
-    pub(crate) async fn run(&mut self, wait: Wait) -> Result<Option<Guard>, Error> {
+    pub(crate) async fn run(&mut self, wait: Wait) -> Result<Option<Held>, Error> {
         let (deadline, answer_by) = (wait.deadline(), self.engine.answer_by(wait));
         let (mut trouble, mut too_slow) = (Trouble::default(), Trouble::default());
         let mut restarts = 0;
@@ -210,8 +198,9 @@ impl<'a> Attempt<'a> {
                     }
                 }
                 Err(error) => {
-                    // Who waited in peace for long had a store. One of several claims can't find
-                    // out by asking for its place again, the others do.
+                    // A wait that outlasted two leases without an error proves that the store was
+                    // up. One of several claims can't find out by asking for its place again: the
+                    // others do.
                     let peace = self.request.lease * 2 + Duration::from_secs(10);
                     if queued && self.engine.clock.now().since(began) > peace {
                         self.store_is_back();
@@ -239,8 +228,8 @@ impl<'a> Attempt<'a> {
         if !matches!(self.stage, Stage::Asking(_)) {
             self.stage = Stage::Asking(self.engine.backend.acquire(&self.request));
         }
-        if let Some(cohort) = &self.cohort {
-            cohort.is_asked(true);
+        if let Some(local) = &self.local {
+            local.set_asked(true);
         }
         let Stage::Asking(answer) = &mut self.stage else { return Ok(Acquired::Queued) };
         let engine = self.engine;
@@ -254,8 +243,8 @@ impl<'a> Attempt<'a> {
             },
         };
         self.engine.failure.look_at(&answer);
-        if let Some(cohort) = &self.cohort {
-            cohort.is_asked(false);
+        if let Some(local) = &self.local {
+            local.set_asked(false);
         }
         self.stage = match &answer {
             Err(error) if error.certainty() == Certainty::NotApplied && !self.unsure => {
@@ -286,8 +275,8 @@ impl<'a> Attempt<'a> {
 
     /// Tells those who wait for this one that the store answers.
     fn store_is_back(&self) {
-        if let Some(cohort) = &self.cohort {
-            cohort.store_is_back();
+        if let Some(local) = &self.local {
+            local.store_is_back();
         }
     }
 
@@ -320,15 +309,15 @@ impl<'a> Attempt<'a> {
             .with_store(self.engine.backend.store());
         let (transient, now) = (error.kind() == ErrorKind::Unavailable, self.engine.clock.now());
         let again = transient && !matches!(wait, Wait::Try);
-        if let Some(cohort) = self.cohort.as_ref().filter(|_| transient) {
-            trouble.began(cohort.store_is_away(now, &error));
+        if let Some(local) = self.local.as_ref().filter(|_| transient) {
+            trouble.began(local.store_is_away(now, &error));
         }
         if transient {
             self.last = Some(error.clone());
         }
         let next = trouble.pause(now, self.options.lease());
-        if let Some(cohort) = self.cohort.as_ref().filter(|_| again && next.is_none()) {
-            cohort.give_up(&error);
+        if let Some(local) = self.local.as_ref().filter(|_| again && next.is_none()) {
+            local.give_up(&error);
         }
         match next {
             Some(next) if again => {

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::Engine;
 use crate::{
     Certainty, Error, ErrorKind, FencingToken, Grant, LockName, LockOptions,
+    engine::Engine,
     support::retry::{Trouble, Wait, explained, pause},
     sync::time,
 };
