@@ -219,7 +219,7 @@ pub fn machine_log(data: &[u8]) {
             grants.clear();
         }
         now = now.saturating_add(passed);
-        if let (&Op::Release { claim, used }, true) = (&op, machine.next_expiry() > Some(now))
+        if let (&Op::Release { claim, used, .. }, true) = (&op, machine.next_expiry() > Some(now))
             && let Some(grant) = machine.grant_of(claim)
         {
             let known = (1..grant.block).contains(&used);
@@ -288,7 +288,10 @@ fn operation<'a>(bytes: &mut impl Iterator<Item = &'a u8>) -> (Op, u64) {
             }
         }
         2 => Op::Renew { claim, mode, lease },
-        _ => Op::Release { claim, used: u32::from(kind / 4) },
+        _ => {
+            let bar = if what < 0x20 { u64::from(what) * 16 } else { 0 };
+            Op::Release { claim, used: u32::from(kind / 4), bar }
+        }
     };
     (op, passed)
 }

@@ -15,5 +15,6 @@ pub mod lease;
 pub mod quorum;
 pub mod redis_hand_over;
 pub mod redis_keys;
+pub mod redis_late;
 pub mod sql_queue;
 pub mod zookeeper;

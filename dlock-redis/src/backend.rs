@@ -177,7 +177,7 @@ impl Redis {
         let kept = batches.iter().map(async |batch| {
             let claims: Vec<_> =
                 batch.iter().map(|(_, r)| (r.claim.id, &r.claim.name, r.mode, r.lease)).collect();
-            Ok::<_, Error>((batch, self.store.keep(&claims, Known::ToHold).await?))
+            Ok::<_, Error>((batch, self.store.keep(&claims, Known::ToHold).await?.1))
         });
         let mut gone = Vec::new();
         for (batch, standings) in try_join_all(kept).await? {

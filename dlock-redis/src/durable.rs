@@ -7,16 +7,17 @@
 
 use std::time::Duration;
 
-use dlock_core::{AcquireRequest, Certainty, Clock, Error, ErrorKind};
+use dlock_core::{AcquireRequest, Certainty, Error, ErrorKind};
+use futures_util::future::join_all;
 use redis::{Cmd, RedisError, RedisResult, Value};
 
 use crate::{
     config::{Durability, RedisConfig},
-    error::{Cure, cure, explain, no_token, unreadable},
+    error::{Cure, cure, explain, is_denial, no_token, unreadable},
     inbox::{Turn, gone},
-    link::Link,
+    link::{Link, window::Sending},
     reply::{Standing, standing, standings},
-    scripts::{Call, Known},
+    scripts::Call,
     session::Trouble,
     store::Store,
 };
@@ -36,6 +37,7 @@ impl Durable {
         main: &Link,
     ) -> Result<Self, Error> {
         let link = Link::open(config, None).await?;
+        Self::check_rights(config, &link).await?;
         let replicas = match durability {
             Durability::Master => 0,
             Durability::Replicas(replicas) => replicas,
@@ -44,6 +46,20 @@ impl Durable {
         };
         // Others wait behind it on this connection, for whom the answer must not become overdue.
         Ok(Self { link, replicas, patience: config.response_timeout / 4 })
+    }
+
+    /// Tries `WAIT` on each server.
+    async fn check_rights(config: &RedisConfig, link: &Link) -> Result<(), Error> {
+        let (mut servers, mut wait) = (link.servers(), Cmd::new());
+        servers.sort();
+        servers.dedup();
+        wait.arg("WAIT").arg(0).arg(1);
+        let tried = join_all(servers.iter().map(|server| link.send_to(server, &wait))).await;
+        // One that is away may come back.
+        let denied = tried.into_iter().filter_map(Result::err).find(is_denial);
+        denied.map_or(Ok(()), |error| {
+            Err(explain(error).during("connect").with_store(&config.store()))
+        })
     }
 
     /// How many have to know of a grant.
@@ -63,7 +79,7 @@ impl Durable {
                 false => call.by_digest().clone(),
                 true => call.by_text(),
             };
-            let error = match self.send(script).await {
+            let error = match self.send(script, call.sending()).await {
                 Ok((value, waited)) => return self.judge(value, waited),
                 Err(error) => error,
             };
@@ -95,11 +111,11 @@ impl Durable {
         store: &Store,
         request: &AcquireRequest,
     ) -> Result<Option<Turn>, Error> {
-        let claims = [(request.claim, &request.name, request.mode, request.lease)];
-        let sent = Clock::Boot.now();
-        let value = self.run(&store.keep_call(&claims, Known::ToWait)).await?;
+        let call = store.poll_call(request);
+        let value = self.run(&call).await?;
+        let since = call.sending().began();
         match standings(&value)?.as_slice() {
-            [Standing::Held { token, .. }] => Ok(Some(Turn { token: *token, since: sent })),
+            [Standing::Held(token)] => Ok(Some(Turn { token: *token, since })),
             [Standing::Waits(_)] => Ok(None),
             [Standing::Gone] => Err(gone()),
             [Standing::Spent] => Err(no_token()),
@@ -107,12 +123,16 @@ impl Durable {
         }
     }
 
-    async fn send(&self, script: Cmd) -> Result<(Value, RedisResult<Value>), RedisError> {
+    async fn send(
+        &self,
+        script: Cmd,
+        sending: &Sending<'_>,
+    ) -> Result<(Value, RedisResult<Value>), RedisError> {
         let mut wait = Cmd::new();
         wait.arg("WAIT").arg(self.replicas).arg(self.patience.as_millis().to_string());
         let mut commands = redis::pipe();
         commands.add_command(script).add_command(wait).ignore_errors();
-        let mut answers = self.link.send_all(&commands, true).await?.into_iter();
+        let mut answers = self.link.send_all(&commands, sending).await?.into_iter();
         let value = answers.next().unwrap_or_default().extract_error()?;
         Ok((value, answers.next().unwrap_or_default().extract_error()))
     }
@@ -148,5 +168,5 @@ pub(crate) fn won(value: &Value) -> bool {
         Value::Array(answers) if matches!(answers.first(), Some(Value::Array(_))) => &answers[0],
         other => other,
     };
-    standing(answer).is_ok_and(|answer| matches!(answer, Standing::Held { .. }))
+    standing(answer).is_ok_and(|answer| matches!(answer, Standing::Held(_)))
 }

@@ -19,7 +19,7 @@ pub(crate) enum Cure {
 }
 
 /// What the ACL has to allow; the same line stands in the crate's documentation.
-const ACL: &str = include_str!("acl.txt");
+pub(crate) const ACL: &str = include_str!("acl.txt");
 
 /// What servers of different versions say when an ACL forbids something, within scripts and without.
 const NO_RIGHTS: [&str; 6] = [
@@ -30,6 +30,20 @@ const NO_RIGHTS: [&str; 6] = [
     "can't access at least one of the keys",
     "can't publish to the channel",
 ];
+
+/// What servers of different versions, and services that run them, say of a command that nobody
+/// may run: renamed, disabled, or not there.
+const UNKNOWN: [&str; 6] = [
+    "unknown command",
+    "Unknown Redis command",
+    "Unknown Valkey command",
+    "ommand is not available",
+    "ommand is not allowed",
+    "not support for",
+];
+
+/// What they say of errors within scripts, of which the part before may have had its effect.
+const IN_SCRIPT: [&str; 4] = ["in script", "called from", "executing the script", "user_script"];
 
 /// How to cure an error.
 pub(crate) fn cure(error: &RedisError) -> Cure {
@@ -55,20 +69,44 @@ pub(crate) fn cure(error: &RedisError) -> Cure {
 }
 
 /// Whether the server refused the command as a whole, so that nothing of it was applied.
-fn refused(error: &RedisError) -> bool {
+pub(crate) fn is_refusal(error: &RedisError) -> bool {
     matches!(error.kind(), redis::ErrorKind::Server(_) | redis::ErrorKind::Extension)
+}
+
+/// Whether this user may not run the command, or nobody may.
+pub(crate) fn is_denial(error: &RedisError) -> bool {
+    use ServerErrorKind::{NoPerm, ResponseError};
+    matches!(error.kind(), redis::ErrorKind::Server(NoPerm | ResponseError))
+}
+
+/// Whether this is said of a key that the user may not use.
+pub(crate) fn is_key_denial(text: &str) -> bool {
+    text.contains("access") && text.contains(" key")
 }
 
 /// The error for people.
 pub(crate) fn explain(error: RedisError) -> Error {
+    explain_for(error, ACL)
+}
+
+/// The same for a user who needs what this line allows.
+pub(crate) fn explain_for(error: RedisError, acl: &str) -> Error {
     use redis::ErrorKind as Kind;
-    let own = own(&error, NOT_CONNECTED).or_else(|| own(&error, GUARDED));
+    let own = [NOT_CONNECTED, GUARDED, LATE].into_iter().find_map(|kind| own(&error, kind));
     if let Some(why) = own {
         return why.with_certainty(Certainty::NotApplied);
     }
-    let certainty = if refused(&error) { Certainty::NotApplied } else { Certainty::Unknown };
     let text = error.to_string();
     let said = |what: &str| text.contains(what);
+    // A script that ends in the middle keeps what it has written. Nothing is written before its
+    // other errors.
+    let in_the_middle = IN_SCRIPT.into_iter().any(said)
+        && NO_RIGHTS.into_iter().chain(UNKNOWN).any(said)
+        && !said("OOM");
+    let certainty = match is_refusal(&error) && !in_the_middle {
+        true => Certainty::NotApplied,
+        false => Certainty::Unknown,
+    };
     let unavailable = |message: String| Error::new(ErrorKind::Unavailable, message);
     let explained = match error.kind() {
         Kind::AuthenticationFailed => password(&text),
@@ -81,9 +119,9 @@ pub(crate) fn explain(error: RedisError) -> Error {
             ),
         ),
         _ if said("DLOCK") && said("no token is left") => no_token(),
-        Kind::Server(ServerErrorKind::NoPerm) => rights(&text),
+        Kind::Server(ServerErrorKind::NoPerm) => rights(&text, acl),
         _ if said("WRONGPASS") || said("NOAUTH") || said("invalid password") => password(&text),
-        _ if NO_RIGHTS.into_iter().any(said) => rights(&text),
+        _ if NO_RIGHTS.into_iter().any(said) => rights(&text, acl),
         _ if said("OOM") => unavailable(
             "the server is out of memory (maxmemory): give it more, or remove keys; locks that \
              are held can still be renewed and released"
@@ -141,14 +179,7 @@ pub(crate) fn explain(error: RedisError) -> Error {
         ),
         Kind::RESP3NotSupported => no_resp3(),
         _ if said("NOPROTO") || said("unknown command") && said("HELLO") => no_resp3(),
-        _ if said("unknown command") => Error::new(
-            ErrorKind::Unsupported,
-            format!(
-                "the server does not know a command that dlock needs: see that it is Redis 6.2 or \
-                 later, or Valkey, without a proxy that lacks commands, and that rename-command in \
-                 redis.conf does not rename or disable it ({text:.200})"
-            ),
-        ),
+        _ if UNKNOWN.into_iter().any(said) => unknown(&format!("{text:.200}")),
         Kind::InvalidClientConfig => {
             Error::config(ConfigIssue::Url, format!("the driver refuses the address ({text})"))
         }
@@ -192,6 +223,20 @@ const NOT_CONNECTED: std::io::ErrorKind = std::io::ErrorKind::NotConnected;
 /// Nothing was sent because of the restart guard.
 const GUARDED: std::io::ErrorKind = std::io::ErrorKind::PermissionDenied;
 
+/// The server has refused it because it came too late.
+const LATE: std::io::ErrorKind = std::io::ErrorKind::Interrupted;
+
+/// The server has run an acquire too late, twice.
+pub(crate) fn late() -> RedisError {
+    let why = Error::new(
+        ErrorKind::Unavailable,
+        "the request reached the server after this client had stopped waiting for it, so it has done \
+         nothing: see whether the server's clock is being set, whether it is overloaded or cut off, \
+         and whether the lease is longer than an answer takes",
+    );
+    RedisError::from(std::io::Error::new(LATE, why))
+}
+
 /// Why a link has not sent a command, in the driver's clothes.
 pub(crate) fn not_connected(why: &Error) -> RedisError {
     RedisError::from(std::io::Error::new(NOT_CONNECTED, why.clone()))
@@ -234,15 +279,37 @@ fn password(text: &str) -> Error {
     Error::config(ConfigIssue::Access, format!("{what} ({text})"))
 }
 
-/// Some commands may not be run.
-pub(crate) fn missing_rights(commands: &str) -> Error {
-    rights(&format!("no permission to run {commands}"))
+/// What a probe found: commands, and what the server said to each. `None` if it found nothing.
+pub(crate) fn refused(commands: &[(&str, &str)], acl: &str) -> Option<Error> {
+    let names = |of: &[&(&str, &str)]| {
+        of.iter().map(|(command, _)| *command).collect::<Vec<_>>().join(", ")
+    };
+    let (missing, denied): (Vec<_>, Vec<_>) =
+        commands.iter().partition(|(_, why)| UNKNOWN.into_iter().any(|words| why.contains(words)));
+    match (missing.is_empty(), denied.is_empty()) {
+        (true, true) => None,
+        (false, _) => Some(unknown(&names(&missing))),
+        (true, false) => Some(rights(&format!("no permission to run {}", names(&denied)), acl)),
+    }
 }
 
-fn rights(text: &str) -> Error {
+/// Nobody may run this.
+fn unknown(what: &str) -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        format!(
+            "the server does not know, or lets nobody run, a command that dlock needs: see that it \
+             is Redis 6.2 or later, or Valkey, without a proxy or a service that lacks commands, and \
+             that rename-command in redis.conf does not rename or disable it ({what})"
+        ),
+    )
+}
+
+/// The user may not do this.
+pub(crate) fn rights(text: &str, acl: &str) -> Error {
     Error::config(
         ConfigIssue::Access,
-        format!("the user lacks rights ({text}): {}", ACL.trim_end()),
+        format!("the user lacks rights ({text}): {}", acl.trim_end()),
     )
 }
 

@@ -8,13 +8,13 @@ mod server;
 
 use std::{collections::HashMap, time::Duration};
 
-use dlock_core::{Error, Finding};
+use dlock_core::{Error, Finding, Level};
 use redis::{Cmd, RedisError, Value};
 
 use self::server::{Server, Wants};
 use crate::{
     config::Topology,
-    error::explain,
+    error::{explain, is_denial, is_refusal},
     link::{self, Link},
     reply,
     session::Session,
@@ -58,7 +58,20 @@ pub(crate) async fn examine(session: &Session, replicas: u32) -> Result<Vec<Find
     if let Some(error) = failed.filter(|_| servers.len() < 2) {
         return Err(explain(error));
     }
+    let works = all.iter().flat_map(|(_, found)| found).all(|finding| finding.level < Level::Wrong);
     let mut findings = merged(all);
+    if works
+        && let Err(error) = session.check_rights().await
+        && !error.is_transient()
+    {
+        // What it may not do is more than that it may list them.
+        findings.retain(|finding| finding.about != "rights");
+        findings.push(Finding::wrong(
+            "rights",
+            format!("this user may not do all that locks need: {error}"),
+            "run what the message names as somebody who may: ACL SETUSER",
+        ));
+    }
     match &session.topology {
         Topology::Sentinel(name) => {
             findings.extend(sentinels::examine(session.link.config(), name).await);
@@ -120,20 +133,6 @@ async fn told(link: &Link, at: &link::Server, command: &Cmd) -> Result<Option<Va
         Err(error) if is_refusal(&error) => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// Whether the server has answered, by an error: such a command is forbidden, or not known.
-fn is_refusal(error: &RedisError) -> bool {
-    matches!(error.kind(), redis::ErrorKind::Server(_) | redis::ErrorKind::Extension)
-}
-
-/// Whether this user may not run the command, or nobody may.
-fn is_denial(error: &RedisError) -> bool {
-    use redis::{
-        ErrorKind::Server,
-        ServerErrorKind::{NoPerm, ResponseError},
-    };
-    matches!(error.kind(), Server(NoPerm | ResponseError))
 }
 
 /// The fields of `INFO` and its like.

@@ -132,7 +132,7 @@ pub fn reply(data: &[u8]) {
             assert_eq!(won(&answer), standing.is_held());
             let list = Value::Array(vec![answer.clone(), answer.clone()]);
             assert_eq!(reply::standings(&list).ok(), Some(vec![standing; 2]));
-            if let Standing::Held { token, .. } = standing {
+            if let Standing::Held(token) = standing {
                 assert!(token <= FencingToken::MAX);
             }
         }

@@ -45,7 +45,7 @@ struct Waiting {
     heard: Option<(Instant, u64)>,
     /// A grant that nobody has asked for yet.
     grant: Option<Pushed>,
-    /// When to ask about it; not while the claim itself is being sent.
+    /// When to ask about it; not while it is being sent or asked about.
     due: Option<Instant>,
     listener: Option<oneshot::Sender<Result<Turn, Error>>>,
     /// Whether it was kept alive once without a listener.
@@ -170,11 +170,11 @@ impl Inbox {
         book.settle(claim);
     }
 
-    /// The connection was lost, and messages with it: everybody is asked about at once.
+    /// The connection was lost, and messages with it: everybody is asked about, a few at a time.
     pub(crate) fn reconnected(&self) {
         let now = Clock::Boot.now();
         let mut book = self.book.lock();
-        // Not the ones that are being sent just now.
+        // Not the ones that are being sent or asked about just now.
         let claims: Vec<ClaimId> = book.due.iter().map(|(_, claim)| *claim).collect();
         let mut sooner = false;
         for claim in claims {
@@ -191,8 +191,8 @@ impl Inbox {
         }
     }
 
-    /// Waits until somebody is due, and takes all who are; they are due again a third of their
-    /// lease later. Nobody, once it is closed.
+    /// Waits until somebody is due, and takes all who are. They are due again once
+    /// [placed](Self::placed). Nobody, once it is closed.
     pub(crate) async fn due(&self) -> Vec<AcquireRequest> {
         loop {
             let next = {
@@ -283,20 +283,20 @@ impl Book {
 
     fn take_due(&mut self, now: Instant) -> Vec<AcquireRequest> {
         let mut taken = Vec::new();
-        let due: Vec<ClaimId> =
-            self.due.iter().take_while(|(at, _)| *at <= now).map(|(_, claim)| *claim).collect();
-        for claim in due {
+        while let Some((at, claim)) = self.due.first().copied()
+            && at <= now
+        {
+            self.due.pop_first();
             let Some(waiting) = self.waiting.get_mut(&claim) else { continue };
+            waiting.due = None;
             let heard = waiting.listener.as_ref().is_some_and(|listener| !listener.is_closed());
             if !heard && std::mem::replace(&mut waiting.forsaken, true) {
                 // Nobody wants it: its place ends with its lease.
-                self.remove(claim);
+                self.waiting.remove(&claim);
                 continue;
             }
             waiting.forsaken &= !heard;
             taken.push(waiting.request.clone());
-            let again = now.saturating_add((waiting.request.lease / 3).min(LONGEST));
-            self.move_to(claim, again);
         }
         taken
     }

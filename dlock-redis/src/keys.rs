@@ -12,14 +12,14 @@
 //! | `dlock:{B}r:NAME` (R) | sorted set | shared holders by the end of their lease | as long as there are any |
 //!
 //! The mark in H says what a release has to do: `:` nothing but delete it, `!` look at the queue,
-//! `+` also give tokens of its block back. `?` and `&` are `:` and `!` of a claim that took H by
-//! `SET`, without a look at F; behind their token stands what F has to show: see
-//! [`quiet`](crate::quiet). `B` is one of [`BUCKETS`] numbers that the name hashes to. Buckets, rather than a
+//! `+` also give tokens of its block back. `?` and `&` are `:` and `!` of a claim by which a client of
+//! a former version took H with `SET`, without a look at F; behind their token stands what F has to
+//! show. That client looks at F itself; to everybody else the claim holds the lock. `B` is one of [`BUCKETS`] numbers that the name hashes to. Buckets, rather than a
 //! slot for each name, let a client of a cluster renew many locks with one command and subscribe
 //! to a bounded number of channels.
 //!
 //! **Invariant**: an F without `q`, or no F, means that nobody waits and nobody shares, so that the
-//! quiet path looks at H and F only. So F outlives all that Q, W and R hold. These three have one
+//! way of a free lock looks at H and F only. So F outlives all that Q, W and R hold. These three have one
 //! lifetime, which is as long as the longest lease in them and a retention at least: each claim that
 //! shows life looks at it. The lifetime of F says nothing of it, since renewals of an exclusive
 //! holder make only that of F longer.
@@ -57,6 +57,9 @@ impl Bucket {
     }
 }
 
+/// What tells the keys of a name apart: H, F, Q, W and R.
+const KINDS: [&str; Keys::COUNT] = ["", "f", "q", "w", "r"];
+
 /// The keys of a name: H, F, Q, W and R.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
@@ -77,7 +80,7 @@ impl Keys {
         let base = tag.len() + 1 + name.as_str().len();
         let mut text = String::with_capacity(5 * base + 4);
         // Behind the name, a letter could make it another name's key.
-        for kind in ["", "f", "q", "w", "r"] {
+        for kind in KINDS {
             text.push_str(&tag);
             text.push_str(kind);
             text.push(':');
@@ -121,6 +124,18 @@ pub(crate) fn name_of(key: &[u8]) -> Option<LockName> {
 /// user begin that may use no others.
 pub(crate) fn aside(purpose: &str, about: &str) -> String {
     format!("dlock:{{{}}}?{purpose}:{about}", Bucket::ANY.number())
+}
+
+/// The keys of a name that nobody uses, H F Q W R. It begins as all names of a user do that may
+/// use no others.
+pub(crate) fn unused(bucket: Bucket, prefix: &str, number: u64) -> [String; Keys::COUNT] {
+    let bucket = bucket.number();
+    KINDS.map(|kind| format!("dlock:{{{bucket}}}{kind}:{}", unused_plain(prefix, number)))
+}
+
+/// The same in the plain form.
+pub(crate) fn unused_plain(prefix: &str, number: u64) -> String {
+    format!("{prefix}?probe:{number:016x}")
 }
 
 /// What the keys of all names match that begin so, as `SCAN` takes it.

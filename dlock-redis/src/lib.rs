@@ -54,12 +54,20 @@
 #![doc = include_str!("acl.txt")]
 //! ```
 //!
-//! Whoever lacks a part of it is told at the start. `info` and `config|get` are optional: without
-//! them the server is not checked. So is `scan`, without which locks can't be listed. Without the
-//! right to the channels waiters ask now and then. Whoever runs the server may add `config|get` and
-//! `cluster|info`, so that `examine` is told more. Where all names of an application begin with
-//! `shop/` (`dlock.prefix=shop/`, [`RedisConfig::with_prefix`]), `~dlock:*:shop/*` is enough instead of
-//! `~dlock:*`.
+//! Connecting tries each command on the keys of a name that nobody uses, on each master of a cluster
+//! or quorum, and is refused if a part is missing, with the line that allows it. A quorum warns and
+//! does without such a master while a majority is left; `examine` names it. `info` is optional:
+//! without it the server is not checked. So is `scan`, without which locks can't be listed. Without
+//! the right to the channels waiters ask now and then. `config|get` and `cluster|info` are not in the
+//! line: add them so that `examine` is told more, and so that a server which has every write on disk
+//! is known as such. Each connection to one server without a restart guard asks for `config|get`
+//! once, and no more if that is refused. Where all names of an application begin with `shop/`
+//! (`dlock.prefix=shop/`, [`RedisConfig::with_prefix`]), `~dlock:*:shop/*` is enough instead of
+//! `~dlock:*`. The plain form needs less:
+//!
+//! ```text
+#![doc = include_str!("acl_plain.txt")]
+//! ```
 //!
 //! # The protocol
 //!
@@ -74,8 +82,9 @@
 //!   third of their lease and every 3 s at least. So a lost message delays a grant for no longer,
 //!   a dead waiter is passed over, and one whose client is disconnected is passed over at once and
 //!   keeps its place.
-//! - **A name that nobody else takes** needs no script to be taken again: `SET NX PX` and `GET`,
-//!   back to back, with a token out of a reserve.
+//! - **An acquire carries a deadline** by the server's clock, until which its client waits. A script
+//!   that is run later, since the network has brought it late, does nothing and answers its time. What
+//!   may still come before the deadline, over a connection that was lost, is given up once more.
 //! - **Everything is idempotent by claim id**, so what was sent without an answer is sent again:
 //!   after `NOSCRIPT`, a lost connection, `LOADING`, `READONLY`, `MOVED`, `ASK`, `TRYAGAIN`,
 //!   `CLUSTERDOWN`.
@@ -95,7 +104,7 @@
 //! # The plain form
 //!
 //! With `dlock.plain=true` a mutex is one key of its very name, taken by `SET name claim NX PX` and
-//! deleted if it still holds the claim, as in the documentation of `SET`. Other programs can read
+//! deleted if it still holds the claim, as in the documentation of `SET`. Both are scripts. Other programs can read
 //! it and take part. There are no readers and permits, nobody queues, no note is kept, and
 //! fencing tokens mean nothing; the guarantees say so. To list them is to list all strings of the
 //! database.
@@ -111,17 +120,19 @@ mod factory;
 pub mod fuzzing;
 mod inbox;
 mod keys;
+mod later;
 mod link;
 mod list;
 mod minder;
 mod plain;
 mod poll;
-mod quiet;
 mod quorum;
 mod reply;
+mod rights;
 mod scripts;
 mod session;
 mod store;
+mod unanswered;
 
 /// The driver, for [`RedisConfig::from_client`].
 #[doc(no_inline)]

@@ -21,7 +21,7 @@ use crate::{
     link::Server,
     reply,
     scripts::Scripts,
-    session::Session,
+    session::{Session, Trouble},
 };
 
 /// About how many keys a step looks at.
@@ -111,7 +111,7 @@ impl Search<'_> {
         prefix: &str,
         found: &mut BTreeSet<LockName>,
     ) -> Result<bool, Error> {
-        let mut trouble = self.session.trouble();
+        let mut trouble = Trouble::new(self.session.patience());
         let (mut cursor, mut first) = ("0".to_owned(), None);
         loop {
             let mut scan = redis::cmd("SCAN");
@@ -172,7 +172,7 @@ impl Search<'_> {
                 commands.cmd("EXISTS").arg(&[all[0], all[2], all[4]]);
                 commands.cmd("EXISTS").arg(keys.holder());
             }
-            let answers = self.session.run_all(&commands, false).await?;
+            let answers = self.session.run_all(&commands).await?;
             for (name, answer) in names.into_iter().zip(answers.chunks(2)) {
                 match answer {
                     [Value::Int(0), _] => {}

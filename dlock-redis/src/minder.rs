@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Weak};
 
-use dlock_core::{AcquireRequest, Clock, Error};
+use dlock_core::{AcquireRequest, Error};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 
 use crate::{
@@ -35,13 +35,12 @@ pub(crate) async fn mind(store: Weak<Store>, inbox: Arc<Inbox>) {
 }
 
 async fn ask(store: &Store, inbox: &Inbox, batch: &[AcquireRequest]) {
-    let sent = Clock::Boot.now();
     let claims: Vec<_> = batch.iter().map(|r| (r.claim, &r.name, r.mode, r.lease)).collect();
     match store.keep(&claims, Known::ToWait).await {
-        Ok(standings) => {
+        Ok((sent, standings)) => {
             for (request, standing) in batch.iter().zip(standings) {
                 match standing {
-                    Standing::Held { token, .. } => {
+                    Standing::Held(token) => {
                         inbox.tell(request.claim, Ok(Turn { token, since: sent }));
                     }
                     Standing::Waits(place) => {

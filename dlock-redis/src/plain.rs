@@ -1,6 +1,7 @@
 //! The lock that everybody knows: `SET NAME claim NX PX lease`, and a compare-and-delete script.
 //!
-//! See <https://redis.io/docs/latest/commands/set/>. The key is the lock's name, as it is, and its
+//! See <https://redis.io/docs/latest/commands/set/>. Here the first is a script as well, so that it has
+//! no effect when it arrives late. The key is the lock's name, as it is, and its
 //! value is the claim in 32 hexadecimal digits, so that other programs can read it, respect it, and
 //! hold it with a value of their own. There is one kind of lock, nobody queues, and tokens mean
 //! nothing: two grants are told apart by the server's clock only.
@@ -9,7 +10,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, ClaimId, ClaimState, Clock, Error,
+    AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, ClaimId, ClaimState, Error,
     ErrorKind, FencingToken, Finding, Grant, Guarantees, LockName, LockState, Mode, Queue,
     Released, Renewal, Renewed, Scope,
 };
@@ -19,11 +20,13 @@ use crate::{
     config::RedisConfig,
     error::{explain, unreadable},
     examine::examine,
+    later::{Later, Owed, is_over},
     list::list_plain,
     poll::Pace,
-    reply::{self, millis, renewal},
+    reply::{millis, renewal},
     scripts::Scripts,
     session::Session,
+    unanswered::Unanswered,
 };
 
 /// One server, as one client sees it.
@@ -32,12 +35,14 @@ pub(crate) struct Plain(Arc<Shared>);
 struct Shared {
     session: Session,
     scripts: Scripts,
+    later: Later,
 }
 
 impl Plain {
     pub(crate) async fn connect(config: RedisConfig) -> Result<Arc<Self>, Error> {
         let session = Session::open(&config, None).await?;
-        Ok(Arc::new(Self(Arc::new(Shared { session, scripts: Scripts::new() }))))
+        let (scripts, later) = (Scripts::new(), Later::default());
+        Ok(Arc::new(Self(Arc::new(Shared { session, scripts, later }))))
     }
 }
 
@@ -51,49 +56,27 @@ impl Shared {
             ));
         }
         self.session.check_lease(request.lease)?;
-        let claim = request.claim.to_string();
-        let mut commands = redis::pipe();
-        commands
-            .cmd("SET")
+        let call = self
+            .scripts
+            .plain
+            .on(1)
             .arg(request.name.as_str())
-            .arg(&claim)
-            .arg("NX")
-            .arg("PX")
+            .arg(request.claim.to_string())
             .arg(millis(request.lease))
-            .cmd("GET")
-            .arg(request.name.as_str())
-            .cmd("TIME");
-        let sent = Clock::Boot.now();
-        let answers = self.session.run_all(&commands, true).await?;
-        let [set, get, time] = answers.as_slice() else {
-            return Err(unreadable("SET, GET and TIME", &Value::Array(answers)));
+            .taking(&self.session.unanswered, std::slice::from_ref(request));
+        let answer = self.session.run(&call).await?;
+        let at = match answer {
+            Value::Int(0) => return Ok(Acquired::Busy),
+            Value::Int(at) => u64::try_from(at).ok(),
+            _ => None,
         };
-        if let (Value::Okay, Some(error)) = (set, reply_error(get).or_else(|| reply_error(time))) {
-            return Err(error.with_certainty(Certainty::Unknown));
-        }
-        let mine = matches!(get, Value::BulkString(value) if value.as_slice() == claim.as_bytes());
-        if !mine {
-            if let Some(error) = reply_error(get).or_else(|| reply_error(set)) {
-                return Err(error);
-            }
-            return match (set, get) {
-                // A lease has ended between the two.
-                (Value::Okay | Value::Nil, Value::Nil | Value::BulkString(_)) => Ok(Acquired::Busy),
-                _ => Err(unreadable("SET and GET", get)),
-            };
-        }
-        // An earlier sending took it: its lease starts anew.
-        if *set != Value::Okay && !self.renew_one(request).await? {
-            return Ok(Acquired::Busy);
-        }
-        let token = reply::micros(time).and_then(|at| FencingToken::new(at).ok());
-        let token = token.ok_or_else(|| unreadable("TIME", time))?;
-        Ok(Acquired::Granted(Grant { token, tokens: request.tokens, since: sent }))
-    }
-
-    async fn renew_one(&self, request: &AcquireRequest) -> Result<bool, Error> {
-        let claims = [(request.claim, &request.name, request.lease)];
-        Ok(self.renew(&claims).await?.is_empty())
+        let token = at.and_then(|at| FencingToken::new(at).ok());
+        let token = token.ok_or_else(|| unreadable("a script", &answer))?;
+        Ok(Acquired::Granted(Grant {
+            token,
+            tokens: request.tokens,
+            since: call.sending().began(),
+        }))
     }
 
     async fn renew(&self, claims: &[(ClaimId, &LockName, Duration)]) -> Result<Vec<usize>, Error> {
@@ -109,9 +92,10 @@ impl Shared {
         Ok(gone)
     }
 
-    async fn release(&self, claim: &Claim) -> Result<Released, Error> {
-        let call = self.scripts.delete.on(1).arg(claim.name.as_str()).arg(claim.id.to_string());
-        Ok(match self.session.give_up(&call).await? {
+    async fn release(self: &Arc<Self>, claim: &Claim) -> Result<Released, Error> {
+        let found = self.give_up(&claim.name, claim.id, claim.used).await?;
+        is_over(self, &claim.name, claim.id);
+        Ok(match found {
             true => Released::Released,
             false => Released::AlreadyLost,
         })
@@ -120,7 +104,7 @@ impl Shared {
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         let mut commands = redis::pipe();
         commands.cmd("GET").arg(name.as_str()).cmd("PTTL").arg(name.as_str());
-        let answers = self.session.run_all(&commands, false).await?;
+        let answers = self.session.run_all(&commands).await?;
         match answers.as_slice() {
             // Its end may come between the two.
             [Value::Nil, _] | [_, Value::Int(-2)] => Ok(LockState::default()),
@@ -150,6 +134,31 @@ impl Shared {
 
     fn named(&self, error: Error, verb: &'static str, name: &LockName) -> Error {
         error.during(verb).with_lock(name).with_store(self.session.store())
+    }
+}
+
+impl Owed for Shared {
+    fn later(&self) -> &Later {
+        &self.later
+    }
+
+    fn unanswered(&self) -> &Unanswered {
+        &self.session.unanswered
+    }
+
+    fn is_up(&self) -> bool {
+        self.session.link.epoch().is_some()
+    }
+
+    async fn give_up(&self, name: &LockName, claim: ClaimId, _used: u32) -> Result<bool, Error> {
+        let call = self
+            .scripts
+            .delete
+            .on(1)
+            .arg(name.as_str())
+            .arg(claim.to_string())
+            .giving_up(&self.session.unanswered, claim);
+        self.session.give_up(&call).await
     }
 }
 
@@ -184,6 +193,10 @@ impl Backend for Plain {
         Answer::later(async move {
             match shared.acquire(&request).await {
                 Ok(Acquired::Busy) if request.queue == Queue::Enqueue => Ok(Acquired::Queued),
+                Ok(Acquired::Busy) => {
+                    is_over(&shared, &request.name, request.claim);
+                    Ok(Acquired::Busy)
+                }
                 Ok(answer) => Ok(answer),
                 Err(error) => Err(shared.named(error, "acquire", &request.name)),
             }

@@ -9,8 +9,8 @@ use crate::error::unreadable;
 /// How a claim stands on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// It holds the lock by this token; `spare` tells that more were reserved for later.
-    Held { token: FencingToken, spare: bool },
+    /// It holds the lock by this token.
+    Held(FencingToken),
     /// It waits.
     Waits(Place),
     /// It does not want to wait.
@@ -27,7 +27,7 @@ impl Standing {
     /// Whether it holds the lock. One that waits, or waits again since a failover lost its grant,
     /// does not.
     pub(crate) const fn is_held(self) -> bool {
-        matches!(self, Self::Held { .. })
+        matches!(self, Self::Held(_))
     }
 }
 
@@ -49,12 +49,12 @@ pub(crate) fn standing(value: &Value) -> Result<Standing, Error> {
         u64::try_from(value).ok().and_then(|token| FencingToken::new(token).ok()).ok_or_else(bad)
     };
     if let Value::Int(value) = value {
-        return Ok(Standing::Held { token: token(*value)?, spare: true });
+        return token(*value).map(Standing::Held);
     }
     let numbers = integers(value).ok_or_else(bad)?;
     match numbers.as_slice() {
         [0] => Ok(Standing::Gone),
-        [1, value] | [1, value, _] => Ok(Standing::Held { token: token(*value)?, spare: false }),
+        [1, value, _] => token(*value).map(Standing::Held),
         [2, place, next_end, at] => Ok(Standing::Waits(Place {
             first: *place == 1,
             next_end: match u64::try_from(*next_end) {
@@ -64,7 +64,7 @@ pub(crate) fn standing(value: &Value) -> Result<Standing, Error> {
             },
             at: u64::try_from(*at).map_err(|_| bad())?,
         })),
-        [3] => Ok(Standing::Busy),
+        [3, _] => Ok(Standing::Busy),
         [5] => Ok(Standing::Spent),
         [4, capacity] => Ok(Standing::Conflict(u32::try_from(*capacity).map_err(|_| bad())?)),
         _ => Err(bad()),
@@ -94,10 +94,29 @@ pub(crate) fn kept(value: &Value, claims: usize) -> Result<Vec<Standing>, Error>
 pub(crate) fn time_of(value: &Value) -> Option<u64> {
     let Value::Array(values) = value else { return None };
     let at = values.iter().find_map(|value| match integers(value)?.as_slice() {
-        [1, _, at] | [2, _, _, at] => Some(*at),
+        [1, _, at] | [2, _, _, at] | [3, at] => Some(*at),
         _ => None,
     });
     u64::try_from(at?).ok()
+}
+
+/// The server's clock, in microseconds, as the answer to any script shows it, if it does.
+pub(crate) fn clock(value: &Value) -> Option<u64> {
+    // No other number in an answer is as large: it is in 1970.
+    let is_time = |number: &i64| *number > 1_000_000_000_000;
+    let shown = match (value, integers(value).as_deref()) {
+        (Value::Int(at), _) => Some(*at),
+        (_, Some([1, _, at] | [2, _, _, at] | [3 | 6, at])) => Some(*at),
+        // That of RENEW.
+        (_, Some([at, ..])) => Some(*at),
+        _ => return time_of(value),
+    };
+    u64::try_from(shown.filter(is_time)?).ok()
+}
+
+/// Whether a script was run too late, and so has done nothing.
+pub(crate) fn is_late(value: &Value) -> bool {
+    matches!(value, Value::Array(parts) if matches!(parts.as_slice(), [Value::Int(6), Value::Int(_)]))
 }
 
 /// Reads the answer to RENEW: the server's clock, in microseconds, and the places, from 0, of those
@@ -262,6 +281,32 @@ mod tests {
         assert!(standings(&held).is_ok_and(|all| all[1].is_held()));
         assert_eq!(time_of(&Value::Array(vec![list(&[2, 1, 0, 98])])), Some(98));
         assert_eq!(time_of(&Value::Array(vec![list(&[0]), list(&[1, 7])])), None);
+    }
+
+    #[test]
+    fn all_answers_that_show_the_clock_are_told_from_others() {
+        const AT: i64 = 1_700_000_000_000_000;
+        let list =
+            |numbers: &[i64]| Value::Array(numbers.iter().copied().map(Value::Int).collect());
+        let all = |answers: &[&[i64]]| Value::Array(answers.iter().map(|one| list(one)).collect());
+        for shows in [
+            Value::Int(AT),
+            list(&[1, 7, AT]),
+            list(&[2, 1, 9, AT]),
+            list(&[3, AT]),
+            list(&[6, AT]),
+            list(&[AT]),
+            list(&[AT, 1, 3]),
+            all(&[&[0], &[3, AT]]),
+        ] {
+            assert_eq!(clock(&shows), u64::try_from(AT).ok(), "{shows:?}");
+            assert_eq!(is_late(&shows), shows == list(&[6, AT]));
+        }
+        let [release, gone, spent] = [Value::Int(1), list(&[0]), list(&[5])];
+        let inspect = Value::Array(vec![Value::Int(AT), Value::Array(Vec::new())]);
+        for shows_none in [release, gone, spent, inspect, list(&[4, 3]), Value::Nil] {
+            assert_eq!(clock(&shows_none), None, "{shows_none:?}");
+        }
     }
 
     #[test]

@@ -7,7 +7,9 @@ use redis::{Cmd, ToRedisArgs};
 
 use crate::{
     keys::Keys,
+    link::window::{Kind, Sending},
     reply::{millis, tries},
+    unanswered::Unanswered,
 };
 
 /// Numbers in a script are exact to 2^53, which microseconds reach in the year 2255; the tokens above
@@ -19,6 +21,7 @@ const LARGEST_FLOOR: u64 = (1 << 53) - (1 << 40);
 pub(crate) struct Script {
     text: String,
     digest: String,
+    kind: Kind,
 }
 
 /// A claim, its lock, how it is to be held from now on, and for how long.
@@ -43,28 +46,29 @@ pub(crate) struct Scripts {
     pub(crate) inspect: Script,
     pub(crate) raise: Script,
     floor: Script,
-    pub(crate) probe: Script,
+    pub(crate) plain: Script,
 }
 
 impl Scripts {
     pub(crate) fn new() -> Self {
         const LOCK: &str = include_str!("scripts/lock.lua");
-        let whole = |text: &str| Script::new(text.replace("--%lock\n", LOCK));
+        let acquire = concat!(
+            include_str!("scripts/quick.lua"),
+            "--%lock\n",
+            include_str!("scripts/acquire.lua")
+        );
+        let script = |kind, text: &str| Script::new(text.replace("--%lock\n", LOCK), kind);
         Self {
-            acquire: Script::new(format!(
-                "{}{LOCK}{}",
-                include_str!("scripts/quick.lua"),
-                include_str!("scripts/acquire.lua")
-            )),
-            acquire_all: whole(include_str!("scripts/acquire_all.lua")),
-            release: whole(include_str!("scripts/release.lua")),
-            delete: whole(include_str!("scripts/delete.lua")),
-            renew: whole(include_str!("scripts/renew.lua")),
-            keep: whole(include_str!("scripts/keep.lua")),
-            inspect: whole(include_str!("scripts/inspect.lua")),
-            raise: whole(include_str!("scripts/raise.lua")),
-            floor: whole(include_str!("scripts/floor.lua")),
-            probe: whole(include_str!("scripts/probe.lua")),
+            acquire: script(Kind::Acquire, acquire),
+            acquire_all: script(Kind::Acquire, include_str!("scripts/acquire_all.lua")),
+            release: script(Kind::Release, include_str!("scripts/release.lua")),
+            delete: script(Kind::Release, include_str!("scripts/delete.lua")),
+            renew: script(Kind::Renewal, include_str!("scripts/renew.lua")),
+            keep: script(Kind::Renewal, include_str!("scripts/keep.lua")),
+            inspect: script(Kind::Acquire, include_str!("scripts/inspect.lua")),
+            raise: script(Kind::Release, include_str!("scripts/raise.lua")),
+            floor: script(Kind::Acquire, include_str!("scripts/floor.lua")),
+            plain: script(Kind::Acquire, include_str!("scripts/plain.lua")),
         }
     }
 
@@ -81,8 +85,11 @@ impl Scripts {
                 .arg(claim.to_string())
                 .arg(millis(*lease))
                 .arg(mode.weight())
-                .arg(mode.capacity())
-                .arg(u8::from(known == Known::ToWait));
+                .arg(mode.capacity());
+        }
+        if known == Known::ToWait {
+            // After a restart, what is held is kept; nothing new is granted.
+            call.sending = Sending::of(Kind::Poll).with_role(Role::Grants);
         }
         call
     }
@@ -112,7 +119,7 @@ impl Scripts {
 }
 
 impl Script {
-    fn new(text: String) -> Self {
+    fn new(text: String, kind: Kind) -> Self {
         // Comments and indentation would be sent and compared with every EVAL.
         let text: Vec<&str> = text
             .lines()
@@ -121,7 +128,12 @@ impl Script {
             .collect();
         let text = text.join("\n");
         let digest = sha1_smol::Sha1::from(&text).hexdigest();
-        Self { text, digest }
+        Self { text, digest, kind }
+    }
+
+    /// What connecting tries: see [`rights`](crate::rights).
+    pub(crate) fn probe() -> Self {
+        Self::new(include_str!("scripts/probe.lua").to_owned(), Kind::Acquire)
     }
 
     /// The call of this script by its digest, with so many keys.
@@ -129,7 +141,7 @@ impl Script {
         // About what a verb on one name takes, so that it is allocated once.
         let mut command = Cmd::with_capacity(keys + 12, 64 * keys + 192);
         command.arg("EVALSHA").arg(&self.digest).arg(keys);
-        Call { script: self, grants: false, command }
+        Call { script: self, sending: Sending::of(self.kind), command }
     }
 }
 
@@ -140,11 +152,33 @@ impl Script {
 #[derive(Clone, Debug)]
 pub(crate) struct Call<'a> {
     script: &'a Script,
-    grants: bool,
+    sending: Sending<'a>,
     command: Cmd,
 }
 
-impl Call<'_> {
+/// What a command does to claims, as far as a link has to know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Role<'a> {
+    /// Nothing that would be of harm, whenever it arrives: it renews claims that are there, or looks.
+    Other,
+    /// It may grant a lock to claims that are there, so it is not for a server that may have lost
+    /// who holds it.
+    Grants,
+    /// It grants locks, and places in queues, to claims of which the server need not know. Beyond its
+    /// deadline it must not.
+    Takes(&'a Unanswered, &'a [AcquireRequest]),
+    /// It gives a claim up.
+    GivesUp(&'a Unanswered, ClaimId),
+}
+
+impl Role<'_> {
+    /// Whether it may grant a lock.
+    pub(crate) const fn grants(self) -> bool {
+        matches!(self, Self::Grants | Self::Takes(..))
+    }
+}
+
+impl<'a> Call<'a> {
     /// All five keys of a name.
     pub(crate) fn keys(mut self, keys: &Keys) -> Self {
         for key in keys.all() {
@@ -170,7 +204,7 @@ impl Call<'_> {
             .arg(channel.unwrap_or_default())
     }
 
-    /// The note of an acquire, as its last argument. One without has no such argument.
+    /// The note of an acquire, behind its arguments. One without has no such argument.
     pub(crate) fn note(self, note: Option<&Note>) -> Self {
         match note {
             Some(note) => self.arg(note.as_str()),
@@ -178,14 +212,25 @@ impl Call<'_> {
         }
     }
 
-    /// It may grant a lock, so it is not for a server that may have lost who holds it.
-    pub(crate) const fn granting(mut self) -> Self {
-        self.grants = true;
+    /// It takes locks, or places in their queues, for these claims. The link adds the deadline, as
+    /// its last argument.
+    pub(crate) const fn taking(
+        mut self,
+        book: &'a Unanswered,
+        requests: &'a [AcquireRequest],
+    ) -> Self {
+        self.sending.role = Role::Takes(book, requests);
         self
     }
 
-    pub(crate) const fn grants(&self) -> bool {
-        self.grants
+    /// It gives this claim up.
+    pub(crate) const fn giving_up(mut self, book: &'a Unanswered, claim: ClaimId) -> Self {
+        self.sending.role = Role::GivesUp(book, claim);
+        self
+    }
+
+    pub(crate) const fn sending(&self) -> &Sending<'a> {
+        &self.sending
     }
 
     /// The call by digest.

@@ -3,14 +3,20 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use dlock_core::{Certainty, Clock, ConfigIssue, Error, Exclusion, Instant};
+use futures_util::future::join_all;
 use redis::{Pipeline, RedisError, Value};
 
 use crate::{
     config::{RedisConfig, Topology},
     error::{Cure, cure, explain, unreadable},
     inbox::Inbox,
-    link::Link,
+    link::{
+        Link,
+        window::{Kind, Sending},
+    },
+    rights::Rights,
     scripts::Call,
+    unanswered::Unanswered,
 };
 
 /// One connected store.
@@ -18,23 +24,33 @@ pub(crate) struct Session {
     store: String,
     pub(crate) topology: Topology,
     pub(crate) link: Link,
+    /// The acquires that may still arrive.
+    pub(crate) unanswered: Unanswered,
     guard: Duration,
     patience: Duration,
+    rights: Rights,
 }
 
 impl Session {
+    /// Connects, and tries out what will be needed.
     pub(crate) async fn open(
         config: &RedisConfig,
         inbox: Option<Arc<Inbox>>,
     ) -> Result<Self, Error> {
-        Ok(Self::over(config, Link::open(config, inbox).await?))
+        let link = Link::open(config, inbox.clone()).await?;
+        let session = Self::over(config, link, inbox);
+        session.check_rights().await.map_err(|error| error.during("connect"))?;
+        Ok(session)
     }
 
-    pub(crate) fn over(config: &RedisConfig, link: Link) -> Self {
+    pub(crate) fn over(config: &RedisConfig, link: Link, inbox: Option<Arc<Inbox>>) -> Self {
+        let in_cluster = config.topology == Topology::Cluster;
         Self {
+            rights: Rights::new(config, inbox, in_cluster),
             store: config.store(),
             topology: config.topology.clone(),
             link,
+            unanswered: Unanswered::default(),
             guard: config.restart_guard.unwrap_or_default(),
             patience: config.response_timeout,
         }
@@ -50,43 +66,48 @@ impl Session {
         self.guard
     }
 
+    /// Tries out what will be needed, on each server. In a cluster some of them may be away.
+    ///
+    /// # Errors
+    /// `Config(Access)` for what the user may not do, `Unsupported` for what nobody may; else that of
+    /// a server, if none answers.
+    pub(crate) async fn check_rights(&self) -> Result<(), Error> {
+        let buckets = self.link.buckets();
+        let tried =
+            join_all(buckets.iter().map(|bucket| self.rights.try_out(&self.link, *bucket))).await;
+        let mut failed: Vec<_> = tried.into_iter().filter_map(Result::err).collect();
+        let is_final = failed.iter().position(|error| !error.is_transient());
+        let error = match is_final {
+            Some(at) => failed.swap_remove(at),
+            None if failed.len() == buckets.len() => failed.swap_remove(0),
+            None => return Ok(()),
+        };
+        Err(error.with_store(&self.store))
+    }
+
     /// Runs a script. Faults that asking again cures are asked about again, for about as long as
     /// an answer may take: all scripts have their effect once however often they are sent.
     pub(crate) async fn run(&self, call: &Call<'_>) -> Result<Value, Error> {
         self.run_through(call, &mut Trouble::new(self.patience)).await
     }
 
-    /// For [`found`](Self::found).
-    pub(crate) const fn trouble(&self) -> Trouble {
-        Trouble::new(self.patience)
-    }
-
-    /// Runs a script that gives a claim up; whether this sending found it.
-    pub(crate) async fn found(
-        &self,
-        call: &Call<'_>,
-        trouble: &mut Trouble,
-    ) -> Result<bool, Error> {
-        match self.run_through(call, trouble).await? {
-            Value::Int(1) => Ok(true),
-            Value::Int(0) => Ok(false),
-            other => Err(unreadable("a release", &other)),
-        }
-    }
-
     /// Runs a script that gives a claim up; whether the claim was there. An earlier sending whose
     /// answer got lost may have been the one that found it.
     pub(crate) async fn give_up(&self, call: &Call<'_>) -> Result<bool, Error> {
-        let mut trouble = self.trouble();
-        Ok(self.found(call, &mut trouble).await? || trouble.unknown())
+        let mut trouble = Trouble::new(self.patience);
+        match self.run_through(call, &mut trouble).await? {
+            Value::Int(1) => Ok(true),
+            Value::Int(0) => Ok(trouble.unknown()),
+            other => Err(unreadable("a release", &other)),
+        }
     }
 
     async fn run_through(&self, call: &Call<'_>, trouble: &mut Trouble) -> Result<Value, Error> {
         let mut with_text = false;
         loop {
             let answer = match with_text {
-                false => self.link.send(call.by_digest(), call.grants()).await,
-                true => self.link.send(&call.by_text(), call.grants()).await,
+                false => self.link.send(call.by_digest(), call.sending()).await,
+                true => self.link.send(&call.by_text(), call.sending()).await,
             };
             match answer {
                 Ok(value) => return Ok(value),
@@ -99,16 +120,12 @@ impl Session {
         }
     }
 
-    /// Sends commands back to back, all of which may be sent again. Errors stand among the
-    /// answers.
-    pub(crate) async fn run_all(
-        &self,
-        commands: &Pipeline,
-        grants: bool,
-    ) -> Result<Vec<Value>, Error> {
+    /// Sends commands back to back, which change nothing and may be sent again. Errors stand among
+    /// the answers.
+    pub(crate) async fn run_all(&self, commands: &Pipeline) -> Result<Vec<Value>, Error> {
         let mut trouble = Trouble::new(self.patience);
         loop {
-            match self.link.send_all(commands, grants).await {
+            match self.link.send_all(commands, &Sending::of(Kind::Acquire)).await {
                 Ok(answers) => return Ok(answers),
                 Err(error) => trouble.over(error).await?,
             }
@@ -164,7 +181,7 @@ impl Trouble {
     }
 
     /// Whether a sending may have had its effect although no answer came.
-    pub(crate) const fn unknown(&self) -> bool {
+    const fn unknown(&self) -> bool {
         self.unknown
     }
 

@@ -1,4 +1,4 @@
-//! The verbs over one link: scripts, what to do when they fail, and the quiet path.
+//! The verbs over one link: scripts, and what to do when they fail.
 
 mod keep;
 mod together;
@@ -6,11 +6,11 @@ mod together;
 use std::{fmt, sync::Arc};
 
 use dlock_core::{
-    AcquireRequest, Acquired, Certainty, Claim, Clock, Error, Fairness, Fencing, FencingToken,
-    Finding, Grant, Guarantees, LockName, LockState, Mode, Notes, OrphanRelease, Permits, Queue,
+    AcquireRequest, Acquired, Claim, ClaimId, Clock, Error, Fairness, Fencing, FencingToken,
+    Finding, Grant, Guarantees, LockName, LockState, Notes, OrphanRelease, Permits, Queue,
     Released, Scope, StoreClocks, WakeUp, machine::conflict,
 };
-use redis::{Cmd, Value};
+use redis::Value;
 
 use crate::{
     config::{Durability, RedisConfig, Topology},
@@ -19,11 +19,12 @@ use crate::{
     examine::examine,
     inbox::{Inbox, Turn},
     keys::{Bucket, Keys},
+    later::{Later, Owed, is_over},
     list,
-    quiet::{Last, Quiet, SPARE},
-    reply::{self, Standing, millis, standing},
+    reply::{self, Standing, standing},
     scripts::Scripts,
-    session::{Session, Trouble},
+    session::Session,
+    unanswered::Unanswered,
 };
 
 /// One store, as one client sees it.
@@ -32,10 +33,9 @@ pub(crate) struct Store {
     durable: Option<Durable>,
     scripts: Scripts,
     pub(crate) inbox: Arc<Inbox>,
-    quiet: Quiet,
     pub(crate) clocks: StoreClocks,
+    later: Later,
     retention: u64,
-    prefix: String,
 }
 
 impl Store {
@@ -46,76 +46,15 @@ impl Store {
             Durability::Master => None,
             durability => Some(Durable::open(&config, durability, &session.link).await?),
         };
-        let store = Self {
+        Ok(Self {
             session,
             durable,
             scripts: Scripts::new(),
             inbox,
-            quiet: Quiet::default(),
             clocks: StoreClocks::new(),
+            later: Later::default(),
             retention: u64::try_from(config.retention.as_millis()).unwrap_or(u64::MAX),
-            prefix: config.prefix,
-        };
-        let checked = store.check_rights().await;
-        checked.map_err(|error| error.during("connect").with_store(store.session.store()))?;
-        Ok(store)
-    }
-
-    /// Asks which commands the user may run, for one error at the start instead of many later.
-    async fn check_rights(&self) -> Result<(), Error> {
-        let probe = rand::random::<u64>();
-        let channel = match self.session.topology {
-            Topology::Cluster => self.inbox.channel_of(Bucket::ANY),
-            _ => self.inbox.channel().to_string(),
-        };
-        let call = self
-            .scripts
-            .probe
-            .on(1)
-            // As those of names are, so that the rights to such keys are enough.
-            .arg(format!("dlock:{{{}}}:{}?probe:{probe:016x}", Bucket::ANY.number(), self.prefix))
-            .arg(channel);
-        // Its text too may have to be sent one day.
-        let sent = self.session.link.send(&call.by_text(), false).await;
-        sent.map_err(crate::error::explain)?;
-        let answer = self.session.run(&call).await?;
-        let Value::Array(refused) = &answer else { return Err(unreadable("a script", &answer)) };
-        if refused.is_empty() {
-            return Ok(());
-        }
-        let refused: Vec<String> = refused
-            .iter()
-            .filter_map(|command| match command {
-                Value::BulkString(text) => Some(String::from_utf8_lossy(text).into_owned()),
-                _ => None,
-            })
-            .collect();
-        Err(crate::error::missing_rights(&refused.join(", ")))
-    }
-
-    /// Takes the lock or joins its queue.
-    pub(crate) async fn acquire(&self, request: &AcquireRequest) -> Result<Acquired, Error> {
-        self.session.check_lease(request.lease)?;
-        let epoch = self.session.link.epoch().filter(|_| self.can_be_quiet(request));
-        let mut unsure = None;
-        if let Some(epoch) = epoch {
-            match self.acquire_quietly(request, epoch).await {
-                Quickly::Granted(grant) => return Ok(Acquired::Granted(grant)),
-                Quickly::No => {}
-                Quickly::Unsure(left) => unsure = Some(left),
-            }
-        }
-        // Boxed, so that the quiet path does not carry its size around.
-        let answer = Box::pin(self.acquire_by_script(request, epoch)).await;
-        match (answer, unsure) {
-            (Err(error), Some(left)) => {
-                // Where no script gets on with F, none takes back what the quiet path left.
-                let call = self.scripts.delete.on(1).arg(left.keys.holder()).arg(left.holds());
-                let _ = self.session.run(&call).await;
-                Err(error.with_certainty(Certainty::Unknown))
-            }
-            (answer, _) => answer,
-        }
+        })
     }
 
     /// Where who waits is to be told of its grant, which is expected from now on.
@@ -128,15 +67,14 @@ impl Store {
         channel
     }
 
-    async fn acquire_by_script(
-        &self,
+    /// Takes the lock or joins its queue.
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
         request: &AcquireRequest,
-        epoch: Option<u64>,
     ) -> Result<Acquired, Error> {
-        let keys = Arc::new(Keys::of(&request.name));
+        self.session.check_lease(request.lease)?;
+        let keys = Keys::of(&request.name);
         let channel = self.channel_for(request, keys.bucket()).await;
-        let sent = Clock::Boot.now();
-        let spare = if epoch.is_some() { SPARE } else { 0 };
         let call = self
             .scripts
             .acquire
@@ -144,32 +82,25 @@ impl Store {
             .keys(&keys)
             .request(request, channel.as_deref())
             .arg(self.retention)
-            .arg(spare)
             .arg(0)
             .note(request.note.as_ref())
-            .granting();
+            .taking(&self.session.unanswered, std::slice::from_ref(request));
         let answer = match &self.durable {
             None => self.session.run(&call).await.and_then(|value| standing(&value)),
             Some(durable) => durable.run(&call).await.and_then(|value| standing(&value)),
         };
-        let answer = match answer {
-            Ok(answer) => answer,
+        match answer {
+            Ok(answer) => self.settle(request, call.sending().began(), answer),
             Err(error) => {
                 self.inbox.forget(request.claim);
-                return Err(error);
+                Err(error)
             }
-        };
-        if let Standing::Held { token, spare: true } = answer
-            && let Some(epoch) = epoch
-        {
-            self.quiet.put(&request.name, Last::new(keys, request, token, epoch));
         }
-        self.settle(request, sent, answer)
     }
 
     /// What an answer to an acquire means.
     fn settle(
-        &self,
+        self: &Arc<Self>,
         request: &AcquireRequest,
         sent: dlock_core::Instant,
         answer: Standing,
@@ -184,52 +115,16 @@ impl Store {
             }
             other => {
                 self.inbox.forget(request.claim);
+                if let Standing::Held(token) = other {
+                    return Ok(Acquired::Granted(Turn { token, since: sent }.grant(request)));
+                }
+                is_over(self, &request.name, request.claim);
                 match other {
-                    Standing::Held { token, .. } => {
-                        Ok(Acquired::Granted(Turn { token, since: sent }.grant(request)))
-                    }
                     Standing::Conflict(capacity) => Err(conflict(request.mode, capacity)),
                     Standing::Spent => Err(no_token()),
                     _ => Ok(Acquired::Busy),
                 }
             }
-        }
-    }
-
-    /// Whether the quiet path is open to a request: one that wants no more than a plain lock does.
-    fn can_be_quiet(&self, request: &AcquireRequest) -> bool {
-        request.tokens == 1 && request.mode == Mode::Exclusive && self.durable.is_none()
-    }
-
-    /// Takes a lock that nobody else has taken since: see [`quiet`](crate::quiet).
-    async fn acquire_quietly(&self, request: &AcquireRequest, epoch: u64) -> Quickly {
-        let last = self.quiet.take(&request.name, epoch);
-        let Some(next) = last.and_then(|last| last.next(request)) else { return Quickly::No };
-        let (holder, token) = (next.keys.holder(), next.keys.token());
-        let mut set = Cmd::with_capacity(6, 2 * holder.len() + 128);
-        set.arg("SET").arg(holder).arg(next.holds()).arg("NX").arg("PX").arg(millis(request.lease));
-        let mut get = Cmd::with_capacity(2, token.len() + 16);
-        get.arg("GET").arg(token);
-        let mut commands = redis::Pipeline::with_capacity(2);
-        commands.add_command(set).add_command(get).ignore_errors();
-        let sent = Clock::Boot.now();
-        let Ok(answers) = self.session.link.send_all(&commands, true).await else {
-            return Quickly::Unsure(next);
-        };
-        match answers.as_slice() {
-            [Value::Okay, Value::BulkString(shown)]
-                if shown.as_slice() == next.shows().as_bytes()
-                    // The lease may have ended between the two.
-                    && Clock::Boot.now().since(sent) < request.lease / 2
-                    && self.session.link.epoch() == Some(epoch) =>
-            {
-                let token = next.token();
-                self.quiet.put(&request.name, next);
-                Quickly::Granted(Grant { token, tokens: 1, since: sent })
-            }
-            // Somebody holds it, or the claim itself does.
-            [Value::Nil, _] => Quickly::No,
-            _ => Quickly::Unsure(next),
         }
     }
 
@@ -254,35 +149,11 @@ impl Store {
         Ok(turn.grant(request))
     }
 
-    pub(crate) async fn release(&self, claim: &Claim) -> Result<Released, Error> {
+    pub(crate) async fn release(self: &Arc<Self>, claim: &Claim) -> Result<Released, Error> {
         self.inbox.forget(claim.id);
-        let mut trouble = self.session.trouble();
-        if let Some(last) = self.quiet.held(&claim.name, claim.id) {
-            let call = self.scripts.delete.on(1).arg(last.keys.holder()).arg(last.holds());
-            if self.session.found(&call, &mut trouble).await? {
-                return Ok(Released::Released);
-            }
-            // Somebody waits, or it was lost.
-        }
-        Box::pin(self.release_by_script(claim, trouble)).await
-    }
-
-    async fn release_by_script(
-        &self,
-        claim: &Claim,
-        mut trouble: Trouble,
-    ) -> Result<Released, Error> {
-        let call = self
-            .scripts
-            .release
-            .on(Keys::COUNT)
-            .keys(&Keys::of(&claim.name))
-            .arg(claim.id.to_string())
-            .arg(claim.used)
-            .arg(self.retention);
-        let found = self.session.found(&call, &mut trouble).await?;
-        // A sending whose answer got lost may have been the one that found it.
-        if found || trouble.unknown() {
+        let found = self.give_up(&claim.name, claim.id, claim.used).await?;
+        is_over(self, &claim.name, claim.id);
+        if found {
             return Ok(Released::Released);
         }
         self.check_master()?;
@@ -357,13 +228,32 @@ impl Store {
     }
 }
 
-/// How the quiet path went.
-enum Quickly {
-    Granted(Grant),
-    /// It can't be gone.
-    No,
-    /// H may be the claim's, and hold this.
-    Unsure(Last),
+impl Owed for Store {
+    fn later(&self) -> &Later {
+        &self.later
+    }
+
+    fn unanswered(&self) -> &Unanswered {
+        &self.session.unanswered
+    }
+
+    fn is_up(&self) -> bool {
+        // Of a cluster a part may be.
+        self.session.topology == Topology::Cluster || self.session.link.epoch().is_some()
+    }
+
+    async fn give_up(&self, name: &LockName, claim: ClaimId, used: u32) -> Result<bool, Error> {
+        let call = self
+            .scripts
+            .release
+            .on(Keys::COUNT)
+            .keys(&Keys::of(name))
+            .arg(claim.to_string())
+            .arg(used)
+            .arg(self.retention)
+            .giving_up(&self.session.unanswered, claim);
+        self.session.give_up(&call).await
+    }
 }
 
 impl Drop for Store {

@@ -98,6 +98,11 @@
 //! Operations of one process on one name that have come together are written together. They happen
 //! one after the other, at one time, which stands behind the last of them.
 //!
+//! What a statement appends may have been sent long ago, on a connection that was lost since. So its
+//! operations have a deadline by the database's clock (`D`), past which they are void to all who read
+//! the row, save releases; and the release of a claim that was sent without an answer bars it for as
+//! long as such a statement may still have an effect (`x`).
+//!
 //! On PostgreSQL a claim of a lock that was seen to be held a moment ago is not an acquire but a join
 //! (`J`), and does not wait for the disk: it takes a place in the queue and lets nobody in, whatever
 //! the row says. A crash may lose it, and nobody believes in a grant that rests on it, since every

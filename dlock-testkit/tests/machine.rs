@@ -39,7 +39,7 @@ fn op(semaphore: bool) -> impl Strategy<Value = Op> {
         ),
         1 => (claim(), mode(semaphore), lease())
             .prop_map(|(claim, mode, lease)| Op::Renew { claim, mode, lease }),
-        3 => claim().prop_map(|claim| Op::Release { claim, used: 0 }),
+        3 => claim().prop_map(|claim| Op::Release { claim, used: 0, bar: 0 }),
         1 => (900u64..1_400).prop_map(|above| Op::Raise { above }),
     ]
 }
@@ -76,7 +76,7 @@ fn played(log: &Log) -> Vec<(Op, u64)> {
                 let knows = machine.grant_of(claim).filter(|_| passed % 2 == 0);
                 let passed = u32::try_from(passed).unwrap_or(u32::MAX);
                 let used = knows.map_or(0, |grant| grant.block.min(passed.saturating_add(1)));
-                Op::Release { claim, used }
+                Op::Release { claim, used, bar: 0 }
             }
             Op::Renew { claim, mode, lease } => {
                 let state = machine.inspect(now);
@@ -153,6 +153,42 @@ proptest! {
         prop_assert_eq!(differs, None);
     }
 
+    /// A copy of an acquire that is delivered behind the release of its claim, in time or past its
+    /// deadline, is as good as none.
+    #[test]
+    fn what_comes_late_leaves_no_trace(
+        log in log(), deadline in 0u64..80, places in prop::collection::vec(any::<prop::sample::Index>(), 1..4),
+    ) {
+        let mut ops = played(&log);
+        let begin = ops[0].1;
+        let (claim, copy) = (ClaimId::from_bits(99), Op::Acquire {
+            claim: ClaimId::from_bits(99),
+            mode: Mode::Shared,
+            lease: 1_000_000,
+            block: 1,
+            queue: Queue::Enqueue,
+            home: 0,
+            note: None,
+        });
+        let (given_up, by) = (1.min(ops.len()), begin + deadline);
+        ops.insert(given_up, (Op::Release { claim, used: 0, bar: by + 1 }, begin));
+        let (mut clean, mut met) = (String::new(), String::new());
+        for (at, (op, now)) in ops.iter().enumerate() {
+            let line = format!("{} {now};", text::op_text(op));
+            clean += &line;
+            met += &line;
+            if at >= given_up && places.iter().any(|place| place.index(ops.len()) <= at) {
+                met += &format!("{} {now};", text::ops_text(Some(by), [&copy]));
+            }
+            // The grants that are due come with the next operation, whoever's it is.
+            let nothing = format!("F 0 {now};");
+            clean += &nothing;
+            met += &nothing;
+        }
+        let (clean, met) = (text::replay("", &clean).unwrap(), text::replay("", &met).unwrap());
+        prop_assert_eq!(clean.machine, met.machine);
+    }
+
     #[test]
     fn replaying_the_text_is_the_same_as_running_in_place(log in log()) {
         let ops = played(&log);
@@ -181,7 +217,7 @@ proptest! {
             let (some, behind) = rest.split_at_mut(size.min(rest.len()));
             let now = some[some.len() - 1].1;
             some.iter_mut().for_each(|(_, at)| *at = now);
-            text += &format!("{} {now};", text::ops_text(some.iter().map(|(op, _)| op)));
+            text += &format!("{} {now};", text::ops_text(None, some.iter().map(|(op, _)| op)));
             (last, rest) = (some.len(), behind);
         }
         let (mut outcomes, mut granted) = (Vec::new(), Vec::new());
@@ -255,7 +291,7 @@ proptest! {
         let mut first = BTreeMap::new();
         let mut wrong = None;
         run(&played(&log), |_, op, now, _, grants| {
-            if let Op::Release { claim, used } = op
+            if let Op::Release { claim, used, .. } = op
                 && *used > 0
             {
                 handed_out = handed_out.max(first[claim] + u64::from(used - 1));

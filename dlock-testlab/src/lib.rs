@@ -34,6 +34,7 @@ pub mod redis;
 mod relay;
 mod running;
 mod snapshot;
+mod sql;
 mod template;
 mod tls;
 mod wait;

@@ -62,6 +62,10 @@ pub(super) struct Rules {
     pub(super) door: Door,
     /// Whether what the server sends unasked gets lost.
     pub(super) lose_pushes: bool,
+    /// The connections up to this number are stranded.
+    pub(super) stranded: u64,
+    /// Whether the clients of those have lost them.
+    pub(super) abandoned: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,6 +157,26 @@ impl Proxy {
         self.rules.send_modify(|rules| (rules.requests, rules.replies) = (Flow::Hold, Flow::Hold));
     }
 
+    /// Nothing passes on the connections that are open now, whatever becomes of their clients, until
+    /// it [arrives](Self::arrive) all together; new connections pass. So it is in a network that is
+    /// cut, and heals when the clients go on over other connections: what they have sent is sent
+    /// again by their systems. No answer comes back.
+    pub fn strand(&self) {
+        let stranded = self.connections();
+        self.rules.send_modify(|rules| (rules.stranded, rules.abandoned) = (stranded, false));
+    }
+
+    /// The clients of [stranded](Self::strand) connections learn that these are closed. What they have
+    /// sent is still on its way.
+    pub fn abandon(&self) {
+        self.rules.send_modify(|rules| rules.abandoned = true);
+    }
+
+    /// All that is [stranded](Self::strand) arrives, as the last on its connections.
+    pub fn arrive(&self) {
+        self.rules.send_modify(|rules| rules.stranded = 0);
+    }
+
     /// What the server sends unasked gets lost from now on, such as the messages of a subscription,
     /// and nothing else: no client can see that. It takes a [protocol](Self::start_for).
     pub fn lose_pushes(&self) {
@@ -178,6 +202,7 @@ impl Proxy {
         self.requests(Flow::Pass);
         self.replies(Flow::Pass);
         self.pass_pushes();
+        self.arrive();
         self.door(Door::Open).await
     }
 

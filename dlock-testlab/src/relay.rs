@@ -82,18 +82,19 @@ impl Acceptor {
     }
 
     fn accept(&self, client: TcpStream) {
-        self.counts.connections.fetch_add(1, Ordering::Relaxed);
+        let number = self.counts.connections.fetch_add(1, Ordering::Relaxed) + 1;
         let mut ends = self.ends.clone();
         ends.mark_unchanged();
         let rules = self.rules.clone();
         let (counts, filter) = (Arc::clone(&self.counts), self.protocol.map(Filter::new));
-        let link = Link { client, server: None, rules, counts, filter };
+        let link = Link { number, client, server: None, rules, counts, filter };
         Handle::current().spawn(link.run(self.server.lock().clone(), ends));
     }
 }
 
 /// A connection of a client and the one to the server that it is passed on to.
 struct Link {
+    number: u64,
     client: TcpStream,
     server: Option<TcpStream>,
     rules: watch::Receiver<Rules>,
@@ -118,7 +119,7 @@ impl Link {
     }
 
     async fn pass_on(&mut self, server: &str) -> io::Result<()> {
-        let (counts, rules) = (&*self.counts, &self.rules);
+        let (counts, rules, number) = (&*self.counts, &self.rules, self.number);
         if rules.borrow().door == Door::Silent {
             add(&counts.silenced, 1);
             let nowhere = &mut tokio::io::empty();
@@ -130,9 +131,9 @@ impl Link {
         // The client has not spoken since the server did.
         let answered = &AtomicBool::new(true);
         let mut requests =
-            Way { rules: rules.clone(), flow: requests, counts, filter: None, answered };
+            Way { number, rules: rules.clone(), flow: requests, counts, filter: None, answered };
         let filter = self.filter.take();
-        let replies = Way { rules: rules.clone(), flow: replies, counts, filter, answered };
+        let replies = Way { number, rules: rules.clone(), flow: replies, counts, filter, answered };
         let server = match TcpStream::connect(server).await {
             Ok(server) => self.server.insert(server),
             Err(error) => return Err(requests.told(error).await),
@@ -151,6 +152,7 @@ impl Link {
 
 /// One direction.
 struct Way<'a> {
+    number: u64,
     rules: watch::Receiver<Rules>,
     flow: fn(&Rules) -> Flow,
     counts: &'a Counts,
@@ -173,9 +175,25 @@ impl Way<'_> {
         side: Side,
     ) -> io::Result<()> {
         let mut bytes = Vec::with_capacity(16 * 1024);
+        let (mut abandoned, mut rules) = (false, self.rules.clone());
         loop {
             bytes.clear();
-            let length = match from.read_buf(&mut bytes).await {
+            let length = tokio::select! {
+                length = from.read_buf(&mut bytes) => length,
+                () = lost(&mut rules, self.number), if !abandoned && matches!(side, Side::Server) => {
+                    abandoned = true;
+                    to.shutdown().await?;
+                    continue;
+                }
+            };
+            if self.is_stranded() {
+                match side {
+                    Side::Client => return self.bring_late(bytes, length, from, to).await,
+                    Side::Server if matches!(length, Ok(1..)) => continue,
+                    Side::Server => {}
+                }
+            }
+            let length = match length {
                 Ok(length) => length,
                 Err(error) => return Err(self.told(error).await),
             };
@@ -200,6 +218,34 @@ impl Way<'_> {
                 return to.shutdown().await;
             }
         }
+    }
+
+    fn is_stranded(&self) -> bool {
+        self.number <= self.rules.borrow().stranded
+    }
+
+    /// Reads all that the client sends on a stranded connection, before it is lost with it, and brings
+    /// it when it is to arrive.
+    async fn bring_late(
+        mut self,
+        mut bytes: Vec<u8>,
+        mut read: io::Result<usize>,
+        mut from: ReadHalf<'_>,
+        mut to: WriteHalf<'_>,
+    ) -> io::Result<()> {
+        while let Ok(length @ 1..) = read {
+            self.spoke(Side::Client, length);
+            read = tokio::select! {
+                read = from.read_buf(&mut bytes) => read,
+                () = arrives(&mut self.rules, self.number) => break,
+            };
+        }
+        arrives(&mut self.rules, self.number).await;
+        if self.rules.has_changed().is_ok() {
+            to.write_all(&bytes).await?;
+            to.shutdown().await?;
+        }
+        Ok(())
     }
 
     /// Counts what was said.
@@ -251,6 +297,19 @@ impl Way<'_> {
             Err(_) => Err(io::ErrorKind::ConnectionAborted.into()),
         }
     }
+}
+
+/// Waits until the client of this stranded connection is to lose it.
+async fn lost(rules: &mut watch::Receiver<Rules>, number: u64) {
+    let lost = rules.wait_for(|rules| rules.abandoned && number <= rules.stranded).await.is_ok();
+    if !lost {
+        std::future::pending().await
+    }
+}
+
+/// Waits until the connection of this number is not stranded any more, or the proxy is dropped.
+async fn arrives(rules: &mut watch::Receiver<Rules>, number: u64) {
+    let _ = rules.wait_for(|rules| number > rules.stranded).await.is_ok();
 }
 
 /// Waits until the rules are so; `false` when the proxy is dropped.

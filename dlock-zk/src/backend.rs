@@ -8,7 +8,7 @@ use dlock_core::{
     Finding, Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed, StoreEvent,
     current_io_runtime,
 };
-use tokio::sync::broadcast;
+use tokio::sync::{OwnedSemaphorePermit, broadcast};
 
 use crate::{
     config::ZkConfig,
@@ -85,7 +85,9 @@ impl Backend for ZooKeeper {
             let name = request.name.clone();
             let answer = async {
                 let session = store.living().await?;
-                session.see_through(Arc::clone(&session).enter(request)).await
+                let permit = session.enter_window(&session.windows.acquires).await?;
+                let entering = Arc::clone(&session).enter(request);
+                session.see_through(held_by(permit, entering)).await
             };
             Self::named(answer.await, &store, "acquire", &name)
         })
@@ -107,7 +109,9 @@ impl Backend for ZooKeeper {
             let name = claim.name.clone();
             let answer = async {
                 let session = store.living().await?;
-                session.see_through(Arc::clone(&session).leave(claim)).await
+                let permit = session.enter_window(&session.windows.releases).await?;
+                let leaving = Arc::clone(&session).leave(claim);
+                session.see_through(held_by(permit, leaving)).await
             };
             Self::named(answer.await, &store, "release", &name)
         })
@@ -146,8 +150,10 @@ impl Backend for ZooKeeper {
                 if !session.fit_together(&requests) {
                     return Err(too_many(requests.len()));
                 }
+                let permit = session.enter_window(&session.windows.acquires).await?;
+                let entering = Arc::clone(&session).enter_all(requests);
                 // After an error some may be in their queues: the core gives them back.
-                let entered = session.see_through(Arc::clone(&session).enter_all(requests)).await;
+                let entered = session.see_through(held_by(permit, entering)).await;
                 entered.map_err(|error| error.with_certainty(Certainty::Unknown))
             };
             answer.await.map_err(|error| error.during("acquire").with_store(store.name()))
@@ -159,6 +165,13 @@ impl fmt::Debug for ZooKeeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ZooKeeper").field("store", &self.store.name()).finish_non_exhaustive()
     }
+}
+
+/// Keeps its place in a window until it is done.
+async fn held_by<T>(permit: OwnedSemaphorePermit, work: impl Future<Output = T>) -> T {
+    let done = work.await;
+    drop(permit);
+    done
 }
 
 /// Makes something that needs the I/O of tokio's runtime.

@@ -118,6 +118,7 @@ mod tls;
 mod try_out;
 mod wake;
 mod warn;
+mod window;
 
 pub use backend::ZooKeeper;
 pub use config::ZkConfig;

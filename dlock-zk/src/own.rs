@@ -69,7 +69,7 @@ impl Session {
             let Stage::There(spot) = place.stage.lock().await.clone() else { return Own::Over };
             let path = spot.path();
             // Not by exists, whose watch stays where there is no node.
-            match self.read(|| self.client.get_and_watch_data(&path)).await {
+            match self.poll(|| self.client.get_and_watch_data(&path)).await {
                 Ok((_, _, watcher)) => {
                     let event = Box::pin(watcher.changed());
                     return Own::Watched(OwnWatch { event, child: spot.child });

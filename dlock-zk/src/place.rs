@@ -70,6 +70,8 @@ struct Life {
     /// How many wait for its grant just now.
     waiting: usize,
     state: State,
+    /// It has held the lock.
+    held: bool,
     /// Its node is being watched.
     watched: bool,
 }
@@ -98,6 +100,7 @@ impl Place {
                 tokens: request.tokens.clamp(1, TOKENS),
                 waiting: 0,
                 state: State::Asked,
+                held: false,
                 watched: false,
             }),
             gone: Notify::new(),
@@ -140,12 +143,19 @@ impl Place {
             return None;
         }
         life.state = State::Granted;
+        life.held = true;
         life.until = Clock::Boot.now().saturating_add(life.lease);
         Some(Grant { token, tokens: life.tokens, since })
     }
 
     pub(crate) fn is_granted(&self) -> bool {
         self.life.lock().state == State::Granted
+    }
+
+    /// Whether it has held the lock, with nobody beside it.
+    pub(crate) fn was_alone(&self) -> bool {
+        let life = self.life.lock();
+        life.held && life.mode == Mode::Exclusive
     }
 
     /// How long it stays without a sign of life.

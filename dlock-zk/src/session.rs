@@ -36,6 +36,7 @@ use crate::{
     error::{is_passing, is_unknown, no_answer},
     node::segment,
     place::Place,
+    window::Windows,
 };
 
 /// For how long nobody watches the node of a claim that is granted: to watch is a request, and most
@@ -60,6 +61,7 @@ pub(crate) struct Session {
     beat: AtomicU64,
     pub(crate) next_beat: NextBeat,
     pub(crate) lists: Arc<Lists>,
+    pub(crate) windows: Windows,
     over: AtomicBool,
     ending: Notify,
     rest: Arc<Rest>,
@@ -95,6 +97,7 @@ impl Session {
             beat: AtomicU64::new(began.as_nanos()),
             next_beat: NextBeat::default(),
             lists: Arc::default(),
+            windows: Windows::new(),
             over: AtomicBool::new(false),
             ending: Notify::new(),
             rest: Arc::default(),

@@ -9,6 +9,7 @@ use zookeeper_client::{Error as ZkError, EventType, OneshotWatcher};
 use crate::{
     data::{Data, Mark},
     error::{explain, gone, is_over, no_answer},
+    node::Node,
     place::{Place, Spot, Stage},
     queue::{Standing, Watch},
     session::Session,
@@ -40,10 +41,27 @@ enum Seen {
 enum Then {
     /// The deletion of this path is the grant.
     Granted(String),
-    /// The queue has to be read again when this path is gone.
-    Gone(String),
+    /// The queue has to be read again when this path is gone, unless that is the grant, too.
+    Gone(String, Before),
     /// The queue has to be read again, whatever it is.
     Read,
+}
+
+/// The claim whose node is watched, if it is of this session.
+type Before = Option<Arc<Place>>;
+
+impl Then {
+    /// Whether the deletion of what is watched is the grant.
+    ///
+    /// A claim of this session that held the lock alone was the first in line. So a crowd of one
+    /// client does not have to read its queue for each hand-over.
+    fn is_grant(&self) -> bool {
+        match self {
+            Self::Granted(_) => true,
+            Self::Gone(_, before) => before.as_ref().is_some_and(|before| before.was_alone()),
+            Self::Read => false,
+        }
+    }
 }
 
 impl Session {
@@ -96,7 +114,7 @@ impl Session {
         loop {
             let standing = match known.take() {
                 Some(standing) => standing,
-                None => self.standing(spot, None).await?,
+                None => self.standing_of_waiter(spot).await?,
             };
             let watch = match standing {
                 Standing::Held { followed } => return Ok(Turn::Come { followed }),
@@ -126,7 +144,7 @@ impl Session {
             | Watch::Waiter(child) => child,
             Watch::Children => {
                 let dir = spot.dir.clone();
-                let listed = self.read(|| client.list_and_watch_children(&dir)).await;
+                let listed = self.poll(|| client.list_and_watch_children(&dir)).await;
                 let (children, watcher) = match listed {
                     Ok(listed) => listed,
                     Err(ZkError::NoNode) => return Ok(Seen::Changed),
@@ -143,7 +161,7 @@ impl Session {
         };
         let path = format!("{}/{child}", spot.dir);
         // A watch by getData leaves nothing behind where there is no node.
-        let (data, watcher) = match self.read(|| client.get_and_watch_data(&path)).await {
+        let (data, watcher) = match self.poll(|| client.get_and_watch_data(&path)).await {
             Ok((data, _, watcher)) => (data, watcher),
             Err(ZkError::NoNode) if matches!(watch, Watch::Last(_)) => return Ok(Seen::Granted),
             Err(ZkError::NoNode) => return Ok(Seen::Changed),
@@ -151,7 +169,10 @@ impl Session {
         };
         let then = match watch {
             Watch::Last(_) => Then::Granted(path),
-            Watch::Child(_) if !Data::has(&data, Mark::Shared) => Then::Gone(path),
+            Watch::Child(child) if !Data::has(&data, Mark::Shared) => {
+                let before = Node::parse(&child).and_then(|node| self.find(node.claim));
+                Then::Gone(path, before)
+            }
             Watch::Writer(_) if !Data::has(&data, Mark::Shared) => Then::Read,
             Watch::Waiter(_) if !Data::has(&data, Mark::Granted) => Then::Read,
             // It has moved on since the list was made.
@@ -168,11 +189,11 @@ impl Session {
             tokio::select! {
                 event = &mut event => {
                     let deleted = event.event_type == EventType::NodeDeleted;
-                    return Ok(deleted && matches!(then, Then::Granted(_)));
+                    return Ok(deleted && then.is_grant());
                 }
                 () = tokio::time::sleep(self.timeout) => match then {
-                    Then::Granted(path) | Then::Gone(path) => {
-                        if self.read(|| self.client.check_stat(path)).await?.is_none() {
+                    Then::Granted(path) | Then::Gone(path, _) => {
+                        if self.poll(|| self.client.check_stat(path)).await?.is_none() {
                             return Ok(false);
                         }
                     }

@@ -6,7 +6,7 @@ use crate::{
     Certainty, Error, ErrorKind, FencingToken, Grant, LockName, LockOptions,
     engine::Engine,
     support::retry::{Trouble, Wait, explained, pause},
-    sync::time,
+    sync::time::Instant as Timer,
 };
 
 /// Has the store give out tokens above the floor from now on, if the options name one. An
@@ -16,6 +16,7 @@ pub(crate) async fn raise(
     name: &LockName,
     options: LockOptions,
     wait: Wait,
+    answer_by: Option<Timer>,
 ) -> Result<(), Error> {
     let Some(floor) = options.token_floor() else { return Ok(()) };
     let mut trouble = Trouble::default();
@@ -25,12 +26,7 @@ pub(crate) async fn raise(
             engine.failure.look_at(&raised);
             raised
         };
-        let raised = match engine.answer_by(wait) {
-            None => raising.await,
-            Some(answer_by) => time::timeout_at(answer_by, raising)
-                .await
-                .unwrap_or_else(|_| Err(engine.unanswered(wait, name))),
-        };
+        let raised = engine.answered(answer_by, wait, name, raising).await;
         let Err(error) = raised else { return Ok(()) };
         let error = error.during("raise_tokens").with_lock(name);
         let error = error.with_store(engine.backend.store());

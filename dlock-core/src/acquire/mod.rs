@@ -38,8 +38,11 @@ pub(crate) async fn take(
     wait: Wait,
 ) -> Result<Option<Held>, Error> {
     engine.check_open()?;
+    let mut answer_by = None;
     if options.token_floor().is_some() {
-        Box::pin(floor::raise(engine, name, options, wait)).await?;
+        // One response timeout is for both requests of a try.
+        answer_by = engine.answer_by(wait);
+        Box::pin(floor::raise(engine, name, options, wait, answer_by)).await?;
     }
     let request = AcquireRequest {
         name: name.clone(),
@@ -62,6 +65,7 @@ pub(crate) async fn take(
     attempt.local = queue.cloned();
     attempt.alone = true;
     attempt.stage = stage;
+    attempt.answer_by = answer_by;
     let taken = attempt.run(wait).await;
     taken.map_err(|error| attempt.explain(error))
 }
@@ -79,6 +83,8 @@ pub(crate) struct Attempt<'a> {
     unsure: bool,
     /// How the store has failed last, if it has not answered since.
     last: Option<Error>,
+    /// When its first answer is to be there, if that was settled before.
+    answer_by: Option<Timer>,
     stage: Stage,
     _waiting: Waiting<'a>,
     /// Shutdown waits for it.
@@ -109,6 +115,7 @@ impl<'a> Attempt<'a> {
             alone: false,
             unsure: false,
             last: None,
+            answer_by: None,
             stage: Stage::Known,
             _waiting: engine.meter.wait(),
             _ticket: engine.tasks.ticket(),
@@ -133,7 +140,8 @@ impl<'a> Attempt<'a> {
     ///
     /// What a quiet lock does not come to is boxed: there may be many of these futures at a time.
     pub(crate) async fn run(&mut self, wait: Wait) -> Result<Option<Held>, Error> {
-        let (deadline, answer_by) = (wait.deadline(), self.engine.answer_by(wait));
+        let deadline = wait.deadline();
+        let answer_by = self.answer_by.or_else(|| self.engine.answer_by(wait));
         let (mut trouble, mut too_slow) = (Trouble::default(), Trouble::default());
         let mut restarts = 0;
         let mut queued = !self.alone;

@@ -9,6 +9,12 @@ use crate::{Clock, Instant, StoreEvent, sync::Mutex};
 /// Steps up to this size are not told, whatever the delays: no clock is read more exactly.
 const LEAST: i128 = 10_000_000;
 
+/// Clocks drift apart by less than this part of the time that passes, as far as a deadline cares.
+const DRIFT: i128 = 1000;
+
+/// The margin for drift takes this part of a patience at most.
+const MARGIN: i128 = 4;
+
 /// The clock of a store as a backend sees it in the answers.
 ///
 /// Leases run by the store's clock, so that a step of it ends them early or late. A backend whose
@@ -73,6 +79,30 @@ impl StoreClock {
         }
         None
     }
+
+    /// Until what time of the store's clock, in microseconds, a request may be executed that is sent
+    /// `now` and whose sender waits for `patience`. `None` before the first sight.
+    ///
+    /// When the store's clock shows this time or less, the sender still waits. So a store that
+    /// refuses a request past its deadline does nothing for somebody who has gone, however long
+    /// the request took. Each sending has a deadline of its own, which no answer may come before:
+    /// all that was observed was answered by `now`.
+    ///
+    /// The deadline rests on the least that the clock can show by now, minus 0.1 % of the time since
+    /// it was seen, for drift, but no more than a quarter of the patience: a store that was not asked
+    /// anything for long is asked once, not twice. So clocks that drift apart must be seen once in
+    /// 250 patiences, or a deadline is late by their drift in the time beyond. One is late by a step
+    /// back of the clock that has not been seen yet. One that is too early, after a step forward,
+    /// has the request refused: the answer shows the clock, and the sender may ask again.
+    pub fn deadline(&self, now: Instant, patience: Duration) -> Option<u64> {
+        let Bounds { low, answered, .. } = self.0?;
+        let nanos = |time: Duration| i128::try_from(time.as_nanos()).unwrap_or(i128::MAX / 4);
+        let patience = nanos(patience);
+        let passed = nanos(now.since(answered)) + patience;
+        let margin = (passed / DRIFT).min(patience / MARGIN);
+        let deadline = low + i128::from(now.as_nanos()) + patience - margin;
+        Some(u64::try_from(deadline.max(0) / 1000).unwrap_or(u64::MAX))
+    }
 }
 
 fn step(forward: bool, nanos: i128) -> ClockStep {
@@ -109,6 +139,13 @@ impl StoreClocks {
             // Without locks over it, nobody listens.
             let _ = self.events.send(StoreEvent::ClockStep { shard, forward, by, seen: sent });
         }
+    }
+
+    /// Until what time of this shard's clock a request may be executed that is sent now, as
+    /// [`StoreClock::deadline`] tells.
+    pub fn deadline(&self, shard: u32, patience: Duration) -> Option<u64> {
+        let clocks = self.clocks.lock();
+        clocks.get(&shard).and_then(|clock| clock.deadline(Clock::Boot.now(), patience))
     }
 
     /// The steps from now on.
@@ -220,6 +257,24 @@ mod tests {
         assert!(matches!(back, Ok(StoreEvent::ClockStep { forward: false, .. })), "{back:?}");
     }
 
+    #[test]
+    fn a_deadline_needs_a_sight_and_follows_a_step() {
+        let (mut clock, patience) = (StoreClock::new(), Duration::from_secs(5));
+        assert_eq!(clock.deadline(at(SECOND), patience), None);
+        for (sent, ahead) in [(100, 0), (101, 3600), (102, 0)] {
+            let sent = sent * SECOND;
+            look(&mut clock, sent, 1000, 1000, ahead * SECOND.cast_signed());
+            let shown = EPOCH + (sent / 1000).checked_add_signed(ahead * 1_000_000).unwrap();
+            let deadline = clock.deadline(at(sent + 2000), patience).unwrap();
+            assert!((shown + 4_990_000..=shown + 5_000_002).contains(&deadline), "{deadline}");
+        }
+        // However long ago the store was seen, there is time for an answer.
+        let later = 100_000 * SECOND;
+        let deadline = clock.deadline(at(later), patience).unwrap();
+        assert!(deadline > EPOCH + later / 1000 + 3_500_000, "{deadline}");
+        assert_eq!(clock.deadline(at(later), Duration::MAX), Some(u64::MAX));
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -256,6 +311,32 @@ mod tests {
             let told = look(&mut clock, next, then_to, then_back, ahead).unwrap();
             prop_assert_eq!(told.forward, forward);
             prop_assert!(told.by.as_nanos() + 2_000 >= u128::from(size), "{:?} of {}", told, size);
+        }
+
+        #[test]
+        fn nothing_is_executed_by_its_deadline_after_its_sender_has_gone(
+            rate in -9i64..=9,
+            sights in prop::collection::vec(
+                (0u64..60 * SECOND, 0u64..20 * SECOND, 0u64..20 * SECOND), 1..20
+            ),
+            idle in 0u64..200 * SECOND,
+            patience in SECOND..10 * SECOND,
+            late in 1u64..600 * SECOND,
+        ) {
+            let (mut clock, mut sent, mut now) = (StoreClock::new(), 1000 * SECOND, 0);
+            let shows = |time: u64| {
+                let drift = i64::try_from(time / 10_000).unwrap() * rate;
+                EPOCH + time.checked_add_signed(drift).unwrap() / 1000
+            };
+            for (passed, to, back) in sights {
+                sent += passed;
+                clock.observe(shows(sent + to), at(sent), at(sent + to + back));
+                now = now.max(sent + to + back);
+            }
+            now += idle;
+            let deadline = clock.deadline(at(now), Duration::from_nanos(patience)).unwrap();
+            // A microsecond is all that the store's clock tells apart.
+            prop_assert!(shows(now + patience + late + 1000) > deadline);
         }
     }
 }

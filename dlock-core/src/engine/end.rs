@@ -28,6 +28,12 @@ pub(super) fn lose(engine: &Engine, hold: &Hold, how: Ended) {
     if !finish(engine, hold, how) {
         return;
     }
+    tell_loss(engine, hold, how);
+    leave(engine, hold);
+}
+
+/// Counts a loss and tells the log, once for each hold.
+pub(super) fn tell_loss(engine: &Engine, hold: &Hold, how: Ended) {
     #[cfg(feature = "metrics")]
     engine.meter.lost(how);
     let (backend, name) = (engine.backend.store(), hold.name());
@@ -39,7 +45,6 @@ pub(super) fn lose(engine: &Engine, hold: &Hold, how: Ended) {
         { lock.name = %name, backend, token = hold.used(), reason = %how },
         "lock lost"
     );
-    leave(engine, hold);
 }
 
 /// The state as of now: past its deadline a hold is lost, whoever notices first.

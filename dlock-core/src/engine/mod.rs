@@ -141,6 +141,22 @@ impl Engine {
         }
     }
 
+    /// Waits for an answer until then, as [`answer_by`](Self::answer_by) has it.
+    pub(crate) async fn answered<T>(
+        &self,
+        answer_by: Option<Timer>,
+        wait: Wait,
+        name: &LockName,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        match answer_by {
+            None => work.await,
+            Some(answer_by) => time::timeout_at(answer_by, work)
+                .await
+                .unwrap_or_else(|_| Err(self.unanswered(wait, name))),
+        }
+    }
+
     /// The error of an answer that was not there by then.
     pub(crate) fn unanswered(&self, wait: Wait, name: &LockName) -> Error {
         let last = self.failure.get();

@@ -14,7 +14,7 @@ use std::{
 
 use super::{Engine, end, withdraw};
 use crate::{
-    Answer, Error, ErrorKind, Fairness, Released,
+    Answer, Ended, Error, ErrorKind, Fairness, Released,
     hold::{
         Hold,
         local_queue::{Lead, Turn},
@@ -45,6 +45,8 @@ pub(super) fn let_go(engine: &Arc<Engine>, hold: &Arc<Hold>) -> LettingGo {
     if hand_off(engine, hold) {
         return LettingGo::Done(Ok(Released::Released));
     }
+    // Past its deadline it is lost, also where nobody has looked until now.
+    end::state(engine, hold);
     let held = end::released(engine, hold);
     let lead = hold.queue().filter(|_| held).map(Lead::of);
     let first = match engine.backend.release(&hold.claim()).try_ready() {
@@ -53,7 +55,7 @@ pub(super) fn let_go(engine: &Arc<Engine>, hold: &Arc<Hold>) -> LettingGo {
                 engine.holds.remove(hold);
             }
             drop(lead);
-            return LettingGo::Done(Ok(if held { released } else { Released::AlreadyLost }));
+            return LettingGo::Done(Ok(settled(engine, hold, held, released)));
         }
         Ok(Err(error)) => Answer::ready(Err(error)),
         Err(answer) => answer,
@@ -145,7 +147,20 @@ async fn release(
         // Boxed, since few are asked for again.
         failed => Box::pin(ask_again(&engine, &hold, failed)).await?,
     };
-    Ok(if held { released } else { Released::AlreadyLost })
+    Ok(settled(&engine, &hold, held, released))
+}
+
+/// What the store's answer to the release comes to. A loss that nothing else tells of is counted
+/// here. An answer that comes after the end of the lease tells of none: the claim may have been
+/// there until then.
+fn settled(engine: &Engine, hold: &Hold, held: bool, released: Released) -> Released {
+    if !held {
+        return Released::AlreadyLost;
+    }
+    if released == Released::AlreadyLost && engine.clock.now() < hold.valid_until() {
+        end::tell_loss(engine, hold, Ended::Revoked);
+    }
+    released
 }
 
 /// Asks again for one lease, and after that in the background.

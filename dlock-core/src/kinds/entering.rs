@@ -14,6 +14,8 @@ use crate::{
 pub(super) struct Entering {
     engine: Arc<Engine>,
     sending: Option<Answer<Vec<Acquired>>>,
+    /// When its answer is to be there.
+    answer_by: Option<Timer>,
     claims: Vec<(AcquireRequest, LockOptions)>,
     /// Shutdown waits for it.
     _ticket: Ticket,
@@ -24,10 +26,12 @@ impl Entering {
         engine: &Arc<Engine>,
         claims: Vec<(AcquireRequest, LockOptions)>,
         sending: Answer<Vec<Acquired>>,
+        answer_by: Option<Timer>,
     ) -> Self {
         Self {
             engine: Arc::clone(engine),
             sending: Some(sending),
+            answer_by,
             claims,
             _ticket: engine.tasks.ticket(),
         }
@@ -41,7 +45,7 @@ impl Entering {
     ) -> Result<Option<Guard>, Error> {
         let Some(sending) = &mut self.sending else { return Ok(None) };
         let sending = self.engine.while_it_runs(sending);
-        let answers = match self.engine.answer_by(wait) {
+        let answers = match self.answer_by {
             None => sending.await,
             Some(answer_by) => match time::timeout_at(answer_by, sending).await {
                 Ok(answers) => answers,

@@ -199,7 +199,7 @@ impl Group {
                         at_once = true;
                         taken
                     }
-                    None => self.take_in_order(wait).await,
+                    None => Box::pin(self.take_in_order(wait)).await,
                 },
             };
             let error = match taken {
@@ -235,8 +235,20 @@ impl Group {
         }
     }
 
-    /// Takes one lock after the other, in the order that everybody keeps to.
+    /// Takes one lock after the other, in the order that everybody keeps to. A try waits for one
+    /// response timeout in all.
     async fn take_in_order(&self, wait: Wait) -> Result<Option<Guard>, Error> {
+        let (engine, name) = (self.0[0].engine(), &self.0[0].name);
+        match wait {
+            Wait::Try => {
+                let taking = self.take_each(wait);
+                engine.answered(engine.answer_by(wait), wait, name, taking).await
+            }
+            Wait::Until(_) => self.take_each(wait).await,
+        }
+    }
+
+    async fn take_each(&self, wait: Wait) -> Result<Option<Guard>, Error> {
         let mut parts = Vec::with_capacity(self.0.len());
         for base in &self.0 {
             match base.take(Mode::Exclusive, wait).await? {
@@ -283,13 +295,15 @@ impl Group {
             Err(error) => return Some(Err(error)),
         };
         let requests: Vec<_> = claims.iter().map(|(request, _)| request.clone()).collect();
+        let answer_by = engine.answer_by(wait);
         for base in self.0.iter().filter(|base| base.options.token_floor().is_some()) {
-            if let Err(error) = floor::raise(engine, &base.name, *base.options, wait).await {
+            let raised = floor::raise(engine, &base.name, *base.options, wait, answer_by).await;
+            if let Err(error) = raised {
                 return Some(Err(error));
             }
         }
         let sending = engine.backend.acquire_all(&requests)?;
-        let mut entering = Entering::new(engine, claims, sending);
+        let mut entering = Entering::new(engine, claims, sending, answer_by);
         Some(entering.all_granted(wait, &self.0[0].name, gave_up).await)
     }
 }

@@ -15,6 +15,7 @@
 //! served, and neither readers nor writers nor heavy claims starve. [`Op::Join`] alone leaves a
 //! grant that is due to the next operation, whoever's it is ([`Machine::owes_a_grant`]).
 
+mod barred;
 mod refused;
 pub mod text;
 
@@ -23,6 +24,7 @@ mod tests;
 
 use std::time::Duration;
 
+use self::barred::Barred;
 pub use self::refused::{conflict, spent};
 use crate::{ClaimId, ClaimState, FencingToken, LockState, Mode, Note, Queue};
 
@@ -37,6 +39,7 @@ pub struct Machine {
     /// Fixed by the first claim of a free lock.
     capacity: u32,
     entries: Vec<Entry>,
+    barred: Barred,
 }
 
 /// One claim, waiting (`token` is zero) or held.
@@ -119,6 +122,9 @@ pub enum Op {
         claim: ClaimId,
         /// How many tokens were handed out; zero when it is not known.
         used: u32,
+        /// Until then the claim can't come back: what asked for it before may still be on its way.
+        /// Zero when all of that was answered.
+        bar: Micros,
     },
     /// Have tokens above this one from now on.
     Raise {
@@ -154,6 +160,8 @@ pub enum Outcome {
     NotFound,
     /// Tokens are above what was asked for from now on.
     Raised,
+    /// Nothing has happened: it came after its deadline, or after its claim was given up.
+    Late,
 }
 
 /// A claim that holds the lock.
@@ -199,7 +207,23 @@ impl Entry {
 impl Machine {
     /// A free lock whose next token is above `last`.
     pub const fn after_token(last: u64) -> Self {
-        Self { last, capacity: 0, entries: Vec::new() }
+        Self { last, capacity: 0, entries: Vec::new(), barred: Barred::new() }
+    }
+
+    /// The same for an operation that has to come by its deadline. Past that nothing happens, and
+    /// a release is never past it: what it gives up, nobody takes again.
+    pub fn apply_by(
+        &mut self,
+        op: &Op,
+        deadline: Option<Micros>,
+        now: Micros,
+        grants: &mut Vec<Granted>,
+    ) -> Outcome {
+        match op {
+            Op::Release { .. } => self.apply(op, now, grants),
+            _ if deadline.is_some_and(|deadline| now > deadline) => Outcome::Late,
+            _ => self.apply(op, now, grants),
+        }
     }
 
     /// Applies `op` at the store's time `now`.
@@ -207,12 +231,13 @@ impl Machine {
     /// Every claim that this grants, the operation's own and others', is appended to `grants`.
     pub fn apply(&mut self, op: &Op, now: Micros, grants: &mut Vec<Granted>) -> Outcome {
         self.entries.retain(|e| e.expires > now);
+        self.barred.forget(now);
         match *op {
             Op::Acquire { claim, mode, lease, block, queue, home, ref note } => {
                 let place = Place { claim, mode, lease, block, home, note };
-                if let Err(conflict) = self.stand(place, now) {
+                if let Err(refused) = self.stand(place, now) {
                     self.grant(now, grants);
-                    return conflict;
+                    return refused;
                 }
                 self.grant(now, grants);
                 let refused = match (self.standing(claim, now), queue) {
@@ -230,7 +255,7 @@ impl Machine {
                 let place = Place { claim, mode, lease, block, home, note };
                 match self.stand(place, now) {
                     Ok(()) => self.standing(claim, now).unwrap_or(Outcome::NotFound),
-                    Err(conflict) => conflict,
+                    Err(refused) => refused,
                 }
             }
             Op::Renew { claim, mode, lease } => {
@@ -249,8 +274,9 @@ impl Machine {
                 self.grant(now, grants);
                 self.standing(claim, now).unwrap_or(Outcome::NotFound)
             }
-            Op::Release { claim, used } => {
+            Op::Release { claim, used, bar } => {
                 let found = self.remove(claim, used);
+                self.barred.add(claim, bar, now);
                 self.grant(now, grants);
                 if found { Outcome::Released } else { Outcome::NotFound }
             }
@@ -265,9 +291,12 @@ impl Machine {
     /// Gives a claim a place in the queue, or its place a new lease.
     ///
     /// # Errors
-    /// The outcome, when the lock has another capacity.
+    /// The outcome, when the claim has been given up or the lock has another capacity.
     fn stand(&mut self, place: Place<'_>, now: Micros) -> Result<(), Outcome> {
         let Place { claim, mode, lease, block, home, note } = place;
+        if self.barred.has(claim) {
+            return Err(Outcome::Late);
+        }
         if let Some(entry) = self.entry_mut(claim) {
             if entry.token == 0 {
                 entry.expires = entry.expires.max(now.saturating_add(lease));
@@ -311,6 +340,11 @@ impl Machine {
     /// Whether nobody holds it and nobody waits, at `now`.
     pub fn is_free(&self, now: Micros) -> bool {
         self.entries.iter().all(|e| e.expires <= now)
+    }
+
+    /// Whether it remembers, at `now`, a claim that was given up and may still be asked for.
+    pub fn bars(&self, now: Micros) -> bool {
+        self.barred.iter().any(|(_, until)| until > now)
     }
 
     /// The last token that was reserved; zero if there was none.

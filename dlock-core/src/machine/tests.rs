@@ -15,7 +15,7 @@ fn acquire(n: u128, mode: Mode) -> Op {
 }
 
 fn release(n: u128) -> Op {
-    Op::Release { claim: id(n), used: 0 }
+    Op::Release { claim: id(n), used: 0, bar: 0 }
 }
 
 /// Applies the operations, each at its time; what the last one came to and whom it granted.
@@ -94,7 +94,7 @@ fn unused_tokens_go_back_and_used_ones_do_not() {
     };
     let mut machine = Machine::default();
     let next = |machine: &mut Machine, used| {
-        run(machine, &[(5, Op::Release { claim: id(1), used }), (5, block(1))]);
+        run(machine, &[(5, Op::Release { claim: id(1), used, bar: 0 }), (5, block(1))]);
         machine.grant_of(id(1)).unwrap().token
     };
     run(&mut machine, &[(5, block(1))]);
@@ -122,7 +122,7 @@ fn a_floor_holds_when_a_block_below_it_is_given_back() {
         let once = machine.clone();
         assert_eq!(run(&mut machine, &[(5, raise)]).0, Some(Outcome::Raised));
         assert_eq!(machine, once, "asked again");
-        let back = Op::Release { claim: id(1), used: 1 };
+        let back = Op::Release { claim: id(1), used: 1, bar: 0 };
         run(&mut machine, &[(5, back), (5, acquire(2, Mode::Exclusive))]);
         assert_eq!(machine.grant_of(id(2)).unwrap().token, next, "above {above}");
     }
@@ -230,50 +230,4 @@ fn a_renewal_that_comes_late_does_not_shorten_a_later_one() {
     assert_eq!(machine.next_expiry(), Some(50 + LEASE));
 }
 
-mod outside {
-    use super::*;
-
-    const MOST: u64 = FencingToken::MAX.get();
-
-    /// What an operation meant, and what it granted.
-    fn apply(machine: &mut Machine, op: &Op) -> (Outcome, Vec<u64>) {
-        let mut grants = Vec::new();
-        let outcome = machine.apply(op, 5, &mut grants);
-        assert_eq!(text::replay(&text::snapshot(machine), "").unwrap().machine, *machine);
-        (outcome, grants.iter().map(|granted| granted.token).collect())
-    }
-
-    #[test]
-    fn no_token_is_given_out_twice_at_the_end_of_all_numbers() {
-        let mut machine = Machine::after_token(MOST - 2);
-        let renew = |n| Op::Renew { claim: id(n), mode: Mode::Shared, lease: LEASE };
-        for (n, token) in [(1, MOST - 1), (2, MOST)] {
-            assert_eq!(apply(&mut machine, &acquire(n, Mode::Shared)).1, [token]);
-        }
-        assert_eq!(apply(&mut machine, &acquire(3, Mode::Shared)), (Outcome::Spent, vec![]));
-        assert_eq!(apply(&mut machine, &acquire(4, Mode::Exclusive)), (Outcome::Spent, vec![]));
-        assert!([3, 4].iter().all(|n| machine.ahead_of(id(*n)).is_none()));
-        // Its holders are not disturbed.
-        assert!(matches!(apply(&mut machine, &renew(1)).0, Outcome::Granted(_)));
-        for n in [1, 2] {
-            assert_eq!(apply(&mut machine, &release(n)), (Outcome::Released, vec![]));
-        }
-        assert_eq!(apply(&mut machine, &acquire(5, Mode::Exclusive)).0, Outcome::Spent);
-        assert_eq!(machine.last_token(), MOST);
-    }
-
-    #[test]
-    fn a_claim_that_waits_for_a_token_that_can_not_be_is_told() {
-        let mut machine = Machine::default();
-        apply(&mut machine, &acquire(1, Mode::Exclusive));
-        let waits = apply(&mut machine, &acquire(2, Mode::Exclusive)).0;
-        assert!(matches!(waits, Outcome::Queued { .. }), "{waits:?}");
-        apply(&mut machine, &Op::Raise { above: u64::MAX });
-        assert_eq!(apply(&mut machine, &release(1)), (Outcome::Released, vec![]));
-        assert!(!machine.owes_a_grant());
-        let renew = Op::Renew { claim: id(2), mode: Mode::Exclusive, lease: LEASE };
-        assert_eq!(apply(&mut machine, &renew), (Outcome::Spent, vec![]));
-        assert_eq!(apply(&mut machine, &release(2)).0, Outcome::Released);
-        assert!(machine.is_free(5));
-    }
-}
+mod outside;

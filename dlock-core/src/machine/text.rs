@@ -2,14 +2,19 @@
 //!
 //! ```text
 //! snapshot  v1 LAST CAPACITY;CLAIM WEIGHT BLOCK TOKEN LEASE EXPIRES HOME[ nNOTE];...
+//!           X CLAIM UNTIL;...                                     barred until then
 //! log       A CLAIM WEIGHT CAPACITY LEASE BLOCK HOME Q|T[ nNOTE] NOW;
 //!                                                                 acquire: queue, or try
 //!           J CLAIM WEIGHT CAPACITY LEASE BLOCK HOME[ nNOTE] NOW;
 //!                                                                 join the queue, grant nothing
 //!           K CLAIM WEIGHT LEASE NOW;                             renew (keep)
-//!           R CLAIM USED NOW;                                     release
+//!           R CLAIM USED[ xUNTIL] NOW;                            release, and bar until then
 //!           F TOKEN NOW;                                          raise (floor)
+//!           D DEADLINE;                                           of those with the next NOW
 //! ```
+//! Operations that come together have one time, which stands behind the last of them. If that is past
+//! the deadline before them, they do nothing, save releases. A claim that is barred can't be taken.
+//!
 //! A weight that is the whole capacity is `=`. Other numbers are decimal, times in microseconds on
 //! the store's clock, claims 32 hexadecimal digits. A claim with a [`Note`] has it behind an `n`,
 //! percent-encoded; one without has no such field.
@@ -46,13 +51,20 @@ pub fn snapshot(machine: &Machine) -> String {
             Noted(e.note.as_ref())
         );
     }
+    for (claim, until) in machine.barred.iter() {
+        let _ = write!(text, "X {claim} {until};");
+    }
     text
 }
 
-/// The text of operations that happen one after the other at one time, to which the store appends
-/// ` NOW;`.
-pub fn ops_text<'a>(ops: impl IntoIterator<Item = &'a Op>) -> String {
+/// The text of operations that happen one after the other at one time, by this deadline if there is
+/// one, to which the store appends ` NOW;`.
+pub fn ops_text<'a>(deadline: Option<Micros>, ops: impl IntoIterator<Item = &'a Op>) -> String {
     let mut text = String::with_capacity(ROOM);
+    if let Some(deadline) = deadline {
+        // Writing to a String does not fail.
+        let _ = write!(text, "D {deadline}");
+    }
     for op in ops {
         let between = if text.is_empty() { "" } else { ";" };
         // Writing to a String does not fail.
@@ -63,7 +75,7 @@ pub fn ops_text<'a>(ops: impl IntoIterator<Item = &'a Op>) -> String {
 
 /// The text of one operation, to which the store appends ` NOW;`.
 pub fn op_text(op: &Op) -> String {
-    ops_text([op])
+    ops_text(None, [op])
 }
 
 /// An operation without its time.
@@ -84,7 +96,8 @@ impl fmt::Display for Line<'_> {
                 write!(f, "J {claim} {weight} {capacity} {lease} {block} {home}{note}")
             }
             Op::Renew { claim, mode, lease } => write!(f, "K {claim} {} {lease}", mode.weight()),
-            Op::Release { claim, used } => write!(f, "R {claim} {used}"),
+            Op::Release { claim, used, bar: 0 } => write!(f, "R {claim} {used}"),
+            Op::Release { claim, used, bar } => write!(f, "R {claim} {used} x{bar}"),
             Op::Raise { above } => write!(f, "F {above}"),
         }
     }
@@ -136,8 +149,15 @@ pub fn replay(snapshot: &str, log: &str) -> Result<Replayed, Error> {
 /// `Protocol` when the text is not of this version's format.
 pub fn resume(mut machine: Machine, log: &str) -> Result<Replayed, Error> {
     let (mut outcomes, mut grants, mut now) = (Vec::new(), Vec::new(), 0);
-    let mut together = Vec::new();
+    let (mut together, mut deadline) = (Vec::new(), None);
     for line in lines(log)? {
+        if let Some(by) = line.strip_prefix("D ").filter(|_| together.is_empty()) {
+            let by = Fields::of(line).parsed(by)?;
+            if deadline.replace(by).is_some() {
+                return Err(malformed(line));
+            }
+            continue;
+        }
         let (op, at) = parse_op(line)?;
         let Some(at) = at else {
             together.push(op);
@@ -146,10 +166,10 @@ pub fn resume(mut machine: Machine, log: &str) -> Result<Replayed, Error> {
         now = at;
         outcomes.clear();
         grants.clear();
-        let ops = together.drain(..).chain([op]);
-        outcomes.extend(ops.map(|op| machine.apply(&op, now, &mut grants)));
+        let (ops, by) = (together.drain(..).chain([op]), deadline.take());
+        outcomes.extend(ops.map(|op| machine.apply_by(&op, by, now, &mut grants)));
     }
-    if !together.is_empty() {
+    if !together.is_empty() || deadline.is_some() {
         return Err(malformed(log));
     }
     grants.retain(|granted| machine.grant_of(granted.claim).is_some());
@@ -177,11 +197,17 @@ pub fn snapshot_of(text: &str) -> Result<Machine, Error> {
             ),
         ));
     }
-    let mut machine =
-        Machine { last: head.token()?, capacity: head.capacity()?, entries: Vec::new() };
+    let mut machine = Machine::after_token(head.token()?);
+    machine.capacity = head.capacity()?;
     head.end()?;
     for line in lines {
         let mut fields = Fields::of(line);
+        if fields.rest.next_if_eq(&"X").is_some() {
+            let (claim, until) = (fields.claim()?, fields.number()?);
+            fields.end()?;
+            machine.barred.add(claim, until, 0);
+            continue;
+        }
         let entry = Entry {
             claim: fields.claim()?,
             weight: fields.weight(machine.capacity)?,
@@ -244,7 +270,12 @@ fn parse_op(line: &str) -> Result<(Op, Option<Micros>), Error> {
                 lease: fields.number()?,
             }
         }
-        "R" => Op::Release { claim: fields.claim()?, used: fields.number()? },
+        "R" => {
+            let (claim, used) = (fields.claim()?, fields.number()?);
+            let bar = fields.rest.next_if(|word| word.starts_with('x'));
+            let bar = bar.map(|word| fields.parsed(&word[1..])).transpose()?;
+            Op::Release { claim, used, bar: bar.unwrap_or(0) }
+        }
         "F" => Op::Raise { above: fields.token()? },
         _ => return Err(malformed(line)),
     };

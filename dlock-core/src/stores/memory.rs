@@ -297,7 +297,7 @@ impl Backend for Memory {
     }
 
     fn release(&self, claim: &Claim) -> Answer<Released> {
-        let op = Op::Release { claim: claim.id, used: claim.used };
+        let op = Op::Release { claim: claim.id, used: claim.used, bar: 0 };
         Answer::ready(Ok(self.apply(&claim.name, &op, |_, waiting, outcome| {
             waiting.wake([claim.id]);
             match outcome {

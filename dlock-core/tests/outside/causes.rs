@@ -1,6 +1,6 @@
 //! Errors that name their cause, and come in time.
 
-use std::{error::Error as _, time::Duration};
+use std::{error::Error as _, sync::atomic::Ordering, time::Duration};
 
 use dlock_core::*;
 use tokio::time::Instant as Timer;
@@ -93,6 +93,41 @@ async fn a_try_takes_one_response_timeout_at_most() {
         assert!(error.to_string().contains("no answer within 2s"), "{error}");
         assert!(began.elapsed() < secs(3), "{kind}: {:?}", began.elapsed());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_of_several_requests_takes_one_response_timeout_at_most() {
+    let store = Store::new();
+    *store.response_timeout.lock() = secs(2);
+    *store.takes.lock() = millis(1900);
+    store.one_by_one.store(true, Ordering::SeqCst);
+    let locks = store.client(LEASE);
+    let floor =
+        LockOptions::new().with_lease(LEASE).with_token_floor(FencingToken::new(7).unwrap());
+    let above = locks.with_options(floor).unwrap();
+    for kind in 0..4 {
+        let began = Timer::now();
+        let tried = match kind {
+            0 => above.mutex("a").unwrap().try_lock().await.map(|_| ()),
+            1 => above.fair("a").unwrap().try_lock().await.map(|_| ()),
+            2 => above.multi(["a", "b"]).unwrap().try_lock().await.map(|_| ()),
+            _ => locks.multi(["a", "b"]).unwrap().try_lock().await.map(|_| ()),
+        };
+        let error = tried.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.to_string().contains("no answer within 2s"), "{error}");
+        assert!(began.elapsed() < secs(3), "{kind}: {:?}", began.elapsed());
+        // Nothing is left of it.
+        tokio::time::sleep(secs(10)).await;
+        *store.takes.lock() = Duration::ZERO;
+        drop(locks.multi(["a", "b"]).unwrap().try_lock().await.unwrap().unwrap());
+        *store.takes.lock() = millis(1900);
+    }
+    // Together with the floor.
+    store.one_by_one.store(false, Ordering::SeqCst);
+    let began = Timer::now();
+    above.multi(["a", "b"]).unwrap().try_lock().await.unwrap_err();
+    assert!(began.elapsed() < secs(3), "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,28 @@
-//! What an alert sees before anything has happened.
+//! What an alert sees before anything has happened, and of each loss.
+
+use std::{thread, time::Duration};
 
 use dlock_core::*;
-use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+
+use super::{log::Log, store::Store};
+use crate::common::secs;
+
+/// Of locks that are lost.
+const BRIEF: Duration = Duration::from_millis(100);
+
+/// How many locks were lost since this was asked last, and how many are held.
+fn lost_and_held(snapshotter: &Snapshotter) -> (u64, f64) {
+    let (mut lost, mut held) = (0, 0.0);
+    for (key, _, _, value) in snapshotter.snapshot().into_vec() {
+        match (key.key().name(), value) {
+            ("dlock_lost_total", DebugValue::Counter(count)) => lost += count,
+            ("dlock_held", DebugValue::Gauge(value)) => held += value.into_inner(),
+            _ => {}
+        }
+    }
+    (lost, held)
+}
 
 #[tokio::test]
 async fn every_series_is_there_before_its_first_event() {
@@ -28,4 +49,91 @@ async fn every_series_is_there_before_its_first_event() {
     assert_eq!(series("dlock_hold_seconds"), 3);
     assert_eq!(series("dlock_held"), 1);
     assert_eq!(series("dlock_waiting"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loss_is_counted_when_it_happens_whoever_looks() {
+    let recorder = DebuggingRecorder::new();
+    let _guard = ::metrics::set_default_local_recorder(&recorder);
+    let (snapshotter, (log, _log)) = (recorder.snapshotter(), Log::new());
+    let store = Store::new();
+    let locks = store.client(secs(30));
+    let never = LockOptions::new().with_lease(secs(30)).with_renew(Renew::Never);
+    let never = locks.with_options(never).unwrap();
+    let guards = [
+        locks.mutex("a").unwrap().lock().await.unwrap(),
+        locks.fair("b").unwrap().lock().await.unwrap(),
+        never.fair("c").unwrap().lock().await.unwrap(),
+        locks.multi(["d", "e"]).unwrap().lock().await.unwrap(),
+    ];
+    for answers in [None, Some(Duration::ZERO)] {
+        store.goes_away(answers);
+        tokio::time::sleep(secs(15)).await;
+    }
+    tokio::time::sleep(secs(15)).await;
+    assert_eq!(lost_and_held(&snapshotter), (5, 0.0));
+    assert_eq!(log.count("lock lost"), 5);
+    for guard in guards {
+        guard.check().unwrap_err();
+        assert_eq!(guard.release().await.unwrap(), Released::AlreadyLost);
+    }
+    assert_eq!(lost_and_held(&snapshotter).0, 0, "counted twice");
+    assert_eq!(log.count("lock lost"), 5);
+}
+
+/// As the runtime that renews is blocked meanwhile.
+#[tokio::test]
+async fn a_guard_that_is_let_go_too_late_is_counted_as_lost() {
+    let recorder = DebuggingRecorder::new();
+    let _guard = ::metrics::set_default_local_recorder(&recorder);
+    let (snapshotter, (log, _log)) = (recorder.snapshotter(), Log::new());
+    for is_away in [false, true] {
+        let store = Store::new();
+        let locks = store.client(BRIEF);
+        let guards = [
+            locks.mutex("a").unwrap().lock().await.unwrap(),
+            locks.fair("b").unwrap().lock().await.unwrap(),
+            locks.reentrant("c").unwrap().lock_as(&Owner::new()).await.unwrap(),
+            locks.multi(["d", "e"]).unwrap().lock().await.unwrap(),
+        ];
+        let released = locks.mutex("f").unwrap().lock().await.unwrap();
+        if is_away {
+            store.goes_away(Duration::ZERO);
+        }
+        thread::sleep(2 * BRIEF);
+        drop(guards);
+        assert_eq!(released.release().await.unwrap(), Released::AlreadyLost);
+        assert_eq!(lost_and_held(&snapshotter), (6, 0.0), "{is_away}");
+    }
+    assert_eq!(log.count("lock lost"), 12);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loss_that_only_the_release_learns_of_is_counted() {
+    let recorder = DebuggingRecorder::new();
+    let _guard = ::metrics::set_default_local_recorder(&recorder);
+    let (snapshotter, (log, _log)) = (recorder.snapshotter(), Log::new());
+    let store = Store::new();
+    let (locks, admin) = (store.client(secs(30)), store.client(secs(30)));
+    for name in ["a", "b"] {
+        let guard = match name {
+            "a" => locks.mutex(name).unwrap().lock().await.unwrap(),
+            _ => locks.fair(name).unwrap().lock().await.unwrap(),
+        };
+        assert_eq!(admin.force_release(name).await.unwrap().len(), 1);
+        assert_eq!(guard.release().await.unwrap(), Released::AlreadyLost);
+        assert_eq!(lost_and_held(&snapshotter), (1, 0.0), "{name}");
+    }
+    assert_eq!(log.count("reason=the store does not know the claim any more"), 2);
+    // A release that comes through only when the lease is over tells of no loss.
+    let guard = locks.fair("c").unwrap().lock().await.unwrap();
+    store.goes_away(Duration::ZERO);
+    let release = tokio::spawn(guard.release());
+    tokio::time::sleep(secs(29)).await;
+    tokio::task::yield_now().await;
+    assert_eq!(lost_and_held(&snapshotter).0, 0);
+    let _ = release.await.unwrap();
+    store.comes_back();
+    tokio::time::sleep(secs(40)).await;
+    assert_eq!(lost_and_held(&snapshotter).0, 0);
 }

@@ -22,6 +22,10 @@ pub(crate) struct Store {
     pub(crate) away: AtomicBool,
     pub(crate) fails_after: Mutex<Option<Duration>>,
     pub(crate) response_timeout: Mutex<Duration>,
+    /// How long a request takes that grants a lock or raises tokens.
+    pub(crate) takes: Mutex<Duration>,
+    /// It can't take several locks at one point of its order.
+    pub(crate) one_by_one: AtomicBool,
     pub(crate) acquires: AtomicUsize,
     pub(crate) releases: AtomicUsize,
 }
@@ -34,6 +38,8 @@ impl Store {
             away: AtomicBool::new(false),
             fails_after: Mutex::default(),
             response_timeout: Mutex::new(Duration::MAX),
+            takes: Mutex::default(),
+            one_by_one: AtomicBool::new(false),
             acquires: AtomicUsize::new(0),
             releases: AtomicUsize::new(0),
         })
@@ -100,7 +106,18 @@ impl Backend for Store {
     }
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
         self.acquires.fetch_add(1, SeqCst);
-        self.fate().unwrap_or_else(|| self.inner.acquire(request))
+        let takes = *self.takes.lock();
+        if let Some(fate) = self.fate() {
+            return fate;
+        }
+        if takes.is_zero() {
+            return self.inner.acquire(request);
+        }
+        let (inner, request) = (Arc::clone(&self.inner), request.clone());
+        Answer::later(async move {
+            tokio::time::sleep(takes).await;
+            inner.acquire(&request).await
+        })
     }
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
         self.reach().await?;
@@ -120,9 +137,14 @@ impl Backend for Store {
     }
     async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
         self.reach().await?;
+        let takes = *self.takes.lock();
+        tokio::time::sleep(takes).await;
         self.inner.raise_tokens(name, above).await
     }
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
+        if self.one_by_one.load(SeqCst) {
+            return None;
+        }
         self.fate().or_else(|| self.inner.acquire_all(requests))
     }
 }

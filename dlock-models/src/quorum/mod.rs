@@ -1,16 +1,18 @@
 //! A majority of independent masters.
 //!
 //! Stands for `dlock-redis/src/quorum/vote.rs` and `member.rs`, with the scripts `quick.lua`
-//! (an acquire with a proposal), `raise.lua` and `release.lua`.
+//! (an acquire with a proposal), `raise.lua` and `release.lua`; and for `unanswered.rs` and `later.rs`.
 //!
 //! Two clients ask three masters, each master in its own time. A client decides as soon as a
 //! majority has answered, or gives the attempt up at any time; what it has sent is served anyway,
-//! and releases are sent until they are answered. The clients' clocks differ. One master may lose
+//! and releases are sent until they are answered. One connection of a client to a master may be lost
+//! while an acquire is on its way: the client sends it again over another one, and the first may
+//! arrive at any time before its deadline, behind the release as well. The clients' clocks differ. One master may lose
 //! its data once; from then on it grants nothing for the time of the longest lease. The clocks that
 //! proposals come from differ by less than the margin by which belief ends before a lease, so that
 //! an attempt which is still believed then has a proposal above the tokens of before the loss.
 //!
-//! Left out: leases, which to a master are releases that come late; readers; the quiet waiting
+//! Left out: where a deadline comes from, which is the model `redis_late`; leases, which to a master are releases that come late; readers; the quiet waiting
 //! between attempts, since a quorum has no queue: instead of wake-ups, it is checked that nothing
 //! stays behind that nobody takes back.
 
@@ -41,23 +43,39 @@ pub enum Rule {
     FreshId,
     /// A master takes no proposal that is not above its last token.
     AboveLast,
+    /// A master refuses an acquire past its deadline.
+    Deadline,
+    /// A claim is given up once more on a master that an acquire of it may still reach, past its
+    /// deadline.
+    SecondCancel,
 }
 
 /// The rules, and what is violated without them.
-pub const RULES: [(Rule, &str); 6] = [
+pub const RULES: [(Rule, &str); 8] = [
     (Rule::WriteBack, ORDER),
     (Rule::Majority, EXCLUSION),
     (Rule::RestartGuard, EXCLUSION),
     (Rule::ReleaseBehind, NOTHING_LEFT),
     (Rule::FreshId, EXCLUSION),
     (Rule::AboveLast, ORDER),
+    (Rule::Deadline, NOTHING_LEFT),
+    (Rule::SecondCancel, NOTHING_LEFT),
 ];
+
+/// What goes wrong, once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    None,
+    /// A master loses its data.
+    DataLoss,
+    /// A client loses a connection.
+    Reconnect,
+}
 
 struct Quorum {
     /// How many attempts each client makes.
     tries: [u8; CLIENTS],
-    /// Whether a master loses its data.
-    loses: bool,
+    fault: Fault,
     without: Option<Rule>,
 }
 
@@ -70,7 +88,7 @@ struct State {
     /// Where proposals start.
     clock: u8,
     tokens: Tokens<u8>,
-    crashed: bool,
+    failed: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -125,8 +143,26 @@ enum Vote {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Letter {
-    Acquire { claim: Claim, node: usize, proposal: u8 },
-    Release { claim: Claim, node: usize },
+    Acquire {
+        claim: Claim,
+        node: usize,
+        proposal: u8,
+    },
+    Release {
+        claim: Claim,
+        node: usize,
+    },
+    /// An acquire on a connection that was lost.
+    Late {
+        claim: Claim,
+        node: usize,
+        proposal: u8,
+    },
+    /// The second release of a claim.
+    Again {
+        claim: Claim,
+        node: usize,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +175,10 @@ enum Action {
     GiveUp(usize),
     Unlock(usize),
     LoseData(usize),
+    /// A client loses the connection on which this acquire is.
+    Reconnect(Letter),
+    /// The deadline of an acquire goes by.
+    Expire(Letter),
     /// All that was granted before the loss has ended, and clocks have moved on.
     Pass(usize),
     /// The time of the longest lease has gone by.
@@ -178,13 +218,19 @@ impl Quorum {
         match letter {
             Letter::Acquire { claim, node, proposal } => {
                 let vote = self.acquire(&mut state.nodes[node], claim, proposal);
+                if vote == Vote::Refused {
+                    self.give_up_again(state, claim, node);
+                }
                 let current = self.claim(state, claim.client) == claim;
                 let client = &mut state.clients[claim.client];
                 if current && client.phase == Phase::Asking {
                     client.votes[node] = vote;
                 }
             }
-            Letter::Release { claim, node } => {
+            Letter::Late { claim, node, proposal } => {
+                self.acquire(&mut state.nodes[node], claim, proposal);
+            }
+            Letter::Release { claim, node } | Letter::Again { claim, node } => {
                 let node = &mut state.nodes[node];
                 if node.held.is_some_and(|(holder, _)| holder == claim) {
                     node.held = None;
@@ -226,12 +272,20 @@ impl Quorum {
         }
     }
 
+    /// If an acquire of a claim that is over here may still arrive, it is given up once more.
+    fn give_up_again(&self, state: &mut State, claim: Claim, node: usize) {
+        if self.has(Rule::SecondCancel) && state.is_late(claim, node) {
+            send(&mut state.wire, Letter::Again { claim, node });
+        }
+    }
+
     /// Releases all that the attempt may have got.
     fn end(&self, state: &mut State, at: usize) {
         let claim = self.claim(state, at);
         for node in 0..NODES {
             if state.clients[at].votes[node] != Vote::Refused {
                 send(&mut state.wire, Letter::Release { claim, node });
+                self.give_up_again(state, claim, node);
             }
             if let Guard::Lost(live) | Guard::Passed(live) = &mut state.nodes[node].guard {
                 live[at] = false;
@@ -253,6 +307,13 @@ impl State {
         let client = &mut self.clients[at];
         client.seen = client.seen.max(token);
         client.phase = Phase::Held;
+    }
+
+    /// Whether one is on its way over a connection that was lost.
+    fn is_late(&self, claim: Claim, node: usize) -> bool {
+        self.wire.iter().any(|letter| {
+            matches!(letter, Letter::Late { claim: c, node: n, .. } if (*c, *n) == (claim, node))
+        })
     }
 
     /// Whether an acquire of this claim is still on its way to this master.
@@ -279,10 +340,14 @@ impl Client {
 
 /// How the property is violated without the rule.
 pub fn without(rule: Rule, property: &'static str) -> String {
-    let loses = rule == Rule::RestartGuard;
+    let fault = match rule {
+        Rule::RestartGuard => Fault::DataLoss,
+        Rule::Deadline | Rule::SecondCancel => Fault::Reconnect,
+        _ => Fault::None,
+    };
     let twice = matches!(rule, Rule::FreshId | Rule::WriteBack);
     let tries = if twice { [2, 1] } else { [1, 1] };
-    breaks("quorum", rule, Quorum { tries, loses, without: Some(rule) }, property)
+    breaks("quorum", rule, Quorum { tries, fault, without: Some(rule) }, property)
 }
 
 /// Visits every state of the protocol with all its rules. No property is violated.
@@ -290,8 +355,12 @@ pub fn without(rule: Rule, property: &'static str) -> String {
 /// # Panics
 /// Where one is, with the steps that lead there.
 pub fn visit() {
-    for (tries, loses, least) in [([1, 1], true, 100_000), ([2, 1], false, 1_000_000)] {
-        holds("quorum", Quorum { tries, loses, without: None }, least);
+    for (tries, fault, least) in [
+        ([1, 1], Fault::DataLoss, 100_000),
+        ([1, 1], Fault::Reconnect, 100_000),
+        ([2, 1], Fault::None, 1_000_000),
+    ] {
+        holds("quorum", Quorum { tries, fault, without: None }, least);
     }
 }
 

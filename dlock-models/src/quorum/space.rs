@@ -3,8 +3,8 @@
 use stateright::{Model, Property};
 
 use super::{
-    AHEAD, Action, CLIENTS, Client, Guard, Letter, NODES, NOTHING_LEFT, Node, Phase, Quorum, Rule,
-    State, Vote,
+    AHEAD, Action, CLIENTS, Client, Fault, Guard, Letter, NODES, NOTHING_LEFT, Node, Phase, Quorum,
+    Rule, State, Vote,
 };
 use crate::check::{EXCLUSION, ORDER, Tokens, send};
 
@@ -19,7 +19,7 @@ impl Model for Quorum {
             wire: Vec::new(),
             clock: 1,
             tokens: Tokens::default(),
-            crashed: false,
+            failed: false,
         }]
     }
 
@@ -49,14 +49,27 @@ impl Model for Quorum {
                 Letter::Release { claim, node } => {
                     self.has(Rule::ReleaseBehind) && state.is_under_way(claim, node)
                 }
-                Letter::Acquire { .. } => false,
+                // By then the deadline is past for certain.
+                Letter::Again { claim, node } => {
+                    self.has(Rule::Deadline) && state.is_late(claim, node)
+                }
+                Letter::Acquire { .. } | Letter::Late { .. } => false,
             };
             if !waits {
                 actions.push(Action::Arrives(*letter));
             }
+            match letter {
+                Letter::Acquire { .. } if self.fault == Fault::Reconnect && !state.failed => {
+                    actions.push(Action::Reconnect(*letter));
+                }
+                Letter::Late { .. } if self.has(Rule::Deadline) => {
+                    actions.push(Action::Expire(*letter));
+                }
+                _ => {}
+            }
         }
         for (at, node) in state.nodes.iter().enumerate() {
-            if self.loses && !state.crashed && node.last > 0 {
+            if self.fault == Fault::DataLoss && !state.failed && node.last > 0 {
                 actions.push(Action::LoseData(at));
             }
             match node.guard {
@@ -91,8 +104,15 @@ impl Model for Quorum {
                     false => Guard::Votes,
                 };
                 state.nodes[node] = Node { guard, ..Node::default() };
-                state.crashed = true;
+                state.failed = true;
             }
+            Action::Reconnect(letter) => {
+                if let Letter::Acquire { claim, node, proposal } = letter {
+                    send(&mut state.wire, Letter::Late { claim, node, proposal });
+                }
+                state.failed = true;
+            }
+            Action::Expire(letter) => state.wire.retain(|other| *other != letter),
             Action::Pass(node) => {
                 state.nodes[node].guard = Guard::Passed(state.live());
                 state.clock = state.clock.max(state.tokens.largest + 1);
@@ -113,7 +133,9 @@ impl Model for Quorum {
                     state.nodes[node].held.is_none_or(|(claim, _)| {
                         let live = state.clients[claim.client].phase != Phase::Idle
                             && model.claim(state, claim.client) == claim;
-                        live || state.wire.contains(&Letter::Release { claim, node })
+                        let released =
+                            [Letter::Release { claim, node }, Letter::Again { claim, node }];
+                        live || released.iter().any(|letter| state.wire.contains(letter))
                     })
                 })
             }),

@@ -8,8 +8,8 @@
 //! message may come late, twice, or never. A client may lose its connection, stop for longer than
 //! its lease, give up, or die. A waiting one asks now and then.
 //!
-//! Left out: shared modes and permits; the way without a script (`quiet.rs`) and its reserve of
-//! tokens; how times are compared. That a lease has ended is known to who holds it before the
+//! Left out: shared modes and permits; acquires that arrive late, which are the model `redis_late`;
+//! how times are compared. That a lease has ended is known to who holds it before the
 //! store, which is the model `lease`; so a lease ends here whenever nobody believes in it.
 
 mod space;

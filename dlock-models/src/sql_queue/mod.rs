@@ -6,7 +6,9 @@
 //!
 //! A statement appends an operation, perhaps stamped with a time that has passed since, and folds
 //! the log if the row still has the base that the client has seen. Its answer may be lost; then the
-//! same operation is sent again, and the first may come behind the second. Who writes the operation
+//! same operation is sent again, and the first may come behind the second, and behind the release. So
+//! it has a deadline by the database's clock, and a claim that was sent more than once is barred by its
+//! release until none of its statements can begin, or go on. Who writes the operation
 //! that lets a waiter in sends it a note, which may be lost. Leases end by the database's clock;
 //! holders rely on them from the sending of the statement that told them. A statement in a hurry is
 //! answered before it is on the disk, and lost with the server, unless one that was not in a hurry
@@ -15,19 +17,23 @@
 //! Left out: several locks in one statement; rows that are deleted after a long time; a holder's
 //! renewals (see the model `lease`).
 
-use std::{cell::RefCell, collections::HashMap, rc::Rc};
+use std::rc::Rc;
 
 use dlock_core::{
     ClaimId, Mode, Queue,
     machine::{
         Op, Outcome,
-        text::{Replayed, op_text, replay, snapshot},
+        text::{Replayed, ops_text, snapshot},
     },
 };
 
+mod row;
+mod rules;
 mod space;
 
-use crate::check::{EXCLUSION, Tokens, WAKES, breaks, holds};
+use self::row::Row;
+pub use self::rules::{RULES, Rule};
+use crate::check::{Tokens, breaks, holds};
 
 const CLIENTS: usize = 2;
 /// How many claims each client makes.
@@ -40,34 +46,23 @@ const FAULTS: u8 = 1;
 /// A log is folded when it has more than so many characters.
 const FOLD_ABOVE: usize = 60;
 
+/// For so long the sender of an acquire waits for its answer.
+const PATIENCE: u64 = 1;
+/// How long the answer took that showed the database's clock, which was read at its end: by so much an
+/// upper bound of that clock is too high.
+const SLOW: u64 = 1;
+/// A statement goes on for so long after it began.
+const STATEMENT: u64 = 1;
+
+/// What nobody waits for any more takes no effect.
+const TIMELY: &str = "nothing begins too late";
+
+/// A claim that was given up, and is gone, does not come back.
+const GONE: &str = "nobody holds for those who have gone";
+
 const ONCE: &str = "a claim stands in the queue once";
 
 const READABLE: &str = "the row can be read";
-
-/// The rules of the protocol, each of which can be taken out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Rule {
-    /// What is sent again carries the same claim.
-    SameClaim,
-    /// Who waits looks at the row now and then.
-    Poll,
-    /// A fold is taken only while the row has the base that it was made from.
-    FoldByBase,
-    /// A hold is relied on from the sending of the statement, not from its answer.
-    SinceSent,
-    /// What is written in a hurry joins the queue and lets nobody in.
-    JoinsLetNobodyIn,
-}
-
-/// The rules, and what is violated without them.
-pub const RULES: [(Rule, &str); 5] = [
-    (Rule::SameClaim, ONCE),
-    (Rule::Poll, WAKES),
-    (Rule::FoldByBase, READABLE),
-    (Rule::SinceSent, EXCLUSION),
-    (Rule::JoinsLetNobodyIn, EXCLUSION),
-];
 
 #[derive(Default)]
 struct SqlQueue {
@@ -86,20 +81,18 @@ struct State {
     notes: Vec<Note>,
     faults: u8,
     tokens: Tokens<u64>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Row {
-    base: u64,
-    snap: String,
-    log: String,
+    /// Something began after its sender had stopped to wait.
+    is_untimely: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Client {
     claims: u8,
-    /// How often its claim was sent.
+    /// How often its claim was sent, and when last.
     copies: u8,
+    asked: u64,
+    /// A claim of it is gone, as the answer to its release said.
+    gone: bool,
     /// Whether its claim was sent in a hurry.
     hurries: bool,
     phase: Phase,
@@ -136,6 +129,8 @@ struct Letter {
     claim: u8,
     copy: u8,
     release: bool,
+    /// Of a release, or 0.
+    bar: u64,
     hurries: bool,
     sent: u64,
     fold: Option<Fold>,
@@ -185,7 +180,7 @@ impl SqlQueue {
         let copy = if self.has(Rule::SameClaim) { 0 } else { letter.copy };
         let claim = id(letter.client, letter.claim, copy);
         if letter.release {
-            return Op::Release { claim, used: 1 };
+            return Op::Release { claim, used: 1, bar: letter.bar };
         }
         let home = u32::try_from(letter.client + 1).unwrap_or_default();
         let (mode, queue) = (Mode::Exclusive, Queue::Enqueue);
@@ -195,12 +190,26 @@ impl SqlQueue {
         Op::Acquire { claim, mode, lease: LEASE, block: 1, queue, home, note: None }
     }
 
+    /// By when an acquire has to begin that was sent then.
+    fn deadline(&self, sent: u64) -> u64 {
+        let shows = if self.has(Rule::LowerBound) { sent } else { sent + SLOW };
+        shows + PATIENCE
+    }
+
     fn send(&self, state: &mut State, at: usize, release: bool) {
-        let client = &state.clients[at];
+        let client = &mut state.clients[at];
+        if !release {
+            client.asked = state.now;
+        }
         let (claim, copy, fold) = (client.claims, client.copies, client.fold.clone());
         let (hurries, sent) = (client.hurries && !release, state.now);
+        let goes_on = if self.has(Rule::BarOutlastsStatements) { STATEMENT } else { 0 };
+        let bar = match release && copy > 0 && self.has(Rule::Bar) {
+            true => self.deadline(client.asked) + goes_on + 1,
+            false => 0,
+        };
         let client = at;
-        state.wire.push(Letter { client, claim, copy, release, hurries, sent, fold });
+        state.wire.push(Letter { client, claim, copy, release, bar, hurries, sent, fold });
         state.wire.sort_unstable();
     }
 
@@ -220,7 +229,9 @@ impl SqlQueue {
             row.snap.clone_from(&fold.snap);
             row.base = at.max(row.base + 1);
         }
-        row.log += &format!("{} {at};", op_text(op));
+        let by = letter.filter(|letter| !letter.release && self.has(Rule::Deadline));
+        let by = by.map(|letter| self.deadline(letter.sent));
+        row.log += &format!("{} {at};", ops_text(by, [op]));
         let replayed = row.replay();
         for granted in replayed.grants.iter().filter(|granted| Some(granted.claim) != op.claim()) {
             let client = usize::try_from(granted.home - 1).unwrap_or_default();
@@ -234,6 +245,9 @@ impl SqlQueue {
         state.wire.retain(|other| other != letter);
         let stamp = if late { state.now - 1 } else { state.now };
         let replayed = self.append(state, &self.op(letter), stamp, Some(letter));
+        let outcome = replayed.outcomes.last().copied();
+        let done = outcome != Some(Outcome::Late);
+        state.is_untimely |= !letter.release && done && stamp > letter.sent + PATIENCE;
         let client = &mut state.clients[letter.client];
         let current = (letter.claim, letter.copy) == (client.claims, client.copies);
         if !answered || !current {
@@ -244,10 +258,13 @@ impl SqlQueue {
             cut: state.row.log.len(),
             snap: snapshot(&replayed.machine),
         });
-        match (client.phase, replayed.outcomes.last().copied()) {
+        match (client.phase, outcome) {
             (Phase::Leaving, _) => {
+                client.gone = true;
                 (client.phase, client.claims, client.copies) = (Phase::Idle, client.claims + 1, 0);
             }
+            // It is sent again.
+            (Phase::Asking, Some(Outcome::Late)) => {}
             (Phase::Asking, Some(Outcome::Granted(granted))) => {
                 // A moment of the holder's clock is mapped by this statement.
                 let sent = if self.has(Rule::SinceSent) { letter.sent } else { state.now };
@@ -319,30 +336,6 @@ impl SqlQueue {
 fn id(client: usize, claim: u8, copy: u8) -> ClaimId {
     let client = u128::try_from(client + 1).unwrap_or_default();
     ClaimId::from_bits(client << 16 | u128::from(claim) << 8 | u128::from(copy))
-}
-
-/// Rows, by snapshot and log, with what replaying them told.
-type Read = HashMap<(String, String), Option<Rc<Replayed>>>;
-
-thread_local! {
-    /// What was read before: many states have the same row, and replaying it takes longer than all
-    /// else.
-    static READ: RefCell<Read> = RefCell::default();
-}
-
-impl Row {
-    /// Nothing for a row that can't be read.
-    fn read(&self) -> Option<Rc<Replayed>> {
-        let row = (self.snap.clone(), self.log.clone());
-        READ.with_borrow_mut(|read| {
-            let (snap, log) = (&self.snap, &self.log);
-            read.entry(row).or_insert_with(|| replay(snap, log).ok().map(Rc::new)).clone()
-        })
-    }
-
-    fn replay(&self) -> Rc<Replayed> {
-        self.read().unwrap_or_else(|| Self::default().read().expect("an empty row can be read"))
-    }
 }
 
 impl State {

@@ -1,10 +1,11 @@
 //! The space of states: what may happen in each, and what has to be so.
 
-use dlock_core::ClaimId;
+use dlock_core::{ClaimId, machine::Outcome};
 use stateright::{Model, Property};
 
 use super::{
-    Action, CLAIMS, CLIENTS, Client, END, FAULTS, ONCE, Phase, READABLE, Row, Rule, SqlQueue, State,
+    Action, CLAIMS, CLIENTS, Client, END, FAULTS, GONE, ONCE, Phase, READABLE, Row, Rule, SqlQueue,
+    State, TIMELY,
 };
 use crate::check::{EXCLUSION, ORDER, Tokens, WAKES};
 
@@ -22,6 +23,7 @@ impl Model for SqlQueue {
             notes: Vec::new(),
             faults: FAULTS,
             tokens: Tokens::default(),
+            is_untimely: false,
         }]
     }
 
@@ -139,7 +141,21 @@ impl Model for SqlQueue {
                     all[..at].iter().all(|one| attempt(one.claim) != attempt(all[at].claim))
                 })
             }),
+            Property::always(TIMELY, |_, state: &State| !state.is_untimely),
+            Property::always(GONE, |_, state: &State| {
+                let seen = state.row.replay().machine.inspect(state.now);
+                let mut all = seen.holders.iter().chain(&seen.waiters);
+                all.all(|one| {
+                    !state.clients.iter().enumerate().any(|(at, client)| {
+                        client.gone
+                            && one.claim.to_bits() >> 16 == super::id(at, 0, 0).to_bits() >> 16
+                    })
+                })
+            }),
             Property::always(WAKES, |model: &Self, state: &State| model.comes_to_rest(state)),
+            Property::sometimes("a late one", |_, state: &State| {
+                state.row.replay().outcomes.contains(&Outcome::Late)
+            }),
             Property::sometimes("folded", |_, state: &State| !state.row.snap.is_empty()),
             Property::sometimes("a note", |_, state: &State| !state.notes.is_empty()),
         ]

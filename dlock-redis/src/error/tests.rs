@@ -18,7 +18,7 @@ const ACCESS: ErrorKind = ErrorKind::Config(ConfigIssue::Access);
 const URL: ErrorKind = ErrorKind::Config(ConfigIssue::Url);
 
 /// What a server says, what kind of error it is, and what the message has to name.
-const ANSWERS: [(&str, ErrorKind, &str); 38] = [
+const ANSWERS: [(&str, ErrorKind, &str); 42] = [
     (
         "WRONGPASS invalid username-password pair or user is disabled.",
         ACCESS,
@@ -128,6 +128,23 @@ const ANSWERS: [(&str, ErrorKind, &str); 38] = [
         ErrorKind::Unsupported,
         "EVALSHA",
     ),
+    // Within scripts, by Redis 6.2, Redis 7.0 and Valkey; and by services.
+    (
+        "ERR Error running script (call to f_1): @user_script:1: @user_script: 1: Unknown Redis command called from Lua script",
+        ErrorKind::Unsupported,
+        "rename-command",
+    ),
+    (
+        "ERR Unknown Redis command called from script script: 90eba, on @user_script:1.",
+        ErrorKind::Unsupported,
+        "rename-command",
+    ),
+    (
+        "ERR Unknown Valkey command called from script script: 90eba, on @user_script:1.",
+        ErrorKind::Unsupported,
+        "rename-command",
+    ),
+    ("ERR Command is not available: 'EVAL'.", ErrorKind::Unsupported, "service"),
     ("MOVED 1 127.0.0.1:1", URL, "redis+cluster://"),
     ("CROSSSLOT Keys in request don't hash to the same slot", URL, "redis+cluster://"),
     ("ERR This instance has cluster support disabled", URL, "redis:// instead"),
@@ -151,7 +168,49 @@ fn what_a_server_refuses_has_a_kind_and_names_the_remedy() {
         let error = explain(answer(text));
         assert_eq!(error.kind(), kind, "{text}: {error}");
         assert!(error.to_string().contains(remedy), "{text}: no {remedy:?} in {error}");
-        assert_eq!(error.certainty(), Certainty::NotApplied, "{text}");
+        // What a script wrote before stays.
+        let inside = ["executing the script", "in script", "called from"];
+        let expected = match inside.iter().any(|words| text.contains(words)) {
+            true => Certainty::Unknown,
+            false => Certainty::NotApplied,
+        };
+        assert_eq!(error.certainty(), expected, "{text}");
+    }
+}
+
+mod outside {
+    use super::*;
+
+    #[test]
+    fn what_a_probe_finds_is_named_with_its_cause() {
+        assert!(refused(&[], ACL).is_none());
+        let denied = "ERR The user executing the script can't run this command or subcommand";
+        let missing = "ERR Unknown Redis command called from script";
+        let error = refused(&[("ZADD", denied), ("HSET", denied)], "ACL SETUSER x").unwrap();
+        assert_eq!(error.kind(), ACCESS);
+        assert!(error.to_string().contains("(no permission to run ZADD, HSET): ACL SETUSER x"));
+        let error = refused(&[("ZADD", denied), ("HSET", missing)], ACL).unwrap();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("rename-command"), "{error}");
+        assert!(error.to_string().contains("(HSET)"), "{error}");
+    }
+
+    #[test]
+    fn keys_that_are_denied_are_told_apart_from_commands() {
+        for text in [
+            "NOPERM this user has no permissions to access one of the keys used as arguments",
+            "NOPERM No permissions to access a key",
+            "NOPERM User u has no permissions to access the 'b' key",
+            "ERR The user executing the script can't access at least one of the keys mentioned",
+        ] {
+            assert!(is_key_denial(text), "{text}");
+        }
+        for text in [
+            "NOPERM this user has no permissions to run the 'evalsha' command",
+            "NOPERM this user has no permissions to access one of the channels used as arguments",
+        ] {
+            assert!(!is_key_denial(text), "{text}");
+        }
     }
 }
 

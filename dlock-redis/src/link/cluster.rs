@@ -15,7 +15,12 @@ mod ears;
 pub(crate) mod map;
 pub(crate) mod place;
 
-use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
 
 use dlock_core::{Error, ErrorKind, current_runtime};
 use futures_util::future::join_all;
@@ -31,7 +36,12 @@ use self::{
     ears::Ears,
     place::{Place, asking, bucket_of},
 };
-use super::{facts::Facts, node::NodeLink, open, receive};
+use super::{
+    facts::{Facts, Silent},
+    node::NodeLink,
+    open, receive,
+    window::{Kind, Sending},
+};
 use crate::{config::RedisConfig, inbox::Inbox, keys::Bucket};
 
 /// How many redirections a command follows.
@@ -83,6 +93,7 @@ impl ClusterLink {
         let shared = Arc::new(Shared { config, store, facts, ears, nodes });
         let masters = shared.ears.masters();
         join_all(masters.iter().map(|at| async { drop(shared.node(at).await) })).await;
+        shared.ears.try_listening(&shared.store).await;
         let watched = Arc::clone(&shared);
         let watch = async move {
             tokio::join!(watch(&watched), watched.ears.keep_listening());
@@ -91,15 +102,15 @@ impl ClusterLink {
         Ok(Self { shared, watch })
     }
 
-    pub(super) async fn send(&self, command: &Cmd) -> RedisResult<Value> {
+    pub(super) async fn send(&self, command: &Cmd, sending: &Sending<'_>) -> RedisResult<Value> {
         let mut place = self.shared.place(command)?;
         for _ in 0..HOPS {
             let node = self.shared.node(&place.at).await;
             let answer = match place.asking {
-                false => node.send(command, false).await,
+                false => node.send(command, sending).await,
                 true => {
                     let commands = asking(std::iter::once(command));
-                    let answers = node.send_all(&commands, false).await;
+                    let answers = node.send_all(&commands, 1, sending).await;
                     answers.and_then(|answers| {
                         answers.into_iter().nth(1).unwrap_or_default().extract_error()
                     })
@@ -113,15 +124,19 @@ impl ClusterLink {
         Err(lost())
     }
 
-    pub(super) async fn send_all(&self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
+    pub(super) async fn send_all(
+        &self,
+        commands: &Pipeline,
+        sending: &Sending<'_>,
+    ) -> RedisResult<Vec<Value>> {
         let first = commands.cmd_iter().next().ok_or_else(lost)?;
         let mut place = self.shared.place(first)?;
         for _ in 0..HOPS {
             let node = self.shared.node(&place.at).await;
             let answers = match place.asking {
-                false => node.send_all(commands, false).await?,
+                false => node.send_all(commands, 0, sending).await?,
                 true => {
-                    let answers = node.send_all(&asking(commands.cmd_iter()), false).await?;
+                    let answers = node.send_all(&asking(commands.cmd_iter()), 1, sending).await?;
                     answers.into_iter().skip(1).collect()
                 }
             };
@@ -144,6 +159,33 @@ impl ClusterLink {
     /// The masters, by the buckets that they have.
     pub(super) fn places(&self) -> Vec<Arc<str>> {
         Bucket::all().filter_map(|at| self.shared.ears.master(at.number().into())).collect()
+    }
+
+    /// A bucket of each master.
+    pub(super) fn buckets(&self) -> Vec<Bucket> {
+        let mut seen = BTreeSet::new();
+        let master = |at: &Bucket| self.shared.ears.master(at.number().into());
+        let mut one_each: Vec<_> =
+            Bucket::all().filter(|at| master(at).is_some_and(|at| seen.insert(at))).collect();
+        if one_each.is_empty() {
+            one_each.push(Bucket::ANY);
+        }
+        one_each
+    }
+
+    /// Tries what is sent to a master that this bucket is on its way to.
+    pub(super) async fn try_asking(&self, bucket: Bucket) -> RedisResult<()> {
+        let Some(at) = self.shared.ears.master(bucket.number().into()) else { return Ok(()) };
+        let time = redis::cmd("TIME");
+        let node = self.shared.node(&at).await;
+        let answers =
+            node.send_all(&asking(std::iter::once(&time)), 1, &Sending::of(Kind::Acquire)).await?;
+        answers.into_iter().next().unwrap_or_default().extract_error().map(drop)
+    }
+
+    /// Whether messages can be had.
+    pub(super) fn has_push(&self) -> bool {
+        self.shared.facts.has_sharded_push() && self.shared.ears.may_listen()
     }
 
     /// Sends a command to this node, wherever its keys are.
@@ -246,7 +288,7 @@ async fn first_that_answers(config: &RedisConfig, store: &str) -> Result<Facts, 
     for address in &config.addresses {
         let facts = async {
             let mut node = open::connection(config, address, &config.login, |_| {}).await?;
-            open::facts(&mut node, None).await
+            open::facts(&mut node, None, Silent { info: false, settings: true }).await
         };
         match facts.await {
             Ok(facts) => return Ok(facts),

@@ -2,12 +2,19 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use dlock_core::{ConfigIssue, Error, ErrorKind, Instant};
+use dlock_core::{ConfigIssue, Error, ErrorKind, Instant, StoreClock};
 
 /// The oldest server that can be used: `SET` with `GET` came with it.
 const OLDEST: (u32, u32) = (6, 2);
 /// From this one on there are messages within a shard.
 const SHARDED_PUSH: (u32, u32) = (7, 0);
+
+/// What a server is not asked for: it refused before, or nothing depends on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Silent {
+    pub(crate) info: bool,
+    pub(crate) settings: bool,
+}
 
 /// What is known of a server. Users without the right to ask know little.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +31,10 @@ pub(crate) struct Facts {
     pub(super) received: Option<Instant>,
     /// Whether it has every write on disk before it answers, whatever else it does meanwhile.
     durable: bool,
+    /// Whether it rewrites its AOF, or is about to. If that was switched on a moment ago, nothing is
+    /// on disk until it is done.
+    rewrites: bool,
+    refuses: Silent,
     /// Whether it evicts keys when memory is short.
     evicts: bool,
     /// How many replicas it has.
@@ -60,6 +71,10 @@ impl Facts {
                 && fields.get("aof_last_write_status").is_some_and(|status| *status == "ok")
                 && is("appendfsync", "always")
                 && is("no-appendfsync-on-rewrite", "no"),
+            rewrites: ["aof_rewrite_in_progress", "aof_rewrite_scheduled"]
+                .into_iter()
+                .any(|field| number(field) != Some(0)),
+            refuses: Silent::default(),
             evicts: policy.is_none_or(|policy| *policy != "noeviction")
                 && number("maxmemory") != Some(0),
             replicas: number("connected_slaves")
@@ -87,6 +102,15 @@ impl Facts {
         })
     }
 
+    /// Its clock, as it has shown it.
+    pub(super) fn clock(&self) -> StoreClock {
+        let mut clock = StoreClock::new();
+        if let (Some((micros, sent)), Some(received)) = (self.time, self.received) {
+            clock.observe(micros, sent, received);
+        }
+        clock
+    }
+
     /// With the mark that a client has left about it: see [`sight`](super::sight).
     pub(crate) fn with_mark(mut self, mark: Option<&str>) -> Self {
         if let Some((run_id, millis)) = mark.and_then(|mark| mark.split_once(' '))
@@ -97,10 +121,32 @@ impl Facts {
         self
     }
 
+    /// With what it refuses to tell.
+    pub(crate) const fn refusing(mut self, refuses: Silent) -> Self {
+        self.refuses = refuses;
+        self
+    }
+
+    /// With what was known of the same run before: a rewrite is no news of an AOF that is complete.
+    pub(crate) fn after(mut self, before: &Self) -> Self {
+        self.rewrites &= !(before.is_on_disk() && before.run_id == self.run_id);
+        self
+    }
+
+    fn is_on_disk(&self) -> bool {
+        self.durable && !self.rewrites
+    }
+
     /// Whether what it has granted outlasts a restart, where nothing is granted for so long after
     /// one.
     pub(crate) fn keeps_grants(&self, guard: Duration) -> bool {
-        !self.evicts && (self.durable || !guard.is_zero())
+        !self.evicts && (self.is_on_disk() || !guard.is_zero())
+    }
+
+    /// What to leave out when it is asked again; `None` if no answer could change what it keeps.
+    pub(super) fn worth_asking(&self, guard: Duration) -> Option<Silent> {
+        let is_told = !(self.refuses.info || guard.is_zero() && self.refuses.settings);
+        is_told.then_some(self.refuses)
     }
 
     /// Whether a script can send a message to subscribers of its own shard.
@@ -225,8 +271,9 @@ mod tests {
 
         #[test]
         fn a_promise_needs_each_setting_that_it_depends_on() {
-            let kept = "aof_enabled:1\r\naof_last_write_status:ok\r\nmaxmemory:0\r\n\
-                        maxmemory_policy:noeviction\r\n";
+            let kept = "aof_enabled:1\r\naof_last_write_status:ok\r\n\
+                        aof_rewrite_in_progress:0\r\naof_rewrite_scheduled:0\r\n\
+                        maxmemory:0\r\nmaxmemory_policy:noeviction\r\n";
             let (always, sync) = (("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no"));
             let keeps = |info: &str, settings: &[_]| {
                 let facts = set(info, settings);
@@ -242,6 +289,10 @@ mod tests {
             for (field, other, expected) in [
                 ("aof_enabled:1", "aof_enabled:0", (false, true)),
                 ("aof_enabled:1", "", (false, true)),
+                // What was there before it was switched on is not on disk yet.
+                ("in_progress:0", "in_progress:1", (false, true)),
+                ("scheduled:0", "scheduled:1", (false, true)),
+                ("aof_rewrite_in_progress:0", "", (false, true)),
                 ("aof_last_write_status:ok\r\n", "", (false, true)),
                 ("maxmemory:0\r\nmaxmemory_policy:noeviction", "", (false, false)),
                 ("status:ok", "status:err", (false, true)),
@@ -265,6 +316,38 @@ mod tests {
                 let info = kept.replace(field, other);
                 assert_eq!(keeps(&info, &[always, sync]), expected, "{info}");
             }
+        }
+
+        #[test]
+        fn a_rewrite_is_no_news_of_what_was_on_disk_before() {
+            let info = |run_id, rewrites| {
+                format!(
+                    "run_id:{run_id}\r\naof_enabled:1\r\naof_last_write_status:ok\r\n\
+                     aof_rewrite_in_progress:{rewrites}\r\naof_rewrite_scheduled:0\r\n\
+                     maxmemory:0\r\nmaxmemory_policy:noeviction\r\n"
+                )
+            };
+            let settings = [("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no")];
+            let facts = |run_id, rewrites| set(&info(run_id, rewrites), &settings);
+            let keeps = |facts: &Facts| facts.keeps_grants(Duration::ZERO);
+            let (before, unsure) = (facts("a", 0), facts("a", 1));
+            assert!(keeps(&before) && !keeps(&unsure));
+            let during = facts("a", 1).after(&before);
+            assert!(keeps(&during) && keeps(&facts("a", 1).after(&during)));
+            assert!(!keeps(&facts("a", 1).after(&unsure)));
+            assert!(!keeps(&facts("b", 1).after(&before)), "another run");
+            assert!(keeps(&facts("a", 0).after(&unsure)));
+        }
+
+        #[test]
+        fn what_was_refused_is_not_asked_for_again() {
+            let info = Silent { info: true, settings: false };
+            let settings = Silent { info: false, settings: true };
+            let ask = |refuses, guard| facts("").refusing(refuses).worth_asking(guard);
+            assert_eq!(ask(Silent::default(), Duration::ZERO), Some(Silent::default()));
+            assert_eq!(ask(settings, GUARD), Some(settings));
+            assert_eq!(ask(settings, Duration::ZERO), None);
+            assert_eq!(ask(info, GUARD), None);
         }
 
         #[test]

@@ -14,13 +14,14 @@ mod open;
 pub(crate) mod sentinel;
 mod sight;
 mod tls;
+pub(crate) mod window;
 
 use std::{fmt, sync::Arc};
 
 use dlock_core::{Error, Instant};
 use redis::{Cmd, Pipeline, PushInfo, PushKind, RedisResult, Value};
 
-use self::{cluster::ClusterLink, facts::Facts, node::NodeLink};
+use self::{cluster::ClusterLink, facts::Facts, node::NodeLink, window::Sending};
 use crate::{
     config::{RedisConfig, Topology},
     inbox::Inbox,
@@ -60,24 +61,25 @@ impl Link {
     }
 
     /// Sends a command to the server of its keys. One that may grant a lock is refused while the
-    /// server may have lost who holds it.
-    pub(crate) async fn send(&self, command: &Cmd, grants: bool) -> RedisResult<Value> {
+    /// server may have lost who holds it, and one that takes a lock gets its deadline.
+    pub(crate) async fn send(&self, command: &Cmd, sending: &Sending<'_>) -> RedisResult<Value> {
         match self {
-            Self::Node(link) => link.send(command, grants).await,
+            Self::Node(link) => link.send(command, sending).await,
             // Boxed: its size would be that of every send.
-            Self::Cluster(link) => Box::pin(link.send(command)).await,
+            Self::Cluster(link) => Box::pin(link.send(command, sending)).await,
         }
     }
 
-    /// Sends commands back to back, the first of which has a key; errors stand among the answers.
+    /// Sends commands back to back, the first of which has a key, and this role; errors stand among
+    /// the answers.
     pub(crate) async fn send_all(
         &self,
         commands: &Pipeline,
-        grants: bool,
+        sending: &Sending<'_>,
     ) -> RedisResult<Vec<Value>> {
         match self {
-            Self::Node(link) => link.send_all(commands, grants).await,
-            Self::Cluster(link) => Box::pin(link.send_all(commands)).await,
+            Self::Node(link) => link.send_all(commands, 0, sending).await,
+            Self::Cluster(link) => Box::pin(link.send_all(commands, sending)).await,
         }
     }
 
@@ -86,6 +88,22 @@ impl Link {
         match self {
             Self::Node(_) => vec![Server(None)],
             Self::Cluster(link) => link.places().into_iter().map(|at| Server(Some(at))).collect(),
+        }
+    }
+
+    /// A bucket of each server.
+    pub(crate) fn buckets(&self) -> Vec<Bucket> {
+        match self {
+            Self::Node(_) => vec![Bucket::ANY],
+            Self::Cluster(link) => link.buckets(),
+        }
+    }
+
+    /// Tries what is sent to a master that a slot is on its way to.
+    pub(crate) async fn try_asking(&self, bucket: Bucket) -> RedisResult<()> {
+        match self {
+            Self::Node(_) => Ok(()),
+            Self::Cluster(link) => Box::pin(link.try_asking(bucket)).await,
         }
     }
 
@@ -145,7 +163,7 @@ impl Link {
     pub(crate) fn has_push(&self) -> bool {
         match self {
             Self::Node(link) => link.channel().is_some(),
-            Self::Cluster(link) => link.facts().has_sharded_push(),
+            Self::Cluster(link) => link.has_push(),
         }
     }
 

@@ -15,21 +15,33 @@ use std::{
     },
 };
 
-use dlock_core::{Clock, Error, ErrorKind, current_runtime};
+use dlock_core::{Clock, Error, ErrorKind, Instant, StoreClock, current_runtime};
 use parking_lot::Mutex;
 use redis::{Cmd, Pipeline, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use tokio::{sync::watch::Sender, task::AbortHandle};
 
-use super::{facts::Facts, open, receive, sentinel::Sentinels, sight::Sight};
+use super::{
+    facts::{Facts, Silent},
+    open, receive,
+    sentinel::Sentinels,
+    sight::Sight,
+    window::{Kind, Sending, Window},
+};
 use crate::{
     config::{RedisConfig, Topology},
-    error::{Cure, cure, guarded, not_connected},
+    error::{Cure, cure, guarded, is_refusal, late, not_connected},
     inbox::Inbox,
+    reply,
+    scripts::Role,
+    unanswered::{self, Via, patience},
 };
 
 /// After so many answers in a row that did not come in time, the connection is given up: the
 /// system may take minutes to notice that a peer is cut off.
 const TIMEOUTS: u32 = 2;
+
+/// How often an acquire is sent: once more when it came too late, which shows the server's clock.
+const SENDINGS: u32 = 2;
 
 /// A connection that is kept up.
 pub(crate) struct NodeLink {
@@ -67,8 +79,19 @@ struct Connection {
     push: bool,
     /// How many answers in a row did not come in time.
     late: AtomicU32,
-    /// The other side has closed it.
-    gone: Arc<AtomicBool>,
+    window: Window,
+    via: Via,
+    /// The clock of the server behind it.
+    clock: Mutex<StoreClock>,
+}
+
+/// One sending of a command.
+struct Trip<'a> {
+    role: Role<'a>,
+    sent: Instant,
+    /// Until when the server may run it, by its clock, in microseconds.
+    deadline: Option<u64>,
+    unanswered: Option<unanswered::Sending<'a>>,
 }
 
 impl NodeLink {
@@ -95,7 +118,10 @@ impl NodeLink {
             door: Sender::new(Door::Shut(shut)),
             epochs: AtomicU64::new(0),
             sight: Mutex::default(),
-            keeps_grants: AtomicBool::new(false),
+            // One that was never seen has granted nothing that it could forget.
+            keeps_grants: AtomicBool::new(
+                config.restart_guard.is_some_and(|guard| !guard.is_zero()),
+            ),
         });
         let mut sentinels = Sentinels::new(config);
         let first = match open::check_files(config) {
@@ -112,37 +138,74 @@ impl NodeLink {
         (Self { shared, upkeep }, started.and(first))
     }
 
-    pub(super) async fn send(&self, command: &Cmd, grants: bool) -> RedisResult<Value> {
+    pub(super) async fn send(&self, command: &Cmd, sending: &Sending<'_>) -> RedisResult<Value> {
         let connection = self.shared.connection().await?;
-        self.shared.check_guard(&connection, grants)?;
-        let answer = connection.redis.clone().send_packed_command(command).await;
-        let answer = answer.and_then(Value::extract_error);
-        self.shared.seen(&connection, answer.as_ref().err());
-        answer
+        let _permit = connection.window.enter(sending.kind).await?;
+        self.shared.check_guard(&connection, sending.role)?;
+        sending.begin();
+        for _ in 0..SENDINGS {
+            let trip = self.shared.trip(&connection, sending.role);
+            let answer = match trip.deadline {
+                Some(deadline) => {
+                    let command = dated(command, deadline);
+                    connection.redis.clone().send_packed_command(&command).await
+                }
+                None => connection.redis.clone().send_packed_command(command).await,
+            };
+            let answer = answer.and_then(Value::extract_error);
+            self.shared.seen(&connection, answer.as_ref().err());
+            if answer.as_ref().err().is_none_or(is_refusal) {
+                trip.answered(&connection, answer.as_ref().ok());
+            }
+            if !answer.as_ref().is_ok_and(reply::is_late) {
+                return answer;
+            }
+        }
+        Err(late())
     }
 
     /// As [`send`](Self::send); beside the answer the number of the connection that brought it,
     /// unless it was lost meanwhile.
     pub(super) async fn send_known(&self, command: &Cmd) -> RedisResult<(Value, Option<u64>)> {
         let before = self.epoch();
-        let answer = self.send(command, false).await?;
+        let answer = self.send(command, &Sending::of(Kind::Acquire)).await?;
         Ok((answer, before.filter(|_| before == self.epoch())))
     }
 
+    /// As [`send`](Self::send) for several, of which the one at this place has the role.
     pub(super) async fn send_all(
         &self,
         commands: &Pipeline,
-        grants: bool,
+        at: usize,
+        sending: &Sending<'_>,
     ) -> RedisResult<Vec<Value>> {
         let connection = self.shared.connection().await?;
-        self.shared.check_guard(&connection, grants)?;
+        let _permit = connection.window.enter(sending.kind).await?;
+        self.shared.check_guard(&connection, sending.role)?;
+        sending.begin();
         let mut redis = connection.redis.clone();
-        let answers = redis.send_packed_commands(commands, 0, commands.len()).await;
-        match &answers {
-            Ok(answers) => self.shared.seen(&connection, first_error(answers).as_ref()),
-            Err(error) => self.shared.seen(&connection, Some(error)),
+        for _ in 0..SENDINGS {
+            let trip = self.shared.trip(&connection, sending.role);
+            let answers = match trip.deadline {
+                Some(deadline) => {
+                    let commands = all_dated(commands, at, deadline);
+                    redis.send_packed_commands(&commands, 0, commands.len()).await
+                }
+                None => redis.send_packed_commands(commands, 0, commands.len()).await,
+            };
+            match &answers {
+                Ok(answers) => {
+                    self.shared.seen(&connection, first_error(answers).as_ref());
+                    trip.answered(&connection, answers.get(at));
+                    if answers.get(at).is_some_and(reply::is_late) {
+                        continue;
+                    }
+                }
+                Err(error) => self.shared.seen(&connection, Some(error)),
+            }
+            return answers;
         }
-        answers
+        Err(late())
     }
 
     pub(super) fn epoch(&self) -> Option<u64> {
@@ -196,14 +259,30 @@ impl Shared {
 
     /// Refuses to grant while the server behind this very connection, which may have lost
     /// everything, is not known to have run for long enough.
-    fn check_guard(&self, connection: &Connection, grants: bool) -> RedisResult<()> {
+    fn check_guard(&self, connection: &Connection, role: Role<'_>) -> RedisResult<()> {
         let guard = self.guard();
-        if !grants || guard.is_zero() {
+        if !role.grants() || guard.is_zero() {
             return Ok(());
         }
         let now = Clock::Boot.now();
         let left = connection.sight.as_ref().map_or(guard, |sight| sight.left(guard, now));
         if left.is_zero() { Ok(()) } else { Err(guarded(left)) }
+    }
+
+    /// A command is about to be sent over this connection.
+    fn trip<'a>(&self, connection: &Connection, role: Role<'a>) -> Trip<'a> {
+        let sent = Clock::Boot.now();
+        let (unanswered, deadline) = match role {
+            Role::Takes(book, requests) => {
+                let patience = patience(requests, self.config.response_timeout);
+                let deadline = connection.clock.lock().deadline(sent, patience);
+                // Where the clock is not known, the refusal tells it.
+                let deadline = Some(deadline.unwrap_or_default());
+                (Some(book.sending(requests, &connection.via, sent, patience)), deadline)
+            }
+            _ => (None, None),
+        };
+        Trip { role, sent, deadline, unanswered }
     }
 
     /// Looks at how a command went.
@@ -222,10 +301,10 @@ impl Shared {
 
     /// Lets commands through.
     fn enter(&self, connection: Connection) {
-        let (epoch, gone) = (connection.epoch, Arc::clone(&connection.gone));
+        let (epoch, via) = (connection.epoch, connection.via.clone());
         self.door.send_replace(Door::Open(Arc::new(connection)));
         // Whoever said so earlier found the door shut.
-        if gone.load(Ordering::SeqCst) {
+        if via.is_closed() {
             self.shut(epoch, "the other side has closed it");
         }
     }
@@ -233,15 +312,15 @@ impl Shared {
     /// Shuts the door, unless that connection is gone already.
     fn shut(&self, epoch: u64, why: &str) {
         self.door.send_if_modified(|door| {
-            let same = door.open().is_some_and(|connection| connection.epoch == epoch);
-            if same {
-                tracing::debug!(target: "dlock", store = self.store, why, "the connection is given up");
-                *door = Door::Shut(
-                    Error::new(ErrorKind::Unavailable, format!("the connection was lost ({why})"))
-                        .with_store(&self.store),
-                );
-            }
-            same
+            let same = door.open().filter(|connection| connection.epoch == epoch);
+            let Some(connection) = same else { return false };
+            tracing::debug!(target: "dlock", store = self.store, why, "the connection is given up");
+            connection.window.close();
+            *door = Door::Shut(
+                Error::new(ErrorKind::Unavailable, format!("the connection was lost ({why})"))
+                    .with_store(&self.store),
+            );
+            true
         });
     }
 }
@@ -252,6 +331,21 @@ impl Connection {
     }
 }
 
+impl Trip<'_> {
+    /// The server has answered: nothing of it is on its way any more.
+    fn answered(self, connection: &Connection, answer: Option<&Value>) {
+        if let Some(unanswered) = self.unanswered {
+            unanswered.answered(self.sent);
+        }
+        if let Role::GivesUp(book, claim) = self.role {
+            book.is_past(claim, &connection.via, self.sent);
+        }
+        if let Some(micros) = answer.and_then(reply::clock) {
+            connection.clock.lock().observe(micros, self.sent, Clock::Boot.now());
+        }
+    }
+}
+
 impl Door {
     const fn open(&self) -> Option<&Arc<Connection>> {
         match self {
@@ -259,6 +353,23 @@ impl Door {
             Self::Shut(_) => None,
         }
     }
+}
+
+/// The command with its deadline as the last argument.
+fn dated(command: &Cmd, deadline: u64) -> Cmd {
+    let mut command = command.clone();
+    command.arg(deadline);
+    command
+}
+
+/// The commands, of which the one at this place has a deadline.
+fn all_dated(commands: &Pipeline, at: usize, deadline: u64) -> Pipeline {
+    let mut all = redis::pipe();
+    for (place, command) in commands.cmd_iter().enumerate() {
+        all.add_command(if place == at { dated(command, deadline) } else { command.clone() });
+    }
+    all.ignore_errors();
+    all
 }
 
 /// The first of these answers that says that this is not the right server any more.

@@ -9,10 +9,13 @@ use redis::{
     io::tcp::TcpSettings,
 };
 
-use super::{facts::Facts, tls};
+use super::{
+    facts::{Facts, Silent},
+    tls,
+};
 use crate::{
     config::{Login, RedisConfig, Topology},
-    error::explain,
+    error::{explain, is_denial},
     reply,
 };
 
@@ -97,32 +100,50 @@ fn check_file(option: &str, path: &Path, what: &str) -> Result<(), Error> {
     }
 }
 
-/// Asks a server what it is, and for the mark under this key.
+/// Asks a server what it is, and for the mark under this key. What it need not be asked for is left
+/// out.
 pub(super) async fn facts(
     connection: &mut MultiplexedConnection,
     mark: Option<&str>,
+    silent: Silent,
 ) -> Result<Facts, RedisError> {
     let mut ask = redis::pipe();
-    // Servers before 7.0 take one pattern only.
-    ask.cmd("INFO").cmd("CONFIG").arg("GET").arg("*appendfsync*").cmd("TIME").ignore_errors();
+    ask.cmd("TIME").ignore_errors();
+    if !silent.info {
+        ask.cmd("INFO");
+    }
+    if !silent.settings {
+        // Servers before 7.0 take one pattern only.
+        ask.cmd("CONFIG").arg("GET").arg("*appendfsync*");
+    }
     if let Some(key) = mark {
         ask.cmd("GET").arg(key);
     }
     let sent = Clock::Boot.now();
     let answers = connection.send_packed_commands(&ask, 0, ask.len()).await?;
     let received = Clock::Boot.now();
-    let info = answers.first().and_then(reply::text).unwrap_or_default();
-    let settings = answers.get(1).map(reply::settings).unwrap_or_default();
-    if let Some(Value::ServerError(error)) = answers.first() {
-        let error = RedisError::from(error.clone());
-        if error.kind() != redis::ErrorKind::Server(redis::ServerErrorKind::NoPerm) {
-            return Err(error);
-        }
-        tracing::debug!(target: "dlock", "this user may not ask for INFO, so the server is not checked");
-    }
-    let time = answers.get(2).and_then(reply::micros);
-    let mark = answers.get(3).and_then(reply::text);
-    Ok(Facts::read(&info, &settings, received).with_time(time, sent).with_mark(mark.as_deref()))
+    let mut answers = answers.into_iter();
+    let time = answers.next().as_ref().and_then(reply::micros);
+    let info = told(if silent.info { None } else { answers.next() });
+    let settings = told(if silent.settings { None } else { answers.next() });
+    let mark = answers.next().as_ref().and_then(reply::text);
+    let refuses = Silent {
+        info: silent.info || matches!(info, Err(Some(ref error)) if is_denial(error)),
+        settings: silent.settings || matches!(settings, Err(Some(ref error)) if is_denial(error)),
+    };
+    let info = match info {
+        Ok(info) => reply::text(&info).unwrap_or_default(),
+        Err(Some(error)) if !refuses.info => return Err(error),
+        Err(_) => String::new(),
+    };
+    let settings = settings.map(|settings| reply::settings(&settings)).unwrap_or_default();
+    let facts = Facts::read(&info, &settings, received).with_time(time, sent);
+    Ok(facts.with_mark(mark.as_deref()).refusing(refuses))
+}
+
+/// What a server says, or why it does not, if it was asked.
+fn told(answer: Option<Value>) -> Result<Value, Option<RedisError>> {
+    answer.ok_or(None)?.extract_error().map_err(Some)
 }
 
 /// Refuses a server that can't grant locks just now.

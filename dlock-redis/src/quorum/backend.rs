@@ -55,6 +55,14 @@ impl Quorum {
             };
             return Err(error.during("connect").with_store(&store));
         }
+        // One that is away is tried again, and one that refuses stays so until somebody mends it.
+        for error in failed.iter().filter(|error| !error.is_transient()) {
+            tracing::warn!(
+                target: "dlock",
+                %error, store = &*store,
+                "a master of the quorum can't be used, so fewer may fail"
+            );
+        }
         let (voters, retention) = (Arc::new(Voters::new(members)), config.retention);
         let patience = config.response_timeout;
         Ok(Arc::new(Self { store, voters, guard, patience, retention }))
@@ -314,7 +322,7 @@ fn merged(states: &[LockState], needed: usize) -> LockState {
 
 impl fmt::Debug for Quorum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let owed: Vec<_> = self.voters.members.iter().map(|member| member.later.len()).collect();
+        let owed: Vec<_> = self.voters.members.iter().map(|member| member.owes()).collect();
         f.debug_struct("Quorum")
             .field("store", &self.store)
             .field("claims", &self.voters.book.len())

@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use dlock_core::{ClaimId, Instant};
 use parking_lot::Mutex;
 
-use super::later::LATER;
+use crate::later::LATER;
 
 /// At this size claims are looked for that are over.
 const SWEEP_AT: usize = 64;

@@ -3,23 +3,25 @@
 use std::{collections::HashMap, sync::Arc};
 
 use dlock_core::{
-    AcquireRequest, ClaimId, Clock, Error, ErrorKind, FencingToken, Finding, LockName, LockState,
+    AcquireRequest, ClaimId, Clock, Error, ErrorKind, FencingToken, Finding, Instant, LockName,
+    LockState,
 };
 use parking_lot::Mutex;
 use redis::Value;
 use tokio::sync::Notify;
 
-use super::later::Later;
 use crate::{
     config::{RedisConfig, Topology},
     error::unreadable,
     examine::examine,
     keys::Keys,
+    later::{Later, Owed, is_over},
     link::{Link, node::NodeLink},
     list::list,
     reply::{self, Standing, kept, millis, standing},
     scripts::{Call, Kept, Known, Scripts},
     session::Session,
+    unanswered::Unanswered,
 };
 
 /// How many claims one command carries.
@@ -38,13 +40,14 @@ pub(super) struct Member {
     /// The acquires that are under way: a release of the same claim goes behind.
     under_way: Mutex<HashMap<ClaimId, Pending>>,
     /// The claims that are given up later.
-    pub(super) later: Later,
+    later: Later,
     scripts: Scripts,
     retention: u64,
 }
 
 impl Member {
-    /// Begins to connect. The second value is how the first attempt went.
+    /// Begins to connect. The second value is how the first attempt went, and whether the user may
+    /// do there what is needed.
     pub(super) async fn open(config: &RedisConfig, address: &str) -> (Self, Result<(), Error>) {
         let config = RedisConfig {
             addresses: vec![address.to_owned()],
@@ -55,11 +58,15 @@ impl Member {
         let member = Self {
             under_way: Mutex::default(),
             later: Later::default(),
-            session: Session::over(&config, Link::Node(link)),
+            session: Session::over(&config, Link::Node(link), None),
             scripts: Scripts::new(),
             retention: u64::try_from(config.retention.as_millis()).unwrap_or(u64::MAX),
         };
-        (member, first)
+        let first = match first {
+            Ok(()) => member.session.check_rights().await,
+            failed => failed,
+        };
+        (member, first.map_err(|error| error.during("connect")))
     }
 
     /// The server's clock as far as it is known, in microseconds: where a proposal starts.
@@ -67,31 +74,30 @@ impl Member {
         self.session.link.facts().time_at(Clock::Boot.now())
     }
 
-    /// Takes the lock here, if it is free here. It counts as under way from the call on, not only
-    /// from the first poll, so that a release can't overtake it.
+    /// Takes the lock here, if it is free here; beside the answer, when it was asked. It counts as
+    /// under way from the call on, not only from the first poll, so that a release can't overtake it.
     pub(super) fn acquire(
         self: &Arc<Self>,
         request: &AcquireRequest,
         claim: ClaimId,
         proposal: u64,
-    ) -> impl Future<Output = Result<Standing, Error>> + Send + use<> {
+    ) -> impl Future<Output = Result<(Standing, Instant), Error>> + Send + use<> {
         let under_way = UnderWay::begin(self, claim);
-        let request = request.clone();
-        async move { under_way.member.ask(&request, claim, proposal).await }
+        let request = AcquireRequest { claim, ..request.clone() };
+        async move { under_way.member.ask(&request, proposal).await }
     }
 
     async fn ask(
-        &self,
+        self: &Arc<Self>,
         request: &AcquireRequest,
-        claim: ClaimId,
         proposal: u64,
-    ) -> Result<Standing, Error> {
+    ) -> Result<(Standing, Instant), Error> {
         let call = self
             .scripts
             .acquire
             .on(Keys::COUNT)
             .keys(&Keys::of(&request.name))
-            .arg(claim.to_string())
+            .arg(request.claim.to_string())
             .arg(millis(request.lease))
             .arg(request.mode.weight())
             .arg(request.mode.capacity())
@@ -99,11 +105,14 @@ impl Member {
             .arg("1")
             .arg("")
             .arg(self.retention)
-            .arg(0)
             .arg(proposal)
             .note(request.note.as_ref())
-            .granting();
-        standing(&self.run(&call).await?)
+            .taking(&self.session.unanswered, std::slice::from_ref(request));
+        let stands = standing(&self.run(&call).await?)?;
+        if !stands.is_held() {
+            is_over(self, &request.name, request.claim);
+        }
+        Ok((stands, call.sending().began()))
     }
 
     /// Writes a larger token back; whether the claim holds the lock here.
@@ -143,27 +152,24 @@ impl Member {
 
     /// Whether it votes for nobody else after a restart, as far as is known.
     pub(super) fn keeps_grants(&self) -> bool {
-        self.session.link.facts().keeps_grants(self.session.guard())
+        self.session.link.keeps_grants()
     }
 
     /// Gives a claim up; whether it was there.
     pub(super) async fn release(
-        &self,
+        self: &Arc<Self>,
         name: &LockName,
         claim: ClaimId,
         used: u32,
     ) -> Result<bool, Error> {
-        self.until_none_is_under_way(claim).await;
-        let call = self
-            .scripts
-            .release
-            .on(Keys::COUNT)
-            .keys(&Keys::of(name))
-            .arg(claim.to_string())
-            .arg(used)
-            .arg(self.retention);
-        self.check_up()?;
-        self.session.give_up(&call).await
+        let found = self.give_up(name, claim, used).await?;
+        is_over(self, name, claim);
+        Ok(found)
+    }
+
+    /// How many claims are given up later.
+    pub(super) fn owes(&self) -> usize {
+        self.later.len()
     }
 
     pub(super) async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
@@ -213,17 +219,41 @@ impl Member {
         self.session.run(call).await
     }
 
-    /// Whether there is a connection to it.
-    pub(super) fn is_up(&self) -> bool {
-        self.session.link.epoch().is_some()
-    }
-
     fn check_up(&self) -> Result<(), Error> {
         if self.is_up() {
             return Ok(());
         }
         let away = Error::new(ErrorKind::Unavailable, "a master of the quorum is away");
         Err(away.with_certainty(dlock_core::Certainty::NotApplied))
+    }
+}
+
+impl Owed for Member {
+    fn later(&self) -> &Later {
+        &self.later
+    }
+
+    fn unanswered(&self) -> &Unanswered {
+        &self.session.unanswered
+    }
+
+    fn is_up(&self) -> bool {
+        self.session.link.epoch().is_some()
+    }
+
+    async fn give_up(&self, name: &LockName, claim: ClaimId, used: u32) -> Result<bool, Error> {
+        self.until_none_is_under_way(claim).await;
+        let call = self
+            .scripts
+            .release
+            .on(Keys::COUNT)
+            .keys(&Keys::of(name))
+            .arg(claim.to_string())
+            .arg(used)
+            .arg(self.retention)
+            .giving_up(&self.session.unanswered, claim);
+        self.check_up()?;
+        self.session.give_up(&call).await
     }
 }
 

@@ -19,7 +19,6 @@
 
 mod backend;
 mod book;
-mod later;
 mod member;
 mod tally;
 mod vote;

@@ -12,11 +12,14 @@ use tokio::sync::oneshot;
 
 use super::{
     book::Book,
-    later::{LATER, release_later},
     member::Member,
     tally::{Tally, Verdict, majority},
 };
-use crate::{error::no_token, reply::Standing};
+use crate::{
+    error::no_token,
+    later::{LATER, background, give_up_later},
+    reply::Standing,
+};
 
 /// How long to wait for more answers before a token is written back, which is a round trip too.
 const LATECOMERS: Duration = Duration::from_millis(5);
@@ -55,7 +58,8 @@ impl Voters {
     ) -> Result<Attempt, Error> {
         let claim = self.book.id(request.claim);
         let proposal = self.proposal();
-        let sent = Clock::Boot.now();
+        // Of those that grant, when the first was asked.
+        let mut since = Instant::from_nanos(u64::MAX);
         let mut asking: FuturesUnordered<_> = self
             .members
             .iter()
@@ -71,11 +75,12 @@ impl Voters {
         let mut open = vec![true; self.count()];
         while let Some((at, answer)) = asking.next().await {
             match answer {
-                Ok(Standing::Held { token, .. }) => {
+                Ok((Standing::Held(token), sent)) => {
+                    since = since.min(sent);
                     won.push((at, token));
                     tally.count(Some(true));
                 }
-                Ok(other) => {
+                Ok((other, _)) => {
                     open[at] = false;
                     match other {
                         Standing::Conflict(capacity) => refused = Some(capacity),
@@ -100,7 +105,8 @@ impl Voters {
             while agreed(&won, self.count()).is_none() {
                 let next = tokio::time::timeout(LATECOMERS, asking.next()).await;
                 let Ok(Some((at, answer))) = next else { break };
-                if let Ok(Standing::Held { token, .. }) = answer {
+                if let Ok((Standing::Held(token), sent)) = answer {
+                    since = since.min(sent);
                     won.push((at, token));
                 }
             }
@@ -109,8 +115,8 @@ impl Voters {
                 if !asking.is_empty() {
                     background(async move { while asking.next().await.is_some() {} });
                 }
-                self.book.held(request.claim, sent, request.lease);
-                return Ok(Attempt::Won(Grant { token, tokens: request.tokens, since: sent }));
+                self.book.held(request.claim, since, request.lease);
+                return Ok(Attempt::Won(Grant { token, tokens: request.tokens, since }));
             }
         }
         drop(asking);
@@ -186,7 +192,7 @@ impl Voters {
             // Nobody may wait for it any more.
             let _ = told.send(());
             for member in &away {
-                release_later(member, &name, claim, 0, lease_ends);
+                give_up_later(member, &name, claim, 0, Clock::Boot.now(), lease_ends);
             }
         });
         let _ = tokio::time::timeout((request.lease / 8).min(STRAGGLERS), all).await;
@@ -321,7 +327,7 @@ impl Voters {
             background(async move {
                 answers(&mut releasing, &mut away).await;
                 for member in &away {
-                    release_later(member, &name, claim, used, lease_ends);
+                    give_up_later(member, &name, claim, used, Clock::Boot.now(), lease_ends);
                 }
             });
         }
@@ -360,13 +366,6 @@ async fn answers(
 ) {
     while let Some((member, answer)) = releasing.next().await {
         away.extend(answer.is_err().then_some(member));
-    }
-}
-
-/// Sees work through that nobody waits for.
-pub(super) fn background(work: impl Future<Output = ()> + Send + 'static) {
-    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-        runtime.spawn(work);
     }
 }
 

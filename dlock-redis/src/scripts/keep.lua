@@ -3,8 +3,7 @@
 --
 -- KEYS   H F Q W R of each claim's name
 -- ARGV   1 retention of F, ms
---        then for each claim: claim, lease (ms), weight, capacity, 1 if it waits as far as its
---        client knows
+--        then for each claim: claim, lease (ms), weight, capacity
 -- RETURN for each claim {1, token, us} held; {2, place, ms to the next lease that ends, us} waiting, as
 --        in quick.lua;
 --        {5} waiting, and no token is left (2^53);
@@ -34,9 +33,8 @@ local function weaken(s,id,weight,cap,lease)
   -- Whoever looks at F must see that there are shared holders.
   s.dirty,s.flag,s.fresh=true,true,true
 end
-local function keep(k,id,lease,weight,cap,waits)
+local function keep(k,id,lease,weight,cap)
   local s=open(k)
-  if waits then prove(s,id) end
   local token=hold(s,id,lease)
   local queued
   if token then
@@ -61,8 +59,8 @@ local function keep(k,id,lease,weight,cap,waits)
 end
 local answers={}
 for i=0,#KEYS/5-1 do
-  local a=2+5*i
-  local done,answer=pcall(keep,5*i+1,ARGV[a],ARGV[a+1]+0,ARGV[a+2]+0,ARGV[a+3]+0,ARGV[a+4]=='1')
+  local a=2+4*i
+  local done,answer=pcall(keep,5*i+1,ARGV[a],ARGV[a+1]+0,ARGV[a+2]+0,ARGV[a+3]+0)
   if not done then
     -- What can't be read in one place is not the others' loss; what the server refuses is everybody's.
     local text=type(answer)=='table' and answer.err or tostring(answer)

@@ -224,16 +224,6 @@ local function hold(s,id,lease)
   return token+0
 end
 
--- A SET without a script may have taken H for this claim. It holds the lock if nobody was granted
--- it since those tokens were reserved, whose last F still shows then, and nobody shares it.
-local function prove(s,id)
-  if s.owner~=id or s.last=='' then return end
-  if s.last+0~=s.t or s.used>0 or s.flag and s.mark=='?' then
-    call('DEL',s.H)
-    s.owner,s.mark=nil,nil
-  end
-end
-
 -- Starts the lease of a waiting claim anew; nil when it does not wait, false when it is dead.
 local function stay(s,id,lease,sooner)
   if not s.flag or not call('ZSCORE',s.Q,id) then return nil end
@@ -256,12 +246,11 @@ local function leave(s,id)
 end
 
 local function acquire(s,id,lease,weight,cap,block,try,inbox,note)
-  prove(s,id)
   local token=hold(s,id,lease)
   if token then
     promote(s)
     close(s)
-    return {1,token}
+    return {1,token,us}
   end
   if not has_tokens(s,block) then
     leave(s,id)
@@ -274,12 +263,12 @@ local function acquire(s,id,lease,weight,cap,block,try,inbox,note)
   token=promote(s,id)
   local answer
   if token then
-    answer={1,token}
+    answer={1,token,us}
   elseif queued then
     if try then
       leave(s,id)
       promote(s)
-      answer={3}
+      answer={3,us}
     end
   else
     local other=s.owner and WHOLE or s.used>0 and s.cap or s.waiting and s.queue_cap
@@ -288,9 +277,9 @@ local function acquire(s,id,lease,weight,cap,block,try,inbox,note)
     elseif not s.blocked and fits(s,weight,cap) then
       if weight<WHOLE and s.used==0 then check(s,weight) end
       token=grant(s,id,weight,cap,block,lease,not s.waiting,note)
-      answer={1,token}
+      answer={1,token,us}
     elseif try then
-      answer={3}
+      answer={3,us}
     else
       if not s.waiting then check(s,weight) end
       if s.waiting then
@@ -303,6 +292,7 @@ local function acquire(s,id,lease,weight,cap,block,try,inbox,note)
       call('HSET',s.W,id,w)
       -- From now on the holder's release has to look at the queue.
       if s.mark==':' then call('SETRANGE',s.H,32,'!') end
+      -- A client of a former version took it by SET: see keys.rs.
       if s.mark=='?' then call('SETRANGE',s.H,32,'&') end
       if lease>s.need then s.need=lease end
       answer={2,s.waiting and 2 or 1,s.waiting and 0 or next_end(s),us}

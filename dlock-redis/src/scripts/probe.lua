@@ -1,9 +1,11 @@
--- PROBE: which of the commands that the scripts use may not be run. Leaves nothing.
+-- PROBE: which of the commands that are needed may not be run, each on the keys that it is for.
+-- Leaves nothing.
 --
--- KEYS   1 a key that nobody uses
--- ARGV   1 a channel
--- RETURN the names of the commands that are refused; an error when nobody may write just now
-local key=KEYS[1]
+-- KEYS   H F Q W R of a name that nobody uses; in the plain form, the key of one
+-- ARGV   1 a channel; empty: nothing is published
+--        2 the key of the plain form, where it is not among KEYS
+-- RETURN {command, error, ...}: what is refused, and how; an error when nobody may write just now
+local H,F,Q,W,R=KEYS[1] or ARGV[2],KEYS[2],KEYS[3],KEYS[4],KEYS[5]
 local refused={}
 local function try(...)
   local answer=redis.pcall(...)
@@ -12,34 +14,48 @@ local function try(...)
     local code=string.match(answer.err,'^%-?(%u+) ')
     if code and code~='ERR' and code~='NOPERM' then return answer end
     refused[#refused+1]=(...)
+    refused[#refused+1]=answer.err
   end
 end
-local unready=try('SET',key,'1','PX','1000')
-if unready then return unready end
-try('GET',key)
-try('SETRANGE',key,0,'2')
-try('PEXPIRE',key,'1000')
-try('PTTL',key)
-try('EXISTS',key)
-try('DEL',key)
-if #refused==0 then
-  try('ZADD',key,'1','a')
-  try('ZRANGE',key,'0','0')
-  try('ZRANGEBYSCORE',key,'-inf','0')
-  try('ZSCORE',key,'a')
-  try('ZRANK',key,'a')
-  try('ZCARD',key)
-  try('ZREM',key,'b')
-  try('ZPOPMIN',key)
-  try('HSET',key,'a','1')
-  try('HGET',key,'a')
-  try('HDEL',key,'a')
+for _,key in ipairs(F and {H,F} or {H}) do
+  local unready=try('SET',key,'1','PX','1000')
+  if unready then return unready end
+  try('GET',key)
+  try('PEXPIRE',key,'1000')
+  try('PTTL',key)
+  if key==F then redis.pcall('DEL',key) else try('DEL',key) end
+end
+if F and #refused==0 then
+  redis.pcall('SET',H,'1','PX','1000')
+  try('SETRANGE',H,0,'2')
+  redis.pcall('DEL',H)
+  for _,key in ipairs({Q,R}) do
+    try('ZADD',key,'1','a')
+    try('PEXPIRE',key,'1000')
+    try('ZRANGE',key,'0','0')
+    try('ZSCORE',key,'a')
+    try('ZCARD',key)
+    try('ZREM',key,'b')
+  end
+  try('ZRANGEBYSCORE',R,'-inf','0')
+  try('ZRANK',Q,'a')
+  try('EXISTS',Q)
+  try('ZPOPMIN',Q)
+  redis.pcall('ZREM',R,'a')
+  try('HSET',W,'a','1')
+  try('PEXPIRE',W,'1000')
+  try('PTTL',W)
+  try('HGET',W,'a')
+  try('HDEL',W,'a')
 end
 try('TIME')
-local say=string.find(ARGV[1],'{',1,true) and 'SPUBLISH' or 'PUBLISH'
-local answer=redis.pcall(say,ARGV[1],'')
--- Who may not use the channel can't subscribe to it either, and asks instead.
-if type(answer)=='table' and not string.find(answer.err,'channel',1,true) then
-  refused[#refused+1]=say
+if ARGV[1]~='' then
+  local say=string.find(ARGV[1],'{',1,true) and 'SPUBLISH' or 'PUBLISH'
+  local answer=redis.pcall(say,ARGV[1],'')
+  -- Who may not use the channel can't subscribe to it either, and asks instead.
+  if type(answer)=='table' and not string.find(answer.err,'channel',1,true) then
+    refused[#refused+1]=say
+    refused[#refused+1]=answer.err
+  end
 end
 return refused

@@ -20,8 +20,9 @@ local s=open(1,o)
 local there=false
 if s.owner==id then
   -- While it held the lock alone, all tokens from its first on were its own: those of its block
-  -- that nobody saw can be given out again. The tokens in reserve behind a single one can not,
-  -- or F would show the end of that reserve once more when others have held the lock.
+  -- that nobody saw can be given out again. The tokens that a client of a former version has in
+  -- reserve behind a single one can not, or F would show the end of that reserve once more when
+  -- others have held the lock.
   local last=s.token+ARGV[2]-1
   if s.mark=='+' and ARGV[2]~='0' and s.t>last then s.t=last end
   s.owner=nil

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{ClaimId, Clock, Error, LockName, Renewal, Renewed};
+use dlock_core::{AcquireRequest, ClaimId, Error, Instant, LockName, Renewal, Renewed};
 
 use super::Store;
 use crate::{
@@ -13,14 +13,16 @@ use crate::{
 };
 
 impl Store {
-    /// Starts leases anew, and tells how each claim stands. The names are of one batch.
+    /// Starts leases anew, and tells how each claim stands, and when it was asked. The names are of
+    /// one batch.
     pub(crate) async fn keep(
         &self,
         claims: &[Kept<'_>],
         known: Known,
-    ) -> Result<Vec<Standing>, Error> {
-        let sent = Clock::Boot.now();
-        let answer = self.session.run(&self.keep_call(claims, known)).await?;
+    ) -> Result<(Instant, Vec<Standing>), Error> {
+        let call = self.scripts.keep(claims, known, self.retention);
+        let answer = self.session.run(&call).await?;
+        let sent = call.sending().began();
         if let (Some(at), Some((_, name, ..))) = (reply::time_of(&answer), claims.first()) {
             self.clocks.observe(self.shard(name), at, sent);
         }
@@ -28,7 +30,7 @@ impl Store {
         if stand.iter().any(|standing| matches!(standing, Standing::Gone)) {
             self.check_master()?;
         }
-        Ok(stand)
+        Ok((sent, stand))
     }
 
     /// Who does not know of a claim has to be the server that grants come from.
@@ -39,13 +41,10 @@ impl Store {
         }
     }
 
-    pub(crate) fn keep_call(&self, claims: &[Kept<'_>], known: Known) -> Call<'_> {
-        let call = self.scripts.keep(claims, known, self.retention);
-        match known {
-            // After a restart, what is held is kept; nothing new is granted.
-            Known::ToHold => call,
-            Known::ToWait => call.granting(),
-        }
+    /// Asks how a claim stands that waits.
+    pub(crate) fn poll_call(&self, request: &AcquireRequest) -> Call<'_> {
+        let claim = (request.claim, &request.name, request.mode, request.lease);
+        self.scripts.keep(&[claim], Known::ToWait, self.retention)
     }
 
     /// Starts the leases of exclusive holders anew; the places in the list of those that hold
@@ -66,10 +65,10 @@ impl Store {
         for (claim, _, lease) in claims {
             call = call.arg(claim.to_string()).arg(millis(*lease));
         }
-        let sent = Clock::Boot.now();
-        let answer = self.session.run(&call.arg(self.retention)).await?;
+        let call = call.arg(self.retention);
+        let answer = self.session.run(&call).await?;
         let (at, gone) = reply::renewal(&answer).ok_or_else(|| unreadable("a renewal", &answer))?;
-        self.clocks.observe(self.shard(first), at, sent);
+        self.clocks.observe(self.shard(first), at, call.sending().began());
         Ok(gone)
     }
 

@@ -1,6 +1,8 @@
 //! Several names with one script.
 
-use dlock_core::{AcquireRequest, Acquired, Certainty, Clock, Error, Note};
+use std::sync::Arc;
+
+use dlock_core::{AcquireRequest, Acquired, Certainty, Error, Note};
 use redis::Value;
 
 use super::Store;
@@ -22,7 +24,7 @@ impl Store {
     }
 
     pub(crate) async fn acquire_all(
-        &self,
+        self: &Arc<Self>,
         requests: &[AcquireRequest],
     ) -> Result<Vec<Acquired>, Error> {
         for request in requests {
@@ -41,8 +43,7 @@ impl Store {
                 call = call.arg(request.note.as_ref().map_or("", Note::as_str));
             }
         }
-        let call = call.granting();
-        let sent = Clock::Boot.now();
+        let call = call.taking(&self.session.unanswered, requests);
         let answers = match self.session.run(&call).await.and_then(|value| standings(&value)) {
             Ok(answers) if answers.len() == requests.len() => answers,
             Ok(_) => return Err(unreadable("a script", &Value::Nil)),
@@ -57,7 +58,7 @@ impl Store {
         let settled: Result<Vec<_>, Error> = requests
             .iter()
             .zip(answers)
-            .map(|(request, answer)| self.settle(request, sent, answer))
+            .map(|(request, answer)| self.settle(request, call.sending().began(), answer))
             .collect();
         // After a conflict on one name the others are in their queues: the core gives them back.
         settled.map_err(|error| error.with_certainty(Certainty::Unknown))

@@ -11,6 +11,7 @@ mod duplicates;
 mod durable;
 mod floor;
 mod foreign;
+mod former;
 mod full;
 mod guard;
 mod left;

@@ -1,5 +1,7 @@
 //! Tokens at the end of what Redis counts exactly: each is larger than the last, or there is none.
 
+mod late;
+
 use dlock_core::{
     AcquireRequest, Acquired, ConfigIssue, DynBackend, Error, ErrorKind, FencingToken, LockState,
     Mode, Released, Renewed,

@@ -1,69 +1,16 @@
-//! Tokens rise from grant to grant, also where a client takes a lock again without a script.
+//! Tokens rise from grant to grant, also where answers get lost.
 
-use std::time::Duration;
-
-use dlock_core::{AcquireRequest, Acquired};
+use dlock_core::AcquireRequest;
 use dlock_testlab::{Flow, Stop, Verdict};
-use tokio::time::Instant;
 
 use crate::support::{
-    behind, connect, exclusive, free, granted, keys, mend, millis, run, start, take, until,
+    behind, connect, exclusive, free, keys, mend, millis, run, start, take, until,
 };
-
-const WHILE: Duration = Duration::from_secs(3);
-/// How many tokens a client reserves for its next acquires, so many microseconds of the clock.
-const RESERVE: u64 = 256;
 
 #[track_caller]
 fn rises(last: &mut u64, token: u64) {
     assert!(token > *last, "{token} after {last}");
     *last = token;
-}
-
-/// A timer does not wake within microseconds.
-async fn hold(time: Duration) {
-    let began = Instant::now();
-    while began.elapsed() < time {
-        tokio::task::yield_now().await;
-    }
-}
-
-/// One client takes the lock and another waits for it, granted at about the time by the server's
-/// clock that is the end of the first client's reserve. That must not look like the reserve.
-#[test]
-fn a_token_out_of_the_reserve_is_never_given_twice() {
-    run(async {
-        let server = start().await?;
-        let (one, two) = (connect(&server.url()).await?, connect(&server.url()).await?);
-        let (began, mut last, mut round) = (Instant::now(), 0, 0_u64);
-        let mut pause = Duration::ZERO;
-        while began.elapsed() < WHILE {
-            let (first, waiting, again) = (exclusive("a"), exclusive("a"), exclusive("a"));
-            let from = take(&one, &first).await?;
-            rises(&mut last, from);
-            let releases = async {
-                hold(pause).await;
-                free(&one, &first).await
-            };
-            let (answer, released) = tokio::join!(two.acquire(&waiting), releases);
-            released?;
-            let (grant, waited) = match answer? {
-                Acquired::Granted(grant) => (grant, false),
-                _ => (granted(&two, &waiting).await?, true),
-            };
-            let to = grant.token.get();
-            rises(&mut last, to);
-            free(&two, &waiting).await?;
-            rises(&mut last, take(&one, &again).await?);
-            free(&one, &again).await?;
-            // Steers towards the end of the reserve, whatever this machine takes for a round trip.
-            round += 1;
-            let step = Duration::from_micros(3 + round % 11);
-            let late = waited && to > from + RESERVE + 1;
-            pause = if late { pause.saturating_sub(step) } else { pause + step };
-        }
-        Ok(())
-    });
 }
 
 /// The answers to an acquire are lost, after the server has done the first half of it.

@@ -42,8 +42,7 @@ for _,key in ipairs(c('KEYS','dlock:*')) do
     end
     local sum=string.match(c('HGET',of('w'),'#') or '0:0',':(%d+)$')
     if kind=='r' and used~=sum+0 then say('the sum is not '..used..' of:',key) end
-    -- A quiet acquire that comes to nothing has a mark of its own.
-    local sole=string.match(c('GET',of('')) or '','^%x+[:!+]')
+    local sole=string.match(c('GET',of('')) or '','^%x+')
     if kind=='r' and sole then say('an exclusive holder, too:',key) end
   end
 end

@@ -145,7 +145,7 @@ fn a_string_in_place_of_the_last_token_keeps_its_lifetime() {
 }
 
 #[test]
-fn the_quiet_path_leaves_nothing_when_the_last_token_is_not_ours() {
+fn an_acquire_leaves_nothing_when_the_last_token_is_not_ours() {
     run(all_in_the_way(Way::Again, F, &OTHERS))
 }
 

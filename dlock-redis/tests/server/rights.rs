@@ -120,13 +120,44 @@ fn who_may_not_send_scripts_is_told_though_the_server_knows_them() {
 fn who_lacks_the_words_for_a_cluster_is_told_at_the_start() {
     run(async {
         let cluster = RedisCluster::start(&Options::new()).await?;
-        for word in ["+cluster|slots", "+spublish"] {
+        let url = cluster.url().replace("//", "//dlock:password@");
+        for word in ["+cluster|slots", "+spublish", "+asking"] {
             for node in cluster.nodes() {
                 set_user(node, word).await?;
             }
-            let url = cluster.url().replace("//", "//dlock:password@");
             says(&refused(&url).await?, ACCESS, LINE.trim());
         }
+        // Each master has users of its own.
+        for (number, node) in cluster.nodes().iter().enumerate() {
+            set_user(node, if number == 1 { "+zadd" } else { "" }).await?;
+        }
+        says(&refused(&url).await?, ACCESS, "run ZADD)");
+        // Without messages they ask.
+        for node in cluster.nodes() {
+            set_user(node, "+ssubscribe").await?;
+        }
+        let (one, two) = (connect(&url).await?, connect(&url).await?);
+        assert_eq!(one.guarantees().wake_up, WakeUp::Poll);
+        let held = exclusive("a");
+        take(&one, &held).await?;
+        let waiting = AcquireRequest { lease: Duration::from_millis(2400), ..exclusive("a") };
+        queue(&two, &waiting).await?;
+        free(&one, &held).await?;
+        granted(&two, &waiting).await?;
+        free(&two, &waiting).await
+    })
+}
+
+#[test]
+fn who_may_not_wait_for_replicas_is_told_at_the_start() {
+    run(async {
+        let (server, _) = start().await?;
+        set_user(&server, "+wait").await?;
+        let url = format!("{}?dlock.durability=1", url_of(&server));
+        let error = refused(&url).await?;
+        says(&error, ACCESS, LINE.trim());
+        assert!(error.to_string().contains("'wait'"), "{error}");
+        connect(&url_of(&server)).await?;
         Ok(())
     })
 }

@@ -18,17 +18,25 @@ pub(crate) fn fitting(bytes: usize) -> usize {
 }
 
 /// Takes the jobs that can go next: the first one, and those behind it that fit, with at most so many
-/// operations.
-pub(crate) fn take(waiting: &mut VecDeque<Job>, most: usize) -> Vec<Job> {
-    waiting.retain(|job| !job.is_moot());
+/// operations. Those of the first queue go before those of the second.
+pub(crate) fn take(queues: [&mut VecDeque<Job>; 2], most: usize) -> Vec<Job> {
     let mut room = SHARED.min(most);
-    let fits = |job: &&Job| {
-        let left = room.checked_sub(job.asks.len());
-        room = left.unwrap_or_default();
-        left.is_some()
-    };
-    let many = waiting.iter().take_while(fits).count();
-    waiting.drain(..many.max(1).min(waiting.len())).collect()
+    let mut taken = Vec::new();
+    for waiting in queues {
+        waiting.retain(|job| !job.is_moot());
+        let fits = |job: &&Job| {
+            let left = room.checked_sub(job.asks.len());
+            room = left.unwrap_or_default();
+            left.is_some()
+        };
+        let many = waiting.iter().take_while(fits).count();
+        let many = if taken.is_empty() { many.max(1).min(waiting.len()) } else { many };
+        taken.extend(waiting.drain(..many));
+        if !waiting.is_empty() {
+            break;
+        }
+    }
+    taken
 }
 
 #[cfg(test)]
@@ -39,6 +47,11 @@ mod tests {
     use crate::engine::job::Ask;
 
     type Kept = Vec<tokio::sync::oneshot::Receiver<crate::engine::job::Answers>>;
+
+    /// Of one queue.
+    fn take(waiting: &mut VecDeque<Job>, most: usize) -> Vec<Job> {
+        super::take([&mut VecDeque::new(), waiting], most)
+    }
 
     fn jobs(names: &[&str]) -> (VecDeque<Job>, Kept) {
         let ask = |name: &str| {
@@ -87,8 +100,33 @@ mod tests {
     #[test]
     fn who_has_gone_is_left_out_unless_he_releases() {
         let (mut waiting, kept) = jobs(&["a", "b"]);
-        waiting[1].asks[0].op = Op::Release { claim: ClaimId::random(), used: 0 };
+        waiting[1].asks[0].op = Op::Release { claim: ClaimId::random(), used: 0, bar: 0 };
         drop(kept);
         assert_eq!(names(&take(&mut waiting, 99)), ["b"]);
+    }
+
+    mod outside {
+        use super::*;
+
+        #[test]
+        fn what_is_urgent_goes_first_and_shares_its_statement() {
+            let ((mut urgent, _kept), (mut others, _others)) =
+                (jobs(&["u1", "u2"]), jobs(&["a", "b", "c"]));
+            let batch = super::super::take([&mut urgent, &mut others], 4);
+            assert_eq!(names(&batch), ["u1", "u2", "a", "b"]);
+            urgent.extend(jobs(&["x y z v w"]).0);
+            let batch = super::super::take([&mut urgent, &mut others], 4);
+            assert_eq!(names(&batch), ["c"], "nobody waits for the urgent one");
+        }
+
+        #[test]
+        fn others_do_not_pass_an_urgent_job_that_does_not_fit() {
+            let ((mut urgent, _kept), (mut others, _others)) =
+                (jobs(&["u1", "x y z v w"]), jobs(&["a"]));
+            for expected in [vec!["u1"], vec!["x y z v w"], vec!["a"]] {
+                let batch = super::super::take([&mut urgent, &mut others], 4);
+                assert_eq!(names(&batch), expected);
+            }
+        }
     }
 }

@@ -215,7 +215,7 @@ mod tests {
     }
 
     fn release() -> Op {
-        Op::Release { claim: ClaimId::from_bits(u128::MAX), used: 0 }
+        Op::Release { claim: ClaimId::from_bits(u128::MAX), used: 0, bar: 0 }
     }
 
     #[test]

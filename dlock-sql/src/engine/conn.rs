@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-use dlock_core::Certainty;
-use dlock_core::{Error, Finding, LockName, machine::Micros};
+use dlock_core::{Certainty, Error, ErrorKind, Finding, LockName, machine::Micros};
 
 use super::{
     names::Range,
@@ -18,6 +16,9 @@ use super::{
 pub(crate) trait Conn: Send + 'static {
     /// Whether a write can be answered before it is safe from a crash.
     const CAN_HURRY: bool = false;
+
+    /// Whether a statement can reach the database after its sender has given it up.
+    const CAN_BE_LATE: bool = true;
 
     /// How many bytes a statement may have.
     fn most_bytes(&self) -> usize {
@@ -158,9 +159,17 @@ pub(crate) enum Cure {
     None,
 }
 
-#[cfg(any(feature = "mysql", feature = "postgres"))]
 impl Fault {
+    /// A statement came past its deadline. Its answer has told the time, so that the next one will not.
+    pub(crate) fn too_late() -> Self {
+        let text = "what was sent came to the database too late, and was not done: see whether it is \
+                    overloaded or its clock jumps, or raise dlock.response_timeout";
+        let error = Error::new(ErrorKind::Unavailable, text);
+        Self { error: error.with_certainty(Certainty::NotApplied), cure: Cure::AtOnce }
+    }
+
     /// The same of a connection that could not be had: nothing was applied, and no row is in the way.
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn before_anything_was_sent(self) -> Self {
         let cure = if self.cure == Cure::Apart { Cure::Retry } else { self.cure };
         Self { error: self.error.with_certainty(Certainty::NotApplied), cure }

@@ -13,10 +13,10 @@ use tokio::{
     sync::{mpsc, oneshot},
 };
 
-use super::told::Told;
-
-/// How many jobs may wait for a worker before callers wait with them.
-const QUEUE: usize = 1024;
+use super::{
+    lanes::{Ends, Lanes, Message, lanes},
+    told::Told,
+};
 
 /// An operation and, once the database has spoken, its answer.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(crate) struct Job {
     pub(crate) asks: Vec<Ask>,
     /// Whether they take effect together or not at all.
     pub(crate) together: bool,
-    /// When it was handed over.
+    /// When it was handed over; or later, when the database last answered before it could be done.
     pub(crate) asked: Instant,
     /// Whether an earlier try may have taken effect.
     pub(crate) in_doubt: bool,
@@ -89,21 +89,27 @@ impl Job {
     }
 }
 
+impl Message for Job {
+    fn is_urgent(&self) -> bool {
+        // Only renewals of what is held need not happen together.
+        !self.together || self.asks.iter().all(|ask| matches!(ask.op, Op::Release { .. }))
+    }
+}
+
 /// The callers' ends of the workers' queues.
 #[derive(Clone, Debug)]
 pub(crate) struct Jobs {
-    writers: Arc<[mpsc::Sender<Job>]>,
+    writers: Arc<[Lanes<Job>]>,
     /// The one for renewals, if there is one for them alone.
-    keeper: Option<mpsc::Sender<Job>>,
+    keeper: Option<Lanes<Job>>,
 }
 
 impl Jobs {
     /// Queues for so many workers, and their ends of them; that of the keeper is the last.
-    pub(crate) fn channels(writers: usize, keeper: bool) -> (Self, Vec<mpsc::Receiver<Job>>) {
-        let (senders, mut receivers): (Vec<_>, Vec<_>) =
-            (0..writers).map(|_| mpsc::channel(QUEUE)).unzip();
+    pub(crate) fn channels(writers: usize, keeper: bool) -> (Self, Vec<Ends<Job>>) {
+        let (senders, mut receivers): (Vec<_>, Vec<_>) = (0..writers).map(|_| lanes()).unzip();
         let keeper = keeper.then(|| {
-            let (sender, receiver) = mpsc::channel(QUEUE);
+            let (sender, receiver) = lanes();
             receivers.push(receiver);
             sender
         });
@@ -127,16 +133,17 @@ impl Jobs {
 
     async fn ask_at(
         &self,
-        queue: &mpsc::Sender<Job>,
+        queue: &Lanes<Job>,
         asks: Vec<Ask>,
         together: bool,
     ) -> Result<Answers, Error> {
         let (job, answer) = Job::new(asks, together);
-        queue.send(job).await.map_err(|_| gone())?;
-        answer_of(answer, queue).await.ok_or_else(|| unanswered(Certainty::Unknown))
+        let lane = queue.of(&job);
+        lane.send(job).await.map_err(|_| gone())?;
+        answer_of(answer, lane).await.ok_or_else(|| unanswered(Certainty::Unknown))
     }
 
-    fn queue_of(&self, asks: &[Ask]) -> &mpsc::Sender<Job> {
+    fn queue_of(&self, asks: &[Ask]) -> &Lanes<Job> {
         &self.writers[asks.first().map_or(0, |ask| self.home(&ask.name))]
     }
 

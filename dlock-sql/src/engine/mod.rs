@@ -19,8 +19,11 @@ mod batch;
 mod cache;
 mod conn;
 mod crowd;
+mod doubts;
 mod finding;
 mod job;
+mod lanes;
+mod links;
 mod listen;
 mod names;
 mod note;
@@ -52,6 +55,11 @@ pub(crate) use finding::of_tables;
 pub(crate) use finding::room;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use job::{answer_of, gone};
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) use lanes::{Ends, Lanes, Message, lanes};
+pub(crate) use links::Links;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) use links::sight;
 pub(crate) use names::Range;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use names::{Listed, PAGE, list};
@@ -62,7 +70,7 @@ pub(crate) use patience::Patience;
 pub(crate) use row::{Mark, Row, Wanted, Write, in_order};
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use tasks::spawn;
-pub(crate) use verbs::{Engine, Links};
+pub(crate) use verbs::Engine;
 
 /// What an engine is told at its start.
 #[derive(Clone, Copy, Debug)]

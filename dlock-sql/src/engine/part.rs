@@ -60,10 +60,13 @@ pub(crate) fn touching(
     part.into_iter().partition(|unit| unit.asks_of(batch).iter().any(|ask| is_one(&ask.name)))
 }
 
-/// Without what nobody waits for any more.
+/// Without what is done, and what nobody waits for any more.
 pub(crate) fn wanted(batch: &[Job], mut part: Part) -> Part {
     let mut last = (usize::MAX, false);
     part.retain(|unit| {
+        if unit.asks_of(batch).iter().all(|ask| ask.told.is_some()) {
+            return false;
+        }
         if last.0 != unit.job {
             last = (unit.job, batch[unit.job].is_moot());
         }
@@ -127,6 +130,17 @@ pub(crate) fn limit(batch: &[Job]) -> Option<Duration> {
         _ => None,
     });
     Some((leases.min()? / 6).max(SHORTEST))
+}
+
+/// How long the answer to these is worth waiting for. Whoever takes a lock has nothing of one that
+/// comes after its lease, and whoever renews one gives up after a third of the lease.
+pub(crate) fn patience<'a>(asks: impl Iterator<Item = &'a Ask>, longest: Duration) -> Duration {
+    let lease = |ask: &Ask| match ask.op {
+        Op::Acquire { lease, .. } | Op::Join { lease, .. } => Duration::from_micros(lease),
+        Op::Renew { lease, .. } => Duration::from_micros(lease / 3).max(SHORTEST),
+        _ => longest,
+    };
+    asks.map(lease).min().map_or(longest, |shortest| shortest.min(longest))
 }
 
 #[cfg(test)]

@@ -85,9 +85,10 @@ impl Sweep {
         let row = paged.row?;
         // A row that can't be read is not ours to delete.
         let replayed = row.replay().ok()?;
-        let is_free = replayed.machine.is_free(paged.now);
+        let machine = &replayed.machine;
+        let is_free = machine.is_free(paged.now) && !machine.bars(paged.now);
         let is_idle = replayed.now.saturating_add(self.retention) <= paged.now;
-        let is_passed = replayed.machine.last_token() < paged.now;
+        let is_passed = machine.last_token() < paged.now;
         (is_free && is_idle && is_passed).then(|| (paged.name, row.mark()))
     }
 

@@ -26,6 +26,7 @@ use super::{
     Settings, batch,
     conn::{Conn, Ears},
     job::{Ask, Jobs, answer_of, gone},
+    links::Links,
     listen::listen,
     names,
     reader::{self, Look, Reader, Reply},
@@ -62,18 +63,6 @@ pub(crate) struct Engine {
     _listener: oneshot::Sender<()>,
 }
 
-/// The connections of an engine.
-#[derive(Debug)]
-pub(crate) struct Links<C, E> {
-    /// One or more.
-    pub(crate) writers: Vec<C>,
-    /// For renewals alone.
-    pub(crate) keeper: Option<C>,
-    pub(crate) reader: C,
-    /// Open ears.
-    pub(crate) ears: Option<E>,
-}
-
 impl Engine {
     /// Starts the tasks. `store` names the database, without secrets.
     pub(crate) fn start<C: Conn, E: Ears>(
@@ -89,8 +78,10 @@ impl Engine {
         let (notes, noted) = mpsc::channel(reader::NOTES);
         let (waiters, clocks) =
             (Arc::new(Waiters::new(settings.rarely)), Arc::new(StoreClocks::new()));
-        let (told, timed) = (waiters.clone(), clocks.clone());
-        let shared = Shared { waiters: told, snapshots: Arc::default(), clocks: timed, notes };
+        if let Some(sight) = links.sight {
+            clocks.observe(0, sight.now, sight.sent);
+        }
+        let shared = Shared::new(waiters.clone(), clocks.clone(), notes);
         let (closed, reader_closed) = oneshot::channel::<()>();
         let mut closing = Some(reader_closed);
         for (conn, queue) in links.writers.into_iter().chain(links.keeper).zip(queues) {
@@ -246,7 +237,7 @@ impl Backend for Engine {
     fn release(&self, claim: &Claim) -> Answer<Released> {
         let (jobs, store) = (self.jobs.clone(), self.store.clone());
         let name = claim.name.clone();
-        let op = Op::Release { claim: claim.id, used: claim.used };
+        let op = Op::Release { claim: claim.id, used: claim.used, bar: 0 };
         Answer::later(async move {
             let told = jobs.ask_one(name.clone(), op).await;
             told.and_then(Told::released)
@@ -337,7 +328,7 @@ async fn acquire_all(
     let back = requests
         .iter()
         .map(|(request, _)| {
-            Ask::new(request.name.clone(), Op::Release { claim: request.claim, used: 0 })
+            Ask::new(request.name.clone(), Op::Release { claim: request.claim, used: 0, bar: 0 })
         })
         .collect();
     match jobs.ask(back).await {

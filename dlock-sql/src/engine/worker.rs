@@ -3,31 +3,31 @@
 //! While a statement runs, jobs gather, and go together into the next one, those on one name in
 //! their order. So the busier it is, the more a statement serves, and a quiet lock pays for nothing.
 
+mod busy;
+mod ops;
 mod serve;
 
-use std::{
-    collections::{HashSet, VecDeque},
-    future::poll_fn,
-    sync::Arc,
-    task::Poll,
-};
+use std::{borrow::Cow, collections::VecDeque, future::poll_fn, sync::Arc, task::Poll};
 
 use dlock_core::{
-    Clock, Error, ErrorKind, Instant, Mode, Queue, StoreClocks,
-    machine::{Granted, Op, Outcome, text::ops_text},
+    Certainty, Clock, Error, ErrorKind, Instant, StoreClocks,
+    machine::{Granted, Micros, Op, Outcome, text::ops_text},
 };
 use tokio::{select, sync::mpsc};
 
+use self::ops::{asked_for, has_deadline, is_wait, join};
 use super::{
     Settings,
     aside::Aside,
     batch,
     cache::{Cache, Seen},
     conn::{Conn, Fault},
+    doubts::Doubts,
     job::{Ask, Job},
+    lanes::{Ends, Message},
     note::Note,
     part::{self, Unit},
-    row::{Row, Wanted, Write},
+    row::{Row, Write},
     snapshots::Snapshots,
     sweep::Sweep,
     told::{Sight, Told},
@@ -40,8 +40,12 @@ const IN_SIGHT: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Worker<C> {
     conn: C,
-    jobs: mpsc::Receiver<Job>,
+    jobs: Ends<Job>,
+    /// Those that have come: renewals and releases, and the others.
+    urgent: VecDeque<Job>,
     waiting: VecDeque<Job>,
+    /// When the database last did what it was asked for.
+    heard: Instant,
     aside: Aside,
     cache: Cache,
     shared: Shared,
@@ -56,13 +60,25 @@ pub(crate) struct Shared {
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) clocks: Arc<StoreClocks>,
+    pub(crate) doubts: Arc<Doubts>,
     pub(crate) notes: mpsc::Sender<Note>,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        waiters: Arc<Waiters>,
+        clocks: Arc<StoreClocks>,
+        notes: mpsc::Sender<Note>,
+    ) -> Self {
+        Self { waiters, snapshots: Arc::default(), clocks, doubts: Arc::default(), notes }
+    }
 }
 
 /// What a statement returned, and when it was sent.
 struct Applied {
     rows: Vec<Result<Row, Error>>,
     sent: Instant,
+    deadline: Option<Micros>,
     in_doubt: bool,
 }
 
@@ -82,14 +98,10 @@ async fn after_the_ready() {
 }
 
 impl<C: Conn> Worker<C> {
-    pub(crate) fn new(
-        conn: C,
-        jobs: mpsc::Receiver<Job>,
-        shared: Shared,
-        settings: Settings,
-    ) -> Self {
-        let (waiting, aside, cache) = (VecDeque::new(), Aside::new(), Cache::new());
-        Self { conn, jobs, waiting, aside, cache, shared, settings, slow: 0 }
+    pub(crate) fn new(conn: C, jobs: Ends<Job>, shared: Shared, settings: Settings) -> Self {
+        let (aside, cache, heard) = (Aside::new(), Cache::new(), Instant::from_nanos(0));
+        let (urgent, waiting) = (VecDeque::new(), VecDeque::new());
+        Self { conn, jobs, urgent, waiting, heard, aside, cache, shared, settings, slow: 0 }
     }
 
     /// Works until the last caller's end of the queue is dropped and all jobs are done, and gives
@@ -119,7 +131,7 @@ impl<C: Conn> Worker<C> {
                 () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() => {}
                 job = self.jobs.recv(), if is_asked => match job {
                     Some(job) => {
-                        self.waiting.push_back(job);
+                        self.admit(job);
                         // Who is ready to ask as well may share the statement: the next task of
                         // this process, after a release.
                         after_the_ready().await;
@@ -139,12 +151,26 @@ impl<C: Conn> Worker<C> {
 
     /// The jobs that have come, as many as can go next.
     fn next_batch(&mut self) -> Vec<Job> {
-        while self.waiting.len() < IN_SIGHT
-            && let Ok(job) = self.jobs.try_recv()
-        {
-            self.waiting.push_back(job);
+        while let Some(job) = self.jobs.try_urgent() {
+            self.admit(job);
         }
-        batch::take(&mut self.waiting, batch::fitting(self.conn.most_bytes()))
+        while self.waiting.len() < IN_SIGHT
+            && let Some(job) = self.jobs.try_other()
+        {
+            self.admit(job);
+        }
+        let most = batch::fitting(self.conn.most_bytes());
+        batch::take([&mut self.urgent, &mut self.waiting], most)
+    }
+
+    /// A job has come. While the database answered others, it was not the database that it waited
+    /// for, so that does not count against its time.
+    fn admit(&mut self, mut job: Job) {
+        job.asked = job.asked.max(self.heard);
+        match job.is_urgent() {
+            true => self.urgent.push_back(job),
+            false => self.waiting.push_back(job),
+        }
     }
 
     /// Writes all of them, and notes what each was told; whether one of the locks is free for
@@ -164,34 +190,60 @@ impl<C: Conn> Worker<C> {
         };
         let of_names: Vec<&[(usize, usize)]> = order.chunk_by(same).collect();
 
+        let asks = || part::places(part).map(|(job, ask)| &batch[job].asks[ask]);
+        let patience = part::patience(asks(), self.settings.patience);
+        // Each sending has its own. Before the clock was seen, the answer is no more than the time.
+        let deadline =
+            C::CAN_BE_LATE.then(|| self.shared.clocks.deadline(0, patience).unwrap_or(0));
         let writes: Vec<Write> = of_names
             .iter()
             .map(|places| {
                 let name = batch[places[0].0].asks[places[0].1].name.clone();
                 let ops = places.iter().map(|&(job, ask)| &batch[job].asks[ask].op);
-                let op = match hurries {
-                    true => ops_text(&ops.map(join).collect::<Vec<_>>()),
-                    false => ops_text(ops),
-                };
+                let ops: Vec<Cow<'_, Op>> = ops.map(|op| self.as_sent(op, hurries)).collect();
+                let by = deadline.filter(|_| ops.iter().any(|op| has_deadline(op)));
+                let op = ops_text(by, ops.iter().map(AsRef::as_ref));
                 let fold = self.cache.fold(&name);
                 let known = self.shared.snapshots.known(&name);
                 Write { name, op, fold, known, hurries }
             })
             .collect();
         let sent = Clock::Boot.now();
-        let rows = self.conn.apply(&writes).await?;
-        let applied = Applied { rows, sent, in_doubt };
-        let mut owes = false;
+        let rows = self.conn.apply(&writes).await.inspect_err(|fault| {
+            if let Some(deadline) = deadline
+                && fault.error.certainty() == Certainty::Unknown
+            {
+                let claims = asks().filter_map(|ask| asked_for(&ask.op));
+                self.shared.doubts.unanswered(claims, deadline, self.settings.patience);
+            }
+        })?;
+        let applied = Applied { rows, sent, deadline, in_doubt };
+        let (mut owes, mut late) = (false, false);
         for ((places, write), row) in of_names.iter().zip(&writes).zip(&applied.rows) {
             let ops = places.iter().map(|&(job, ask)| &batch[job].asks[ask].op);
             let learned = self.learn(write, ops, row, &applied);
             owes |= learned.as_ref().is_ok_and(|(_, owes)| *owes);
             for (at, &(job, ask)) in places.iter().enumerate() {
                 let told = learned.as_ref().map(|(told, _)| told[at]).map_err(Error::clone);
-                batch[job].asks[ask].told = Some(told);
+                let is_late = told.as_ref().is_ok_and(|told| told.outcome == Outcome::Late);
+                batch[job].asks[ask].told = (!is_late).then_some(told);
+                late |= is_late;
             }
         }
-        Ok(owes)
+        self.bar_refused(batch, part);
+        // By now the clock is known, so the next one has another deadline.
+        if late { Err(Fault::too_late()) } else { Ok(owes) }
+    }
+
+    /// An operation as it is sent now.
+    fn as_sent<'a>(&self, op: &'a Op, hurries: bool) -> Cow<'a, Op> {
+        match *op {
+            Op::Release { claim, used, .. } => {
+                Cow::Owned(Op::Release { claim, used, bar: self.shared.doubts.bar(claim) })
+            }
+            _ if hurries => Cow::Owned(join(op)),
+            _ => Cow::Borrowed(op),
+        }
     }
 
     /// Whether all of these want one lock that was held a moment ago, and wait for it, so that none
@@ -213,7 +265,7 @@ impl<C: Conn> Worker<C> {
         applied: &Applied,
     ) -> Result<(Vec<Told>, bool), Error> {
         let row = row.as_ref().map_err(Error::clone)?;
-        let Shared { waiters, snapshots, clocks, notes } = &self.shared;
+        let Shared { waiters, snapshots, clocks, doubts, notes } = &self.shared;
         let name = &write.name;
         let (replayed, snap) = snapshots.replay(name, row, write.known.as_deref())?;
         let sight = Sight { sent: applied.sent, now: replayed.now };
@@ -225,12 +277,17 @@ impl<C: Conn> Worker<C> {
         }
         let seen = Seen { row, replayed: &replayed, snap, at: applied.sent };
         self.cache.learn(name, ops.clone(), write.op.len(), seen);
-        if !applied.in_doubt && ops.clone().any(|op| op.claim().is_some()) {
+        let is_first = !applied.in_doubt && ops.clone().any(|op| op.claim().is_some());
+        if is_first || applied.deadline.is_some() && ops.clone().any(has_deadline) {
             // No other sending has written the very same text, so this is the time of this one.
             clocks.observe(0, sight.now, sight.sent);
         }
         for (op, outcome) in ops.clone().zip(&replayed.outcomes) {
+            if let Op::Release { claim, .. } = *op {
+                doubts.settled(claim);
+            }
             match (op.claim(), outcome) {
+                (_, Outcome::Late) => {}
                 (Some(claim), Outcome::Queued { .. }) => waiters.register(name, claim, sight),
                 (Some(claim), _) => waiters.withdraw(name, claim),
                 (None, _) => {}
@@ -239,7 +296,8 @@ impl<C: Conn> Worker<C> {
         let is_answered = |claim| {
             let mut told = ops.clone().zip(&replayed.outcomes);
             told.any(|(op, told)| {
-                op.claim() == Some(claim) && !matches!(told, Outcome::Queued { .. })
+                let open = matches!(told, Outcome::Queued { .. } | Outcome::Late);
+                op.claim() == Some(claim) && !open
             })
         };
         let others = |granted: &&Granted| granted.home != 0 && !is_answered(granted.claim);
@@ -259,75 +317,4 @@ impl<C: Conn> Worker<C> {
         let owes = replayed.machine.owes_a_grant();
         Ok((replayed.outcomes.iter().map(told).collect(), owes))
     }
-
-    /// Refuses the tries for locks that were held when last seen and, by a read, still are, so
-    /// that a busy try writes nothing.
-    async fn refuse_busy(&mut self, batch: &mut Vec<Job>) {
-        if !batch.iter().any(|job| matches!(&*job.asks, [ask] if is_try(&ask.op))) {
-            return;
-        }
-        let mut names = HashSet::new();
-        let mut tries = Vec::new();
-        for job in std::mem::take(batch) {
-            // Not when something goes before it that may free the lock.
-            let doubtful = match &*job.asks {
-                [ask] => {
-                    is_try(&ask.op) && self.cache.is_held(&ask.name) && !names.contains(&ask.name)
-                }
-                _ => false,
-            };
-            if doubtful {
-                tries.push(job);
-            } else {
-                names.extend(job.asks.iter().map(|ask| ask.name.clone()));
-                batch.push(job);
-            }
-        }
-        if tries.is_empty() {
-            return;
-        }
-        let wanted: Vec<Wanted> =
-            tries.iter().map(|job| self.shared.snapshots.wanted(&job.asks[0].name)).collect();
-        let sent = Clock::Boot.now();
-        // What a read can't answer, the write will.
-        let Ok(seen) = self.conn.read(&wanted).await else { return batch.extend(tries) };
-        for ((mut job, wanted), row) in tries.into_iter().zip(wanted).zip(seen.rows) {
-            let ask = &mut job.asks[0];
-            let mut machine = match row.map(|row| row?.replay_on(wanted.known.as_deref())) {
-                Some(Ok(replayed)) => replayed.machine,
-                _ => {
-                    batch.push(job);
-                    continue;
-                }
-            };
-            let outcome = machine.apply(&ask.op, seen.now, &mut Vec::new());
-            if matches!(outcome, Outcome::Busy | Outcome::Conflict { .. }) {
-                let sight = Sight { sent, now: seen.now };
-                let last = machine.last_token();
-                ask.told = Some(Ok(Told { outcome, sight, last, in_doubt: false }));
-                job.finish();
-            } else {
-                batch.push(job);
-            }
-        }
-    }
-}
-
-/// The same, letting nobody in.
-fn join(op: &Op) -> Op {
-    match op.clone() {
-        Op::Acquire { claim, mode, lease, block, home, note, .. } => {
-            Op::Join { claim, mode, lease, block, home, note }
-        }
-        op => op,
-    }
-}
-
-/// Readers may be let in although the lock is held.
-fn is_wait(op: &Op) -> bool {
-    matches!(op, Op::Acquire { mode: Mode::Exclusive, queue: Queue::Enqueue, .. })
-}
-
-fn is_try(op: &Op) -> bool {
-    matches!(op, Op::Acquire { queue: Queue::FailIfBusy, .. })
 }

@@ -131,7 +131,7 @@ mod tests {
         let ops = [
             Op::Acquire { claim, mode, lease: 9, block: 1, queue, home: 0, note },
             Op::Renew { claim, mode, lease: 9 },
-            Op::Release { claim, used: 1 },
+            Op::Release { claim, used: 1, bar: 0 },
             Op::Raise { above: 1 },
         ];
         let mut machine = Machine::default();

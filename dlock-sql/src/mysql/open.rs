@@ -9,7 +9,7 @@ use super::{
     schema::prepare,
     way::{Source, Way},
 };
-use crate::engine::{Deaf, Fault, Links, Patience};
+use crate::engine::{Deaf, Fault, Links, Patience, sight};
 
 /// An open database.
 pub(super) struct Opened {
@@ -35,13 +35,14 @@ pub(super) async fn open(config: &MysqlConfig) -> Result<Opened, Error> {
     };
     first = first.within(&database);
     server.returning = config.driver.returning.unwrap_or(server.returning);
-    let first = first.of(server);
+    let mut first = first.of(server);
+    let sight = sight(&mut first).await;
     let another = || first.another();
     let keeper = Some(conn(config.driver.own()).within(&database).of(server));
     let reader = another();
     let others: Vec<MysqlConn> = (1..config.connections).map(|_| another()).collect();
     let writers = [first].into_iter().chain(others).collect();
-    Ok(Opened { links: Links { writers, keeper, reader, ears: None }, server })
+    Ok(Opened { links: Links { writers, keeper, reader, ears: None, sight }, server })
 }
 
 /// The database in which the pool's connections find the tables, and our own as well: what the

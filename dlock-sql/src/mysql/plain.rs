@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     engine::{Conn, Fault, Listed, Patience, Range},
-    plain::{Argument, PlainConn, PlainStore, Scheme, Seen, Statements},
+    plain::{Argument, Looked, PlainConn, PlainStore, Scheme, Seen, Statements, no_answer},
 };
 
 /// The table.
@@ -33,9 +33,11 @@ macro_rules! now {
 
 pub(crate) const STATEMENTS: Statements = Statements {
     insert: concat!(
-        "INSERT INTO dlock_plain (name, holder, state, version, expiry) VALUES (?, ?, 'held', 1, ",
+        "INSERT INTO dlock_plain (name, holder, state, version, expiry) SELECT ?, ?, 'held', 1, ",
         now!(),
-        " + ?)",
+        " + ? FROM DUAL WHERE ",
+        now!(),
+        " <= ?",
     ),
     clear: concat!("DELETE FROM dlock_plain WHERE name = ? AND expiry <= ", now!()),
     take: concat!(
@@ -43,22 +45,25 @@ pub(crate) const STATEMENTS: Statements = Statements {
         now!(),
         " + ? WHERE name = ? AND version = ? AND (state <> 'held' OR expiry <= ",
         now!(),
-        ")",
+        ") AND ",
+        now!(),
+        " <= ?",
     ),
     renew: concat!(
         "UPDATE dlock_plain SET expiry = GREATEST(expiry, ",
         now!(),
         " + ?) WHERE name = ? AND holder = ? AND state = 'held' AND expiry > ",
         now!(),
+        " AND ",
+        now!(),
+        " <= ?",
     ),
     delete: "DELETE FROM dlock_plain WHERE name = ? AND holder = ?",
     free: "UPDATE dlock_plain SET state = 'free' WHERE name = ? AND holder = ? AND state = 'held'",
     look: concat!(
-        "SELECT holder, state = 'held', version, expiry - ",
+        "SELECT clock.now, p.holder, p.state = 'held', p.version, p.expiry - clock.now FROM (SELECT ",
         now!(),
-        ", ",
-        now!(),
-        " FROM dlock_plain WHERE name = ?",
+        " AS now) AS clock LEFT JOIN dlock_plain AS p ON p.name = ?",
     ),
     range: concat!(
         "SELECT name, state = 'held' AND expiry > ",
@@ -91,21 +96,18 @@ impl PlainConn for MysqlConn {
         MysqlConn::change(self, query).await
     }
 
-    async fn look(
-        &mut self,
-        statement: &'static str,
-        name: &LockName,
-    ) -> Result<Option<Seen>, Fault> {
+    async fn look(&mut self, statement: &'static str, name: &LockName) -> Result<Looked, Fault> {
         let query = sqlx::query(self.sql(statement)).bind(name.as_str().as_bytes());
         let rows = self.fetch(query).await?;
-        let Some(row) = rows.first() else { return Ok(None) };
-        Ok(Some(Seen {
-            holder: String::from_utf8_lossy(&get::<Vec<u8>>(row, 0)?).into_owned(),
-            is_held: get::<i64>(row, 1)? != 0,
-            version: get(row, 2)?,
-            left: get(row, 3)?,
-            now: get(row, 4)?,
-        }))
+        let row = rows.first().ok_or_else(|| Fault::from(no_answer()))?;
+        let now = get(row, 0)?;
+        let Some(holder) = get::<Option<Vec<u8>>>(row, 1)? else {
+            return Ok(Looked { now, row: None });
+        };
+        let holder = String::from_utf8_lossy(&holder).into_owned();
+        let is_held = get::<i64>(row, 2)? != 0;
+        let (version, left) = (get(row, 3)?, get(row, 4)?);
+        Ok(Looked { now, row: Some(Seen { holder, is_held, version, left }) })
     }
 
     async fn range(

@@ -7,10 +7,7 @@ use dlock_core::{
     AcquireRequest, Acquired, Answer, Backend, Claim, ClaimId, ClaimState, Error, ErrorKind,
     Finding, Grant, Guarantees, LockName, LockState, Mode, Queue, Released, Renewal, Renewed,
 };
-use tokio::{
-    runtime::Handle,
-    sync::{mpsc, oneshot},
-};
+use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
     PlainConn, Scheme, Statements,
@@ -18,10 +15,8 @@ use super::{
     scheme::Want,
     worker::{Ask, Reply, Worker},
 };
-use crate::engine::{answer_of, gone, list, spawn};
+use crate::engine::{Lanes, answer_of, gone, lanes, list, spawn};
 
-/// How many questions may wait for the worker before callers wait with them.
-const QUEUE: usize = 1024;
 /// A backend over plain rows. Its task ends when it and the answers that it gave are dropped.
 pub(crate) struct PlainStore {
     store: Arc<str>,
@@ -31,13 +26,15 @@ pub(crate) struct PlainStore {
 }
 
 #[derive(Clone)]
-struct Asks(mpsc::Sender<Ask>);
+struct Asks(Lanes<Ask>);
 
 impl Asks {
     async fn ask<T>(&self, ask: impl FnOnce(Reply<T>) -> Ask) -> Result<T, Error> {
         let (reply, answer) = oneshot::channel();
-        self.0.send(ask(reply)).await.map_err(|_| gone())?;
-        answer_of(answer, &self.0).await.unwrap_or_else(|| Err(gone()))
+        let ask = ask(reply);
+        let lane = self.0.of(&ask);
+        lane.send(ask).await.map_err(|_| gone())?;
+        answer_of(answer, lane).await.unwrap_or_else(|| Err(gone()))
     }
 
     async fn take(&self, request: &AcquireRequest) -> Result<Acquired, Error> {
@@ -64,8 +61,8 @@ impl PlainStore {
         texts: Statements,
         patience: Duration,
     ) -> Self {
-        let (sender, asks) = mpsc::channel(QUEUE);
-        spawn(runtime, Worker { conn, asks, scheme, texts, patience }.run());
+        let (sender, asks) = lanes();
+        spawn(runtime, Worker::new(conn, asks, scheme, texts, patience).run());
         Self { store, guarantees: scheme.guarantees(database), asks: Asks(sender), patience }
     }
 
@@ -143,7 +140,7 @@ impl Backend for PlainStore {
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         let seen = self.asks.ask(|reply| Ask::Look(name.clone(), reply)).await;
         let seen = seen.map_err(|error| self.named(error, "inspect", name))?;
-        let Some(seen) = seen.filter(|seen| seen.is_held && seen.left > 0) else {
+        let Some(seen) = seen.row.filter(|seen| seen.is_held && seen.left > 0) else {
             return Ok(LockState::default());
         };
         let holder = ClaimState {

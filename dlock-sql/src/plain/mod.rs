@@ -13,13 +13,20 @@
 //! Neither has a queue: who waits asks again and again, and the quickest wins. The first forgets its
 //! row, and with it all that could order two grants, so it has no fencing tokens; the second's are
 //! the version.
+//!
+//! What takes a row, or keeps it, has a deadline by the database's clock, past which it does nothing: so
+//! what arrives late is not done for somebody who has gone. A row has no place to remember who has gone
+//! before that, since it is other programs' as well. So a claim that was given back while a sending of it
+//! may be on its way is given back once more, when that has no effect any more.
 
 mod backend;
+mod owed;
 mod pauses;
 mod scheme;
+mod table;
 mod worker;
 
-use dlock_core::{Finding, LockName};
+use dlock_core::{Error, ErrorKind, Finding, LockName};
 
 pub(crate) use backend::PlainStore;
 #[cfg(feature = "postgres")]
@@ -44,7 +51,7 @@ pub(crate) trait PlainConn: Send + 'static {
         &mut self,
         statement: &'static str,
         name: &LockName,
-    ) -> impl Future<Output = Result<Option<Seen>, Fault>> + Send;
+    ) -> impl Future<Output = Result<Looked, Fault>> + Send;
 
     /// Runs the statement that reads the first rows of a range of names.
     fn range(
@@ -68,6 +75,14 @@ pub(crate) enum Argument<'a> {
     Number(i64),
 }
 
+/// What a look saw.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Looked {
+    /// The database's time.
+    pub(crate) now: i64,
+    pub(crate) row: Option<Seen>,
+}
+
 /// A row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
@@ -76,26 +91,31 @@ pub(crate) struct Seen {
     pub(crate) version: i64,
     /// How long its lease has still to go, in microseconds; not positive once it has ended.
     pub(crate) left: i64,
-    /// The database's time.
-    pub(crate) now: i64,
+}
+
+/// A look has one row.
+pub(crate) fn no_answer() -> Error {
+    Error::new(ErrorKind::Protocol, "the database did not tell its time: see what answers there")
 }
 
 /// The statements of a database. The files that hold them tell their arguments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Statements {
-    /// name, holder, lease: a row that is held, in version 1.
+    /// name, holder, lease, deadline: a row that is held, in version 1. Past the deadline none.
     pub(crate) insert: &'static str,
     /// name: deletes a row whose lease has ended.
     pub(crate) clear: &'static str,
-    /// holder, lease, name, version: takes a row of this version that nobody holds.
+    /// holder, lease, name, version, deadline: takes a row of this version that nobody holds, by
+    /// then.
     pub(crate) take: &'static str,
-    /// lease, name, holder: starts the lease anew, unless it has ended.
+    /// lease, name, holder, deadline: starts the lease anew, unless it has ended, by then.
     pub(crate) renew: &'static str,
     /// name, holder: deletes the row.
     pub(crate) delete: &'static str,
     /// name, holder: marks the row free.
     pub(crate) free: &'static str,
-    /// name: gives holder, whether it is held (0 or 1), version, microseconds left, and the time.
+    /// name: gives the time and, null without a row, holder, whether it is held (0 or 1), version, and
+    /// microseconds left.
     pub(crate) look: &'static str,
     /// first name, name behind the last, how many rows: gives, by name, name and whether it is held
     /// (0 or 1).

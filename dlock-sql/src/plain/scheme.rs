@@ -7,7 +7,10 @@ use dlock_core::{
     Grant, Guarantees, Instant, LockName, machine::spent,
 };
 
-use super::{Argument, PlainConn, Seen, Statements};
+use super::{
+    Argument, Looked, PlainConn, Seen,
+    table::{Sent, Table},
+};
 use crate::engine::Fault;
 
 /// A table scheme.
@@ -66,31 +69,36 @@ impl Scheme {
     /// Takes the row, or finds it busy.
     pub(super) async fn take<C: PlainConn>(
         self,
-        conn: &mut C,
-        texts: &Statements,
+        table: &mut Table<C>,
         want: &Want,
-        sent: Instant,
+        sent: Sent,
     ) -> Result<Acquired, Fault> {
         let holder = want.claim.to_string();
         let insert = [
             Argument::Text(want.name.as_str()),
             Argument::Text(&holder),
             Argument::Number(want.lease()),
+            Argument::Number(sent.deadline),
         ];
+        let texts = table.texts;
         // In the scheme with versions, the row is there after its first use.
-        if self == Self::Row && conn.change(texts.insert, &insert).await? == 1 {
-            return self.taken(conn, texts, want, sent).await;
+        if self == Self::Row && table.change(texts.insert, &insert).await? == 1 {
+            return self.taken(table, want, sent).await;
         }
-        let Some(seen) = conn.look(texts.look, &want.name).await? else {
-            return match conn.change(texts.insert, &insert).await? {
-                1 => self.taken(conn, texts, want, sent).await,
-                _ => Ok(Acquired::Busy),
+        let looked = table.look(&want.name).await?;
+        if looked.now > sent.deadline {
+            return Err(Fault::too_late());
+        }
+        let Some(seen) = &looked.row else {
+            return match table.change(texts.insert, &insert).await? {
+                1 => self.taken(table, want, sent).await,
+                _ => refused(sent),
             };
         };
         if seen.is_held && seen.holder == holder {
             // An earlier sending took it: its lease starts anew.
-            return match self.renew(conn, texts, want).await? {
-                true => grant(self, &seen, sent),
+            return match self.renew(table, want, sent).await? {
+                true => grant(self, &looked, seen, sent.at),
                 false => Ok(Acquired::Busy),
             };
         }
@@ -99,32 +107,33 @@ impl Scheme {
         }
         let took = match self {
             Self::Row => {
-                conn.change(texts.clear, &insert[..1]).await?;
-                conn.change(texts.insert, &insert).await?
+                table.change(texts.clear, &insert[..1]).await?;
+                table.change(texts.insert, &insert).await?
             }
             Self::Version if seen.version == i64::MAX => return Err(spent().into()),
             Self::Version => {
-                let take = [insert[1], insert[2], insert[0], Argument::Number(seen.version)];
-                conn.change(texts.take, &take).await?
+                let version = Argument::Number(seen.version);
+                let take = [insert[1], insert[2], insert[0], version, insert[3]];
+                table.change(texts.take, &take).await?
             }
         };
         match took {
-            1 => self.taken(conn, texts, want, sent).await,
-            _ => Ok(Acquired::Busy),
+            1 => self.taken(table, want, sent).await,
+            _ => refused(sent),
         }
     }
 
     /// The grant of a row that has just been taken.
     async fn taken<C: PlainConn>(
         self,
-        conn: &mut C,
-        texts: &Statements,
+        table: &mut Table<C>,
         want: &Want,
-        sent: Instant,
+        sent: Sent,
     ) -> Result<Acquired, Fault> {
-        match conn.look(texts.look, &want.name).await? {
+        let looked = table.look(&want.name).await?;
+        match &looked.row {
             Some(seen) if seen.is_held && seen.holder == want.claim.to_string() => {
-                grant(self, &seen, sent)
+                grant(self, &looked, seen, sent.at)
             }
             _ => Ok(Acquired::Busy),
         }
@@ -133,41 +142,50 @@ impl Scheme {
     /// Starts the lease anew; whether it was still running.
     pub(super) async fn renew<C: PlainConn>(
         self,
-        conn: &mut C,
-        texts: &Statements,
+        table: &mut Table<C>,
         want: &Want,
+        sent: Sent,
     ) -> Result<bool, Fault> {
         let holder = want.claim.to_string();
         let arguments = [
             Argument::Number(want.lease()),
             Argument::Text(want.name.as_str()),
             Argument::Text(&holder),
+            Argument::Number(sent.deadline),
         ];
-        Ok(conn.change(texts.renew, &arguments).await? == 1)
+        let renewed = table.change(table.texts.renew, &arguments).await? == 1;
+        if !renewed && sent.may_be_late() && table.look(&want.name).await?.now > sent.deadline {
+            return Err(Fault::too_late());
+        }
+        Ok(renewed)
     }
 
     /// Gives the row back; whether it was this claim's.
     pub(super) async fn give_back<C: PlainConn>(
         self,
-        conn: &mut C,
-        texts: &Statements,
+        table: &mut Table<C>,
         name: &LockName,
         claim: ClaimId,
     ) -> Result<bool, Fault> {
         let holder = claim.to_string();
         let arguments = [Argument::Text(name.as_str()), Argument::Text(&holder)];
         let statement = match self {
-            Self::Row => texts.delete,
-            Self::Version => texts.free,
+            Self::Row => table.texts.delete,
+            Self::Version => table.texts.free,
         };
-        Ok(conn.change(statement, &arguments).await? == 1)
+        Ok(table.change(statement, &arguments).await? == 1)
     }
 }
 
-fn grant(scheme: Scheme, seen: &Seen, sent: Instant) -> Result<Acquired, Fault> {
+/// Somebody else was quicker, unless it came too late.
+fn refused(sent: Sent) -> Result<Acquired, Fault> {
+    if sent.may_be_late() { Err(Fault::too_late()) } else { Ok(Acquired::Busy) }
+}
+
+fn grant(scheme: Scheme, looked: &Looked, seen: &Seen, sent: Instant) -> Result<Acquired, Fault> {
     let number = match scheme {
         // It orders nothing, but is another one each time.
-        Scheme::Row => seen.now,
+        Scheme::Row => looked.now,
         Scheme::Version => seen.version,
     };
     let token = u64::try_from(number).ok().and_then(|number| FencingToken::new(number).ok());

@@ -13,7 +13,7 @@ use super::{
     queries,
     schema::{Prepared, prepare},
 };
-use crate::engine::{Fault, Links, Patience};
+use crate::engine::{Fault, Links, Patience, sight};
 
 /// An open database.
 pub(super) struct Opened {
@@ -57,12 +57,15 @@ pub(super) async fn open(config: &PostgresConfig, runtime: &Handle) -> Result<Op
         Some((ears, home)) => (Some(ears), home),
         None => (None, 0),
     };
+    let mut first = PgConn(first);
+    let sight = sight(&mut first).await;
     let others = (1..config.connections).map(|_| PgConn(ready(link(config.shared()))));
     let links = Links {
-        writers: std::iter::once(PgConn(first)).chain(others).collect(),
+        writers: std::iter::once(first).chain(others).collect(),
         keeper: Some(PgConn(ready(link(config.own())))),
         reader: PgConn(ready(link(config.shared()))),
         ears,
+        sight,
     };
     Ok(Opened { links, home, is_durable })
 }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     engine::{Conn, Fault, Listed, Range},
-    plain::{Argument, PlainConn, Seen, Statements},
+    plain::{Argument, Looked, PlainConn, Seen, Statements, no_answer},
 };
 
 /// The table.
@@ -24,9 +24,12 @@ macro_rules! now {
 pub(crate) const STATEMENTS: Statements = Statements {
     insert: concat!(
         "INSERT INTO dlock_plain (name, holder, state, version, expiry)\n",
-        "VALUES ($1::text, $2::text, 'held', 1, ",
+        "SELECT $1::text, $2::text, 'held', 1, ",
         now!(),
-        " + $3::bigint)\n",
+        " + $3::bigint\n",
+        "WHERE ",
+        now!(),
+        " <= $4::bigint\n",
         "ON CONFLICT (name) DO NOTHING RETURNING 1",
     ),
     clear: concat!(
@@ -42,7 +45,9 @@ pub(crate) const STATEMENTS: Statements = Statements {
         "WHERE name = $3::text AND version = $4::bigint\n",
         "AND (state <> 'held' OR expiry <= ",
         now!(),
-        ") RETURNING 1",
+        ")\nAND ",
+        now!(),
+        " <= $5::bigint RETURNING 1",
     ),
     renew: concat!(
         "UPDATE dlock_plain SET expiry = greatest(expiry, ",
@@ -51,18 +56,18 @@ pub(crate) const STATEMENTS: Statements = Statements {
         "WHERE name = $2::text AND holder = $3::text AND state = 'held'\n",
         "AND expiry > ",
         now!(),
-        " RETURNING 1",
+        " AND ",
+        now!(),
+        " <= $4::bigint RETURNING 1",
     ),
     delete: "DELETE FROM dlock_plain WHERE name = $1::text AND holder = $2::text RETURNING 1",
     free: "UPDATE dlock_plain SET state = 'free'\n\
            WHERE name = $1::text AND holder = $2::text AND state = 'held' RETURNING 1",
     look: concat!(
-        "SELECT holder, state = 'held', version, expiry - ",
+        "SELECT clock.now, p.holder, p.state = 'held', p.version, p.expiry - clock.now\n",
+        "FROM (SELECT ",
         now!(),
-        ", ",
-        now!(),
-        "\n",
-        "FROM dlock_plain WHERE name = $1::text",
+        " AS now) AS clock\nLEFT JOIN dlock_plain AS p ON p.name = $1::text",
     ),
     range: concat!(
         "SELECT name, state = 'held' AND expiry > ",
@@ -88,20 +93,15 @@ impl PlainConn for PgConn {
         Ok(u64::try_from(changed).unwrap_or(u64::MAX))
     }
 
-    async fn look(
-        &mut self,
-        statement: &'static str,
-        name: &LockName,
-    ) -> Result<Option<Seen>, Fault> {
+    async fn look(&mut self, statement: &'static str, name: &LockName) -> Result<Looked, Fault> {
         let rows = self.0.fetch(statement, &[Arg::Text(name.as_str())]).await?;
-        let Some(row) = rows.first() else { return Ok(None) };
-        Ok(Some(Seen {
-            holder: get(row, 0)?,
-            is_held: get(row, 1)?,
-            version: get(row, 2)?,
-            left: get(row, 3)?,
-            now: get(row, 4)?,
-        }))
+        let row = rows.first().ok_or_else(|| Fault::from(no_answer()))?;
+        let now = get(row, 0)?;
+        let Some(holder) = get::<Option<String>>(row, 1)? else {
+            return Ok(Looked { now, row: None });
+        };
+        let (is_held, version, left) = (get(row, 2)?, get(row, 3)?, get(row, 4)?);
+        Ok(Looked { now, row: Some(Seen { holder, is_held, version, left }) })
     }
 
     async fn range(

@@ -82,8 +82,13 @@ impl Sqlite {
             .with_scope(Scope::Machine)
             .with_permits(Permits::Counted)
             .with_notes(Notes::Kept);
-        let links =
-            Links { writers: vec![opened.writer], keeper: None, reader: opened.reader, ears };
+        let links = Links {
+            writers: vec![opened.writer],
+            keeper: None,
+            reader: opened.reader,
+            ears,
+            sight: None,
+        };
         Ok(Arc::new(Engine::start(&runtime, store, guarantees, links, settings)))
     }
 }

@@ -93,6 +93,9 @@ impl SqliteConn {
 }
 
 impl Conn for SqliteConn {
+    /// It is a call, which its worker sees to the end.
+    const CAN_BE_LATE: bool = false;
+
     async fn apply(&mut self, writes: &[Write]) -> Result<Vec<Result<Row, Error>>, Fault> {
         if let [write] = writes {
             let (seen, cut, time, snap) = write.fold_args();

@@ -15,6 +15,9 @@ use crate::support::{
 };
 
 mod conduct;
+mod crowd;
+mod late;
+mod policies;
 mod reader;
 mod records;
 mod rows;

@@ -1,7 +1,6 @@
 //! Private MariaDB servers.
 //!
-//! They need `mariadbd`, `mariadb-install-db` and the client `mariadb`: on the path, or in the
-//! directory that `DLOCK_TEST_MARIADB_BIN` names. The server refuses to run as root; then it runs
+//! They need `mariadbd` and `mariadb-install-db`: on the path, or in the directory that `DLOCK_TEST_MARIADB_BIN` names. The server refuses to run as root; then it runs
 //! as `mysql` or `nobody`, who must be able to reach the directory for temporary files.
 //!
 //! What a server keeps is kept over a [kill](MariadbServer::kill), although it is not
@@ -18,7 +17,6 @@
 //! # }
 //! ```
 
-mod client;
 mod data;
 mod launch;
 mod options;

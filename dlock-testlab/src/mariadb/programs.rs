@@ -6,12 +6,11 @@ use crate::{Stop, daemon::find};
 
 const BIN: &str = "DLOCK_TEST_MARIADB_BIN";
 
-/// The programs that make, run and ask servers.
+/// The programs that make and run servers.
 #[derive(Clone, Debug)]
 pub(super) struct Programs {
     pub(super) server: PathBuf,
     pub(super) install: PathBuf,
-    pub(super) client: PathBuf,
 }
 
 impl Programs {
@@ -19,7 +18,6 @@ impl Programs {
         Ok(Self {
             server: program("mariadbd", "mariadb-server")?,
             install: program("mariadb-install-db", "mariadb-server")?,
-            client: program("mariadb", "mariadb-client")?,
         })
     }
 }

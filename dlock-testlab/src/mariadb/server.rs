@@ -2,13 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
+use sqlx::{MySql, mysql::MySqlConnectOptions};
+
 use super::{
-    Options, client,
+    Options,
     data::{ADMIN, DATABASE, PASSWORD, USER, fresh, home},
     launch::{KIND, ORDERLY, launch},
     programs::Programs,
 };
-use crate::{Snapshot, Stop, Verdict, instance::Instance, tls};
+use crate::{Snapshot, Stop, Verdict, instance::Instance, sql, tls};
 
 /// Who is connected and is neither this connection nor one of the server's own.
 const OTHERS: &str = "
@@ -23,7 +25,6 @@ const OPEN: &str = "SELECT t.trx_state, p.command FROM information_schema.innodb
 
 /// Kills every connection but this one, of which some may be gone by then. How many there were.
 const TERMINATE: &str = "
-delimiter //
 begin not atomic
   declare killed int default 0;
   declare continue handler for 1094 begin end;
@@ -35,7 +36,7 @@ begin not atomic
     set killed = killed + 1;
   end for;
   select killed;
-end //
+end
 ";
 
 /// One MariaDB server, which dies with this value.
@@ -208,7 +209,7 @@ impl MariadbServer {
     /// # Errors
     /// What the server says against it.
     pub async fn query_at(&self, url: &str, sql: &str) -> Result<Vec<Vec<String>>, Stop> {
-        client::query(&self.programs.client, url, sql).await
+        sql::ask::<MySql, _>(url.parse::<MySqlConnectOptions>()?, sql, "NULL").await
     }
 
     /// Ends the connections of all clients, also in the middle of a statement. How many there were.

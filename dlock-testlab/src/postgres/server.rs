@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use sqlx::{Postgres, postgres::PgConnectOptions};
 use tokio::process::Command;
 
 use super::{
@@ -10,7 +11,7 @@ use super::{
     launch::{FAST, KIND, launch},
     programs::Programs,
 };
-use crate::{Snapshot, Stop, Verdict, client::ask, instance::Instance, tls, wait::until};
+use crate::{Snapshot, Stop, Verdict, client::ask, instance::Instance, sql, tls, wait::until};
 
 /// One PostgreSQL server, which dies with this value.
 ///
@@ -166,7 +167,7 @@ impl PostgresServer {
     }
 
     /// Does some SQL as the administrator in the database `dlock`, each statement on its own, up to
-    /// the first that fails.
+    /// the first that fails. A script of several goes through `psql`, which tells them apart.
     ///
     /// # Errors
     /// What the server says against it.
@@ -188,6 +189,9 @@ impl PostgresServer {
     /// # Errors
     /// What the server says against it.
     pub async fn query_at(&self, url: &str, sql: &str) -> Result<Vec<Vec<String>>, Stop> {
+        if !sql.trim_end().trim_end_matches(';').contains(';') {
+            return sql::ask::<Postgres, _>(url.parse::<PgConnectOptions>()?, sql, "").await;
+        }
         let mut psql = Command::new(self.programs.path("psql")?);
         psql.args(["--no-psqlrc", "--quiet", "--no-align", "--tuples-only", "--no-password"]);
         psql.args(["--field-separator=\x1f", "--record-separator-zero"]);

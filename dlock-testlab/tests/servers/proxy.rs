@@ -266,3 +266,39 @@ async fn new_connections_can_lead_elsewhere() {
     proxy.lead_to(&echo());
     assert_answers(&mut connect(&proxy).await, 3).await;
 }
+
+#[tokio::test]
+async fn what_is_stranded_arrives_when_its_client_has_gone() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let proxy = Proxy::start(&listener.local_addr().unwrap().to_string()).await.unwrap();
+    let mut ends = Vec::new();
+    for _ in 0..2 {
+        let client = connect(&proxy).await;
+        ends.push((client, listener.accept().await.unwrap().0));
+    }
+    proxy.strand();
+    for ((client, server), byte) in ends.iter_mut().zip([1, 2]) {
+        client.write_all(&[byte, byte]).await.unwrap();
+        server.write_u8(9).await.unwrap();
+        assert!(answer(server, SHORT).await.is_none());
+        assert!(answer(client, SHORT).await.is_none());
+    }
+    // One client goes by itself, the other one is told that it has lost the connection.
+    ends[0].0.set_zero_linger().unwrap();
+    let (gone, mut first) = ends.remove(0);
+    drop(gone);
+    proxy.abandon();
+    let (client, mut second) = ends.remove(0);
+    assert!(answer(&mut { client }, LONG).await.unwrap().is_err());
+    let new = &mut connect(&proxy).await;
+    let (mut third, _) = listener.accept().await.unwrap();
+    new.write_u8(3).await.unwrap();
+    assert_eq!(answer(&mut third, LONG).await.unwrap().unwrap(), 3);
+    assert!(answer(&mut first, SHORT).await.is_none());
+    proxy.arrive();
+    for (server, byte) in [(&mut first, 1), (&mut second, 2)] {
+        assert_eq!(answer(server, LONG).await.unwrap().unwrap(), byte);
+        assert_eq!(answer(server, LONG).await.unwrap().unwrap(), byte);
+        assert!(answer(server, LONG).await.unwrap().is_err(), "it ends");
+    }
+}

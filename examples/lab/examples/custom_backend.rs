@@ -210,7 +210,7 @@ impl Backend for Files {
     fn release(&self, claim: &Claim) -> Answer<Released> {
         let (files, claim) = (self.clone(), claim.clone());
         Answer::later(async move {
-            let op = Op::Release { claim: claim.id, used: claim.used };
+            let op = Op::Release { claim: claim.id, used: claim.used, bar: 0 };
             let outcome = files.visit(move |table, now| table.apply(&claim.name, &op, now)).await?;
             Ok(match outcome {
                 Outcome::Released => Released::Released,

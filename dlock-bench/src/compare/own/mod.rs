@@ -33,7 +33,8 @@ pub(crate) enum Own {
     /// The least that can be called a lock, by the bare driver: one request after another for one
     /// name, and pipelined over one connection for many where the driver can do that.
     Bare,
-    /// All that dlock sends for a lock that nobody else wants, by the bare driver.
+    /// All that dlock sends for a lock that nobody else wants, by the bare driver; on Redis what it
+    /// would send without scripts.
     Same,
     /// One row that is written, and nothing else.
     Row,

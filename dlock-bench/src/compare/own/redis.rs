@@ -17,7 +17,7 @@ use crate::{
 pub(super) struct Bare {
     /// The lock that all others are made of.
     first: FloorLock,
-    /// Whether it sends all that dlock does.
+    /// Whether it looks at a token as well.
     as_dlock: bool,
 }
 

@@ -30,7 +30,7 @@ use super::{
     map::Map,
     open, receive,
 };
-use crate::{config::RedisConfig, inbox::Inbox, keys::Bucket};
+use crate::{config::RedisConfig, error::is_denial, inbox::Inbox, keys::Bucket};
 
 /// How long a node may take to say where the slots are, since another one will do.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -46,6 +46,8 @@ pub(super) struct Ears {
     lost: Arc<Notify>,
     /// It was just found out where the slots are.
     looked: Notify,
+    /// This user may not listen.
+    denied: AtomicBool,
 }
 
 impl Ears {
@@ -56,12 +58,13 @@ impl Ears {
             book: Mutex::default(),
             lost: Arc::default(),
             looked: Notify::new(),
+            denied: AtomicBool::new(false),
         }
     }
 
     /// The channel of a bucket, if it can be heard.
     pub(super) async fn channel(&self, bucket: Bucket) -> Option<String> {
-        let inbox = self.inbox.as_ref()?;
+        let inbox = self.inbox.as_ref().filter(|_| self.may_listen())?;
         if !self.book.lock().hears(bucket)
             && let Err(error) = self.listen(inbox, bucket).await
         {
@@ -70,6 +73,36 @@ impl Ears {
             return None;
         }
         Some(inbox.channel_of(bucket))
+    }
+
+    /// Tries to listen, at a master that there is a connection to.
+    pub(super) async fn try_listening(&self, store: &str) {
+        let Some(inbox) = &self.inbox else { return };
+        let bucket = {
+            let book = self.book.lock();
+            let open = book.open();
+            let at = |bucket: &Bucket| book.map.master(number(*bucket));
+            let is_open = |bucket: &Bucket| open.iter().any(|(ear, _)| Some(ear) == at(bucket));
+            Bucket::all().find(is_open).unwrap_or(Bucket::ANY)
+        };
+        // Whatever else keeps it from listening may pass.
+        if let Err(error) = self.listen(inbox, bucket).await
+            && is_denial(&error)
+        {
+            tracing::warn!(
+                target: "dlock",
+                %error, store,
+                "no messages can be had, so waiting locks ask now and then: allow +ssubscribe and \
+                 &dlock:*"
+            );
+            self.denied.store(true, Ordering::Relaxed);
+            self.book.lock().heard.remove(&bucket);
+        }
+    }
+
+    /// Whether this user may listen, as far as is known.
+    pub(super) fn may_listen(&self) -> bool {
+        !self.denied.load(Ordering::Relaxed)
     }
 
     /// The masters that have buckets.

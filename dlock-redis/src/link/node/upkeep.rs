@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicU32, Ordering},
     },
     time::Duration,
 };
@@ -12,7 +12,7 @@ use dlock_core::{Clock, Error};
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
-use super::{Connection, Door, Sentinels, Shared, Topology, open, receive};
+use super::{Connection, Door, Sentinels, Shared, Topology, Via, Window, open, receive};
 
 /// How often the sentinels are asked who the master is; also how long a connection has to hold
 /// until the next one is tried for without a pause.
@@ -28,19 +28,20 @@ impl Shared {
         let epoch = self.epochs.fetch_add(1, Ordering::Relaxed);
         let refused = |error| open::refused(error, &self.store);
         let named = |error: Error| error.during("connect").with_store(&self.store);
-        let gone = Arc::new(AtomicBool::new(false));
-        let (weak, closed) = (Arc::downgrade(self), Arc::clone(&gone));
+        let via = Via::default();
+        let (weak, closed) = (Arc::downgrade(self), via.clone());
         let push = move |info| {
             let Some(shared) = weak.upgrade() else { return };
             if receive(info, shared.inbox.as_deref(), Clock::Boot.now()) {
-                closed.store(true, Ordering::SeqCst);
+                closed.close();
                 shared.shut(epoch, "the other side has closed it");
             }
         };
         let opening = open::connection(&self.config, &address, &self.config.login, push);
         let mut redis = opening.await.map_err(refused)?;
         let mark = self.mark_key();
-        let facts = open::facts(&mut redis, mark.as_deref()).await.map_err(refused)?;
+        let facts =
+            open::facts(&mut redis, mark.as_deref(), self.silent()).await.map_err(refused)?;
         let sight = self.sight_of(&facts);
         facts.check(self.config.topology == Topology::Cluster, &self.store).map_err(named)?;
         open::check_ready(&facts).map_err(named)?;
@@ -54,15 +55,18 @@ impl Shared {
                     tracing::warn!(
                         target: "dlock",
                         %error, store = self.store,
-                        "no messages can be had, so waiting locks ask now and then"
+                        "no messages can be had, so waiting locks ask now and then: allow +subscribe \
+                         and &dlock:*"
                     );
                     false
                 }
             },
             None => false,
         };
+        let clock = Mutex::new(facts.clock());
         let (facts, late) = (Mutex::new(Arc::new(facts)), AtomicU32::new(0));
-        Ok(Connection { redis, epoch, address, facts, sight, push, late, gone })
+        let window = Window::new();
+        Ok(Connection { redis, epoch, address, facts, sight, push, late, window, via, clock })
     }
 }
 

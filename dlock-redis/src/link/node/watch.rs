@@ -9,7 +9,7 @@ use std::{
 use dlock_core::Clock;
 use redis::Value;
 
-use super::{Connection, Door, Facts, Shared, Sight, Topology, open};
+use super::{Connection, Door, Facts, Shared, Sight, Silent, Topology, open};
 use crate::keys;
 
 /// How often settings are read again that a promise depends on.
@@ -83,26 +83,46 @@ impl Shared {
         }
     }
 
-    /// Reads again what a promise depends on, until there is nothing to promise any more.
+    /// What the server is not asked for when connecting: settings that no promise depends on.
+    pub(super) fn silent(&self) -> Silent {
+        Silent { info: false, settings: !self.promises() || !self.guard().is_zero() }
+    }
+
+    /// Whether anything is promised that depends on what one server keeps.
+    fn promises(&self) -> bool {
+        matches!(self.config.topology, Topology::Single | Topology::Socket)
+    }
+
+    /// Reads again what a promise depends on, for the worse and for the better. What was refused
+    /// once is not asked for again.
     async fn reread(&self, connection: &Connection) {
-        if !matches!(self.config.topology, Topology::Single | Topology::Socket) {
+        if !self.promises() {
             return;
         }
-        while connection.facts().keeps_grants(self.guard()) {
+        let guard = self.guard();
+        while let Some(silent) = connection.facts().worth_asking(guard) {
             tokio::time::sleep(REREAD).await;
-            let Ok(facts) = open::facts(&mut connection.redis.clone(), None).await else {
-                continue;
-            };
-            if !facts.keeps_grants(self.guard()) {
-                tracing::warn!(
+            let read = open::facts(&mut connection.redis.clone(), None, silent).await;
+            let Ok(read) = read else { continue };
+            let before = connection.facts();
+            let facts = read.after(&before);
+            let keeps = facts.keeps_grants(guard);
+            match (before.keeps_grants(guard), keeps) {
+                (true, false) => tracing::warn!(
                     target: "dlock",
                     store = self.store,
                     "the settings of this server have changed: a restart, or want of memory, may now \
                      lose locks that are held"
-                );
-                self.keeps_grants.store(false, Ordering::Relaxed);
-                *connection.facts.lock() = Arc::new(facts);
+                ),
+                (false, true) => tracing::info!(
+                    target: "dlock",
+                    store = self.store,
+                    "the settings of this server have changed: locks that are held outlast a restart"
+                ),
+                _ => {}
             }
+            self.keeps_grants.store(keeps, Ordering::Relaxed);
+            *connection.facts.lock() = Arc::new(facts);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! A promise rests on all settings that it depends on, as they are now.
 
+use std::time::Duration;
+
 use dlock_core::{DynBackend, Exclusion, Level};
 use dlock_testlab::{
     Stop, Verdict,
@@ -45,26 +47,50 @@ fn a_disk_that_is_not_waited_for_while_a_child_runs_promises_nothing() {
 }
 
 #[test]
-fn settings_that_change_while_connected_end_the_promise() {
+fn a_promise_follows_settings_that_change_while_connected() {
     run(async {
         let mut watched = Vec::new();
-        for (setting, value) in [
-            ("no-appendfsync-on-rewrite", "yes"),
-            ("appendfsync", "everysec"),
-            ("appendonly", "no"),
-            ("maxmemory-policy", "allkeys-lru"),
+        for (setting, bad, good) in [
+            ("no-appendfsync-on-rewrite", "yes", "no"),
+            ("appendfsync", "everysec", "always"),
+            ("appendonly", "no", "yes"),
+            ("maxmemory-policy", "allkeys-lru", "noeviction"),
         ] {
             let server = durable().await?;
             set(&server, "maxmemory", "100mb").await?;
             let client = connect(&server.url()).await?;
             assert_eq!(exclusion(&client), Exclusion::Restart);
-            set(&server, setting, value).await?;
-            watched.push((server, client));
+            set(&server, setting, bad).await?;
+            watched.push((server, client, setting, good));
         }
-        for (_, client) in &watched {
+        for (server, client, setting, good) in &watched {
             let ended = async || Ok(exclusion(client) == Exclusion::Nothing);
             until("the promise is taken back", ended).await?;
+            set(server, setting, good).await?;
         }
+        for (_, client, setting, _) in &watched {
+            let made = async || Ok(exclusion(client) == Exclusion::Restart);
+            until(&format!("the promise is made again: {setting}"), made).await?;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn what_was_refused_once_is_not_asked_for_again() {
+    run(async {
+        let server = RedisServer::start(&Options::new()).await?;
+        let line = include_str!("../../../src/acl.txt");
+        server.command(&line.split_whitespace().collect::<Vec<_>>()).await?.ok()?;
+        let url = format!("redis://dlock:password@{}", server.address());
+        // One has nothing to ask for, the other asks once.
+        let _guarded = connect(&format!("{url}?dlock.restart_guard=1h")).await?;
+        let _other = connect(&url).await?;
+        // Longer than from one look at the server to the next.
+        tokio::time::sleep(Duration::from_secs(12)).await;
+        let counts = server.info("commandstats").await?;
+        let config = counts.lines().find(|line| line.starts_with("cmdstat_config"));
+        assert!(config.is_some_and(|line| line.contains("rejected_calls=1,")), "{config:?}");
         Ok(())
     })
 }
@@ -79,7 +105,16 @@ fn a_server_that_evicts_promises_nothing_with_a_guard_either() {
         set(&masters.servers()[0], "maxmemory", "100mb").await?;
         set(&masters.servers()[0], "maxmemory-policy", "volatile-ttl").await?;
         assert_eq!(exclusion(&connect(&single).await?), Exclusion::Nothing);
-        assert_eq!(exclusion(&connect(&masters.url()).await?), Exclusion::Nothing);
+        let quorum = connect(&masters.url()).await?;
+        assert_eq!(exclusion(&quorum), Exclusion::Nothing);
+        // One that is away is as it was seen last.
+        masters.servers()[0].kill();
+        until("it is seen that it is away", async || {
+            let findings = quorum.examine().await?;
+            Ok(findings.iter().any(|finding| finding.about == "server"))
+        })
+        .await?;
+        assert_eq!(exclusion(&quorum), Exclusion::Nothing);
         Ok(())
     })
 }

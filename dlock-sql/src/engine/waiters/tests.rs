@@ -28,7 +28,7 @@ fn acquire(n: u128) -> Op {
 }
 
 fn release(n: u128) -> Op {
-    Op::Release { claim: id(n), used: 0 }
+    Op::Release { claim: id(n), used: 0, bar: 0 }
 }
 
 fn has_rung(bell: &Notify) -> bool {

@@ -50,11 +50,14 @@ impl<C: Conn> Worker<C> {
             match self.write_part(&mut batch, &part, &mut patience).await {
                 Ok(()) => {
                     part::finish(&mut batch, &part);
-                    if Clock::Boot.now().since(sent) < limit / 2 {
+                    self.heard = Clock::Boot.now();
+                    if self.heard.since(sent) < limit / 2 {
                         self.slow = 0;
                     }
                 }
                 Err(fault) => {
+                    // What came too late leaves out what had no deadline.
+                    part::finish(&mut batch, &part);
                     if fault.error.certainty() == Certainty::Unknown {
                         // Perhaps it is only slow: the next one may take longer.
                         self.slow = (self.slow + 1).min(SLOWEST);

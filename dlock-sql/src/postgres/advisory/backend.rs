@@ -8,20 +8,14 @@ use dlock_core::{
     Fencing, Finding, Grant, Guarantees, LockName, LockState, Mode, OrphanRelease, Queue, Released,
     Renewal, Renewed, Scope,
 };
-use tokio::{
-    runtime::Handle,
-    sync::{mpsc, oneshot},
-};
+use tokio::{runtime::Handle, sync::oneshot};
 
 use super::session::{Ask, Reply, Session};
 use crate::{
-    engine::{answer_of, gone, spawn},
+    engine::{Lanes, answer_of, gone, lanes, spawn},
     plain::Pauses,
     postgres::link::Link,
 };
-
-/// How many questions may wait for the session before callers wait with them.
-const QUEUE: usize = 1024;
 
 /// A backend over one session. Its task ends when it and the answers that it gave are dropped.
 pub(crate) struct Advisory {
@@ -31,13 +25,15 @@ pub(crate) struct Advisory {
 }
 
 #[derive(Clone)]
-struct Asks(mpsc::Sender<Ask>);
+struct Asks(Lanes<Ask>);
 
 impl Asks {
     async fn ask<T>(&self, ask: impl FnOnce(Reply<T>) -> Ask) -> Result<T, Error> {
         let (reply, answer) = oneshot::channel();
-        self.0.send(ask(reply)).await.map_err(|_| gone())?;
-        answer_of(answer, &self.0).await.unwrap_or_else(|| Err(gone()))
+        let ask = ask(reply);
+        let lane = self.0.of(&ask);
+        lane.send(ask).await.map_err(|_| gone())?;
+        answer_of(answer, lane).await.unwrap_or_else(|| Err(gone()))
     }
 
     async fn take(&self, request: &AcquireRequest) -> Result<Acquired, Error> {
@@ -62,7 +58,7 @@ impl Advisory {
         patience: Duration,
         retention: Duration,
     ) -> Self {
-        let (sender, asks) = mpsc::channel(QUEUE);
+        let (sender, asks) = lanes();
         spawn(runtime, Session::new(link, asks, patience, retention).run());
         Self { store, asks: Asks(sender), patience }
     }

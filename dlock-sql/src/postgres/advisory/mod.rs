@@ -8,6 +8,12 @@
 //! the lock, so exclusion is the weakest; the fencing tokens, from a row of the lock's name, tell
 //! the two apart.
 //!
+//! What is sent on a connection that is lost may arrive late, and takes effect in a session that nobody
+//! has any more. It ends with its connection, and its locks with it: at once where the server learns that
+//! the client has closed, which comes right behind what was sent, and otherwise when the keep-alive that
+//! dlock sets gives up, after 25 s. A take has a deadline by the server's clock as well, so that none
+//! begins after its sender has stopped to wait.
+//!
 //! See <https://www.postgresql.org/docs/current/explicit-locking.html#ADVISORY-LOCKS>. A key has 64
 //! bits: the FNV-1a hash of `dlock:` and the name. Two names with one key, of which there is no
 //! telling, exclude each other. Nobody queues: who waits asks again and again.
@@ -25,7 +31,8 @@ pub(super) const SCHEMA: &str = include_str!("schema.sql");
 pub(super) const TAKE: &str = include_str!("take.sql");
 pub(super) const LOOK: &str = include_str!("look.sql");
 const FREE: &str = "SELECT pg_advisory_unlock($1::bigint)";
-const PING: &str = "SELECT 1";
+/// Tells the time.
+const PING: &str = "SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint";
 /// Tokens grow without the row once the clock has passed the last one.
 pub(super) const SWEEP: &str = "DELETE FROM dlock_advisory \
      WHERE token < (extract(epoch FROM statement_timestamp()) * 1000000)::bigint - $1::bigint";

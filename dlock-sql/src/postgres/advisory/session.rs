@@ -4,16 +4,14 @@ use std::{collections::HashMap, time::Duration};
 
 use dlock_core::{
     Acquired, Certainty, ClaimId, Clock, Error, ErrorKind, FencingToken, Grant, Instant, LockName,
-    Released, machine::spent,
+    Released, StoreClock, machine::spent,
 };
-use tokio::{
-    select,
-    sync::{mpsc, oneshot},
-};
+use tokio::{select, sync::oneshot};
 
 use super::{FREE, LOOK, PING, SWEEP, TAKE, key};
 use crate::{
-    engine::{Fault, Patience},
+    engine::{Ends, Fault, Message, Patience},
+    plain::no_answer,
     postgres::{conn::get, link::Link, statement::Arg},
 };
 
@@ -47,6 +45,12 @@ pub(super) enum Ask {
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
+impl Message for Ask {
+    fn is_urgent(&self) -> bool {
+        matches!(self, Self::Renew { .. } | Self::GiveBack { .. })
+    }
+}
+
 /// What an onlooker sees.
 #[derive(Debug)]
 pub(super) struct Seen {
@@ -59,11 +63,19 @@ pub(super) struct Seen {
 /// The session, and what it has.
 pub(super) struct Session {
     link: Link,
-    asks: mpsc::Receiver<Ask>,
+    asks: Ends<Ask>,
     held: HashMap<i64, Held>,
+    clock: StoreClock,
     patience: Duration,
     retention: Duration,
     swept: Instant,
+}
+
+/// What a statement that takes a lock came to.
+enum Took {
+    Token(FencingToken),
+    Busy,
+    Late,
 }
 
 struct Held {
@@ -76,16 +88,18 @@ struct Held {
 impl Session {
     pub(super) fn new(
         link: Link,
-        asks: mpsc::Receiver<Ask>,
+        asks: Ends<Ask>,
         patience: Duration,
         retention: Duration,
     ) -> Self {
-        let swept = Instant::from_nanos(0);
-        Self { link, asks, held: HashMap::new(), patience, retention, swept }
+        let (held, clock, swept) = (HashMap::new(), StoreClock::new(), Instant::from_nanos(0));
+        Self { link, asks, held, clock, patience, retention, swept }
     }
 
     /// Works until the last caller has gone.
     pub(super) async fn run(mut self) {
+        // Should it fail, the first statement is too late and tells the time.
+        let _ = self.ping().await;
         loop {
             let first = self.held.values().map(|held| held.until).min();
             let ending = first.unwrap_or(Instant::from_nanos(u64::MAX));
@@ -141,12 +155,13 @@ impl Session {
                 Some(_) => return Ok(Acquired::Busy),
                 None => {}
             }
-            match self.take_once(key, name).await {
-                Ok(Some(token)) => {
+            match self.take_once(key, name, lease).await {
+                Ok(Took::Token(token)) => {
                     self.held.insert(key, Held { claim, token, until });
                     return Ok(granted(token, sent));
                 }
-                Ok(None) => return Ok(Acquired::Busy),
+                Ok(Took::Busy) => return Ok(Acquired::Busy),
+                Ok(Took::Late) => patience.after(Fault::too_late()).await?,
                 Err(fault) => {
                     // The session may have it, without a token.
                     self.drop_key(key).await;
@@ -163,10 +178,36 @@ impl Session {
         &mut self,
         key: i64,
         name: &LockName,
-    ) -> Result<Option<FencingToken>, Fault> {
-        let args = [Arg::Number(key), Arg::Text(name.as_str())];
-        let rows = self.fetch(TAKE, &args).await?;
-        rows.first().map(|row| get(row, 0).and_then(token)).transpose()
+        lease: Duration,
+    ) -> Result<Took, Fault> {
+        let sent = Clock::Boot.now();
+        let deadline = self.clock.deadline(sent, lease.min(self.patience)).unwrap_or(0);
+        let by = Arg::Number(i64::try_from(deadline).unwrap_or(i64::MAX));
+        let rows = self.fetch(TAKE, &[Arg::Number(key), Arg::Text(name.as_str()), by]).await?;
+        let row = rows.first().ok_or_else(|| Fault::from(no_answer()))?;
+        let now = self.observe(get(row, 0)?, sent);
+        match get::<Option<i64>>(row, 1)? {
+            Some(number) => Ok(Took::Token(token(number)?)),
+            None if now > deadline => Ok(Took::Late),
+            None => Ok(Took::Busy),
+        }
+    }
+
+    /// The server's clock has shown this to what was sent then.
+    fn observe(&mut self, shown: i64, sent: Instant) -> u64 {
+        let shown = u64::try_from(shown).unwrap_or(0);
+        self.clock.observe(shown, sent, Clock::Boot.now());
+        shown
+    }
+
+    /// Finds out whether the session is there, and the time.
+    async fn ping(&mut self) -> Result<(), Fault> {
+        let sent = Clock::Boot.now();
+        let rows = self.fetch(PING, &[]).await?;
+        if let Some(row) = rows.first() {
+            self.observe(get(row, 0)?, sent);
+        }
+        Ok(())
     }
 
     /// Gives up a key that may be the session's. Without a connection there is nothing to give up.
@@ -186,7 +227,7 @@ impl Session {
         let now = Clock::Boot.now();
         if !self.held.is_empty() {
             // Whatever went wrong: it is not sure that the session is there.
-            if let Err(fault) = self.fetch(PING, &[]).await {
+            if let Err(fault) = self.ping().await {
                 tracing::warn!(target: "dlock", error = %fault.error, "the session was lost, and all locks with it");
                 self.lose();
             }

@@ -1,6 +1,7 @@
 //! What other programs, settings and accidents do to the tables, the connections and the pool.
 
 mod conduct;
+mod late;
 mod locked;
 mod packets;
 mod places;

@@ -1,13 +1,13 @@
 //! Very many who wait for one name.
 
-use std::time::Duration;
+use std::{cell::RefCell, time::Duration};
 
-use dlock_core::{AcquireRequest, Acquired};
-use dlock_testlab::{Proxy, Stop, Verdict, zookeeper::ZooKeeperServer};
-use futures_util::future::try_join_all;
+use dlock_core::{AcquireRequest, Acquired, DynBackend};
+use dlock_testlab::{Flow, Protocol, Proxy, Stop, Verdict, zookeeper::ZooKeeperServer};
+use futures_util::future::{join, join_all, try_join_all};
 
 use super::lazy;
-use crate::support::{connect, exclusive, free, granted, run, take};
+use crate::support::{connect, exclusive, free, granted, renew, run, take, until};
 
 /// How many come at once.
 const CROWD: usize = 1000;
@@ -17,19 +17,125 @@ const LEASE: Duration = Duration::from_secs(120);
 /// At least so many bytes has a claim in a list.
 const LISTED: usize = 54;
 
+/// More than any server liked at once.
+const LARGE: usize = 2500;
+/// So many requests of each kind are on their way at a time.
+const WINDOW: usize = 256;
+/// How many hold the lock one after the other.
+const TURNS: usize = 40;
+
+/// How many bytes they are told of whom each lists for itself when it joins.
+fn list_for_each(crowd: usize) -> u64 {
+    u64::try_from(crowd * crowd / 2 * LISTED).unwrap_or(u64::MAX)
+}
+
+fn ask() -> AcquireRequest {
+    AcquireRequest { lease: LEASE, ..exclusive("a") }
+}
+
+/// A server, a client of it, and one behind a proxy. No session and no lease ends on a busy machine.
+async fn two_clients() -> Result<(ZooKeeperServer, Proxy, [DynBackend; 2]), Stop> {
+    let options = lazy().with_sessions(Duration::from_secs(1), 4 * LEASE);
+    let server = ZooKeeperServer::start(&options).await?;
+    let proxy = Proxy::start_for(&server.address(), Protocol::ZooKeeper).await?;
+    let patient =
+        |address| format!("zk://{address}?dlock.session_timeout={}s", 3 * LEASE.as_secs());
+    let clients =
+        [connect(&patient(server.address())).await?, connect(&patient(proxy.address())).await?];
+    Ok((server, proxy, clients))
+}
+
+/// Joins the queue, all at once.
+async fn join_queue(client: &DynBackend, crowd: &[AcquireRequest]) -> Verdict {
+    let answers = join_all(crowd.iter().map(|request| client.acquire(request))).await;
+    for answer in answers {
+        assert!(matches!(answer?, Acquired::Queued));
+    }
+    Ok(())
+}
+
+/// A crowd that is let in in steps: the release of another lock does not wait behind all of it, and
+/// the holder, another client, stays the holder.
+#[test]
+fn a_crowd_comes_in_steps_and_the_holder_keeps_its_session() {
+    run(async {
+        let (_server, proxy, [holder, client]) = two_clients().await?;
+        let (held, other) = (ask(), AcquireRequest { lease: LEASE, ..exclusive("b") });
+        take(&holder, &held).await?;
+        take(&client, &other).await?;
+        let crowd: Vec<_> = (0..LARGE).map(|_| ask()).collect();
+        let waiting = async || Ok::<_, Stop>(holder.inspect(&held.name).await?.waiters.len());
+        // The server gets all that is sent, and nothing is answered.
+        proxy.replies(Flow::Hold);
+        let watched = async {
+            until("the first step", async || Ok(waiting().await? >= WINDOW)).await?;
+            let freed = async {
+                until("the release comes through", async || {
+                    Ok(holder.inspect(&other.name).await?.is_free())
+                })
+                .await?;
+                assert_eq!(waiting().await?, WINDOW, "of {LARGE}");
+                renew(&holder, &held).await?;
+                proxy.pass().await
+            };
+            let (freed, watched) = join(free(&client, &other), freed).await;
+            watched?;
+            freed
+        };
+        let (joined, watched) = join(join_queue(&client, &crowd), watched).await;
+        watched?;
+        joined?;
+        let (bytes, for_each) = (proxy.reply_bytes(), list_for_each(LARGE));
+        assert!(bytes < for_each / 8, "{bytes} bytes were told, and a list for each is {for_each}");
+        assert_eq!(waiting().await?, LARGE);
+        renew(&holder, &held).await?;
+        free(&holder, &held).await
+    })
+}
+
+/// Those who wait behind claims of their own client know their turn without a list.
+#[test]
+fn a_crowd_of_one_client_does_not_list_the_queue_for_each_turn() {
+    run(async {
+        let (_server, proxy, [holder, client]) = two_clients().await?;
+        let held = ask();
+        take(&holder, &held).await?;
+        let crowd: Vec<_> = (0..LARGE).map(|_| ask()).collect();
+        join_queue(&client, &crowd).await?;
+        let order = holder.inspect(&held.name).await?.waiters;
+        let find = |claim| crowd.iter().find(|request| request.claim == claim);
+        let first: Vec<_> = order.iter().filter_map(|one| find(one.claim)).take(TURNS).collect();
+        assert_eq!(first.len(), TURNS);
+        let (bytes, answers) = (proxy.reply_bytes(), proxy.answers());
+        let had = RefCell::new(Vec::new());
+        let turns = try_join_all(first.iter().map(async |request| -> Verdict {
+            granted(&client, request).await?;
+            had.borrow_mut().push(request.claim);
+            free(&client, request).await
+        }));
+        let begun = async {
+            // Each watches its own node and the one before it.
+            let watched = answers + 2 * u64::try_from(TURNS).unwrap_or(u64::MAX);
+            until("all watch", async || Ok(proxy.answers() >= watched)).await?;
+            free(&holder, &held).await
+        };
+        let (turns, begun) = join(turns, begun).await;
+        begun?;
+        turns?;
+        let in_order: Vec<_> = order.iter().map(|one| one.claim).take(TURNS).collect();
+        assert_eq!(had.into_inner(), in_order);
+        let bytes = proxy.reply_bytes() - bytes;
+        let lists = u64::try_from(LARGE * LISTED * TURNS).unwrap_or(u64::MAX);
+        assert!(bytes < lists / 8, "{bytes} bytes were told, and {TURNS} lists are {lists}");
+        Ok(())
+    })
+}
+
 /// Each wants to know who stands before it.
 #[test]
 fn a_crowd_of_one_client_does_not_list_the_queue_for_each() {
     run(async {
-        // No session and no lease ends on a busy machine.
-        let options = lazy().with_sessions(Duration::from_secs(1), 4 * LEASE);
-        let server = ZooKeeperServer::start(&options).await?;
-        let proxy = Proxy::start(&server.address()).await?;
-        let patient =
-            |address| format!("zk://{address}?dlock.session_timeout={}s", 3 * LEASE.as_secs());
-        let holder = connect(&patient(server.address())).await?;
-        let crowd = connect(&patient(proxy.address())).await?;
-        let ask = || AcquireRequest { lease: LEASE, ..exclusive("a") };
+        let (_server, proxy, [holder, crowd]) = two_clients().await?;
         let held = ask();
         take(&holder, &held).await?;
         let waiting: Vec<_> = (0..CROWD).map(|_| ask()).collect();
@@ -42,7 +148,7 @@ fn a_crowd_of_one_client_does_not_list_the_queue_for_each() {
         }))
         .await?;
         let bytes = proxy.reply_bytes() - before;
-        let for_each = u64::try_from(CROWD * CROWD / 2 * LISTED).unwrap_or(u64::MAX);
+        let for_each = list_for_each(CROWD);
         assert!(bytes < for_each / 4, "{bytes} bytes were told, and a list for each is {for_each}");
         // All have their places.
         let state = holder.inspect(&held.name).await?;

@@ -1,8 +1,9 @@
 //! The floor: what the bare driver needs for the least that can be called a lock.
 //!
 //! `SET key id NX PX 30000` to take it, and a script that deletes the key if it still has the id
-//! to give it back. No queue, no token, no renewal, no second try. Or [all](FloorLock::with_look)
-//! that dlock sends for it, which is a `GET` more.
+//! to give it back. No queue, no token, no renewal, no second try. Or with a
+//! [look](FloorLock::with_look) at a token, which is a `GET` more: the least that plain commands make a lock
+//! with a token of. dlock's scripts do that and compare the time with a deadline, which commands can't.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use redis::{
 
 use crate::Failure;
 
-/// What dlock looks at: a token.
+/// What is looked at: a token.
 const SHOWN: &[u8] = b"1795554668339239";
 
 const RELEASE: &str = "\

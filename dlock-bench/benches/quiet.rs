@@ -1,7 +1,7 @@
 //! A quiet lock in memory against the floor, a `tokio::sync::Mutex` found by name in a map; and a lock
 //! that tasks hand on.
 //!
-//! `cargo bench -p dlock-core --bench quiet`. Each sample is 1,000 cycles of acquire and release
+//! `cargo bench -p dlock-bench --bench quiet`. Each sample is 1,000 cycles of acquire and release
 //! on one task; the allocation columns count all of them.
 
 use std::{
@@ -10,7 +10,7 @@ use std::{
 };
 
 use divan::{AllocProfiler, Bencher, counter::ItemsCount};
-use dlock_core::{Locks, Memory};
+use dlock::{Locks, Memory};
 use tokio::runtime::{Builder, Runtime};
 
 #[global_allocator]

@@ -1,0 +1,212 @@
+//! How much is on its way on one connection, so that renewals come through.
+//!
+//! A server answers a connection's requests in their order. So a renewal would wait for everything
+//! that was sent before it, and thousands of waiters of one client would cost that client its own
+//! locks. Therefore each kind of request that many tasks may send at a time has a window: so many are
+//! on their way, and the others wait here, in the order in which they came. A renewal has none.
+//!
+//! | kind | on its way at a time |
+//! |---|---|
+//! | renewals | all: the core sends them in batches |
+//! | releases | [`RELEASES`] |
+//! | questions of waiters | [`POLLS`], of up to a hundred claims each |
+//! | acquires, and all else | [`ACQUIRES`] |
+//!
+//! The response time-out counts from when a request has passed its window. When the connection is
+//! given up, those that wait go to the next one.
+
+use std::sync::OnceLock;
+
+use dlock_core::{Clock, Error, ErrorKind, Instant};
+use redis::RedisResult;
+use tokio::sync::{Semaphore, SemaphorePermit, TryAcquireError};
+
+use crate::{error::not_connected, scripts::Role};
+
+const RELEASES: usize = 256;
+const POLLS: usize = 4;
+const ACQUIRES: usize = 256;
+
+/// What a request is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It keeps what is held.
+    Renewal,
+    /// It gives a claim up, or completes what an acquire has begun.
+    Release,
+    /// It asks about claims that wait.
+    Poll,
+    /// It takes a lock, or looks at something.
+    Acquire,
+}
+
+/// How a request is sent, and when it was sent first.
+#[derive(Clone, Debug)]
+pub(crate) struct Sending<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) role: Role<'a>,
+    began: OnceLock<Instant>,
+}
+
+impl<'a> Sending<'a> {
+    pub(crate) const fn of(kind: Kind) -> Self {
+        Self { kind, role: Role::Other, began: OnceLock::new() }
+    }
+
+    pub(crate) const fn with_role(mut self, role: Role<'a>) -> Self {
+        self.role = role;
+        self
+    }
+
+    /// It is being sent.
+    pub(super) fn begin(&self) {
+        self.began.get_or_init(|| Clock::Boot.now());
+    }
+
+    /// A time right before it was sent first. One that was not sent may have been sent at any time.
+    pub(crate) fn began(&self) -> Instant {
+        self.began.get().copied().unwrap_or(Instant::from_nanos(0))
+    }
+}
+
+/// The windows of one connection.
+#[derive(Debug)]
+pub(super) struct Window {
+    releases: Semaphore,
+    polls: Semaphore,
+    acquires: Semaphore,
+}
+
+impl Window {
+    pub(super) const fn new() -> Self {
+        Self {
+            releases: Semaphore::const_new(RELEASES),
+            polls: Semaphore::const_new(POLLS),
+            acquires: Semaphore::const_new(ACQUIRES),
+        }
+    }
+
+    /// Waits until a request of this kind may be sent. It counts until the permit is dropped.
+    ///
+    /// # Errors
+    /// When the connection is given up: nothing was sent.
+    pub(super) async fn enter(&self, kind: Kind) -> RedisResult<Option<SemaphorePermit<'_>>> {
+        let window = match kind {
+            Kind::Renewal => return Ok(None),
+            Kind::Release => &self.releases,
+            Kind::Poll => &self.polls,
+            Kind::Acquire => &self.acquires,
+        };
+        let entered = match window.try_acquire() {
+            Ok(permit) => Ok(permit),
+            // Boxed: most find room.
+            Err(TryAcquireError::NoPermits) => Box::pin(window.acquire()).await.map_err(drop),
+            Err(TryAcquireError::Closed) => Err(()),
+        };
+        entered.map(Some).map_err(|()| {
+            let why = "the connection was lost before the request was sent";
+            not_connected(&Error::new(ErrorKind::Unavailable, why))
+        })
+    }
+
+    /// The connection is given up: nobody waits for it any more.
+    pub(super) fn close(&self) {
+        for window in [&self.releases, &self.polls, &self.acquires] {
+            window.close();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    mod outside {
+        use std::task::{Context, Poll as Polled, Waker};
+
+        use super::super::*;
+        use crate::error::{Cure, cure, explain};
+
+        const ALL: [(Kind, usize); 3] =
+            [(Kind::Release, RELEASES), (Kind::Poll, POLLS), (Kind::Acquire, ACQUIRES)];
+
+        type Entering<'a> =
+            std::pin::Pin<Box<dyn Future<Output = RedisResult<Option<SemaphorePermit<'a>>>> + 'a>>;
+
+        fn enter(window: &Window, kind: Kind) -> Entering<'_> {
+            Box::pin(window.enter(kind))
+        }
+
+        fn poll<'a>(
+            entering: &mut Entering<'a>,
+        ) -> Polled<RedisResult<Option<SemaphorePermit<'a>>>> {
+            entering.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+        }
+
+        /// Those that are let in at once.
+        fn fill(window: &Window, kind: Kind, most: usize) -> Vec<SemaphorePermit<'_>> {
+            let now = |_| match poll(&mut enter(window, kind)) {
+                Polled::Ready(Ok(permit)) => permit,
+                _ => None,
+            };
+            (0..most + 3).filter_map(now).collect()
+        }
+
+        #[test]
+        fn a_renewal_waits_for_nobody() {
+            let window = Window::new();
+            let full: Vec<_> =
+                ALL.iter().flat_map(|(kind, most)| fill(&window, *kind, *most)).collect();
+            assert_eq!(full.len(), RELEASES + POLLS + ACQUIRES);
+            for _ in 0..1000 {
+                let renewal = poll(&mut enter(&window, Kind::Renewal));
+                assert!(matches!(renewal, Polled::Ready(Ok(None))));
+            }
+        }
+
+        #[test]
+        fn each_kind_has_a_window_of_its_own() {
+            for (at, (kind, most)) in ALL.into_iter().enumerate() {
+                let window = Window::new();
+                let full = fill(&window, kind, most);
+                assert_eq!(full.len(), most, "{kind:?}");
+                for (other, _) in ALL.into_iter().enumerate().filter(|(i, _)| *i != at).map(|x| x.1)
+                {
+                    assert!(poll(&mut enter(&window, other)).is_ready(), "{kind:?} {other:?}");
+                }
+            }
+        }
+
+        #[test]
+        fn those_that_wait_are_let_in_in_their_order_and_may_go_away() {
+            let window = Window::new();
+            let mut full = fill(&window, Kind::Acquire, ACQUIRES);
+            let mut waiting: Vec<_> = (0..5).map(|_| enter(&window, Kind::Acquire)).collect();
+            assert!(waiting.iter_mut().all(|entering| poll(entering).is_pending()));
+            drop(waiting.remove(0));
+            for _ in 0..4 {
+                full.pop();
+                // One that comes later does not pass those that wait.
+                assert!(poll(&mut enter(&window, Kind::Acquire)).is_pending());
+                let Polled::Ready(Ok(Some(permit))) = poll(&mut waiting.remove(0)) else {
+                    panic!("out of order")
+                };
+                assert!(waiting.iter_mut().all(|entering| poll(entering).is_pending()));
+                full.push(permit);
+            }
+        }
+
+        #[test]
+        fn a_lost_connection_sends_those_that_wait_to_the_next_one() {
+            let window = Window::new();
+            let full = fill(&window, Kind::Acquire, ACQUIRES);
+            let mut waiting = enter(&window, Kind::Acquire);
+            assert!(poll(&mut waiting).is_pending());
+            window.close();
+            for mut entering in [waiting, enter(&window, Kind::Release)] {
+                let Polled::Ready(Err(error)) = poll(&mut entering) else { panic!("let in") };
+                assert_eq!(cure(&error), Cure::Again);
+                assert_eq!(explain(error).certainty(), dlock_core::Certainty::NotApplied);
+            }
+            drop(full);
+        }
+    }
+}

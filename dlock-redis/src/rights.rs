@@ -1,0 +1,159 @@
+//! What connecting tries out: each command that is needed later, where it will be needed.
+//!
+//! A script runs them all on the keys of a name that nobody uses, and leaves nothing. Those keys
+//! are made as those of names are, with the prefix of the user's names, so that a right to such keys
+//! is enough. In a cluster each master is tried, since each has users of its own; so is each master
+//! of a quorum. Without a prefix the plain form has no key of which it is known that names are like
+//! it: there, what is refused for its key only says nothing.
+
+use std::{fmt, sync::Arc};
+
+use dlock_core::Error;
+use redis::{RedisError, Value};
+
+use crate::{
+    config::RedisConfig,
+    error::{self, ACL, Cure, cure, is_key_denial},
+    inbox::Inbox,
+    keys::{self, Bucket},
+    link::{
+        Link,
+        window::{Kind, Sending},
+    },
+    reply,
+    scripts::{Call, Script},
+};
+
+/// What [`ACL`] is for the plain form.
+const ACL_PLAIN: &str = include_str!("acl_plain.txt");
+
+/// What is to be tried out.
+pub(crate) struct Rights {
+    plain: bool,
+    prefix: String,
+    inbox: Option<Arc<Inbox>>,
+    in_cluster: bool,
+    probe: Script,
+}
+
+impl Rights {
+    pub(crate) fn new(config: &RedisConfig, inbox: Option<Arc<Inbox>>, in_cluster: bool) -> Self {
+        Self {
+            plain: config.plain,
+            prefix: config.prefix.clone(),
+            inbox,
+            in_cluster,
+            probe: Script::probe(),
+        }
+    }
+
+    /// Tries everything on the server that has this bucket.
+    ///
+    /// # Errors
+    /// `Config(Access)` for what the user may not do, `Unsupported` for what nobody may.
+    pub(crate) async fn try_out(&self, link: &Link, bucket: Bucket) -> Result<(), Error> {
+        let keys = self.keys(bucket);
+        let call = self.call(&keys, &keys, bucket);
+        // Its text too may have to be sent one day.
+        match link.send(&call.by_text(), &Sending::of(Kind::Acquire)).await {
+            Ok(answer) => self.judge(&answer, |_| true)?,
+            Err(error) if is_key_denial(&error.to_string()) => {
+                return self.keys_denied(link, &keys, bucket, error).await;
+            }
+            Err(error) => return Err(self.explained(error)),
+        }
+        match link.send(call.by_digest(), &Sending::of(Kind::Acquire)).await {
+            // Somebody has just made it forget its scripts.
+            Err(error) if cure(&error) != Cure::SendText => return Err(self.explained(error)),
+            _ => {}
+        }
+        link.try_asking(bucket).await.map_err(|error| self.explained(error))
+    }
+
+    fn keys(&self, bucket: Bucket) -> Vec<String> {
+        let number = rand::random();
+        match self.plain {
+            true => vec![keys::unused_plain(&self.prefix, number)],
+            false => keys::unused(bucket, &self.prefix, number).into(),
+        }
+    }
+
+    fn call(&self, declared: &[String], keys: &[String], bucket: Bucket) -> Call<'_> {
+        let mut call = self.probe.on(declared.len());
+        for key in declared {
+            call = call.arg(key);
+        }
+        let channel = self.inbox.as_ref().map(|inbox| match self.in_cluster {
+            true => inbox.channel_of(bucket),
+            false => inbox.channel().to_string(),
+        });
+        call.arg(channel.unwrap_or_default()).arg(keys.first())
+    }
+
+    /// What the server refused within the script, as far as it counts.
+    fn judge(&self, answer: &Value, counts: impl Fn(&str) -> bool) -> Result<(), Error> {
+        let Value::Array(parts) = answer else { return Err(error::unreadable("a script", answer)) };
+        let texts: Vec<_> =
+            parts.iter().map(|part| reply::text(part).unwrap_or_default()).collect();
+        let mut refused: Vec<(&str, &str)> = Vec::new();
+        for pair in texts.chunks_exact(2) {
+            let (command, why) = (pair[0].as_str(), pair[1].as_str());
+            if counts(why) && !refused.iter().any(|(other, _)| *other == command) {
+                refused.push((command, why));
+            }
+        }
+        error::refused(&refused, &self.acl()).map_or(Ok(()), Err)
+    }
+
+    /// The user may not use the keys, or not all of them.
+    async fn keys_denied(
+        &self,
+        link: &Link,
+        keys: &[String],
+        bucket: Bucket,
+        error: RedisError,
+    ) -> Result<(), Error> {
+        if self.plain && self.prefix.is_empty() {
+            // Its names may be in other keys. What is no matter of keys is refused all the same.
+            let answer = link
+                .send(&self.call(&[], keys, bucket).by_text(), &Sending::of(Kind::Acquire))
+                .await;
+            let answer = answer.map_err(|error| self.explained(error))?;
+            return self.judge(&answer, |why| !is_key_denial(why));
+        }
+        let mut denied = Vec::new();
+        for key in keys {
+            let got = link.send(redis::cmd("GET").arg(key), &Sending::of(Kind::Acquire)).await;
+            if got.is_err_and(|error| is_key_denial(&error.to_string())) {
+                let begins = key.rsplit_once("?probe:").map_or(key.as_str(), |(begins, _)| begins);
+                denied.push(format!("{begins}NAME"));
+            }
+        }
+        Err(match denied.is_empty() {
+            true => self.explained(error),
+            false => {
+                error::rights(&format!("no permission for {}", denied.join(", ")), &self.acl())
+            }
+        })
+    }
+
+    fn explained(&self, error: RedisError) -> Error {
+        error::explain_for(error, &self.acl())
+    }
+
+    /// The line that allows it all.
+    fn acl(&self) -> String {
+        let prefix = keys::literal(&self.prefix);
+        match (self.plain, prefix.is_empty()) {
+            (false, true) => ACL.to_owned(),
+            (false, false) => ACL.replace("~dlock:*", &format!("~dlock:*:{prefix}*")),
+            (true, _) => ACL_PLAIN.replace("~*", &format!("~{prefix}*")),
+        }
+    }
+}
+
+impl fmt::Debug for Rights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rights").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}

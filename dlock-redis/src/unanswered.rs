@@ -1,0 +1,208 @@
+//! The acquires that have no answer, and may reach their server late.
+//!
+//! Each acquire carries a deadline by its server's clock. When the clock shows less, this client still
+//! waits for the answer; when it shows more, the script does nothing. But a client that loses its
+//! connection stops waiting earlier. It goes on over another one, where the release of the claim may
+//! overtake the acquire: it finds nothing, and then the acquire takes the lock for nobody.
+//!
+//! So each acquire without an answer is remembered here. When its claim is given up, those are settled
+//! that were sent on the same connection, which keeps the order, and those whose deadline was past. If
+//! others are left, the claim is given up once more when their deadlines are past, too: see
+//! [`later`](crate::later). While answers come, nothing is remembered, and nothing more is sent.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use dlock_core::{AcquireRequest, ClaimId, Clock, Instant};
+use parking_lot::Mutex;
+
+/// At this size claims are looked for that are over, and if there are none, no more are remembered.
+const MOST: usize = 4096;
+
+/// The acquires of one client without an answer.
+#[derive(Default)]
+pub(crate) struct Unanswered(Mutex<HashMap<ClaimId, Vec<Lost>>>);
+
+/// One sending.
+struct Lost {
+    via: Via,
+    /// When its deadline is past for certain.
+    until: Instant,
+}
+
+/// A connection, and whether the other side has closed it. None is equal to another.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Via(Arc<AtomicBool>);
+
+/// An acquire that is sent: without an answer by the time that this is dropped, it is remembered.
+pub(crate) struct Sending<'a> {
+    book: &'a Unanswered,
+    requests: &'a [AcquireRequest],
+    lost: Option<Lost>,
+}
+
+/// For how long the answer to an acquire of these claims is waited for: a grant that is older than
+/// its lease is none.
+pub(crate) fn patience(requests: &[AcquireRequest], response_timeout: Duration) -> Duration {
+    requests.iter().map(|request| request.lease).fold(response_timeout, Duration::min)
+}
+
+impl Unanswered {
+    /// These claims are asked for over this connection, by somebody with so much patience.
+    pub(crate) fn sending<'a>(
+        &'a self,
+        requests: &'a [AcquireRequest],
+        via: &Via,
+        now: Instant,
+        patience: Duration,
+    ) -> Sending<'a> {
+        // The server's clock may be slower than this one.
+        let longest = patience.saturating_add(patience / 50) + Duration::from_millis(10);
+        let lost = Lost { via: via.clone(), until: now.saturating_add(longest) };
+        Sending { book: self, requests, lost: Some(lost) }
+    }
+
+    /// Something about this claim was sent at this time, over this connection, and answered.
+    pub(crate) fn is_past(&self, claim: ClaimId, via: &Via, sent: Instant) {
+        let mut claims = self.0.lock();
+        if let Some(lost) = claims.get_mut(&claim) {
+            lost.retain(|lost| !lost.via.is(via) && lost.until > sent);
+            if lost.is_empty() {
+                claims.remove(&claim);
+            }
+        }
+    }
+
+    /// When the acquires of this claim that may still arrive are past. It is forgotten then.
+    pub(crate) fn take(&self, claim: ClaimId) -> Option<Instant> {
+        let lost = self.0.lock().remove(&claim)?;
+        lost.iter().map(|lost| lost.until).max()
+    }
+
+    fn add(&self, claim: ClaimId, lost: Lost, now: Instant) {
+        let mut claims = self.0.lock();
+        if claims.len() >= MOST {
+            claims.retain(|_, all| all.iter().any(|lost| lost.until > now));
+        }
+        if claims.len() < MOST {
+            claims.entry(claim).or_default().push(lost);
+        }
+    }
+}
+
+impl Sending<'_> {
+    /// It was sent at this time, and is answered: so are those that were sent before it.
+    pub(crate) fn answered(mut self, sent: Instant) {
+        let Some(lost) = self.lost.take() else { return };
+        for request in self.requests {
+            self.book.is_past(request.claim, &lost.via, sent);
+        }
+    }
+}
+
+impl Drop for Sending<'_> {
+    fn drop(&mut self) {
+        let Some(Lost { via, until }) = self.lost.take() else { return };
+        for request in self.requests {
+            let lost = Lost { via: via.clone(), until };
+            self.book.add(request.claim, lost, Clock::Boot.now());
+        }
+    }
+}
+
+impl Via {
+    fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// The other side has closed it.
+    pub(crate) fn close(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl fmt::Debug for Unanswered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unanswered").field("claims", &self.0.lock().len()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_core::{LockName, Mode, Queue};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(2);
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_nanos(0).saturating_add(Duration::from_secs(seconds))
+    }
+
+    fn request() -> AcquireRequest {
+        AcquireRequest {
+            name: LockName::new("a").unwrap(),
+            claim: ClaimId::random(),
+            mode: Mode::Exclusive,
+            lease: Duration::from_secs(30),
+            queue: Queue::Enqueue,
+            tokens: 1,
+            note: None,
+        }
+    }
+
+    #[test]
+    fn what_was_answered_is_not_remembered() {
+        let (book, request) = (Unanswered::default(), [request()]);
+        book.sending(&request, &Via::default(), at(1), PATIENCE).answered(at(1));
+        assert_eq!(book.take(request[0].claim), None);
+    }
+
+    #[test]
+    fn a_release_settles_what_was_sent_before_it_on_its_connection_or_is_past() {
+        let (book, requests) = (Unanswered::default(), [request(), request()]);
+        let [one, two] = [(); 2].map(|()| Via::default());
+        let lose = |via, now| drop(book.sending(&requests, via, at(now), PATIENCE));
+        let [first, second] = [&requests[0], &requests[1]].map(|request| request.claim);
+        lose(&one, 1);
+        book.is_past(first, &one, at(1));
+        assert_eq!(book.take(first), None, "on the same connection");
+        book.is_past(second, &two, at(1));
+        let until = book.take(second).unwrap();
+        assert!(until > at(3) && until < at(4), "{until:?}");
+        assert_eq!(book.take(second), None, "it is taken");
+        lose(&one, 1);
+        lose(&two, 2);
+        book.is_past(first, &two, at(3));
+        assert!(book.take(first).unwrap() < at(4), "the other is left");
+        book.is_past(second, &Via::default(), at(5));
+        assert_eq!(book.take(second), None, "both are past");
+    }
+
+    #[test]
+    fn nobody_waits_longer_than_a_lease() {
+        let (long, short) = (request(), AcquireRequest { lease: PATIENCE / 4, ..request() });
+        assert_eq!(patience(std::slice::from_ref(&long), PATIENCE), PATIENCE);
+        assert_eq!(patience(&[long, short], PATIENCE), PATIENCE / 4);
+    }
+
+    #[test]
+    fn claims_are_bounded() {
+        let book = Unanswered::default();
+        for _ in 0..MOST + 9 {
+            drop(book.sending(&[request()], &Via::default(), Clock::Boot.now(), PATIENCE));
+        }
+        assert_eq!(book.0.lock().len(), MOST);
+    }
+}

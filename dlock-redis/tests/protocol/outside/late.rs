@@ -1,0 +1,297 @@
+//! Acquires that reach the server after their client has lost their connection: nothing of them
+//! stays, whether their deadline is past or not.
+
+use std::time::Duration;
+
+use dlock_core::{AcquireRequest, Acquired, ClaimId, DynBackend, Mode, Queue};
+use dlock_testlab::{
+    Proxy, SteppedClock, Stop, Verdict,
+    redis::{Options, RedisMasters, RedisServer},
+};
+use tokio::time::sleep;
+
+use crate::{
+    support::{
+        ask, attempt, behind, connect, exclusive, free, millis, queue, run, start, take, until,
+    },
+    tape::Tape,
+};
+
+/// When the acquire arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    /// When the client has waited in vain for as long as it does.
+    Past,
+    /// Earlier: the client has lost the connection before.
+    Before,
+}
+
+const BOTH: [When; 2] = [When::Past, When::Before];
+
+impl When {
+    /// How long an answer may take.
+    const fn patience(self) -> Duration {
+        match self {
+            Self::Past => millis(300),
+            Self::Before => Duration::from_secs(8),
+        }
+    }
+
+    fn option(self) -> String {
+        format!("?dlock.response_timeout={}ms", self.patience().as_millis())
+    }
+}
+
+/// Has an acquire on its way, and its client go on over another connection; what that says.
+async fn lose(proxy: &Proxy, when: When, asked: impl Future) -> Verdict {
+    proxy.strand();
+    let before = proxy.request_bytes();
+    let loses = async {
+        until("it is on its way", async || Ok(proxy.request_bytes() > before)).await?;
+        if when == When::Before {
+            proxy.abandon();
+        }
+        Ok(())
+    };
+    let (_, lost) = tokio::join!(asked, loses);
+    lost
+}
+
+/// Has what is on its way arrive, and waits until the server has run it: one more script for this
+/// claim.
+async fn arrive(proxies: &[&Proxy], tapes: &mut [Tape], when: When, claim: ClaimId) -> Verdict {
+    if when == When::Past {
+        sleep(when.patience() * 2).await;
+    }
+    let claim = claim.to_string();
+    let mut before = Vec::new();
+    for tape in tapes.iter_mut() {
+        before.push(tape.with(&claim).await?.len());
+    }
+    proxies.iter().for_each(|proxy| proxy.arrive());
+    for (tape, before) in tapes.iter_mut().zip(before) {
+        until("it arrives", async || Ok(tape.with(&claim).await?.len() > before)).await?;
+    }
+    Ok(())
+}
+
+/// Nobody holds these names or waits for them: at once when what came was refused, and soon, long
+/// before a lease ends, when it was not.
+async fn is_free(server: &RedisServer, when: When, keys: &str) -> Verdict {
+    let held = async || -> Result<usize, Stop> {
+        let script = "local n=0 for _,k in ipairs(redis.call('KEYS',ARGV[1])) do \
+                      if not string.find(k,'}f:',1,true) then n=n+1 end end return n";
+        let count = server.command(&["EVAL", script, "0", keys]).await?.int()?;
+        Ok(usize::try_from(count)?)
+    };
+    if when == When::Past {
+        assert_eq!(held().await?, 0, "it had an effect");
+    }
+    until("nothing is left", async || Ok(held().await? == 0)).await
+}
+
+/// An acquire on its way, another one with the same claim over a new connection, and its release.
+async fn leaves_nothing(option: &str, keys: &str, mode: Mode, when: When) -> Verdict {
+    let server = start().await?;
+    let (proxy, one) = behind(&server, &(when.option() + option)).await?;
+    let mut tape = [Tape::start(&server).await?];
+    let request = ask("a", mode);
+    lose(&proxy, when, one.acquire(&request)).await?;
+    until("it goes on", async || Ok(one.inspect(&request.name).await.is_ok())).await?;
+    take(&one, &request).await?;
+    free(&one, &request).await?;
+    arrive(&[&proxy], &mut tape, when, request.claim).await?;
+    is_free(&server, when, keys).await
+}
+
+#[test]
+fn an_acquire_that_arrives_late_takes_no_lock() {
+    run(async {
+        for when in BOTH {
+            leaves_nothing("", "dlock:*", Mode::Exclusive, when).await?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn an_acquire_that_arrives_late_reads_and_takes_permits_of_nobody() {
+    run(async {
+        for when in BOTH {
+            leaves_nothing("", "dlock:*", Mode::Shared, when).await?;
+            leaves_nothing("", "dlock:*", Mode::permits(2, 3)?, when).await?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn an_acquire_of_the_plain_form_that_arrives_late_takes_no_lock() {
+    run(async {
+        for when in BOTH {
+            leaves_nothing("&dlock.plain=true", "a", Mode::Exclusive, when).await?;
+        }
+        Ok(())
+    });
+}
+
+/// It was queued, and its wait is given up over a new connection.
+#[test]
+fn an_acquire_that_arrives_late_has_no_place_in_the_queue() {
+    run(async {
+        for when in BOTH {
+            let server = start().await?;
+            let (proxy, one) = behind(&server, &when.option()).await?;
+            let two = connect(&server.url()).await?;
+            let mut tape = [Tape::start(&server).await?];
+            let (held, waits) = (exclusive("a"), exclusive("a"));
+            take(&two, &held).await?;
+            lose(&proxy, when, one.acquire(&waits)).await?;
+            until("it goes on", async || Ok(one.inspect(&waits.name).await.is_ok())).await?;
+            queue(&one, &waits).await?;
+            one.release(&waits.as_claim()).await?;
+            arrive(&[&proxy], &mut tape, when, waits.claim).await?;
+            let waiting = async || Ok::<_, Stop>(two.inspect(&held.name).await?.waiters.len());
+            if when == When::Past {
+                assert_eq!(waiting().await?, 0);
+            }
+            // The lock would be passed on to it.
+            free(&two, &held).await?;
+            is_free(&server, when, "dlock:*").await?;
+        }
+        Ok(())
+    });
+}
+
+/// The caller gives up while its acquire is on its way, and the claim is given up elsewhere.
+#[test]
+fn an_acquire_that_was_dropped_and_arrives_late_takes_no_lock() {
+    run(async {
+        let when = When::Before;
+        let server = start().await?;
+        let (proxy, one) = behind(&server, &when.option()).await?;
+        let mut tape = [Tape::start(&server).await?];
+        let request = exclusive("a");
+        lose(&proxy, when, tokio::time::timeout(millis(200), one.acquire(&request))).await?;
+        one.release(&request.as_claim()).await?;
+        arrive(&[&proxy], &mut tape, when, request.claim).await?;
+        is_free(&server, when, "dlock:*").await
+    });
+}
+
+/// The lock was busy when it was asked for again, so there is no release.
+#[test]
+fn a_try_that_arrives_late_takes_no_lock() {
+    run(async {
+        for (option, keys) in [("", "dlock:*"), ("&dlock.plain=true", "a")] {
+            let when = When::Before;
+            let server = start().await?;
+            let (proxy, one) = behind(&server, &(when.option() + option)).await?;
+            let two = connect(&format!("{}?{}", server.url(), option.trim_matches('&'))).await?;
+            let mut tape = [Tape::start(&server).await?];
+            let (held, tries) = (exclusive("a"), attempt("a"));
+            take(&two, &held).await?;
+            lose(&proxy, when, async {
+                assert_eq!(one.acquire(&tries).await.unwrap(), Acquired::Busy);
+            })
+            .await?;
+            free(&two, &held).await?;
+            arrive(&[&proxy], &mut tape, when, tries.claim).await?;
+            is_free(&server, when, keys).await?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn an_acquire_of_several_that_arrives_late_takes_none() {
+    run(async {
+        for when in BOTH {
+            let server = start().await?;
+            let (proxy, one) = behind(&server, &when.option()).await?;
+            let mut tape = [Tape::start(&server).await?];
+            let requests = [exclusive("a"), exclusive("b")];
+            let asked = async || match one.acquire_all(&requests) {
+                Some(answer) => Ok(answer.await?),
+                None => Err(Stop::failed("it can't take several")),
+            };
+            lose(&proxy, when, asked()).await?;
+            until("it goes on", async || Ok(one.inspect(&requests[0].name).await.is_ok())).await?;
+            let taken = asked().await?;
+            assert!(taken.iter().all(|taken| matches!(taken, Acquired::Granted(_))), "{taken:?}");
+            for request in &requests {
+                free(&one, request).await?;
+            }
+            arrive(&[&proxy], &mut tape, when, requests[1].claim).await?;
+            is_free(&server, when, "dlock:*").await?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn acquires_that_arrive_late_are_no_votes_of_a_quorum() {
+    run(async {
+        for when in BOTH {
+            let masters = RedisMasters::start(3, &Options::new()).await?;
+            let (mut proxies, mut tapes) = (Vec::new(), Vec::new());
+            for server in masters.servers() {
+                proxies.push(Proxy::start(&server.address()).await?);
+                tapes.push(Tape::start(server).await?);
+            }
+            let addresses: Vec<_> = proxies.iter().map(Proxy::address).collect();
+            let url = format!("redis+quorum://{}{}", addresses.join(","), when.option());
+            let one = connect(&format!("{url}&dlock.restart_guard=0s")).await?;
+            let request = AcquireRequest { queue: Queue::FailIfBusy, ..exclusive("a") };
+            for proxy in &proxies[1..] {
+                proxy.strand();
+            }
+            let loses = async {
+                if when == When::Before {
+                    let before: Vec<_> = proxies.iter().map(Proxy::request_bytes).collect();
+                    until("they are on their way", async || {
+                        Ok(proxies.iter().zip(&before).all(|(p, b)| p.request_bytes() > *b))
+                    })
+                    .await?;
+                    proxies.iter().for_each(Proxy::abandon);
+                }
+                Ok::<_, Stop>(())
+            };
+            let (_, lost) = tokio::join!(lose(&proxies[0], when, one.acquire(&request)), loses);
+            lost?;
+            one.release(&request.as_claim()).await?;
+            let through: Vec<_> = proxies.iter().collect();
+            arrive(&through, &mut tapes, when, request.claim).await?;
+            for server in masters.servers() {
+                is_free(server, when, "dlock:*").await?;
+            }
+        }
+        Ok(())
+    });
+}
+
+/// A client learns the time from a refusal, and asks once more.
+#[test]
+fn a_server_whose_clock_is_set_grants_locks_all_the_same() {
+    run(async {
+        let clock = SteppedClock::start().await?;
+        let server = RedisServer::start(&Options::new().with_clock(&clock)).await?;
+        let client: DynBackend = connect(&server.url()).await?;
+        let mut tape = Tape::start(&server).await?;
+        // The server knows the script from then on.
+        let first = exclusive("a");
+        take(&client, &first).await?;
+        free(&client, &first).await?;
+        let mut sendings = Vec::new();
+        for (forward, back) in [(0, 0), (3600, 0), (0, 0), (0, 3600), (0, 0)] {
+            clock.forward(Duration::from_secs(forward))?;
+            clock.back(Duration::from_secs(back))?;
+            let request = exclusive("a");
+            take(&client, &request).await?;
+            sendings.push(tape.with(&request.claim.to_string()).await?.len());
+            free(&client, &request).await?;
+        }
+        assert_eq!(sendings, [1, 2, 1, 1, 1]);
+        Ok(())
+    });
+}

@@ -1,0 +1,78 @@
+//! The claims that were asked for without an answer, as on a connection that was lost.
+//!
+//! What was sent for them may still reach the database, up to its deadline, and perhaps after the claim
+//! was asked for again, granted and given back. So whoever gives such a claim back says until when it
+//! must not come back, and the row remembers that. No other claim pays for it.
+
+use std::time::Duration;
+
+use dlock_core::{ClaimId, Clock, Instant, machine::Micros};
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+
+/// A claim is kept in mind for so long after its deadline, however the database's clock goes.
+const KEPT: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Default)]
+pub(crate) struct Doubts(Mutex<HashMap<ClaimId, Doubt>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Doubt {
+    /// Until when what was sent may change the row, by the database's clock.
+    until: Micros,
+    /// When all of that is over by any clock.
+    forget: Instant,
+}
+
+impl Doubts {
+    /// What was sent for these claims has not been answered. It may begin by its deadline, and takes
+    /// `patience` at most from there.
+    pub(crate) fn unanswered(
+        &self,
+        claims: impl Iterator<Item = ClaimId>,
+        deadline: Micros,
+        patience: Duration,
+    ) {
+        let (now, span) = (Clock::Boot.now(), micros(patience));
+        let until = deadline.saturating_add(span);
+        let forget = now.saturating_add(patience * 2 + KEPT);
+        let mut doubts = self.0.lock();
+        doubts.retain(|_, doubt| now < doubt.forget);
+        for claim in claims {
+            let doubt = doubts.entry(claim).or_insert(Doubt { until, forget });
+            doubt.until = doubt.until.max(until);
+            doubt.forget = forget;
+        }
+    }
+
+    /// Until when a claim that is given back must not come back; 0 if nothing is on its way.
+    pub(crate) fn bar(&self, claim: ClaimId) -> Micros {
+        self.0.lock().get(&claim).map_or(0, |doubt| doubt.until)
+    }
+
+    /// A claim was given back, and the row remembers it.
+    pub(crate) fn settled(&self, claim: ClaimId) {
+        self.0.lock().remove(&claim);
+    }
+}
+
+fn micros(time: Duration) -> Micros {
+    Micros::try_from(time.as_micros()).unwrap_or(Micros::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_sending_counts_until_its_claim_is_given_back() {
+        let (doubts, claim) = (Doubts::default(), ClaimId::from_bits(7));
+        assert_eq!(doubts.bar(claim), 0);
+        for deadline in [10, 30, 20] {
+            doubts.unanswered([claim].into_iter(), deadline, Duration::from_micros(5));
+        }
+        assert_eq!((doubts.bar(claim), doubts.bar(ClaimId::from_bits(8))), (35, 0));
+        doubts.settled(claim);
+        assert_eq!(doubts.bar(claim), 0);
+    }
+}

@@ -1,0 +1,151 @@
+//! The queue of a worker, which has two lanes: renewals and releases go before what asks for locks.
+//!
+//! A worker does one thing after the other, and there may be thousands who ask for locks, while
+//! those that are held have to be renewed in time. In each lane the first to come is the first served.
+
+use tokio::{select, sync::mpsc};
+
+/// How many messages may wait in a lane before callers wait with them.
+const QUEUE: usize = 1024;
+
+/// A message to a worker.
+pub(crate) trait Message {
+    /// Whether it renews what is held, or gives something up.
+    fn is_urgent(&self) -> bool;
+}
+
+/// The callers' end.
+#[derive(Debug)]
+pub(crate) struct Lanes<T> {
+    urgent: mpsc::Sender<T>,
+    others: mpsc::Sender<T>,
+}
+
+/// The worker's end.
+#[derive(Debug)]
+pub(crate) struct Ends<T> {
+    urgent: mpsc::Receiver<T>,
+    others: mpsc::Receiver<T>,
+}
+
+/// An empty queue.
+pub(crate) fn lanes<T: Message>() -> (Lanes<T>, Ends<T>) {
+    let ((urgent, first), (others, second)) = (mpsc::channel(QUEUE), mpsc::channel(QUEUE));
+    (Lanes { urgent, others }, Ends { urgent: first, others: second })
+}
+
+impl<T> Clone for Lanes<T> {
+    fn clone(&self) -> Self {
+        Self { urgent: self.urgent.clone(), others: self.others.clone() }
+    }
+}
+
+impl<T: Message> Lanes<T> {
+    /// The lane of a message.
+    pub(crate) fn of(&self, message: &T) -> &mpsc::Sender<T> {
+        match message.is_urgent() {
+            true => &self.urgent,
+            false => &self.others,
+        }
+    }
+}
+
+impl<T> Ends<T> {
+    /// The next message; `None` when nobody can send one any more.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses no message.
+    pub(crate) async fn recv(&mut self) -> Option<T> {
+        select! {
+            biased;
+            Some(message) = self.urgent.recv() => Some(message),
+            Some(message) = self.others.recv() => Some(message),
+            else => None,
+        }
+    }
+
+    /// Whether nobody can send a message any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.urgent.is_closed() && self.others.is_closed()
+    }
+
+    /// The next urgent message that has come.
+    pub(crate) fn try_urgent(&mut self) -> Option<T> {
+        self.urgent.try_recv().ok()
+    }
+
+    /// The next other message that has come.
+    pub(crate) fn try_other(&mut self) -> Option<T> {
+        self.others.try_recv().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    mod outside {
+        use std::{
+            collections::VecDeque,
+            pin::pin,
+            task::{Context, Poll, Waker},
+        };
+
+        use super::super::*;
+
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        struct Sent {
+            is_urgent: bool,
+            number: usize,
+        }
+
+        impl Message for Sent {
+            fn is_urgent(&self) -> bool {
+                self.is_urgent
+            }
+        }
+
+        /// What is there, if anything is.
+        fn recv(ends: &mut Ends<Sent>) -> Option<Option<Sent>> {
+            match pin!(ends.recv()).poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(message) => Some(message),
+                Poll::Pending => None,
+            }
+        }
+
+        /// All sequences of so many steps: two that send, and one that receives.
+        #[test]
+        fn what_is_urgent_goes_first_and_each_lane_keeps_its_order() {
+            const STEPS: u32 = 8;
+            for sequence in 0..3usize.pow(STEPS) {
+                let (lanes, mut ends) = lanes();
+                let mut model = [VecDeque::new(), VecDeque::new()];
+                for step in 0..STEPS {
+                    let lane = sequence / 3usize.pow(step) % 3;
+                    if lane == 2 {
+                        let next = model[0].pop_front().or_else(|| model[1].pop_front());
+                        assert_eq!(recv(&mut ends), next.map(Some), "{sequence}");
+                        continue;
+                    }
+                    let number = usize::try_from(step).unwrap();
+                    let sent = Sent { is_urgent: lane == 0, number };
+                    lanes.of(&sent).try_send(sent).unwrap();
+                    model[lane].push_back(sent);
+                }
+                drop(lanes);
+                for left in model.into_iter().flatten() {
+                    assert_eq!(recv(&mut ends), Some(Some(left)), "{sequence}");
+                }
+                assert_eq!(recv(&mut ends), Some(None));
+            }
+        }
+
+        #[test]
+        fn a_full_lane_leaves_the_other_alone() {
+            let (lanes, mut ends) = lanes();
+            let [urgent, other] = [true, false].map(|is_urgent| Sent { is_urgent, number: 0 });
+            while lanes.of(&other).try_send(other).is_ok() {}
+            lanes.of(&urgent).try_send(urgent).unwrap();
+            assert_eq!(ends.try_urgent(), Some(urgent));
+            assert_eq!((ends.try_urgent(), ends.try_other()), (None, Some(other)));
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! What an engine is given at its start.
+
+use dlock_core::{Clock, LockName};
+
+use super::{conn::Conn, row::Wanted, told::Sight};
+
+/// The connections of an engine.
+#[derive(Debug)]
+pub(crate) struct Links<C, E> {
+    /// One or more.
+    pub(crate) writers: Vec<C>,
+    /// For renewals alone.
+    pub(crate) keeper: Option<C>,
+    pub(crate) reader: C,
+    /// Open ears.
+    pub(crate) ears: Option<E>,
+    /// When the database's clock was seen, so that the first statements have a deadline by it.
+    pub(crate) sight: Option<Sight>,
+}
+
+/// Looks at the database's clock.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) async fn sight<C: Conn>(conn: &mut C) -> Option<Sight> {
+    // The time comes with the answer about a name, whatever it is.
+    let wanted = [Wanted { name: LockName::new("dlock").ok()?, known: None }];
+    let sent = Clock::Boot.now();
+    let seen = conn.read(&wanted).await.ok()?;
+    Some(Sight { sent, now: seen.now })
+}

@@ -1,0 +1,103 @@
+//! Tries for locks that are held, which write nothing; and those that an earlier sending may have left
+//! behind.
+
+use std::collections::HashSet;
+
+use dlock_core::{
+    Clock,
+    machine::{Op, Outcome},
+};
+
+use super::{
+    super::{
+        conn::Conn,
+        job::{Ask, Job},
+        part::{self, Unit},
+        row::Wanted,
+        told::{Sight, Told},
+    },
+    Worker,
+    ops::{asked_for, is_try},
+};
+
+impl<C: Conn> Worker<C> {
+    /// Refuses the tries for locks that were held when last seen and, by a read, still are, so
+    /// that a busy try writes nothing.
+    pub(super) async fn refuse_busy(&mut self, batch: &mut Vec<Job>) {
+        if !batch.iter().any(|job| matches!(&*job.asks, [ask] if is_try(&ask.op))) {
+            return;
+        }
+        let mut names = HashSet::new();
+        let mut tries = Vec::new();
+        for job in std::mem::take(batch) {
+            // Not when something goes before it that may free the lock.
+            let doubtful = match &*job.asks {
+                [ask] => {
+                    is_try(&ask.op)
+                        && self.cache.is_held(&ask.name)
+                        && !names.contains(&ask.name)
+                        && !self.is_in_doubt(&ask.op)
+                }
+                _ => false,
+            };
+            if doubtful {
+                tries.push(job);
+            } else {
+                names.extend(job.asks.iter().map(|ask| ask.name.clone()));
+                batch.push(job);
+            }
+        }
+        if tries.is_empty() {
+            return;
+        }
+        let wanted: Vec<Wanted> =
+            tries.iter().map(|job| self.shared.snapshots.wanted(&job.asks[0].name)).collect();
+        let sent = Clock::Boot.now();
+        // What a read can't answer, the write will.
+        let Ok(seen) = self.conn.read(&wanted).await else { return batch.extend(tries) };
+        for ((mut job, wanted), row) in tries.into_iter().zip(wanted).zip(seen.rows) {
+            let ask = &mut job.asks[0];
+            let mut machine = match row.map(|row| row?.replay_on(wanted.known.as_deref())) {
+                Some(Ok(replayed)) => replayed.machine,
+                _ => {
+                    batch.push(job);
+                    continue;
+                }
+            };
+            let outcome = machine.apply(&ask.op, seen.now, &mut Vec::new());
+            if matches!(outcome, Outcome::Busy | Outcome::Conflict { .. }) {
+                let sight = Sight { sent, now: seen.now };
+                let last = machine.last_token();
+                ask.told = Some(Ok(Told { outcome, sight, last, in_doubt: false }));
+                job.finish();
+            } else {
+                batch.push(job);
+            }
+        }
+    }
+
+    /// Whether an earlier sending of this claim was not answered.
+    fn is_in_doubt(&self, op: &Op) -> bool {
+        asked_for(op).is_some_and(|claim| self.shared.doubts.bar(claim) > 0)
+    }
+
+    /// Gives back, next, what was refused and may be granted by an earlier sending that is still on
+    /// its way: whoever was refused takes it for settled.
+    pub(super) fn bar_refused(&mut self, batch: &[Job], part: &[Unit]) {
+        for (job, ask) in part::places(part) {
+            let ask = &batch[job].asks[ask];
+            let is_refused = ask.told.as_ref().is_some_and(|told| {
+                told.as_ref().is_ok_and(|told| {
+                    use Outcome::{Busy, Conflict, Spent};
+                    matches!(told.outcome, Busy | Conflict { .. } | Spent)
+                })
+            });
+            if let Some(claim) = asked_for(&ask.op).filter(|_| is_refused)
+                && self.is_in_doubt(&ask.op)
+            {
+                let back = Op::Release { claim, used: 0, bar: 0 };
+                self.waiting.push_back(Job::new(vec![Ask::new(ask.name.clone(), back)], true).0);
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Claims that are given back a second time.
+
+use std::time::Duration;
+
+use dlock_core::{ClaimId, Clock, Instant, LockName};
+use hashbrown::HashMap;
+
+/// More than anybody has under way; what goes beyond ends with its lease.
+const MOST: usize = 4096;
+
+/// Claims of which a sending may still be on its way.
+#[derive(Debug, Default)]
+pub(super) struct Owed {
+    /// When it has no effect any more.
+    unanswered: HashMap<ClaimId, Instant>,
+    /// Those that nobody wants by now.
+    given_back: HashMap<ClaimId, (LockName, Instant)>,
+}
+
+impl Owed {
+    /// A sending of the claim was not answered, and has a deadline that is over by then.
+    pub(super) fn unanswered(&mut self, claim: ClaimId, over: Instant) {
+        let now = Clock::Boot.now();
+        self.unanswered.retain(|_, over| now < *over);
+        if self.unanswered.len() < MOST {
+            self.unanswered.insert(claim, over);
+        }
+    }
+
+    /// Nobody wants the claim any more, which is not held.
+    pub(super) fn given_back(&mut self, name: &LockName, claim: ClaimId) {
+        if let Some(over) = self.unanswered.get(&claim) {
+            self.given_back.insert(claim, (name.clone(), *over));
+        }
+    }
+
+    /// The claim is asked for, again perhaps.
+    pub(super) fn asked(&mut self, claim: ClaimId) {
+        self.given_back.remove(&claim);
+    }
+
+    /// It could not be given back, and is to be later.
+    pub(super) fn again(&mut self, name: LockName, claim: ClaimId, pause: Duration) {
+        self.given_back.insert(claim, (name, Clock::Boot.now().saturating_add(pause)));
+    }
+
+    /// When the first of them is due.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.given_back.values().map(|(_, due)| *due).min()
+    }
+
+    /// Takes out one that is due.
+    pub(super) fn take(&mut self) -> Option<(LockName, ClaimId)> {
+        let now = Clock::Boot.now();
+        let claim = self.given_back.iter().find(|(_, (_, due))| *due <= now).map(|(id, _)| *id)?;
+        self.unanswered.remove(&claim);
+        self.given_back.remove(&claim).map(|(name, _)| (name, claim))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_is_given_back_again_unless_it_is_wanted_again() {
+        let (mut owed, name) = (Owed::default(), LockName::new("a").unwrap());
+        let claim = ClaimId::from_bits;
+        owed.given_back(&name, claim(1));
+        assert_eq!(owed.due(), None, "all of it was answered");
+        let over = Clock::Boot.now().saturating_add(Duration::from_millis(5));
+        for n in [1, 2, 3] {
+            owed.unanswered(claim(n), over);
+        }
+        for n in [1, 2] {
+            owed.given_back(&name, claim(n));
+        }
+        owed.asked(claim(2));
+        assert_eq!(owed.due(), Some(over));
+        while Clock::Boot.now() < over {}
+        assert_eq!(owed.take(), Some((name.clone(), claim(1))));
+        assert_eq!((owed.take(), owed.due()), (None, None));
+        owed.again(name, claim(1), Duration::ZERO);
+        assert!(owed.take().is_some());
+    }
+}

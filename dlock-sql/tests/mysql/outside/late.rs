@@ -1,0 +1,224 @@
+//! What was sent on a connection that is closed by now, and arrives.
+
+use std::time::Duration;
+
+use dlock_core::{AcquireRequest, Acquired, DynBackend, Mode};
+use dlock_sql::Mysql;
+use dlock_testlab::{Door, Proxy, Stop, Verdict, mariadb::MariadbServer};
+use tokio::{
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+
+use crate::help::{LEASE, LONG, ask, attempt, config, connect, free, server, take, with_mariadb};
+
+/// Longer than a test takes, so that nothing that is sent comes past its deadline.
+const PATIENT: &str = "dlock.response_timeout=60s";
+
+struct Scene {
+    server: MariadbServer,
+    proxy: Proxy,
+    client: DynBackend,
+    other: DynBackend,
+}
+
+impl Scene {
+    async fn start(options: &str, returning: bool) -> Result<Self, Stop> {
+        let server = server().await?;
+        let other = connect(&server).await?;
+        let proxy = Proxy::start(&server.address()).await?;
+        let url = server.url().replace(&server.address(), &proxy.address());
+        let url = format!("{url}?dlock.connections=1&{options}");
+        let client = Mysql::open(config(&url)?.with_returning(returning)).await?;
+        let scene = Self { server, proxy, client, other };
+        scene.prepare().await?;
+        Ok(scene)
+    }
+
+    /// The connection has each statement prepared, so that it is sent as one.
+    async fn prepare(&self) -> Verdict {
+        let all = ["first", "second"].map(ask);
+        take(&self.client, &all[0]).await?;
+        free(&self.client, &all[0]).await?;
+        together(&self.client, &all).await?;
+        for request in &all {
+            free(&self.client, request).await?;
+        }
+        Ok(())
+    }
+
+    /// Asks for these on a connection that goes no further, and once more when that is closed.
+    async fn ask_twice(&self, requests: &[AcquireRequest]) -> Result<Vec<Acquired>, Stop> {
+        let asking = ask_in_vain(&self.proxy, &self.client, requests).await?;
+        self.proxy.abandon();
+        asking.await?
+    }
+
+    /// What stands in the row of a lock.
+    async fn row(&self, lock: &str) -> Result<String, Stop> {
+        let read =
+            format!("SELECT CONCAT(base, ' ', snap, log) FROM dlock_lock WHERE name = '{lock}'");
+        Ok(self.server.query(&read).await?.concat().concat())
+    }
+
+    /// What is on its way arrives, and has reached these rows.
+    async fn arrive(&self, requests: &[AcquireRequest]) -> Verdict {
+        let mut before = Vec::new();
+        for request in requests {
+            before.push(self.row(request.name.as_str()).await?);
+        }
+        self.proxy.arrive();
+        for (request, before) in requests.iter().zip(before) {
+            let lock = request.name.as_str();
+            until("it arrives", async || Ok(self.row(lock).await? != before)).await?;
+        }
+        Ok(())
+    }
+
+    /// Nobody holds these, or waits for them.
+    async fn are_free(&self, requests: &[AcquireRequest]) -> Verdict {
+        for request in requests {
+            let seen = self.other.inspect(&request.name).await?;
+            assert!(seen.is_free() && seen.waiters.is_empty(), "{}: {seen:?}", request.name);
+            let next = attempt(request.name.as_str());
+            take(&self.other, &next).await?;
+            free(&self.other, &next).await?;
+        }
+        Ok(())
+    }
+}
+
+async fn together(client: &DynBackend, all: &[AcquireRequest]) -> Result<Vec<Acquired>, Stop> {
+    match client.acquire_all(all) {
+        Some(answer) => Ok(answer.await?),
+        None => Err(Stop::failed("one by one")),
+    }
+}
+
+/// Asks for these on connections that go no further.
+async fn ask_in_vain(
+    proxy: &Proxy,
+    client: &DynBackend,
+    requests: &[AcquireRequest],
+) -> Result<JoinHandle<Result<Vec<Acquired>, Stop>>, Stop> {
+    let sent = proxy.request_bytes();
+    proxy.strand();
+    let (client, requests) = (client.clone(), requests.to_vec());
+    let asking = tokio::spawn(async move {
+        match &requests[..] {
+            [request] => Ok(vec![client.acquire(request).await?]),
+            all => together(&client, all).await,
+        }
+    });
+    until("it is sent", async || Ok(proxy.request_bytes() > sent)).await?;
+    Ok(asking)
+}
+
+async fn until(what: &str, mut check: impl AsyncFnMut() -> Result<bool, Stop>) -> Verdict {
+    let polling = async {
+        while !check().await? {
+            sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    };
+    timeout(LONG, polling).await.map_err(|_| Stop::failed(format!("not in time: {what}")))?
+}
+
+fn kinds() -> Result<Vec<Vec<AcquireRequest>>, Stop> {
+    let of = |lock, mode| AcquireRequest { mode, ..ask(lock) };
+    Ok(vec![
+        vec![ask("fair")],
+        vec![attempt("mutex")],
+        vec![of("reader", Mode::Shared)],
+        vec![of("semaphore", Mode::permits(2, 3)?)],
+        ["one", "two", "three"].map(ask).to_vec(),
+    ])
+}
+
+/// The sender goes on over another connection, takes the lock, gives it back, and then what it sent
+/// first arrives, early enough for its deadline.
+#[test]
+fn an_acquire_that_is_overtaken_by_its_release_takes_nothing() {
+    with_mariadb(async {
+        for returning in [true, false] {
+            let scene = Scene::start(PATIENT, returning).await?;
+            for requests in kinds()? {
+                scene.prepare().await?;
+                let answers = scene.ask_twice(&requests).await?;
+                assert!(answers.iter().all(|answer| matches!(answer, Acquired::Granted(_))));
+                for request in &requests {
+                    free(&scene.client, request).await?;
+                }
+                scene.arrive(&requests).await?;
+                scene.are_free(&requests).await?;
+            }
+        }
+        Ok(())
+    });
+}
+
+/// Whoever is told that the lock is busy does not give it back.
+#[test]
+fn a_try_that_was_refused_takes_nothing_later() {
+    with_mariadb(async {
+        let scene = Scene::start(PATIENT, true).await?;
+        let (held, tries) = (ask("try"), attempt("try"));
+        take(&scene.other, &held).await?;
+        assert_eq!(scene.ask_twice(std::slice::from_ref(&tries)).await?, [Acquired::Busy]);
+        free(&scene.other, &held).await?;
+        let barred = async || Ok(scene.row("try").await?.contains(" x"));
+        until("the claim is given back", barred).await?;
+        scene.arrive(std::slice::from_ref(&tries)).await?;
+        scene.are_free(&[tries]).await
+    });
+}
+
+/// A sender that ends with all that it knew.
+#[test]
+fn what_arrives_past_its_deadline_does_nothing() {
+    with_mariadb(async {
+        for requests in kinds()? {
+            let scene = Scene::start("dlock.response_timeout=1s", true).await?;
+            let asking = ask_in_vain(&scene.proxy, &scene.client, &requests).await?;
+            scene.proxy.door(Door::Closed).await?;
+            scene.proxy.abandon();
+            assert!(asking.await?.is_err());
+            // Twice as long as its sender has waited.
+            sleep(Duration::from_secs(2)).await;
+            scene.arrive(&requests).await?;
+            scene.are_free(&requests).await?;
+        }
+        Ok(())
+    });
+}
+
+/// The plain form has no place to remember who has gone, so the claim is given back twice.
+#[test]
+fn a_row_that_is_taken_late_is_given_back() {
+    with_mariadb(async {
+        let server = server().await?;
+        let plain = "dlock.plain=row&dlock.create_schema=true&dlock.response_timeout=3s";
+        let other = Mysql::open(config(&format!("{}?{plain}", server.url()))?).await?;
+        let proxy = Proxy::start(&server.address()).await?;
+        let url = server.url().replace(&server.address(), &proxy.address());
+        let client = Mysql::open(config(&format!("{url}?{plain}"))?).await?;
+        for lock in ["first", "a"] {
+            let request = attempt(lock);
+            take(&client, &request).await?;
+            free(&client, &request).await?;
+        }
+        let request = AcquireRequest { lease: LEASE * 20, ..attempt("a") };
+        let asking = ask_in_vain(&proxy, &client, std::slice::from_ref(&request)).await?;
+        proxy.abandon();
+        assert!(matches!(asking.await??[..], [Acquired::Granted(_)]));
+        free(&client, &request).await?;
+        proxy.arrive();
+        // It may be held for nobody until its deadline, and not for the lease of ten minutes.
+        sleep(Duration::from_secs(3)).await;
+        let is_free = async || Ok(other.inspect(&request.name).await?.is_free());
+        until("it is given back", is_free).await?;
+        let next = attempt("a");
+        take(&other, &next).await?;
+        free(&other, &next).await
+    });
+}

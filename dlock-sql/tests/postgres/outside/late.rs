@@ -1,0 +1,370 @@
+//! What was sent on a connection that is closed by now, and arrives.
+
+use std::time::Duration;
+
+use dlock_core::{AcquireRequest, Acquired, DynBackend, Mode, Renewal};
+use dlock_testlab::{
+    Door, Proxy, SteppedClock, Stop, Verdict,
+    postgres::{Options, PostgresServer},
+};
+use tokio::{task::JoinHandle, time::sleep};
+
+use crate::support::{
+    LEASE, ask, attempt, connect, create, exclusive, free, granted, name, run, start, take, until,
+    works,
+};
+
+/// Longer than a test takes, so that nothing that is sent comes past its deadline.
+const PATIENT: &str = "dlock.response_timeout=60s";
+
+struct Scene {
+    server: PostgresServer,
+    proxy: Proxy,
+    client: DynBackend,
+    other: DynBackend,
+}
+
+impl Scene {
+    async fn start(options: &str) -> Result<Self, Stop> {
+        let (server, other) = start().await?;
+        let proxy = Proxy::start(&server.address()).await?;
+        let url = server.url().replace(&server.address(), &proxy.address());
+        let url = format!("{url}?dlock.connections=1&dlock.listen=false&{options}");
+        let client = connect(&url).await?;
+        let scene = Self { server, proxy, client, other };
+        scene.prepare().await?;
+        Ok(scene)
+    }
+
+    /// The connection has each statement prepared, so that it is sent as one.
+    async fn prepare(&self) -> Verdict {
+        works(&self.client, "first").await?;
+        let both = ["first", "second"].map(exclusive);
+        let together = self.client.acquire_all(&both);
+        together.ok_or_else(|| Stop::failed("one by one"))?.await?;
+        for request in &both {
+            free(&self.client, request).await?;
+        }
+        Ok(())
+    }
+
+    /// Asks for these on a connection that goes no further, and once more when that is closed.
+    async fn ask_twice(&self, requests: &[AcquireRequest]) -> Result<Vec<Acquired>, Stop> {
+        let asking = self.ask_in_vain(requests).await?;
+        self.proxy.abandon();
+        asking.await?
+    }
+
+    /// Asks for these on a connection that goes no further.
+    async fn ask_in_vain(
+        &self,
+        requests: &[AcquireRequest],
+    ) -> Result<JoinHandle<Result<Vec<Acquired>, Stop>>, Stop> {
+        let (client, requests) = (self.client.clone(), requests.to_vec());
+        sent_in_vain(&self.proxy, async move {
+            Ok(match &requests[..] {
+                [request] => vec![client.acquire(request).await?],
+                all => match client.acquire_all(all) {
+                    Some(answer) => answer.await?,
+                    None => return Err(Stop::failed("one by one")),
+                },
+            })
+        })
+        .await
+    }
+
+    /// What stands in the row of a lock.
+    async fn row(&self, lock: &str) -> Result<String, Stop> {
+        let read = format!("SELECT base, snap, log FROM dlock_lock WHERE name = '{lock}'");
+        Ok(self.server.query(&read).await?.concat().join(" "))
+    }
+
+    /// What is on its way arrives, and has reached these rows.
+    async fn arrive(&self, requests: &[AcquireRequest]) -> Verdict {
+        let mut before = Vec::new();
+        for request in requests {
+            before.push(self.row(request.name.as_str()).await?);
+        }
+        self.proxy.arrive();
+        for (request, before) in requests.iter().zip(before) {
+            let lock = request.name.as_str();
+            until("it arrives", async || Ok(self.row(lock).await? != before)).await?;
+        }
+        Ok(())
+    }
+
+    /// Nobody holds these, or waits for them.
+    async fn are_free(&self, requests: &[AcquireRequest]) -> Verdict {
+        for request in requests {
+            let seen = self.other.inspect(&request.name).await?;
+            assert!(seen.is_free() && seen.waiters.is_empty(), "{}: {seen:?}", request.name);
+            let next = attempt(request.name.as_str());
+            take(&self.other, &next).await?;
+            free(&self.other, &next).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Starts this on connections that go no further.
+async fn sent_in_vain<T: Send + 'static>(
+    proxy: &Proxy,
+    asking: impl Future<Output = Result<T, Stop>> + Send + 'static,
+) -> Result<JoinHandle<Result<T, Stop>>, Stop> {
+    let sent = proxy.request_bytes();
+    proxy.strand();
+    let asking = tokio::spawn(asking);
+    until("it is sent", async || Ok(proxy.request_bytes() > sent)).await?;
+    Ok(asking)
+}
+
+/// Asks for this on a connection that goes no further.
+async fn ask_in_vain(
+    proxy: &Proxy,
+    client: &DynBackend,
+    request: &AcquireRequest,
+) -> Result<JoinHandle<Result<Acquired, Stop>>, Stop> {
+    let (client, request) = (client.clone(), request.clone());
+    sent_in_vain(proxy, async move { Ok(client.acquire(&request).await?) }).await
+}
+
+fn kinds() -> Result<Vec<Vec<AcquireRequest>>, Stop> {
+    let permits = Mode::permits(2, 3)?;
+    Ok(vec![
+        vec![exclusive("fair")],
+        vec![attempt("mutex")],
+        vec![ask("reader", Mode::Shared)],
+        vec![ask("semaphore", permits)],
+        ["one", "two", "three"].map(exclusive).to_vec(),
+    ])
+}
+
+/// The sender goes on over another connection, takes the lock, gives it back, and then what it sent
+/// first arrives, early enough for its deadline.
+#[test]
+fn an_acquire_that_is_overtaken_by_its_release_takes_nothing() {
+    run(async {
+        let scene = Scene::start(PATIENT).await?;
+        for requests in kinds()? {
+            scene.prepare().await?;
+            let answers = scene.ask_twice(&requests).await?;
+            assert!(answers.iter().all(|answer| matches!(answer, Acquired::Granted(_))));
+            for request in &requests {
+                free(&scene.client, request).await?;
+            }
+            scene.arrive(&requests).await?;
+            scene.are_free(&requests).await?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_place_in_a_queue_that_is_overtaken_by_its_withdrawal_is_none() {
+    run(async {
+        let scene = Scene::start(PATIENT).await?;
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            scene.prepare().await?;
+            let (held, waits) = (exclusive("queue"), ask("queue", mode));
+            take(&scene.other, &held).await?;
+            let answers = scene.ask_twice(std::slice::from_ref(&waits)).await?;
+            assert_eq!(answers, [Acquired::Queued]);
+            free(&scene.client, &waits).await?;
+            scene.arrive(std::slice::from_ref(&waits)).await?;
+            assert!(scene.other.inspect(&held.name).await?.waiters.is_empty());
+            free(&scene.other, &held).await?;
+            scene.are_free(&[waits]).await?;
+        }
+        Ok(())
+    });
+}
+
+/// Whoever is told that the lock is busy does not give it back.
+#[test]
+fn a_try_that_was_refused_takes_nothing_later() {
+    run(async {
+        let scene = Scene::start(PATIENT).await?;
+        let (held, tries) = (exclusive("try"), attempt("try"));
+        take(&scene.other, &held).await?;
+        let answers = scene.ask_twice(std::slice::from_ref(&tries)).await?;
+        assert_eq!(answers, [Acquired::Busy]);
+        free(&scene.other, &held).await?;
+        let barred = async || Ok(scene.row("try").await?.contains(" x"));
+        until("the claim is given back", barred).await?;
+        scene.arrive(std::slice::from_ref(&tries)).await?;
+        scene.are_free(&[tries]).await
+    });
+}
+
+/// A sender that ends with all that it knew.
+#[test]
+fn what_arrives_past_its_deadline_does_nothing() {
+    run(async {
+        for requests in kinds()? {
+            let scene = Scene::start("dlock.response_timeout=1s").await?;
+            let asking = scene.ask_in_vain(&requests).await?;
+            scene.proxy.door(Door::Closed).await?;
+            scene.proxy.abandon();
+            assert!(asking.await?.is_err());
+            // Twice as long as its sender has waited.
+            sleep(Duration::from_secs(2)).await;
+            scene.arrive(&requests).await?;
+            scene.are_free(&requests).await?;
+        }
+        Ok(())
+    });
+}
+
+/// A renewal does not keep the lock of somebody who has lost it.
+#[test]
+fn a_renewal_that_arrives_late_keeps_nothing() {
+    run(async {
+        let scene = Scene::start("dlock.response_timeout=1s").await?;
+        let held = AcquireRequest { lease: Duration::from_secs(6), ..exclusive("kept") };
+        take(&scene.client, &held).await?;
+        let renewal =
+            Renewal { claim: held.as_claim(), mode: held.mode, lease: held.lease, token: None };
+        let client = scene.client.clone();
+        let renewing = async move { Ok(client.renew(&[renewal]).await?) };
+        let renewing = sent_in_vain(&scene.proxy, renewing).await?;
+        scene.proxy.door(Door::Closed).await?;
+        scene.proxy.abandon();
+        drop(renewing.await?);
+        let left = scene.other.inspect(&held.name).await?.holders;
+        let left = left.first().map(|holder| holder.remaining);
+        // Past the third of the lease for which anybody waits.
+        sleep(Duration::from_millis(2500)).await;
+        let row = scene.row("kept").await?;
+        if row.is_empty() || left.is_none() {
+            return Err(Stop::failed("the lock ended before the test began"));
+        }
+        scene.arrive(std::slice::from_ref(&held)).await?;
+        let now = scene.other.inspect(&held.name).await?.holders;
+        assert!(now.first().map(|holder| holder.remaining) < left, "{now:?}, {left:?} before");
+        Ok(())
+    });
+}
+
+/// After a step forward of the clock all deadlines are past: each is asked for once more.
+#[test]
+fn whoever_still_waits_asks_once_more() {
+    run(async {
+        let clock = SteppedClock::start().await?;
+        let server = PostgresServer::start(&Options::new().with_clock(&clock)).await?;
+        let client = connect(&create(&server)).await?;
+        works(&client, "a").await?;
+        let held = exclusive("held");
+        take(&client, &held).await?;
+        clock.forward(Duration::from_secs(3600))?;
+        for (lock, sent) in [("b", 2), ("c", 1)] {
+            let next = attempt(lock);
+            // What has no deadline is answered all the same.
+            let released = client.release(&held.as_claim());
+            let (taken, released) = tokio::join!(take(&client, &next), released);
+            taken?;
+            released?;
+            let read = format!("SELECT log FROM dlock_lock WHERE name = '{lock}'");
+            let log = server.query(&read).await?.concat().concat();
+            assert_eq!(log.matches(&next.claim.to_string()).count(), sent, "{log}");
+            free(&client, &next).await?;
+        }
+        works(&client, "a").await
+    });
+}
+
+/// The plain form has no place to remember who has gone, so the claim is given back twice.
+#[test]
+fn a_row_that_is_taken_late_is_given_back() {
+    run(async {
+        let (server, _) = start().await?;
+        let plain = "dlock.plain=row&dlock.create_schema=true&dlock.response_timeout=3s";
+        let other = connect(&format!("{}?{plain}", server.url())).await?;
+        let proxy = Proxy::start(&server.address()).await?;
+        let url = server.url().replace(&server.address(), &proxy.address());
+        let client = connect(&format!("{url}?{plain}")).await?;
+        for lock in ["first", "a"] {
+            let request = attempt(lock);
+            take(&client, &request).await?;
+            free(&client, &request).await?;
+        }
+        let request = AcquireRequest { lease: LEASE * 20, ..attempt("a") };
+        let asking = ask_in_vain(&proxy, &client, &request).await?;
+        proxy.abandon();
+        assert!(matches!(asking.await??, Acquired::Granted(_)));
+        free(&client, &request).await?;
+        proxy.arrive();
+        // It may be held for nobody until its deadline, and not for the lease of ten minutes.
+        sleep(Duration::from_secs(3)).await;
+        let is_free = async || Ok(other.inspect(&name("a")).await?.is_free());
+        until("it is given back", is_free).await?;
+        let next = attempt("a");
+        take(&other, &next).await?;
+        free(&other, &next).await?;
+        // Past its deadline it is not even taken.
+        let request = AcquireRequest { lease: LEASE * 20, ..attempt("b") };
+        let asking = ask_in_vain(&proxy, &client, &request).await?;
+        proxy.door(Door::Closed).await?;
+        proxy.abandon();
+        assert!(asking.await?.is_err());
+        sleep(Duration::from_secs(4)).await;
+        proxy.arrive();
+        until_idle(&server).await?;
+        take(&other, &attempt("b")).await.map(drop)
+    });
+}
+
+/// All that has arrived is done, when the sessions whose clients have gone have ended.
+async fn until_idle(server: &PostgresServer) -> Verdict {
+    let sessions = "SELECT count(*) FROM pg_stat_activity \
+                    WHERE usename = 'dlock' AND client_port IS NOT NULL AND pid <> pg_backend_pid()";
+    let mut last = 0;
+    until("the old sessions end", async || {
+        let now: u64 = server.query(sessions).await?.concat().concat().parse()?;
+        let same = now == std::mem::replace(&mut last, now);
+        sleep(Duration::from_millis(300)).await;
+        Ok(same)
+    })
+    .await
+}
+
+/// A late statement takes effect in a session that ends with its connection.
+#[test]
+fn an_advisory_lock_that_is_taken_late_ends_with_its_session() {
+    run(async {
+        let (server, _) = start().await?;
+        let advisory = "dlock.advisory=true&dlock.create_schema=true&dlock.response_timeout=60s";
+        let other = connect(&format!("{}?{advisory}", server.url())).await?;
+        let proxy = Proxy::start(&server.address()).await?;
+        let url = server.url().replace(&server.address(), &proxy.address());
+        let client = connect(&format!("{url}?{advisory}")).await?;
+        let request = attempt("a");
+        take(&client, &request).await?;
+        free(&client, &request).await?;
+        let request = attempt("a");
+        let asking = ask_in_vain(&proxy, &client, &request).await?;
+        proxy.abandon();
+        assert!(matches!(asking.await??, Acquired::Granted(_)));
+        free(&client, &request).await?;
+        proxy.arrive();
+        until_idle(&server).await?;
+        take(&other, &attempt("a")).await.map(drop)
+    });
+}
+
+/// Who waits is granted the lock over a new connection, whatever has become of the old one.
+#[test]
+fn a_waiter_whose_connection_is_lost_is_granted_once() {
+    run(async {
+        let scene = Scene::start(PATIENT).await?;
+        let (held, waits) = (exclusive("wait"), exclusive("wait"));
+        take(&scene.other, &held).await?;
+        let answers = scene.ask_twice(std::slice::from_ref(&waits)).await?;
+        assert_eq!(answers, [Acquired::Queued]);
+        scene.arrive(std::slice::from_ref(&waits)).await?;
+        assert_eq!(scene.other.inspect(&held.name).await?.waiters.len(), 1);
+        free(&scene.other, &held).await?;
+        granted(&scene.client, &waits).await?;
+        free(&scene.client, &waits).await?;
+        scene.are_free(&[waits]).await
+    });
+}

@@ -1,0 +1,35 @@
+//! Having a server do SQL, over a connection for that alone.
+
+use futures_util::TryStreamExt as _;
+use sqlx::{
+    AssertSqlSafe, ColumnIndex, ConnectOptions, Connection, Database, Decode, Executor, Row as _,
+};
+
+use crate::Stop;
+
+/// Does some SQL as and where the options say, up to the first statement that fails. The rows as
+/// text, in which `null` stands for null.
+pub(super) async fn ask<D, O>(options: O, sql: &str, null: &str) -> Result<Vec<Vec<String>>, Stop>
+where
+    D: Database,
+    O: ConnectOptions<Connection = D::Connection>,
+    for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
+    for<'r> &'r str: Decode<'r, D>,
+    usize: ColumnIndex<D::Row>,
+{
+    let said = |error: sqlx::Error| Stop::failed(error.to_string());
+    let mut connection = options.disable_statement_logging().connect().await.map_err(said)?;
+    let mut rows = Vec::new();
+    let mut answer = sqlx::raw_sql(AssertSqlSafe(sql)).fetch(&mut connection);
+    while let Some(row) = answer.try_next().await.map_err(said)? {
+        let text = |at| {
+            // Without parameters, servers answer in text whatever the type is.
+            let field: Option<&str> = row.try_get_unchecked(at).map_err(said)?;
+            Ok(field.unwrap_or(null).to_owned())
+        };
+        rows.push((0..row.len()).map(text).collect::<Result<_, Stop>>()?);
+    }
+    drop(answer);
+    connection.close().await.map_err(said)?;
+    Ok(rows)
+}
