@@ -17,14 +17,14 @@ mod space;
 
 use crate::check::{breaks, holds};
 
-const CONNECTIONS: usize = 3;
+const CONNECTIONS: usize = 2;
 const CLAIMS: u8 = 2;
 /// How long the client waits for an answer.
 const PATIENCE: u8 = 2;
 /// How much less than the server's clock shows the client may take it for, at the most.
 const BEHIND: u8 = 1;
 /// The time goes on until then.
-const END: u8 = 7;
+const END: u8 = 5;
 
 const NOTHING_LEFT: &str = "who leaves, leaves nothing";
 const KEEPS: &str = "nobody takes the lock from its holder";

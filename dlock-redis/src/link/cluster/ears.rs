@@ -75,18 +75,24 @@ impl Ears {
         Some(inbox.channel_of(bucket))
     }
 
-    /// Tries to listen, at a master that there is a connection to.
+    /// Tries whether this user may listen. It asks a master for a bucket of another one, so that it
+    /// is referred to that one and hears nothing; where one master has all, it stays there.
     pub(super) async fn try_listening(&self, store: &str) {
         let Some(inbox) = &self.inbox else { return };
-        let bucket = {
+        let elsewhere = {
             let book = self.book.lock();
-            let open = book.open();
-            let at = |bucket: &Bucket| book.map.master(number(*bucket));
-            let is_open = |bucket: &Bucket| open.iter().any(|(ear, _)| Some(ear) == at(bucket));
-            Bucket::all().find(is_open).unwrap_or(Bucket::ANY)
+            let of_another = |at: &Arc<str>| {
+                let is_other = |master: &Arc<str>| master != at;
+                Bucket::all().find(|bucket| book.map.master(number(*bucket)).is_some_and(is_other))
+            };
+            book.open().into_iter().find_map(|(at, ear)| Some((ear, of_another(&at)?)))
+        };
+        let tried = match elsewhere {
+            Some((mut ear, bucket)) => ask_to_listen(&mut ear, inbox, bucket).await,
+            None => self.listen(inbox, Bucket::ANY).await,
         };
         // Whatever else keeps it from listening may pass.
-        if let Err(error) = self.listen(inbox, bucket).await
+        if let Err(error) = tried
             && is_denial(&error)
         {
             tracing::warn!(
@@ -96,7 +102,7 @@ impl Ears {
                  &dlock:*"
             );
             self.denied.store(true, Ordering::Relaxed);
-            self.book.lock().heard.remove(&bucket);
+            self.book.lock().heard.clear();
         }
     }
 
@@ -190,9 +196,7 @@ impl Ears {
         };
         let at = master.ok_or_else(lost)?;
         let mut ear = self.ear(&at).await?;
-        let mut subscribe = redis::cmd("SSUBSCRIBE");
-        subscribe.arg(inbox.channel_of(bucket));
-        ear.redis.send_packed_command(&subscribe).await?.extract_error()?;
+        ask_to_listen(&mut ear, inbox, bucket).await?;
         self.book.lock().heard.insert(bucket, Some(Heard { at, deaf: ear.deaf }));
         Ok(())
     }
@@ -222,4 +226,10 @@ impl Ears {
         let redis = open::connection(&self.config, address, &self.config.login, push).await?;
         Ok(Ear::new(redis, deaf))
     }
+}
+
+async fn ask_to_listen(ear: &mut Ear, inbox: &Inbox, bucket: Bucket) -> RedisResult<()> {
+    let mut subscribe = redis::cmd("SSUBSCRIBE");
+    subscribe.arg(inbox.channel_of(bucket));
+    ear.redis.send_packed_command(&subscribe).await?.extract_error().map(drop)
 }

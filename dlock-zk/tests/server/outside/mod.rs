@@ -3,6 +3,7 @@
 mod acl;
 mod counter;
 mod crowd;
+mod late;
 mod lease;
 mod local;
 mod voter;

@@ -1,0 +1,87 @@
+//! Creations that a follower hands in late, when their client has gone to another server and given up.
+
+use std::time::Duration;
+
+use dlock_core::{AcquireRequest, Mode};
+use dlock_testlab::{Door, Proxy, Stop, zookeeper::Ensemble};
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+use super::lazy;
+use crate::support::{SOON, ask, attempt, connect, exclusive, free, run, take};
+
+/// All that is taken with one request.
+fn kinds() -> Result<Vec<Vec<AcquireRequest>>, Stop> {
+    Ok(vec![
+        vec![exclusive("fair")],
+        vec![attempt("mutex")],
+        vec![ask("reader", Mode::Shared)],
+        vec![ask("semaphore", Mode::permits(2, 3)?)],
+        ["one", "two", "three"].map(exclusive).to_vec(),
+    ])
+}
+
+/// The epoch that they carry has ended, whatever they are for.
+#[test]
+fn a_claim_that_was_given_up_makes_no_node_later() {
+    run(async {
+        // The follower stays one, however long it does not hear of its leader.
+        let servers = Ensemble::start(&lazy().with_sync_limit(SOON * 4)).await?;
+        let [old, new] = servers.followers().await[..] else {
+            return Err(Stop::failed("not two followers"));
+        };
+        let first = Proxy::start(&servers.nodes()[old].address()).await?;
+        let second = Proxy::start(&servers.nodes()[new].address()).await?;
+        second.door(Door::Closed).await?;
+        let hosts = format!("{},{}", first.address(), second.address());
+        let client = connect(&format!("zk://{hosts}?dlock.session_timeout=30s")).await?;
+        let all = kinds()?;
+        for request in all.iter().flatten() {
+            take(&client, request).await?;
+            free(&client, request).await?;
+        }
+        servers.cut_from_leader(old).await?;
+        let (mut asking, mut given_up) = (JoinSet::new(), JoinSet::new());
+        let all = kinds()?;
+        for requests in all.clone() {
+            let (sent, client) = (first.request_bytes(), client.clone());
+            asking.spawn(async move {
+                match &requests[..] {
+                    [request] => client.acquire(request).await.map(drop),
+                    all => match client.acquire_all(all) {
+                        Some(answer) => answer.await.map(drop),
+                        None => Ok(()),
+                    },
+                }
+            });
+            while first.request_bytes() == sent {
+                sleep(Duration::from_millis(5)).await;
+            }
+        }
+        // Nobody waits for them any more.
+        asking.shutdown().await;
+        for request in all.into_iter().flatten() {
+            let client = client.clone();
+            given_up.spawn(async move { client.release(&request.as_claim()).await });
+        }
+        second.door(Door::Open).await?;
+        first.door(Door::Closed).await?;
+        first.cut();
+        while let Some(released) = timeout(SOON, given_up.join_next()).await? {
+            released??;
+        }
+        servers.heal(old);
+        servers.until_well().await?;
+        // By way of the follower, behind what it has held back.
+        let other = connect(&format!("zk://{}", servers.nodes()[old].address())).await?;
+        for request in kinds()?.iter().flatten() {
+            let seen = other.inspect(&request.name).await?;
+            assert!(seen.is_free() && seen.waiters.is_empty(), "{}: {seen:?}", request.name);
+            take(&other, request).await?;
+            free(&other, request).await?;
+        }
+        Ok(())
+    })
+}
