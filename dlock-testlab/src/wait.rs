@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::Stop;
 
 /// A backstop on a busy machine, never a measure of speed.
-const BOUND: Duration = Duration::from_secs(30);
+const BOUND: Duration = Duration::from_secs(90);
 
 /// The pause between two looks is as long as the look took, within these: one that starts a
 /// program would otherwise keep a processor busy.

@@ -30,8 +30,9 @@ impl Java {
         let behind = clock::now()
             .saturating_sub(u64::try_from(monotonic.tv_sec)? * 1_000_000_000)
             .saturating_sub(u64::try_from(monotonic.tv_nsec)?);
-        let started = runtime
-            .block_on(async { JavaProgram::start(CURATOR, &[&address, &behind.to_string()]) });
+        let started = runtime.block_on(async {
+            JavaProgram::start(CURATOR, &[&address, &behind.to_string()]).await
+        });
         Ok(Self { program: started.map_err(stopped)?, runtime })
     }
 }

@@ -101,7 +101,7 @@ mod outside {
         }
         for _ in 0..3 {
             for error in [
-                locks.fair("n").unwrap().lock().await.unwrap_err(),
+                locks.fair("n").unwrap().lock_timeout(secs(60)).await.unwrap_err(),
                 locks.mutex("n").unwrap().try_lock().await.unwrap_err(),
             ] {
                 assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Token));

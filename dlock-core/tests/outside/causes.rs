@@ -3,7 +3,7 @@
 use std::{error::Error as _, sync::atomic::Ordering, time::Duration};
 
 use dlock_core::*;
-use tokio::time::Instant as Timer;
+use tokio::time::{Instant as Timer, timeout};
 
 use super::{log::Log, store::Store};
 use crate::common::{millis, secs};
@@ -79,16 +79,18 @@ async fn a_try_takes_one_response_timeout_at_most() {
     let owner = Owner::new();
     for kind in 0..7 {
         let began = Timer::now();
-        let tried = match kind {
-            0 => locks.mutex("a").unwrap().try_lock().await.map(|_| ()),
-            1 => locks.fair("a").unwrap().try_lock().await.map(|_| ()),
-            2 => locks.multi(["a", "b"]).unwrap().try_lock().await.map(|_| ()),
-            3 => locks.semaphore("a", 1).unwrap().try_acquire().await.map(|_| ()),
-            4 => locks.reentrant("a").unwrap().try_lock_as(&owner).await.map(|_| ()),
-            5 => locks.election("a").unwrap().try_campaign().await.map(|_| ()),
-            _ => locks.job("a").unwrap().run(|_| async {}).await.map(|_| ()),
+        let tried = async {
+            match kind {
+                0 => locks.mutex("a").unwrap().try_lock().await.map(|_| ()),
+                1 => locks.fair("a").unwrap().try_lock().await.map(|_| ()),
+                2 => locks.multi(["a", "b"]).unwrap().try_lock().await.map(|_| ()),
+                3 => locks.semaphore("a", 1).unwrap().try_acquire().await.map(|_| ()),
+                4 => locks.reentrant("a").unwrap().try_lock_as(&owner).await.map(|_| ()),
+                5 => locks.election("a").unwrap().try_campaign().await.map(|_| ()),
+                _ => locks.job("a").unwrap().run(|_| async {}).await.map(|_| ()),
+            }
         };
-        let error = tried.unwrap_err();
+        let error = timeout(LEASE, tried).await.expect("no end of it").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(error.to_string().contains("no answer within 2s"), "{error}");
         assert!(began.elapsed() < secs(3), "{kind}: {:?}", began.elapsed());
@@ -170,7 +172,8 @@ async fn the_release_of_a_lost_lock_waits_for_nobody() {
     }
     let began = Timer::now();
     for guard in guards {
-        assert_eq!(guard.release().await.unwrap(), Released::AlreadyLost);
+        let released = timeout(LEASE, guard.release()).await.expect("it waits");
+        assert_eq!(released.unwrap(), Released::AlreadyLost);
     }
     assert!(began.elapsed().is_zero(), "{:?}", began.elapsed());
 }

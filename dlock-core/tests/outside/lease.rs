@@ -33,5 +33,9 @@ async fn no_lease_is_longer_than_the_store_stands_for() {
         let reentrant = long.reentrant("a").unwrap();
         is_refused(&reentrant.lock_as(&Owner::new()).await.unwrap_err());
     }
+    // It stood for more when the minimum time was set.
+    let kept = job(&fits).with_at_least(secs(3)).unwrap();
+    *store.guard.lock() = secs(2);
+    is_refused(&kept.run(|_| async {}).await.unwrap_err());
     assert_eq!(store.acquires.load(SeqCst), 0, "none was asked for");
 }

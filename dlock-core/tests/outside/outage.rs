@@ -74,6 +74,23 @@ async fn all_that_wait_are_told_a_lease_after_the_store_went_away() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_asks_again_while_the_others_are_told_has_a_lease_of_its_own() {
+    let store = Store::new();
+    let lock = store.client(LEASE).mutex("n").unwrap();
+    store.goes_away(FAILS_AFTER);
+    let waits = wait(5, || {
+        let lock = lock.clone();
+        async move {
+            lock.lock().await.unwrap_err();
+            lock.lock().await
+        }
+    });
+    tokio::time::sleep(LEASE * 2 - secs(1)).await;
+    assert!(waits.iter().all(|task| !task.is_finished()), "given up before a lease was over");
+    ended_by((LEASE + FAILS_AFTER * 3) * 2, waits).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_outage_goes_on_when_who_asked_for_all_goes_away() {
     let store = Store::new();
     let lock = store.client(LEASE).mutex("n").unwrap();

@@ -32,12 +32,13 @@ fn nothing_waits_for_a_runtime_that_has_ended() {
     let locks = theirs.block_on(async { store.client(LEASE) });
     let other = mine.block_on(async { store.client(LEASE) });
     let owner = Owner::new();
-    let (held, write, _others) = mine.block_on(async {
+    let (held, _kept, write, _others) = mine.block_on(async {
         let held = locks.mutex("held").unwrap().lock().await.unwrap();
+        let kept = locks.mutex("kept").unwrap().lock().await.unwrap();
         let write = locks.rw("write").unwrap().write().lock().await.unwrap();
-        (held, write, other.mutex("others").unwrap().lock().await.unwrap())
+        (held, kept, write, other.mutex("others").unwrap().lock().await.unwrap())
     });
-    let waits: Vec<Ends> = ["held", "others"]
+    let waits: Vec<Ends> = ["held", "kept", "others"]
         .into_iter()
         .flat_map(|name| {
             let of = |locks: &Locks| locks.clone();
@@ -76,7 +77,7 @@ fn nothing_waits_for_a_runtime_that_has_ended() {
     theirs.shutdown_timeout(BACKSTOP);
     let [a, b, c] = [(); 3].map(|()| locks.clone());
     let late = [
-        ends("late", async move { a.mutex("held")?.lock().await }),
+        ends("late", async move { a.mutex("kept")?.lock().await }),
         ends("late fair", async move { b.fair("a")?.lock().await }),
         ends("health", async move { c.health(secs(1)).await.latency }),
     ];

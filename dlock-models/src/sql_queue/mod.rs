@@ -38,9 +38,9 @@ use crate::check::{Tokens, breaks, holds};
 const CLIENTS: usize = 2;
 /// How many claims each client makes.
 const CLAIMS: [u8; CLIENTS] = [1, 1];
-const LEASE: u64 = 3;
+const LEASE: u64 = 2;
 /// No more time than this is looked at.
-const END: u64 = 4;
+const END: u64 = 3;
 /// How many answers, statements and notes are lost or late, clients die, and servers.
 const FAULTS: u8 = 1;
 /// A log is folded when it has more than so many characters.
@@ -380,7 +380,7 @@ pub fn without(rule: Rule, property: &'static str) -> String {
 /// # Panics
 /// Where one is, with the steps that lead there.
 pub fn visit() {
-    holds("sql_queue", SqlQueue::default(), 2_000_000);
+    holds("sql_queue", SqlQueue::default(), 1_000_000);
 }
 
 crate::check::tests!();

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{Certainty, Clock, Error, Instant};
+use dlock_core::{Clock, Error, Instant};
 
 use super::{
     conn::{Cure, Fault},
@@ -63,13 +63,13 @@ impl Backoff {
         if left <= STEP {
             return Ok(());
         }
-        Err(Fault { error: error.clone().with_certainty(Certainty::NotApplied), cure: *cure })
+        Err(Fault { error: error.clone(), cure: *cure }.before_anything_was_sent())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use dlock_core::ErrorKind;
+    use dlock_core::{Certainty, ErrorKind};
 
     use super::*;
 

@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use dlock_core::{LockName, Note};
+use dlock_core::{LockName, Note, Renewal};
+use hashbrown::HashMap;
 
 use super::job::Job;
 
@@ -39,9 +40,26 @@ pub(crate) fn take(queues: [&mut VecDeque<Job>; 2], most: usize) -> Vec<Job> {
     taken
 }
 
+/// The renewals in parts that go into one statement each: of distinct names and not too large.
+pub(crate) fn distinct(renewals: &[Renewal], most: usize) -> Vec<Vec<usize>> {
+    let mut seen = HashMap::with_capacity(renewals.len());
+    let mut rounds: Vec<Vec<usize>> = Vec::new();
+    for (at, renewal) in renewals.iter().enumerate() {
+        let round = seen.entry(&renewal.claim.name).or_insert(0usize);
+        if *round == rounds.len() {
+            rounds.push(Vec::new());
+        }
+        rounds[*round].push(at);
+        *round += 1;
+    }
+    rounds.iter().flat_map(|round| round.chunks(most).map(<[usize]>::to_vec)).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use dlock_core::{ClaimId, machine::Op};
+    use std::time::Duration;
+
+    use dlock_core::{Claim, ClaimId, Mode, machine::Op};
 
     use super::*;
     use crate::engine::job::Ask;
@@ -103,6 +121,32 @@ mod tests {
         waiting[1].asks[0].op = Op::Release { claim: ClaimId::random(), used: 0, bar: 0 };
         drop(kept);
         assert_eq!(names(&take(&mut waiting, 99)), ["b"]);
+    }
+
+    fn renewals(names: impl IntoIterator<Item = usize>) -> Vec<Renewal> {
+        let of = |n: usize| Renewal {
+            claim: Claim {
+                name: LockName::new(&n.to_string()).unwrap(),
+                id: ClaimId::random(),
+                used: 0,
+            },
+            mode: Mode::Shared,
+            lease: Duration::from_secs(1),
+            token: None,
+        };
+        names.into_iter().map(of).collect()
+    }
+
+    #[test]
+    fn renewals_go_in_parts_of_distinct_names() {
+        assert_eq!(distinct(&renewals([1, 2, 1, 1, 3]), 9), [vec![0, 1, 4], vec![2], vec![3]]);
+        assert!(distinct(&[], 9).is_empty());
+    }
+
+    #[test]
+    fn parts_are_bounded() {
+        let lengths: Vec<_> = distinct(&renewals(0..1200), 500).iter().map(Vec::len).collect();
+        assert_eq!(lengths, [500, 500, 200]);
     }
 
     mod outside {

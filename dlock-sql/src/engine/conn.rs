@@ -80,6 +80,11 @@ pub(crate) trait Conn: Send + 'static {
         std::future::ready(Ok(()))
     }
 
+    /// Whether it keeps over a crash what it has answered, as it is set up now.
+    fn keeps(&mut self) -> impl Future<Output = Result<bool, Fault>> + Send {
+        std::future::ready(Ok(true))
+    }
+
     /// Looks at how the database is set up.
     fn examine(&mut self) -> impl Future<Output = Result<Vec<Finding>, Fault>> + Send;
 
@@ -155,6 +160,8 @@ pub(crate) enum Cure {
     AtOnce,
     /// The same, soon, without a row that somebody else may keep locked.
     Apart,
+    /// Nobody knows: perhaps sending the same again, later, or without one of the rows.
+    Unclear,
     /// Nothing that this program can do.
     None,
 }
@@ -171,7 +178,10 @@ impl Fault {
     /// The same of a connection that could not be had: nothing was applied, and no row is in the way.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn before_anything_was_sent(self) -> Self {
-        let cure = if self.cure == Cure::Apart { Cure::Retry } else { self.cure };
+        let cure = match self.cure {
+            Cure::Apart | Cure::Unclear => Cure::Retry,
+            cure => cure,
+        };
         Self { error: self.error.with_certainty(Certainty::NotApplied), cure }
     }
 }

@@ -22,6 +22,7 @@ mod crowd;
 mod doubts;
 mod finding;
 mod job;
+mod kept;
 mod lanes;
 mod links;
 mod listen;
@@ -55,6 +56,7 @@ pub(crate) use finding::of_tables;
 pub(crate) use finding::room;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use job::{answer_of, gone};
+pub(crate) use kept::Kept;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use lanes::{Ends, Lanes, Message, lanes};
 pub(crate) use links::Links;

@@ -59,6 +59,19 @@ impl Patience {
         self.certainty
     }
 
+    /// The same for a task that serves all names. What may be the fault of one row is left to the
+    /// caller's next try, so that the others have their turn.
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    pub(crate) async fn after_unless_of_a_row(&mut self, fault: Fault) -> Result<(), Error> {
+        match fault.cure {
+            Cure::Apart | Cure::Unclear => {
+                let certainty = self.certainty_of(&fault);
+                Err(fault.error.with_certainty(certainty))
+            }
+            _ => self.after(fault).await,
+        }
+    }
+
     /// Waits until it is time for another try.
     ///
     /// # Errors

@@ -18,6 +18,7 @@ use tokio::{
 use super::{
     Settings,
     conn::{Conn, Cure, Fault, Paged},
+    kept::Kept,
     names::{self, Listed, Range},
     note::Note,
     pace,
@@ -67,6 +68,7 @@ pub(crate) struct Reader<C> {
     waiters: Arc<Waiters>,
     snapshots: Arc<Snapshots>,
     clocks: Arc<StoreClocks>,
+    kept: Kept,
     settings: Settings,
     /// When it last looked, or began to have somebody to look for.
     looked: Instant,
@@ -94,6 +96,7 @@ impl<C: Conn> Reader<C> {
             waiters: shared.waiters.clone(),
             snapshots: shared.snapshots.clone(),
             clocks: shared.clocks.clone(),
+            kept: shared.kept.clone(),
             settings,
             looked: Clock::Boot.now(),
             names: Vec::new(),
@@ -137,6 +140,7 @@ impl<C: Conn> Reader<C> {
                     Some(look) => self.show(look).await,
                     None => break,
                 },
+                () = self.kept.is_due() => self.look_at_settings().await,
                 () = self.waiters.arrived() => {}
                 () = self.napper.nap(left), if !left.is_zero() => {}
                 // The look may have changed what is due.
@@ -177,6 +181,15 @@ impl<C: Conn> Reader<C> {
             }
         };
         self.looked = Clock::Boot.now();
+    }
+
+    async fn look_at_settings(&mut self) {
+        match self.conn.keeps().await {
+            Ok(keeps) => self.kept.saw(keeps),
+            Err(fault) => {
+                tracing::debug!(target: "dlock", error = %fault.error, "could not look at the settings");
+            }
+        }
     }
 
     async fn look_at_rows(&mut self) -> Result<(), Fault> {

@@ -15,7 +15,6 @@ use dlock_core::{
     StoreClocks, StoreEvent,
     machine::{Micros, Op},
 };
-use hashbrown::HashMap;
 use tokio::{
     runtime::Handle,
     select,
@@ -26,6 +25,7 @@ use super::{
     Settings, batch,
     conn::{Conn, Ears},
     job::{Ask, Jobs, answer_of, gone},
+    kept::Kept,
     links::Links,
     listen::listen,
     names,
@@ -49,7 +49,9 @@ const SIGN_OF_LIFE: u32 = 3;
 #[derive(Debug)]
 pub(crate) struct Engine {
     store: Arc<str>,
+    /// At best.
     guarantees: Guarantees,
+    kept: Kept,
     jobs: Jobs,
     looks: mpsc::Sender<Look>,
     waiters: Arc<Waiters>,
@@ -71,6 +73,7 @@ impl Engine {
         guarantees: Guarantees,
         links: Links<C, E>,
         settings: Settings,
+        kept: Kept,
     ) -> Self {
         let together = RENEWALS.min(batch::fitting(links.reader.most_bytes()));
         let (jobs, queues) = Jobs::channels(links.writers.len(), links.keeper.is_some());
@@ -81,7 +84,7 @@ impl Engine {
         if let Some(sight) = links.sight {
             clocks.observe(0, sight.now, sight.sent);
         }
-        let shared = Shared::new(waiters.clone(), clocks.clone(), notes);
+        let shared = Shared::new(waiters.clone(), clocks.clone(), notes, kept.clone());
         let (closed, reader_closed) = oneshot::channel::<()>();
         let mut closing = Some(reader_closed);
         for (conn, queue) in links.writers.into_iter().chain(links.keeper).zip(queues) {
@@ -108,6 +111,7 @@ impl Engine {
         Self {
             store,
             guarantees,
+            kept,
             jobs,
             looks,
             waiters,
@@ -127,7 +131,7 @@ impl Backend for Engine {
     }
 
     fn guarantees(&self) -> Guarantees {
-        self.guarantees
+        self.kept.promised(self.guarantees)
     }
 
     fn response_timeout(&self) -> Duration {
@@ -208,7 +212,7 @@ impl Backend for Engine {
         let place = |error: Error| error.during("renew").with_store(&self.store);
         let mut renewed = vec![Renewed::Unknown; renewals.len()];
         let (mut failed, mut last) = (0, None);
-        for part in distinct(renewals, self.together) {
+        for part in batch::distinct(renewals, self.together) {
             let asks = part.iter().map(|&at| self.renew_ask(&renewals[at])).collect();
             let told = self.jobs.keep(asks).await.map_err(place)?;
             for (at, told) in part.into_iter().zip(told) {
@@ -337,55 +341,7 @@ async fn acquire_all(
     }
 }
 
-/// The renewals in parts that go into one statement each: of distinct names and not too large.
-fn distinct(renewals: &[Renewal], most: usize) -> Vec<Vec<usize>> {
-    let mut seen = HashMap::with_capacity(renewals.len());
-    let mut rounds: Vec<Vec<usize>> = Vec::new();
-    for (at, renewal) in renewals.iter().enumerate() {
-        let round = seen.entry(&renewal.claim.name).or_insert(0usize);
-        if *round == rounds.len() {
-            rounds.push(Vec::new());
-        }
-        rounds[*round].push(at);
-        *round += 1;
-    }
-    rounds.iter().flat_map(|round| round.chunks(most).map(<[usize]>::to_vec)).collect()
-}
-
 fn has_ended(grant: &Grant, lease: Duration) -> bool {
     let now: Instant = Clock::Boot.now();
     now >= grant.since.saturating_add(lease)
-}
-
-#[cfg(test)]
-mod tests {
-    use dlock_core::{ClaimId, Mode};
-
-    use super::*;
-
-    fn renewals(names: impl IntoIterator<Item = usize>) -> Vec<Renewal> {
-        let of = |n: usize| Renewal {
-            claim: Claim {
-                name: LockName::new(&n.to_string()).unwrap(),
-                id: ClaimId::random(),
-                used: 0,
-            },
-            mode: Mode::Shared,
-            lease: Duration::from_secs(1),
-            token: None,
-        };
-        names.into_iter().map(of).collect()
-    }
-
-    #[test]
-    fn renewals_go_in_parts_of_distinct_names() {
-        assert_eq!(distinct(&renewals([1, 2, 1, 1, 3]), 9), [vec![0, 1, 4], vec![2], vec![3]]);
-        assert!(distinct(&[], 9).is_empty());
-    }
-
-    #[test]
-    fn parts_are_bounded() {
-        let lengths: Vec<_> = distinct(&renewals(0..1200), RENEWALS).iter().map(Vec::len).collect();
-        assert_eq!(lengths, [500, 500, 200]);
-    }
 }

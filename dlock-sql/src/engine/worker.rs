@@ -24,6 +24,7 @@ use super::{
     conn::{Conn, Fault},
     doubts::Doubts,
     job::{Ask, Job},
+    kept::Kept,
     lanes::{Ends, Message},
     note::Note,
     part::{self, Unit},
@@ -62,6 +63,7 @@ pub(crate) struct Shared {
     pub(crate) clocks: Arc<StoreClocks>,
     pub(crate) doubts: Arc<Doubts>,
     pub(crate) notes: mpsc::Sender<Note>,
+    pub(crate) kept: Kept,
 }
 
 impl Shared {
@@ -69,8 +71,9 @@ impl Shared {
         waiters: Arc<Waiters>,
         clocks: Arc<StoreClocks>,
         notes: mpsc::Sender<Note>,
+        kept: Kept,
     ) -> Self {
-        Self { waiters, snapshots: Arc::default(), clocks, doubts: Arc::default(), notes }
+        Self { waiters, snapshots: Arc::default(), clocks, doubts: Arc::default(), notes, kept }
     }
 }
 
@@ -117,6 +120,7 @@ impl<C: Conn> Worker<C> {
             let batch = self.next_batch();
             if !batch.is_empty() {
                 self.serve(batch).await;
+                self.shared.kept.used();
                 if sweeps && sweep.is_due() {
                     self.tidy(&mut sweep).await;
                 }
@@ -265,7 +269,7 @@ impl<C: Conn> Worker<C> {
         applied: &Applied,
     ) -> Result<(Vec<Told>, bool), Error> {
         let row = row.as_ref().map_err(Error::clone)?;
-        let Shared { waiters, snapshots, clocks, doubts, notes } = &self.shared;
+        let Shared { waiters, snapshots, clocks, doubts, notes, .. } = &self.shared;
         let name = &write.name;
         let (replayed, snap) = snapshots.replay(name, row, write.known.as_deref())?;
         let sight = Sight { sent: applied.sent, now: replayed.now };

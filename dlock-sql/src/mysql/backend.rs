@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use dlock_core::{DynBackend, Error, Factory, WakeUp, current_io_runtime};
+use dlock_core::{DynBackend, Error, Exclusion, Factory, WakeUp, current_io_runtime};
 
 use super::{config::MysqlConfig, open::open, plain::open_plain, queries};
 use crate::{
-    engine::Engine,
+    engine::{Engine, Kept},
     server::{guarantees, needs_io},
 };
 
@@ -38,7 +38,10 @@ pub const MYSQL: Factory = Factory {
 /// one that is written to. A replica is refused.
 ///
 /// What the server has answered survives its crash if `innodb_flush_log_at_trx_commit` is 1, as it
-/// is by default. Otherwise the locks promise no [exclusion](dlock_core::Exclusion) over a crash.
+/// is by default, `sync_binlog` is 1 where there is a binary log, and `innodb_flush_method` and
+/// `innodb_doublewrite` leave nothing out. Otherwise, and on a node of Galera or of a replication
+/// group, the locks promise no [exclusion](dlock_core::Exclusion) over a crash. These settings are
+/// read again every ten seconds, while locks are used.
 /// When a replica is made the primary, what it had not received is gone.
 ///
 /// The user needs `SELECT`, `INSERT`, `UPDATE` and `DELETE` on `dlock_lock` and `SELECT` on
@@ -74,8 +77,9 @@ impl Mysql {
             return open_plain(&config, scheme, &runtime, store.clone()).await.map_err(place);
         }
         let opened = open(&config).await.map_err(place)?;
-        let guarantees = guarantees(opened.server.exclusion, WakeUp::Poll);
+        let guarantees = guarantees(Exclusion::Restart, WakeUp::Poll);
         let settings = config.settings(queries::TICK, 0);
-        Ok(Arc::new(Engine::start(&runtime, store, guarantees, opened.links, settings)))
+        let kept = Kept::new(opened.keeps);
+        Ok(Arc::new(Engine::start(&runtime, store, guarantees, opened.links, settings, kept)))
     }
 }

@@ -1,8 +1,8 @@
 //! Whether a server will do, and what it promises.
 
-use dlock_core::{ConfigIssue, Error, ErrorKind, Exclusion};
+use dlock_core::{ConfigIssue, Error, ErrorKind};
 
-use super::{answer::text, conn::MysqlConn, error::is_denied, queries};
+use super::{conn::MysqlConn, durability::Settings, error::is_denied, queries};
 use crate::engine::Fault;
 
 /// What a server is.
@@ -10,22 +10,13 @@ use crate::engine::Fault;
 pub(super) struct Server {
     /// Whether it can return what it writes.
     pub(super) returning: bool,
-    pub(super) exclusion: Exclusion,
-    /// How many bytes a statement may have.
-    pub(super) packet: usize,
+    /// Whether what commits outlives a crash.
+    pub(super) keeps: bool,
 }
-
-/// The packet of a server that does not tell: a quarter of what the oldest have unless told otherwise.
-const PACKET: usize = 1 << 20;
 
 /// Looks at the server's version and settings.
 pub(super) async fn check_server(conn: &mut MysqlConn) -> Result<Server, Fault> {
-    let found = conn.fetch(sqlx::query(queries::VARIABLES)).await?;
-    let variables = found
-        .iter()
-        .map(|found| Ok((text(found, 0)?, text(found, 1)?)))
-        .collect::<Result<Vec<_>, Fault>>()?;
-    Ok(read(&variables)?)
+    Ok(read(&Settings::read(conn).await?)?)
 }
 
 /// Finds out what the user may not do.
@@ -53,14 +44,10 @@ pub(super) async fn check_rights(conn: &mut MysqlConn) -> Result<(), Fault> {
     .into())
 }
 
-fn read(variables: &[(String, String)]) -> Result<Server, Error> {
-    let value = |name: &str| {
-        let found = variables.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
-        found.map(|(_, value)| value.as_str())
-    };
-    let returning = check_version(value("version").unwrap_or_default())?;
+fn read(settings: &Settings) -> Result<Server, Error> {
+    let returning = check_version(settings.value("version"))?;
     for name in ["read_only", "super_read_only", "innodb_read_only"] {
-        if !matches!(value(name), None | Some("OFF" | "0")) {
+        if !matches!(settings.get(name), None | Some("OFF" | "0")) {
             return Err(Error::config(
                 ConfigIssue::Access,
                 format!(
@@ -70,12 +57,7 @@ fn read(variables: &[(String, String)]) -> Result<Server, Error> {
             ));
         }
     }
-    let exclusion = match value("innodb_flush_log_at_trx_commit") {
-        Some("1") => Exclusion::Restart,
-        _ => Exclusion::Nothing,
-    };
-    let packet = value("max_allowed_packet").and_then(|bytes| bytes.parse().ok());
-    Ok(Server { returning, exclusion, packet: packet.unwrap_or(PACKET) })
+    Ok(Server { returning, keeps: settings.keep() })
 }
 
 /// Whether the server of a version that will do can return what it writes.
@@ -99,7 +81,7 @@ mod tests {
 
     fn server(settings: &[(&str, &str)]) -> Result<Server, Error> {
         let owned = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
-        read(&settings.iter().map(owned).collect::<Vec<_>>())
+        read(&Settings(settings.iter().map(owned).collect()))
     }
 
     #[test]
@@ -123,23 +105,6 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn a_server_that_does_not_flush_promises_less() {
-        for (flush, exclusion) in
-            [("1", Exclusion::Restart), ("2", Exclusion::Nothing), ("0", Exclusion::Nothing)]
-        {
-            let settings = [("version", "8.4.0"), ("innodb_flush_log_at_trx_commit", flush)];
-            assert_eq!(server(&settings).unwrap().exclusion, exclusion);
-        }
-    }
-
-    #[test]
-    fn a_server_that_tells_no_packet_is_given_small_ones() {
-        let packet = |settings: &[(&str, &str)]| server(settings).unwrap().packet;
-        assert_eq!(packet(&[("version", "8.4.0"), ("max_allowed_packet", "16384")]), 16384);
-        assert_eq!(packet(&[("version", "8.4.0")]), PACKET);
     }
 
     #[test]

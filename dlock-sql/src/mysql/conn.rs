@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use dlock_core::{Certainty, Error, ErrorKind, Finding, LockName};
+use dlock_core::{Error, Finding, LockName};
 use sqlx::{
-    Connection as _, MySql, MySqlConnection, SqlStr,
+    Connection as _, MySql, SqlStr,
     mysql::{MySqlArguments, MySqlRow},
     query::Query,
 };
@@ -12,14 +12,14 @@ use tokio::time::{error::Elapsed, timeout};
 
 use super::{
     answer::{as_str, end_of, get, micros, row, text},
-    check::Server,
-    error::{classify, is_duplicate, is_harmless, late},
+    durability::Settings,
+    error::{classify, in_doubt, is_duplicate, is_harmless, late, overtaken},
     examine::{Tables, examine},
     json, queries,
-    way::{Taken, Way},
+    way::{Source, Taken, Way},
 };
 use crate::engine::{
-    Backoff, Conn, Cure, Fault, Mark, Micros, Paged, Range, Row, Sighting, Wanted, Write, in_order,
+    Backoff, Conn, Fault, Mark, Micros, Paged, Range, Row, Sighting, Wanted, Write, in_order,
 };
 use crate::server::{Texts, from_primary};
 
@@ -29,19 +29,22 @@ const TABLES: [&str; 3] = ["dlock_lock", "dlock_schema", "dlock_plain"];
 /// application's pool, where each statement has another one.
 pub(super) struct MysqlConn {
     way: Way,
-    conn: Option<MySqlConnection>,
+    conn: Option<Taken>,
+    /// How many bytes a statement may have on it, or might have on the last one.
+    packet: usize,
     backoff: Backoff,
     texts: Texts,
 }
 
 impl MysqlConn {
     pub(super) fn new(way: Way) -> Self {
-        Self { way, conn: None, backoff: Backoff::new(), texts: Texts::default() }
+        let (backoff, texts) = (Backoff::new(), Texts::default());
+        Self { way, conn: None, packet: usize::MAX, backoff, texts }
     }
 
-    /// Sets what the server can do.
-    pub(super) fn of(mut self, server: Server) -> Self {
-        (self.way.returning, self.way.packet) = (server.returning, server.packet);
+    /// Sets whether the server can return what it writes.
+    pub(super) fn returning(mut self, returning: bool) -> Self {
+        self.way.returning = returning;
         self
     }
 
@@ -68,7 +71,15 @@ impl MysqlConn {
 
     /// A connection like this one.
     pub(super) fn another(&self) -> Self {
-        Self { texts: self.texts.clone(), ..Self::new(self.way.clone()) }
+        let (way, packet) = (self.way.clone(), self.packet);
+        Self { texts: self.texts.clone(), packet, ..Self::new(way) }
+    }
+
+    /// The same, with connections from elsewhere.
+    pub(super) fn another_from(&self, source: Source) -> Self {
+        let mut another = self.another();
+        another.way.source = source;
+        another
     }
 
     /// Runs a statement to its end: a commit that fails is only seen there. A connection whose
@@ -117,21 +128,34 @@ impl MysqlConn {
         self.end(conn, result).map(|done| done.rows_affected())
     }
 
-    /// Runs several statements without arguments.
+    /// Runs several statements without arguments, on a connection of our own: where sessions only
+    /// read by default, an application's would make no tables.
     pub(super) async fn script(&mut self, sql: &'static str) -> Result<(), Fault> {
-        let mut conn = self.take().await?;
-        let result = timeout(self.way.limit, sqlx::raw_sql(sql).execute(&mut *conn)).await;
-        self.end(conn, result).map(drop)
+        let mut own = self.another_from(self.way.source.own());
+        let mut conn = own.take().await?;
+        let result = timeout(own.way.limit, sqlx::raw_sql(sql).execute(&mut *conn)).await;
+        own.end(conn, result)?;
+        own.close().await;
+        Ok(())
     }
 
     async fn take(&mut self) -> Result<Taken, Fault> {
-        match self.conn.take() {
-            Some(conn) => Ok(Taken::Own(conn)),
-            None => {
-                self.backoff.pause().await?;
-                self.way.connect().await.map_err(|fault| self.backoff.failed(fault))
-            }
+        if let Some(conn) = self.conn.take() {
+            return Ok(conn);
         }
+        self.backoff.pause().await?;
+        let connected = self.way.connect().await.map_err(|fault| self.backoff.failed(fault));
+        let (conn, packet) = connected?;
+        self.packet = packet;
+        Ok(conn)
+    }
+
+    /// Has a connection ready for the next statement: how many bytes that may have, which is a
+    /// setting of the connection.
+    async fn ready(&mut self) -> Result<usize, Fault> {
+        let conn = self.take().await?;
+        self.conn = Some(conn);
+        Ok(self.packet)
     }
 
     /// The end of a statement, which has answered or not.
@@ -160,7 +184,7 @@ impl MysqlConn {
 
     fn keep(&mut self, conn: Taken) {
         match conn {
-            Taken::Own(conn) => self.conn = Some(conn),
+            Taken::Own(_) => self.conn = Some(conn),
             Taken::Pooled(conn) => drop(conn),
         }
     }
@@ -170,13 +194,17 @@ impl MysqlConn {
         &mut self,
         writes: &[Write],
     ) -> Result<Vec<Result<Row, Error>>, Fault> {
+        let packet = self.ready().await?;
         let query = match writes {
             [write] => {
                 let sql = self.sql(queries::APPLY_ONE_RETURNING);
-                apply_one(sql, write, self.way.packet).bind(write.known_base())
+                apply_one(sql, write, packet).bind(write.known_base())
             }
-            _ => sqlx::query(self.sql(queries::APPLY_MANY_RETURNING))
-                .bind(json::writes(writes, self.way.packet)),
+            _ => {
+                json::check_size(writes, packet)?;
+                let sql = self.sql(queries::APPLY_MANY_RETURNING);
+                sqlx::query(sql).bind(json::writes(writes, packet))
+            }
         };
         let found = self.fetch(query).await?;
         let named = |found| Ok((as_str(found, 0)?, row(found, 1)));
@@ -194,10 +222,14 @@ impl MysqlConn {
     /// that is sent again nobody can tell whether the claim was lost before: it is then said to be
     /// done, as after a lost reply.)
     async fn write_and_read(&mut self, writes: &[Write]) -> Result<Vec<Result<Row, Error>>, Fault> {
+        let packet = self.ready().await?;
         let query = match writes {
-            [write] => apply_one(self.sql(queries::APPLY_ONE), write, self.way.packet),
-            _ => sqlx::query(self.sql(queries::APPLY_MANY))
-                .bind(json::writes(writes, self.way.packet)),
+            [write] => apply_one(self.sql(queries::APPLY_ONE), write, packet),
+            _ => {
+                json::check_size(writes, packet)?;
+                let sql = self.sql(queries::APPLY_MANY);
+                sqlx::query(sql).bind(json::writes(writes, packet))
+            }
         };
         self.fetch(query).await?;
         let wanted: Vec<_> = writes.iter().map(|write| (&write.name, write.known_base())).collect();
@@ -220,7 +252,8 @@ impl MysqlConn {
     /// as it takes. The time is that of the first: none of the rows is older.
     async fn sighting(&mut self, wanted: &[(&LockName, i64)]) -> Result<Sighting, Fault> {
         let mut seen = Sighting { now: 0, rows: Vec::with_capacity(wanted.len()) };
-        for part in wanted.chunks(most_names(self.way.packet)) {
+        let most = if wanted.len() > 1 { json::most_names(self.ready().await?) } else { 1 };
+        for part in wanted.chunks(most) {
             let part = self.sighting_of(part).await?;
             seen.now = if seen.rows.is_empty() { part.now } else { seen.now };
             seen.rows.extend(part.rows);
@@ -253,7 +286,7 @@ impl MysqlConn {
 
 impl Conn for MysqlConn {
     fn most_bytes(&self) -> usize {
-        self.way.packet
+        self.packet
     }
 
     fn bound(&mut self, limit: Duration) {
@@ -262,7 +295,8 @@ impl Conn for MysqlConn {
 
     async fn unlocked(&mut self, names: &[&LockName]) -> Result<Vec<String>, Fault> {
         let mut unlocked = Vec::new();
-        for part in names.chunks(most_names(self.way.packet)) {
+        let most = if names.is_empty() { 1 } else { json::most_names(self.ready().await?) };
+        for part in names.chunks(most) {
             let names = json::wanted(part.iter().map(|name| (*name, 0)));
             let sql = self.sql(queries::UNLOCKED);
             let found = self.fetch(sqlx::query(sql).bind(names)).await?;
@@ -329,12 +363,16 @@ impl Conn for MysqlConn {
         Ok(())
     }
 
+    async fn keeps(&mut self) -> Result<bool, Fault> {
+        Ok(Settings::read(self).await?.keep())
+    }
+
     async fn examine(&mut self) -> Result<Vec<Finding>, Fault> {
         examine(self, Tables::Locks).await
     }
 
     async fn close(self) {
-        if let Some(conn) = self.conn
+        if let Some(Taken::Own(conn)) = self.conn
             && let Ok(Err(error)) = timeout(self.way.timeout, conn.close()).await
         {
             tracing::debug!(target: "dlock", %error, "a connection did not close");
@@ -357,23 +395,4 @@ fn apply_one<'q>(sql: SqlStr, write: &'q Write, packet: usize) -> Query<'q, MySq
         .bind(time)
         .bind(snap)
         .bind(time)
-}
-
-/// How many names fit into a statement of so many bytes.
-fn most_names(packet: usize) -> usize {
-    (packet.saturating_sub(json::AROUND) / (2 * LockName::MAX_BYTES + 32)).max(1)
-}
-
-/// The operation has been applied, whatever has happened since.
-fn in_doubt(fault: Fault) -> Fault {
-    Fault { error: fault.error.with_certainty(Certainty::Unknown), ..fault }
-}
-
-fn overtaken() -> Fault {
-    let error = Error::new(
-        ErrorKind::Unavailable,
-        "others were faster each time that the row was read: try again, or use MariaDB, which \
-         returns what it has written",
-    );
-    Fault { error, cure: Cure::Retry }
 }

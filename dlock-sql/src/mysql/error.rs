@@ -75,6 +75,12 @@ pub(super) fn late() -> Fault {
     Fault { cure: Cure::Apart, ..fault }
 }
 
+/// A statement was not sent, since it is larger than the server takes.
+pub(super) fn too_large() -> Fault {
+    let Meaning { kind, certainty, cure, text } = by_number(numbers::PACKET_TOO_LARGE, "");
+    Fault { error: Error::new(kind, text).with_certainty(certainty), cure }
+}
+
 /// No answer came in time from what was connected to.
 pub(super) fn silent_at_first() -> Fault {
     silent(
@@ -88,10 +94,28 @@ fn silent(text: &'static str) -> Fault {
     Fault { error, cure: Cure::Retry }
 }
 
-/// Whether the connection is as good as before.
+/// The operation has been applied, whatever has happened since.
+pub(super) fn in_doubt(fault: Fault) -> Fault {
+    Fault { error: fault.error.with_certainty(Certainty::Unknown), ..fault }
+}
+
+pub(super) fn overtaken() -> Fault {
+    let error = Error::new(
+        ErrorKind::Unavailable,
+        "others were faster each time that the row was read: try again, or use MariaDB, which \
+         returns what it has written",
+    );
+    Fault { error, cure: Cure::Retry }
+}
+
+/// Whether the connection is as good as before. So it is, after a statement that was refused for a
+/// reason that nobody knows: a row that is written again and again should not cost one each time.
 pub(super) fn is_harmless(error: &sqlx::Error) -> bool {
+    use numbers::{CHANGED, DEADLOCK, LOCK_WAIT_TIMEOUT, PACKET_TOO_LARGE};
+    let said = error.as_database_error().map_or("", |error| error.message());
     number(error).is_some_and(|number| {
-        [numbers::LOCK_WAIT_TIMEOUT, numbers::DEADLOCK, numbers::CHANGED].contains(&number)
+        [LOCK_WAIT_TIMEOUT, DEADLOCK, CHANGED].contains(&number)
+            || number != PACKET_TOO_LARGE && by_number(number, said).cure == Cure::Unclear
     })
 }
 

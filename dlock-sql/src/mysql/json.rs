@@ -7,7 +7,8 @@ use std::fmt::Write as _;
 
 use dlock_core::LockName;
 
-use crate::engine::{Mark, Write};
+use super::error::too_large;
+use crate::engine::{Fault, Mark, Write};
 
 /// What a statement takes beside what [`Write::room`] counts.
 pub(super) const AROUND: usize = 256;
@@ -16,9 +17,7 @@ pub(super) const AROUND: usize = 256;
 /// somebody else's, brings them.
 pub(super) fn writes(writes: &[Write], most: usize) -> String {
     let room = writes.iter().map(Write::room).sum();
-    let folds = |write: &Write| write.fold.as_ref().map_or(0, |fold| fold.snap.len());
-    let without: usize = writes.iter().map(|write| write.room() - folds(write)).sum();
-    let mut left = most.saturating_sub(AROUND + without);
+    let mut left = most.saturating_sub(least(writes));
     array(room, writes, |out, write| {
         let fitting = left.checked_sub(folds(write));
         left = fitting.unwrap_or(left);
@@ -28,6 +27,29 @@ pub(super) fn writes(writes: &[Write], most: usize) -> String {
         push_name(out, write.name.as_str());
         let _ = write!(out, ",{seen},{cut},\"{op}\",\"{snap}\",{time}");
     })
+}
+
+/// How many bytes these take without any fold.
+pub(super) fn least(writes: &[Write]) -> usize {
+    let without: usize = writes.iter().map(|write| write.room() - folds(write)).sum();
+    AROUND + without
+}
+
+fn folds(write: &Write) -> usize {
+    write.fold.as_ref().map_or(0, |fold| fold.snap.len())
+}
+
+/// What is too much for one statement is tried in parts.
+pub(super) fn check_size(writes: &[Write], packet: usize) -> Result<(), Fault> {
+    match least(writes) > packet {
+        true => Err(too_large()),
+        false => Ok(()),
+    }
+}
+
+/// How many names fit into a statement of so many bytes.
+pub(super) fn most_names(packet: usize) -> usize {
+    (packet.saturating_sub(AROUND) / (2 * LockName::MAX_BYTES + 32)).max(1)
 }
 
 /// The argument `cut` of a statement that folds, with a number that no other sending has: so the

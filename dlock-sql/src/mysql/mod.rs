@@ -5,6 +5,7 @@ mod backend;
 mod check;
 mod config;
 mod conn;
+mod durability;
 pub(crate) mod error;
 mod examine;
 pub(crate) mod json;

@@ -14,7 +14,8 @@ use crate::engine::{Deaf, Fault, Links, Patience, sight};
 /// An open database.
 pub(super) struct Opened {
     pub(super) links: Links<MysqlConn, Deaf>,
-    pub(super) server: Server,
+    /// Whether what commits outlives a crash of the server.
+    pub(super) keeps: bool,
 }
 
 /// Opens the database. Several processes may do so at once, also the first time.
@@ -23,7 +24,7 @@ pub(super) async fn open(config: &MysqlConfig) -> Result<Opened, Error> {
     let mut patience = Patience::until(until);
     let conn = |source: Source| MysqlConn::new(Way::new(source, config.patience));
     let mut first = conn(config.driver.shared());
-    let mut server = loop {
+    let server = loop {
         match check(&mut first, config.create_schema).await {
             Ok(server) => break server,
             Err(fault) => patience.after(fault).await?,
@@ -34,15 +35,14 @@ pub(super) async fn open(config: &MysqlConfig) -> Result<Opened, Error> {
         None => first.database().await.map_err(|fault| fault.error)?,
     };
     first = first.within(&database);
-    server.returning = config.driver.returning.unwrap_or(server.returning);
-    let mut first = first.of(server);
+    let mut first = first.returning(config.driver.returning.unwrap_or(server.returning));
     let sight = sight(&mut first).await;
     let another = || first.another();
-    let keeper = Some(conn(config.driver.own()).within(&database).of(server));
+    let keeper = Some(first.another_from(config.driver.own()));
     let reader = another();
     let others: Vec<MysqlConn> = (1..config.connections).map(|_| another()).collect();
     let writers = [first].into_iter().chain(others).collect();
-    Ok(Opened { links: Links { writers, keeper, reader, ears: None, sight }, server })
+    Ok(Opened { links: Links { writers, keeper, reader, ears: None, sight }, keeps: server.keeps })
 }
 
 /// The database in which the pool's connections find the tables, and our own as well: what the

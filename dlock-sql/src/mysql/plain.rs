@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 
 use super::{
     answer::{get, text},
-    check::{Server, check_server},
+    check::check_server,
     config::MysqlConfig,
     conn::MysqlConn,
     error::{is_denied, is_missing},
@@ -18,7 +18,7 @@ use super::{
     way::Way,
 };
 use crate::{
-    engine::{Conn, Fault, Listed, Patience, Range},
+    engine::{Conn, Fault, Kept, Listed, Patience, Range},
     plain::{Argument, Looked, PlainConn, PlainStore, Scheme, Seen, Statements, no_answer},
 };
 
@@ -125,6 +125,10 @@ impl PlainConn for MysqlConn {
         rows.iter().map(listed).collect()
     }
 
+    async fn keeps(&mut self) -> Result<bool, Fault> {
+        Ok(check_server(self).await?.keeps && is_innodb(self).await?)
+    }
+
     async fn examine(&mut self) -> Result<Vec<Finding>, Fault> {
         examine(self, Tables::Plain).await
     }
@@ -154,23 +158,25 @@ pub(super) async fn open_plain(
     let way = Way::new(config.driver.own(), config.patience);
     let mut conn = MysqlConn::new(way);
     let mut patience = Patience::until(Clock::Boot.now().saturating_add(config.patience));
-    let server = loop {
+    let kept = loop {
         match prepare(&mut conn, config.create_schema).await {
-            Ok(server) => break server,
+            Ok(keeps) => break Kept::new(keeps),
             Err(fault) => patience.after(fault).await?,
         }
     };
     let home = conn.database().await.map_err(|fault| fault.error)?;
     let conn = conn.within(&home);
-    let database = Guarantees::WEAKEST.with_exclusion(server.exclusion).with_scope(Scope::Network);
+    let database = Guarantees::WEAKEST.with_exclusion(Exclusion::Restart);
+    let database = (database.with_scope(Scope::Network), kept);
     let patience = config.patience;
     let store = PlainStore::start(runtime, store, database, conn, scheme, STATEMENTS, patience);
     Ok(Arc::new(store))
 }
 
-/// Checks the server, the table and the rights, and makes the table where that is asked for.
-async fn prepare(conn: &mut MysqlConn, create: bool) -> Result<Server, Fault> {
-    let mut server = check_server(conn).await?;
+/// Checks the server, the table and the rights, and makes the table where that is asked for; whether
+/// what commits outlives a crash.
+async fn prepare(conn: &mut MysqlConn, create: bool) -> Result<bool, Fault> {
+    check_server(conn).await?;
     match probe(conn).await {
         Err(fault) if is_missing(&fault) && create => {
             conn.script(SCHEMA).await?;
@@ -186,13 +192,15 @@ async fn prepare(conn: &mut MysqlConn, create: bool) -> Result<Server, Fault> {
         }
         probed => probed?,
     }
-    // Other engines forget the last grants in a crash, or all of them.
-    let found = conn.fetch(sqlx::query(ENGINE)).await?;
+    PlainConn::keeps(conn).await
+}
+
+/// Other engines forget the last grants in a crash, or all of them.
+async fn is_innodb(conn: &mut MysqlConn) -> Result<bool, Fault> {
+    let sql = conn.sql(ENGINE);
+    let found = conn.fetch(sqlx::query(sql)).await?;
     let engine = found.first().map(|row| get::<Option<Vec<u8>>>(row, 0)).transpose()?.flatten();
-    if !engine.is_some_and(|engine| engine.eq_ignore_ascii_case(b"InnoDB")) {
-        server.exclusion = Exclusion::Nothing;
-    }
-    Ok(server)
+    Ok(engine.is_some_and(|engine| engine.eq_ignore_ascii_case(b"InnoDB")))
 }
 
 pub(super) async fn probe(conn: &mut MysqlConn) -> Result<(), Fault> {

@@ -46,14 +46,12 @@ pub(super) const WHICH: &str = "SELECT COALESCE(DATABASE(), '')";
 
 pub(super) const VERSION: &str = "SELECT version FROM dlock_schema WHERE id = 1";
 /// The settings that matter, as far as the server has them. (`SELECT @@x` fails for others.)
-pub(super) const VARIABLES: &str = "SHOW VARIABLES WHERE Variable_name IN \
-     ('version', 'innodb_flush_log_at_trx_commit', 'read_only', 'super_read_only', \
-      'innodb_read_only', 'max_allowed_packet')";
-/// The settings that somebody who runs the server is told of, and how many clients there are.
 pub(super) const SETTINGS: &str = "SHOW VARIABLES WHERE Variable_name IN \
-     ('version', 'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin', 'max_connections', \
-      'wait_timeout', 'wsrep_on')";
-pub(super) const STATUS: &str = "SHOW GLOBAL STATUS LIKE 'Threads_connected'";
+     ('version', 'read_only', 'super_read_only', 'innodb_read_only', \
+      'innodb_flush_log_at_trx_commit', 'innodb_flush_method', 'innodb_doublewrite', 'log_bin', \
+      'sync_binlog', 'wsrep_on', 'group_replication_group_name', 'max_connections', 'wait_timeout')";
+pub(super) const STATUS: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN \
+     ('Threads_connected', 'Innodb_redo_log_enabled')";
 pub(super) const NOW: &str = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 /// What the tables are, as far as the user may see.
 pub(super) const ENGINES: &str = "SELECT table_name, engine FROM information_schema.tables \

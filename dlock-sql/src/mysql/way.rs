@@ -10,7 +10,8 @@ use std::{
 use dlock_core::{ConfigIssue, Error};
 use sqlx::{
     AssertSqlSafe, ConnectOptions as _, MySql, MySqlConnection, MySqlPool,
-    mysql::MySqlConnectOptions, pool::PoolConnection,
+    mysql::{MySqlConnectOptions, MySqlRow},
+    pool::PoolConnection,
 };
 use tokio::time::timeout;
 
@@ -32,10 +33,20 @@ pub(super) enum Source {
     Beside(MySqlPool),
 }
 
+impl Source {
+    /// Where connections come from that are dlock's own.
+    pub(super) fn own(&self) -> Self {
+        match self {
+            Self::Pool(pool) => Self::Beside(pool.clone()),
+            own => own.clone(),
+        }
+    }
+}
+
 /// How to get to the server, and what to expect there.
 #[derive(Clone)]
 pub(super) struct Way {
-    source: Source,
+    pub(super) source: Source,
     session: String,
     /// What an application's connection is asked before each use.
     pooled: Arc<str>,
@@ -43,8 +54,6 @@ pub(super) struct Way {
     /// The most that connecting or an answer may take.
     pub(super) limit: Duration,
     pub(super) returning: bool,
-    /// How many bytes a statement may have.
-    pub(super) packet: usize,
 }
 
 /// A connection that is in use.
@@ -64,15 +73,7 @@ impl Way {
         let session = queries::SESSION.replace("{seconds}", &seconds).replace("{limit}", &limit);
         let pooled = queries::POOLED.lines().filter(|line| !line.starts_with("--"));
         let pooled = pooled.collect::<Vec<_>>().join("\n").into();
-        Self {
-            source,
-            session,
-            pooled,
-            timeout,
-            limit: timeout,
-            returning: false,
-            packet: usize::MAX,
-        }
+        Self { source, session, pooled, timeout, limit: timeout, returning: false }
     }
 
     /// Gives connecting and answers no more time than this from now on.
@@ -80,25 +81,24 @@ impl Way {
         self.limit = limit.min(self.timeout);
     }
 
-    /// Connects. Nothing has been applied when that fails.
-    pub(super) async fn connect(&self) -> Result<Taken, Fault> {
+    /// Connects; how many bytes a statement may have there. Nothing has been applied when that fails.
+    pub(super) async fn connect(&self) -> Result<(Taken, usize), Fault> {
         let connected = match &self.source {
-            Source::Own(options) => self.own(options).await.map(Taken::Own),
-            Source::Beside(pool) => self.own(&beside(pool)).await.map(Taken::Own),
-            Source::Pool(pool) => self.pooled(pool).await.map(Taken::Pooled),
+            Source::Own(options) => self.own(options).await,
+            Source::Beside(pool) => self.own(&beside(pool)).await,
+            Source::Pool(pool) => self.pooled(pool).await,
         };
         connected.map_err(Fault::before_anything_was_sent)
     }
 
-    async fn own(&self, options: &MySqlConnectOptions) -> Result<MySqlConnection, Fault> {
+    async fn own(&self, options: &MySqlConnectOptions) -> Result<(Taken, usize), Fault> {
         let connect = async {
-            let mut conn = options.connect().await?;
-            sqlx::raw_sql(AssertSqlSafe(self.session.clone())).execute(&mut conn).await?;
-            Ok(conn)
+            let mut conn = options.connect().await.map_err(classify)?;
+            let session = sqlx::raw_sql(AssertSqlSafe(self.session.clone()));
+            let rows = session.fetch_all(&mut conn).await.map_err(classify)?;
+            Ok((Taken::Own(conn), packet(&rows)?))
         };
-        timeout(self.limit, connect)
-            .await
-            .map_or_else(|_| Err(silent_at_first()), |it| it.map_err(classify))
+        timeout(self.limit, connect).await.unwrap_or_else(|_| Err(silent_at_first()))
     }
 
     /// Takes a connection out of the application's pool that is in no transaction, commits each
@@ -108,7 +108,7 @@ impl Way {
     /// A `begin()` that was dropped half-way leaves one open that the driver does not know of
     /// (<https://github.com/launchbadge/sqlx/issues/2054>). What is written in there is seen by
     /// nobody, and undone when somebody notices.
-    async fn pooled(&self, pool: &MySqlPool) -> Result<PoolConnection<MySql>, Fault> {
+    async fn pooled(&self, pool: &MySqlPool) -> Result<(Taken, usize), Fault> {
         // After all that are there, one is new. If that is no better, all of them are like it.
         let mut left = tries(pool.num_idle(), pool.size());
         loop {
@@ -117,9 +117,9 @@ impl Way {
             let asked = sqlx::raw_sql(AssertSqlSafe(self.pooled.clone())).fetch_all(&mut *conn);
             match timeout(self.limit, asked).await {
                 Ok(Ok(rows)) => {
-                    let found = rows.first().map(|row| get::<i64>(row, 0)).transpose()?;
-                    if found == Some(0) {
-                        return Ok(conn);
+                    let found = fitness(&rows)?;
+                    if found == FIT {
+                        return Ok((Taken::Pooled(conn), packet(&rows)?));
                     }
                     drop(conn.detach());
                     if left == 0 {
@@ -188,23 +188,48 @@ fn beside(pool: &MySqlPool) -> MySqlConnectOptions {
     MySqlConnectOptions::clone(&pool.connect_options()).disable_statement_logging()
 }
 
+/// How many bytes a statement may have, as the first row tells.
+fn packet(rows: &[MySqlRow]) -> Result<usize, Fault> {
+    let bytes = rows.first().map(|row| get::<i64>(row, 0)).transpose()?;
+    Ok(bytes.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(PACKET))
+}
+
+/// The packet of a server that does not tell: a quarter of what the oldest have unless told otherwise.
+const PACKET: usize = 1 << 20;
+
+/// What the answer to `pooled.sql` says of the connection.
+fn fitness(rows: &[MySqlRow]) -> Result<i64, Fault> {
+    let [before, after] = rows else { return Ok(HIDDEN) };
+    let is_still = get::<Option<i64>>(before, 1)? == get::<Option<i64>>(after, 1)?;
+    match get(after, 0)? {
+        FIT if is_still => Ok(STILL),
+        found => Ok(found),
+    }
+}
+
+const FIT: i64 = 0;
+/// The clock of the session is.
+const STILL: i64 = 4;
+/// Rows are.
+const HIDDEN: i64 = 5;
+
 /// The number is that of `pooled.sql`.
-fn unfit(found: Option<i64>) -> Error {
+fn unfit(found: i64) -> Error {
     let text = match found {
-        Some(2) => {
+        2 => {
             "the pool's connections take empty texts for null: have them leave \
              EMPTY_STRING_IS_NULL out of sql_mode, or give dlock connections of its own"
         }
-        Some(3) => {
+        3 => {
             "the pool's connections read statements in a character set that does not contain \
              ASCII: have them set collation_connection to one of utf8mb4, or give dlock \
              connections of its own"
         }
-        Some(4) => {
+        STILL => {
             "the clock of the pool's connections stands still: have them leave `timestamp` alone \
              (SET timestamp = DEFAULT), or give dlock connections of its own"
         }
-        Some(5) => {
+        HIDDEN => {
             "the pool's connections hide rows: have them leave sql_select_limit alone, or give \
              dlock connections of its own"
         }

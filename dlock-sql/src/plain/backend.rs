@@ -15,12 +15,14 @@ use super::{
     scheme::Want,
     worker::{Ask, Reply, Worker},
 };
-use crate::engine::{Lanes, answer_of, gone, lanes, list, spawn};
+use crate::engine::{Kept, Lanes, answer_of, gone, lanes, list, spawn};
 
 /// A backend over plain rows. Its task ends when it and the answers that it gave are dropped.
 pub(crate) struct PlainStore {
     store: Arc<str>,
-    guarantees: Guarantees,
+    scheme: Scheme,
+    /// What the database promises at best, and whether it still does.
+    database: (Guarantees, Kept),
     asks: Asks,
     patience: Duration,
 }
@@ -51,19 +53,21 @@ impl Asks {
 }
 
 impl PlainStore {
-    /// Starts the task. `store` names the database, without secrets; `database` is what it promises.
+    /// Starts the task. `store` names the database, without secrets; `database` is what it promises
+    /// at best, and whether it still does.
     pub(crate) fn start<C: PlainConn>(
         runtime: &Handle,
         store: Arc<str>,
-        database: Guarantees,
+        database: (Guarantees, Kept),
         conn: C,
         scheme: Scheme,
         texts: Statements,
         patience: Duration,
     ) -> Self {
         let (sender, asks) = lanes();
-        spawn(runtime, Worker::new(conn, asks, scheme, texts, patience).run());
-        Self { store, guarantees: scheme.guarantees(database), asks: Asks(sender), patience }
+        let kept = database.1.clone();
+        spawn(runtime, Worker::new(conn, asks, scheme, texts, patience, kept).run());
+        Self { store, scheme, database, asks: Asks(sender), patience }
     }
 
     fn named(&self, error: Error, verb: &'static str, name: &LockName) -> Error {
@@ -78,7 +82,8 @@ impl Backend for PlainStore {
     }
 
     fn guarantees(&self) -> Guarantees {
-        self.guarantees
+        let (best, kept) = &self.database;
+        self.scheme.guarantees(kept.promised(*best))
     }
 
     fn response_timeout(&self) -> Duration {

@@ -61,6 +61,9 @@ pub(crate) trait PlainConn: Send + 'static {
         most: u32,
     ) -> impl Future<Output = Result<Vec<Listed>, Fault>> + Send;
 
+    /// Whether it keeps over a crash what it has answered, as it is set up now.
+    fn keeps(&mut self) -> impl Future<Output = Result<bool, Fault>> + Send;
+
     /// Looks at how the database is set up.
     fn examine(&mut self) -> impl Future<Output = Result<Vec<Finding>, Fault>> + Send;
 

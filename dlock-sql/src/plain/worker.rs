@@ -9,7 +9,7 @@ use dlock_core::{
 use tokio::{select, sync::oneshot};
 
 use super::{Looked, PlainConn, Scheme, Statements, owed::Owed, scheme::Want, table::Table};
-use crate::engine::{Cure, Ends, Fault, Listed, Message, PAGE, Patience, Range};
+use crate::engine::{Ends, Fault, Kept, Listed, Message, PAGE, Patience, Range};
 
 /// What a caller asks for, and where the answer goes.
 #[derive(Debug)]
@@ -36,6 +36,7 @@ pub(super) struct Worker<C> {
     asks: Ends<Ask>,
     scheme: Scheme,
     owed: Owed,
+    kept: Kept,
 }
 
 impl<C: PlainConn> Worker<C> {
@@ -45,9 +46,10 @@ impl<C: PlainConn> Worker<C> {
         scheme: Scheme,
         texts: Statements,
         patience: Duration,
+        kept: Kept,
     ) -> Self {
         let table = Table { conn, texts, patience, clock: StoreClock::new() };
-        Self { table, asks, scheme, owed: Owed::default() }
+        Self { table, asks, scheme, owed: Owed::default(), kept }
     }
 
     /// Works until the last caller has gone.
@@ -61,9 +63,13 @@ impl<C: PlainConn> Worker<C> {
             let due = self.owed.due();
             select! {
                 ask = self.asks.recv(), if is_asked => match ask {
-                    Some(ask) => self.serve(ask).await,
+                    Some(ask) => {
+                        self.serve(ask).await;
+                        self.kept.used();
+                    }
                     None => is_asked = false,
                 },
+                () = self.kept.is_due() => self.look_at_settings().await,
                 () = Clock::Boot.sleep_until(due.unwrap_or(Instant::from_nanos(0))), if due.is_some() => {
                     self.pay().await;
                 }
@@ -102,6 +108,15 @@ impl<C: PlainConn> Worker<C> {
         }
     }
 
+    async fn look_at_settings(&mut self) {
+        match self.table.conn.keeps().await {
+            Ok(keeps) => self.kept.saw(keeps),
+            Err(fault) => {
+                tracing::debug!(target: "dlock", error = %fault.error, "could not look at the settings");
+            }
+        }
+    }
+
     async fn take(&mut self, want: &Want) -> Result<Acquired, Error> {
         let mut patience = self.patience();
         self.owed.asked(want.claim);
@@ -120,7 +135,7 @@ impl<C: PlainConn> Worker<C> {
                         self.owed.unanswered(want.claim, sent.over);
                     }
                     // It is more than one statement, of which the first may have had its effect.
-                    again(&mut patience, unsure(fault)).await?;
+                    patience.after_unless_of_a_row(unsure(fault)).await?;
                 }
             }
         }
@@ -132,7 +147,7 @@ impl<C: PlainConn> Worker<C> {
             let sent = self.table.sending(want.lease / 3);
             match self.scheme.renew(&mut self.table, want, sent).await {
                 Ok(kept) => return Ok(kept),
-                Err(fault) => again(&mut patience, fault).await?,
+                Err(fault) => patience.after_unless_of_a_row(fault).await?,
             }
         }
     }
@@ -145,7 +160,7 @@ impl<C: PlainConn> Worker<C> {
                 // The try whose answer was lost has released it.
                 Ok(false) if patience.in_doubt() => return Ok(Released::Released),
                 Ok(false) => return Ok(Released::AlreadyLost),
-                Err(fault) => again(&mut patience, fault).await?,
+                Err(fault) => patience.after_unless_of_a_row(fault).await?,
             }
         }
     }
@@ -171,7 +186,7 @@ impl<C: PlainConn> Worker<C> {
         loop {
             match self.table.look(name).await {
                 Ok(seen) => return Ok(seen),
-                Err(fault) => again(&mut patience, fault).await?,
+                Err(fault) => patience.after_unless_of_a_row(fault).await?,
             }
         }
     }
@@ -181,7 +196,7 @@ impl<C: PlainConn> Worker<C> {
         loop {
             match self.table.conn.range(self.table.texts.range, range, PAGE).await {
                 Ok(names) => return Ok(names),
-                Err(fault) => again(&mut patience, fault).await?,
+                Err(fault) => patience.after_unless_of_a_row(fault).await?,
             }
         }
     }
@@ -191,25 +206,13 @@ impl<C: PlainConn> Worker<C> {
         loop {
             match self.table.conn.examine().await {
                 Ok(findings) => return Ok(findings),
-                Err(fault) => again(&mut patience, fault).await?,
+                Err(fault) => patience.after_unless_of_a_row(fault).await?,
             }
         }
     }
 
     fn patience(&self) -> Patience {
         Patience::until(Clock::Boot.now().saturating_add(self.table.patience))
-    }
-}
-
-/// Waits until it is time for another try. A row that somebody keeps locked is left to the caller's
-/// next try, so that the others have their turn.
-async fn again(patience: &mut Patience, fault: Fault) -> Result<(), Error> {
-    match fault.cure {
-        Cure::Apart => {
-            let certainty = patience.certainty_of(&fault);
-            Err(fault.error.with_certainty(certainty))
-        }
-        _ => patience.after(fault).await,
     }
 }
 

@@ -83,9 +83,8 @@ async fn start(
         return open_plain(&config, scheme, runtime, store).await;
     }
     let opened = open(&config, runtime).await?;
-    let exclusion = if opened.is_durable { Exclusion::Restart } else { Exclusion::Nothing };
     let wake_up = if opened.home == 0 { WakeUp::Poll } else { WakeUp::Push };
-    let guarantees = guarantees(exclusion, wake_up);
+    let guarantees = guarantees(Exclusion::Restart, wake_up);
     let settings = config.settings(queries::TICK, opened.home);
-    Ok(Arc::new(Engine::start(runtime, store, guarantees, opened.links, settings)))
+    Ok(Arc::new(Engine::start(runtime, store, guarantees, opened.links, settings, opened.kept)))
 }

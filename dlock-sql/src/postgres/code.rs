@@ -8,7 +8,7 @@ use dlock_core::{
     ErrorKind::{Config, Protocol, Unavailable, Unsupported},
 };
 
-use super::error::{ENCODING, MISSING, Meaning, NOT_OURS, RIGHTS, UNKNOWN};
+use super::error::{ENCODING, MISSING, Meaning, NOT_OURS, RIGHTS};
 use crate::engine::Cure;
 
 const POOLER: &str = "there is a pooler before the server, which needs dlock.pooler=true";
@@ -38,6 +38,15 @@ pub(crate) fn by_code(code: &str, text: &str) -> Meaning {
         "0A000" if text.contains("cached plan") => {
             retry("the tables changed under the statement: try again".into())
         }
+        "0A000" if text.contains("option") => config(
+            OptionValue,
+            format!(
+                "the server, or a proxy before it such as AWS RDS Proxy, takes no settings from a \
+                 URL: leave options out of it (and out of PGOPTIONS), and give them to the user by \
+                 ALTER ROLE ({text:.200})"
+            )
+            .into(),
+        ),
         "53300" => retry(
             "the server, or the user, has as many connections as it may: raise the limit, or \
              open dlock once for all locks of a process"
@@ -110,7 +119,17 @@ pub(crate) fn by_code(code: &str, text: &str) -> Meaning {
             format!("the connection to the server was lost or refused: try again ({text})").into(),
         ),
         _ if code.starts_with("23") => config(ForeignStore, NOT_OURS.into()),
-        _ => (Protocol, Unknown, Cure::None, UNKNOWN.into()),
+        // Such as XX000, 58030 and 55000, which a proxy also says of a server that it can't reach.
+        _ => (
+            Unavailable,
+            Unknown,
+            Cure::Unclear,
+            format!(
+                "the server, or a proxy before it, failed in a way that dlock does not know: see its \
+                 log ({code}: {text:.200})"
+            )
+            .into(),
+        ),
     }
 }
 
@@ -134,7 +153,15 @@ mod tests {
             ("55P03", "", Unavailable, NotApplied, Cure::Apart, "short"),
             ("57014", "", Unavailable, NotApplied, Cure::Apart, "dlock.response_timeout"),
             ("0A000", "cached plan must not change", Unavailable, NotApplied, Cure::Retry, "again"),
-            ("0A000", "no such thing", Protocol, Unknown, Cure::None, "source"),
+            ("0A000", "no such thing", Unavailable, Unknown, Cure::Unclear, "no such thing"),
+            (
+                "0A000",
+                "RDS Proxy currently doesn't support command-line options",
+                Config(OptionValue),
+                NotApplied,
+                Cure::None,
+                "ALTER ROLE",
+            ),
             ("53300", "", Unavailable, NotApplied, Cure::Retry, "raise the limit"),
             ("53100", "", Unavailable, NotApplied, Cure::None, "space"),
             ("53200", "x", Unavailable, NotApplied, Cure::None, "give it more (x)"),
@@ -165,8 +192,10 @@ mod tests {
             ),
             ("42883", "", Unsupported, NotApplied, Cure::None, "12 or later"),
             ("XX001", "", Protocol, Unknown, Cure::None, "log"),
-            ("XX000", "", Protocol, Unknown, Cure::None, "source"),
-            ("", "", Protocol, Unknown, Cure::None, "source"),
+            ("XX000", "no tenant", Unavailable, Unknown, Cure::Unclear, "(XX000: no tenant)"),
+            ("58030", "", Unavailable, Unknown, Cure::Unclear, "proxy"),
+            ("55000", "", Unavailable, Unknown, Cure::Unclear, "log"),
+            ("", "", Unavailable, Unknown, Cure::Unclear, "log"),
         ];
         for (code, said, kind, certainty, cure, says) in rows {
             let (k, c, help, text) = by_code(code, said);

@@ -136,6 +136,10 @@ impl Conn for PgConn {
         Ok(())
     }
 
+    async fn keeps(&mut self) -> Result<bool, Fault> {
+        self.0.keeps(queries::KEEPS).await
+    }
+
     async fn examine(&mut self) -> Result<Vec<Finding>, Fault> {
         examine(&mut self.0, Tables::Locks).await
     }

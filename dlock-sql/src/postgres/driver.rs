@@ -1,13 +1,21 @@
 //! The driver's part of a configuration: where connections come from, and how they are set up.
 
-use std::sync::Arc;
+use std::{
+    fmt::Write as _,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use dlock_core::{ConfigIssue, Error};
-use sqlx::{ConnectOptions as _, PgPool, postgres::PgConnectOptions};
+use sqlx::{ConnectOptions as _, PgConnection, PgPool, postgres::PgConnectOptions};
 
 use super::{
     PostgresConfig,
-    link::Source,
+    error::refuses_options,
+    queries,
+    source::Source,
     statement::{Travel, millis},
 };
 use crate::server::Durability;
@@ -23,11 +31,14 @@ pub struct PostgresDriver {
     pub(super) pooler: bool,
     pub(super) advisory: bool,
     pub(super) listen: Option<bool>,
+    /// Whether the server takes no settings while a connection is made.
+    pub(super) sets_later: Arc<AtomicBool>,
 }
 
 impl PostgresDriver {
     pub(super) fn new(options: PgConnectOptions) -> Self {
-        Self { options, pool: None, pooler: false, advisory: false, listen: None }
+        let sets_later = Arc::default();
+        Self { options, pool: None, pooler: false, advisory: false, listen: None, sets_later }
     }
 
     pub(super) fn host(&self) -> String {
@@ -55,10 +66,7 @@ impl PostgresConfig {
 
     /// Where connections come from that are dlock's own.
     pub(super) fn own(&self) -> Source {
-        match &self.driver.pool {
-            Some(_) => Source::Beside(Box::new(self.clone())),
-            None => Source::Own(Arc::new(self.session())),
-        }
+        Source::Own(Arc::new(self.clone()))
     }
 
     /// Where other connections come from.
@@ -83,16 +91,31 @@ impl PostgresConfig {
         ))
     }
 
-    /// The driver's options for a connection of our own.
-    pub(super) fn session(&self) -> PgConnectOptions {
-        match &self.driver.pool {
-            // The application may have changed them since: passwords do not last for ever.
-            Some(pool) => self.session_with(PgConnectOptions::clone(&pool.connect_options())),
-            None => self.session_with(self.driver.options.clone()),
+    /// Makes a connection of our own, which is still to be [greeted](Self::greeting).
+    ///
+    /// AWS RDS Proxy refuses settings while a connection is made, and keeps a session apart that is
+    /// told of them later. A pooler that shares sessions must be told of by the URL instead.
+    pub(super) async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
+        match self.session().connect().await {
+            Err(error) if refuses_options(&error) && self.sets_as_it_connects() => {
+                self.driver.sets_later.store(true, Ordering::Relaxed);
+                self.session().connect().await
+            }
+            connected => connected,
         }
     }
 
-    fn session_with(&self, options: PgConnectOptions) -> PgConnectOptions {
+    fn sets_as_it_connects(&self) -> bool {
+        !self.driver.pooler && !self.driver.sets_later.load(Ordering::Relaxed)
+    }
+
+    /// The driver's options for a connection of our own.
+    pub(super) fn session(&self) -> PgConnectOptions {
+        let options = match &self.driver.pool {
+            // The application may have changed them since: passwords do not last for ever.
+            Some(pool) => PgConnectOptions::clone(&pool.connect_options()),
+            None => self.driver.options.clone(),
+        };
         let mut options = options.disable_statement_logging();
         if options.get_application_name().is_none() {
             options = options.application_name("dlock");
@@ -101,21 +124,50 @@ impl PostgresConfig {
             // It refuses settings that it can't keep apart.
             return options.extra_float_digits(None);
         }
-        // Statements end on the server before their answer is given up here, so that none takes
-        // effect that nobody waits for any more.
-        options = options.options([
-            ("default_transaction_isolation", "read committed"),
-            // The server notices soon that a client is cut off.
-            ("tcp_keepalives_idle", "10"),
-            ("tcp_keepalives_interval", "5"),
-            ("tcp_keepalives_count", "3"),
-            ("lock_timeout", &millis(self.patience / 10)),
-            ("statement_timeout", &millis(self.patience / 3)),
-        ]);
-        match self.durability {
-            Durability::Full => options,
-            Durability::Relaxed => options.options([("synchronous_commit", "off")]),
+        match self.sets_as_it_connects() {
+            true => options.options(self.of_session()),
+            false => options,
         }
+    }
+
+    /// What is said first on a connection of our own: what it lacks of its settings, and a question
+    /// whether it has them.
+    pub(super) fn greeting(&self) -> String {
+        if self.driver.pooler {
+            return queries::GREETING_OF_POOLER.to_owned();
+        }
+        let mut text = String::new();
+        if !self.sets_as_it_connects() {
+            for (name, value) in self.of_session() {
+                // A String takes everything.
+                let _ = write!(text, "SET {name} = '{value}'; ");
+            }
+        }
+        let [lock, statement] = self.limits();
+        text + &queries::GREETING.replace("{lock}", &lock).replace("{statement}", &statement)
+    }
+
+    /// How long a statement waits for a row, and how long it takes at the most. It ends on the server
+    /// before its answer is given up here, so that none takes effect that nobody waits for any more.
+    fn limits(&self) -> [String; 2] {
+        [millis(self.patience / 10), millis(self.patience / 3)]
+    }
+
+    fn of_session(&self) -> Vec<(&'static str, String)> {
+        let [lock, statement] = self.limits();
+        let mut settings = vec![
+            ("default_transaction_isolation", "read committed".to_owned()),
+            // The server notices soon that a client is cut off.
+            ("tcp_keepalives_idle", "10".to_owned()),
+            ("tcp_keepalives_interval", "5".to_owned()),
+            ("tcp_keepalives_count", "3".to_owned()),
+            ("lock_timeout", lock),
+            ("statement_timeout", statement),
+        ];
+        if self.durability == Durability::Relaxed {
+            settings.push(("synchronous_commit", "off".to_owned()));
+        }
+        settings
     }
 }
 
@@ -148,6 +200,11 @@ mod tests {
         assert!(all.contains("synchronous_commit=off"), "{all}");
         assert!(all.contains("search_path=a"), "{all}");
         assert_eq!(settings("postgres://localhost/d?dlock.pooler=true"), "");
+        let later = read("postgres://localhost/d?dlock.response_timeout=6s").unwrap();
+        assert!(later.greeting().starts_with("SELECT"), "{}", later.greeting());
+        later.driver.sets_later.store(true, Ordering::Relaxed);
+        assert_eq!(later.session().get_options(), None);
+        assert!(later.greeting().starts_with("SET default_transaction"), "{}", later.greeting());
         let named = read("postgres://localhost/d?application_name=a").unwrap().session();
         assert_eq!(named.get_application_name(), Some("a"));
     }

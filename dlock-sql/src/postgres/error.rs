@@ -35,6 +35,19 @@ pub(super) fn breaks(error: &sqlx::Error) -> bool {
     lost || matches!(&*code, "0A000" | "26000" | "42P05")
 }
 
+/// Whether the server, or a proxy before it, takes no settings while a connection is made.
+pub(super) fn refuses_options(error: &sqlx::Error) -> bool {
+    let is_it = |error: &dyn sqlx::error::DatabaseError| {
+        error.code().as_deref() == Some("0A000") && error.message().contains("option")
+    };
+    error.as_database_error().is_some_and(is_it)
+}
+
+/// Whether the server does not know a statement that the driver has prepared.
+pub(super) fn is_unprepared(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some_and(|error| error.code().as_deref() == Some("26000"))
+}
+
 /// The server takes no writes.
 pub(super) fn standby() -> Error {
     Error::new(Unavailable, STANDBY).with_certainty(NotApplied)
@@ -61,7 +74,7 @@ pub(super) const RIGHTS: &str = "grant SELECT, INSERT, UPDATE and DELETE on dloc
 pub(super) const NOT_OURS: &str = "the tables dlock_lock and dlock_schema are not as dlock makes them: give the locks a schema of \
      their own, by options[search_path] or the user's search_path";
 
-pub(super) const UNKNOWN: &str =
+const UNKNOWN: &str =
     "PostgreSQL failed in a way that dlock does not know: see the source of this error";
 
 fn by_driver(error: &sqlx::Error) -> Meaning {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_core::Finding;
+use dlock_core::{Finding, Level};
 use sqlx::postgres::PgRow;
 
 use super::{conn::get, link::Link, modes, queries, schema};
@@ -12,6 +12,8 @@ use crate::engine::{Fault, of_tables, room};
 const LONG: i64 = 60;
 /// Connections that are closed sooner when they are idle are told of, in milliseconds.
 const SOON: i64 = 60_000;
+
+const DURABILITY: &str = "durability";
 
 /// Whose tables are looked for.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +37,14 @@ pub(super) async fn examine(link: &mut Link, tables: Tables) -> Result<Vec<Findi
         if let Ok(prepared) = &prepared {
             let found = format!("dlock's tables are in the schema {:.100}", prepared.schema);
             findings.push(Finding::fine("schema", found));
+            let is_fine = |found: &Finding| found.about != DURABILITY || found.level == Level::Fine;
+            let keeps = match tables {
+                Tables::Locks => queries::KEEPS,
+                Tables::Plain => queries::PLAIN_KEEPS,
+            };
+            if findings.iter().all(is_fine) && !link.keeps(keeps).await? {
+                findings.push(table());
+            }
         }
         findings.push(of_tables(prepared)?);
     }
@@ -85,10 +95,19 @@ fn durability(fsync: &str, commit: &str, pages: &str) -> Finding {
         ),
         _ => {
             let found = format!("what is answered is on disk (synchronous_commit {commit:.20})");
-            return Finding::fine("durability", found);
+            return Finding::fine(DURABILITY, found);
         }
     };
-    Finding::warning("durability", found, remedy)
+    Finding::warning(DURABILITY, found, remedy)
+}
+
+fn table() -> Finding {
+    Finding::warning(
+        "table",
+        "a crash may empty dlock's table (it is unlogged), or it leads to others (a view, a table in \
+         parts)",
+        "run ALTER TABLE name SET LOGGED, or have dlock make its own",
+    )
 }
 
 fn idle(millis: i64) -> Finding {
@@ -130,8 +149,6 @@ fn transactions(seconds: i64) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use dlock_core::Level;
-
     use super::*;
 
     #[test]

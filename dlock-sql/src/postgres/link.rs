@@ -3,49 +3,23 @@
 
 use std::{sync::Arc, time::Duration};
 
-use dlock_core::{Certainty, Clock, ConfigIssue, Error, ErrorKind, Instant};
+use dlock_core::{Certainty, Clock, Error, ErrorKind, Instant};
 use sqlx::{
-    AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, PgPool, Postgres, Row as _,
-    pool::PoolConnection,
-    postgres::{PgConnectOptions, PgRow},
+    AssertSqlSafe, Connection as _, PgConnection, Row as _, SqlSafeStr as _, SqlStr,
+    postgres::PgRow,
 };
 use tokio::time::timeout;
 
 use super::{
-    PostgresConfig,
-    error::{breaks, classify},
+    error::{breaks, classify, is_unprepared},
     queries,
+    source::{Conn, Source, clean, greet},
     statement::{Arg, RESET_PATH, RESET_ROLE, Travel},
 };
 use crate::{
-    engine::{Backoff, Cure, Fault},
-    server::{NO_WRITES, Texts, from_primary, tries},
+    engine::{Backoff, Cure, Fault, Kept},
+    server::{Texts, from_primary},
 };
-
-/// Where connections come from.
-#[derive(Clone)]
-pub(super) enum Source {
-    Own(Arc<PgConnectOptions>),
-    /// Each statement takes a connection out and gives it back.
-    Pool(PgPool),
-    /// One's own, with the options that the pool has just then.
-    Beside(Box<PostgresConfig>),
-}
-
-impl Source {
-    /// Whether the options say where to look for tables.
-    fn names_path(&self) -> bool {
-        match self {
-            Self::Own(options) => names_path(options),
-            Self::Pool(pool) => names_path(&pool.connect_options()),
-            Self::Beside(config) => names_path(&config.session()),
-        }
-    }
-}
-
-fn names_path(options: &PgConnectOptions) -> bool {
-    options.get_options().is_some_and(|options| options.contains("search_path"))
-}
 
 /// Runs statements, each to its end or to its time-out.
 pub(super) struct Link {
@@ -62,6 +36,8 @@ pub(super) struct Link {
     is_opened: bool,
     /// How the sessions of an application's pool may be set, once that is known.
     sessions: Arc<[String]>,
+    /// Whether the server keeps what it commits, as far as new connections tell.
+    kept: Kept,
     /// Whether others leave their settings on its connections, the path among them.
     is_shared: bool,
     /// Whether tables are looked for where a new session does.
@@ -75,9 +51,39 @@ pub(super) struct Place {
     pub(super) create: bool,
 }
 
-enum Conn {
-    Own(PgConnection),
-    Pooled(PoolConnection<Postgres>),
+/// What to run.
+struct Work<'a> {
+    sql: SqlStr,
+    args: &'a [Arg<'a>],
+    way: Way,
+}
+
+enum Way {
+    Statement {
+        resets_path: bool,
+    },
+    /// One that tells whether the server takes writes.
+    FromPrimary,
+    /// Several statements without arguments.
+    Script,
+}
+
+impl Work<'_> {
+    async fn run(
+        &self,
+        travel: Travel,
+        patience: Duration,
+        conn: &mut PgConnection,
+    ) -> Result<Vec<PgRow>, sqlx::Error> {
+        let (sql, args) = (self.sql.clone(), self.args);
+        match self.way {
+            Way::Statement { resets_path } => {
+                travel.fetch(conn, sql, args, patience, resets_path).await
+            }
+            Way::FromPrimary => from_primary(travel.fetch(conn, sql, args, patience, false).await?),
+            Way::Script => sqlx::raw_sql(sql).fetch_all(conn).await,
+        }
+    }
 }
 
 impl Link {
@@ -97,6 +103,7 @@ impl Link {
             texts: Texts::default(),
             is_opened: false,
             sessions: Arc::default(),
+            kept: Kept::new(false),
             is_shared,
             resets_path: is_shared,
         }
@@ -135,16 +142,26 @@ impl Link {
         self.sessions = sessions;
     }
 
+    /// Has it say when a new connection keeps less than this.
+    pub(super) fn watch(&mut self, kept: Kept) {
+        self.kept = kept;
+    }
+
+    /// Whether what it commits outlives a crash of the server, as this statement tells.
+    pub(super) async fn keeps(&mut self, sql: &'static str) -> Result<bool, Fault> {
+        let rows = self.fetch(sql, &[]).await?;
+        rows.first().map_or(Ok(false), |row| row.try_get(0).map_err(classify))
+    }
+
     /// Runs a statement, which commits by itself.
     pub(super) async fn fetch(
         &mut self,
         sql: &'static str,
         args: &[Arg<'_>],
     ) -> Result<Vec<PgRow>, Fault> {
-        let (travel, patience) = (self.travel, self.patience);
         let resets_path = self.resets_path && self.texts.is_empty();
         let sql = self.texts.of(sql);
-        self.run(async |conn| travel.fetch(conn, sql, args, patience, resets_path).await).await
+        self.run(Work { sql, args, way: Way::Statement { resets_path } }).await
     }
 
     /// The same for a statement that tells, by a null as the second column, that the server takes no
@@ -154,34 +171,32 @@ impl Link {
         sql: &'static str,
         args: &[Arg<'_>],
     ) -> Result<Vec<PgRow>, Fault> {
-        let (travel, patience) = (self.travel, self.patience);
         let sql = self.texts.of(sql);
-        self.run(async |conn| from_primary(travel.fetch(conn, sql, args, patience, false).await?))
-            .await
+        self.run(Work { sql, args, way: Way::FromPrimary }).await
     }
 
     /// Runs several statements in one transaction.
     pub(super) async fn run_script(&mut self, sql: &'static str) -> Result<(), Fault> {
         let role = if self.travel == Travel::Text { RESET_ROLE } else { "" };
         let path = if self.resets_path { RESET_PATH } else { "" };
-        let sql = AssertSqlSafe(format!("{role}{path}{sql}"));
-        self.run(async |conn| sqlx::raw_sql(sql).execute(conn).await.map(drop)).await
+        let sql = AssertSqlSafe(format!("{role}{path}{sql}")).into_sql_str();
+        self.run(Work { sql, args: &[], way: Way::Script }).await.map(drop)
     }
 
-    async fn run<T>(
-        &mut self,
-        work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
-    ) -> Result<T, Fault> {
+    async fn run(&mut self, work: Work<'_>) -> Result<Vec<PgRow>, Fault> {
         let mut conn = self.take().await?;
-        let sent = Clock::Boot.now();
-        let result = match timeout(self.limit, work(conn.raw())).await {
-            Ok(result) => result,
-            Err(_) => {
-                // Whoever reads from it next would get the answer to this.
-                conn.discard();
-                self.left.get_or_insert(sent);
-                return Err(self.backoff.failed(late()));
-            }
+        let (travel, patience, sent) = (self.travel, self.patience, Clock::Boot.now());
+        let mut result = timeout(self.limit, work.run(travel, patience, conn.raw())).await;
+        if matches!(&result, Ok(Err(error)) if is_unprepared(error))
+            && conn.prepares_again(self.limit).await
+        {
+            result = timeout(self.limit, work.run(travel, patience, conn.raw())).await;
+        }
+        let Ok(result) = result else {
+            // Whoever reads from it next would get the answer to this.
+            conn.discard();
+            self.left.get_or_insert(sent);
+            return Err(self.backoff.failed(late()));
         };
         match result {
             Err(error) if breaks(&error) => {
@@ -237,29 +252,20 @@ impl Link {
             return Ok(Conn::Own(conn));
         }
         let nothing_sent = |fault: Fault| fault.before_anything_was_sent();
-        if let Source::Pool(pool) = &self.source {
-            let conn = clean(pool, self.limit, &self.sessions).await;
-            return conn.map(Conn::Pooled).map_err(nothing_sent);
-        }
-        let connecting = async {
-            let mut conn = match &self.source {
-                Source::Own(options) => options.connect().await?,
-                Source::Beside(config) => config.session().connect().await?,
-                Source::Pool(_) => return Err(sqlx::Error::PoolTimedOut),
-            };
-            // The address may lead elsewhere by now.
-            if self.is_opened {
-                let row = sqlx::raw_sql(queries::TAKES_WRITES).fetch_one(&mut conn).await?;
-                if !row.try_get::<bool, _>(0)? {
-                    return Err(NO_WRITES);
-                }
+        let config = match &self.source {
+            Source::Own(config) => config,
+            Source::Pool(pool) => {
+                let conn = clean(pool, self.limit, &self.sessions).await;
+                return conn.map(Conn::Pooled).map_err(nothing_sent);
             }
+        };
+        let connecting = async {
+            let mut conn = config.connect().await.map_err(classify)?;
+            greet(&mut conn, config, self.is_opened, &self.kept).await?;
             Ok(conn)
         };
-        match timeout(self.limit, connecting).await {
-            Ok(connected) => connected.map(Conn::Own).map_err(classify).map_err(nothing_sent),
-            Err(_) => Err(nothing_sent(silent_at_first())),
-        }
+        let connected = timeout(self.limit, connecting).await;
+        connected.unwrap_or_else(|_| Err(silent_at_first())).map(Conn::Own).map_err(nothing_sent)
     }
 
     fn give_back(&mut self, conn: Conn) {
@@ -292,83 +298,6 @@ impl Link {
     }
 }
 
-/// Takes a connection out of the application's pool that is in no transaction, and set as it was when
-/// the store was opened. One that somebody has left otherwise is closed, and the next one taken.
-///
-/// A `begin()` that was dropped half-way leaves one open that the driver does not know of
-/// (<https://github.com/launchbadge/sqlx/issues/2054>). What is written in there is seen by nobody,
-/// and undone when somebody notices.
-async fn clean(
-    pool: &PgPool,
-    patience: Duration,
-    expected: &[String],
-) -> Result<PoolConnection<Postgres>, Fault> {
-    // After all that are there, one is new. If that is no better, all of them are like it.
-    let mut left = tries(pool.num_idle(), pool.size());
-    loop {
-        let acquired = timeout(patience, pool.acquire()).await;
-        let mut conn = acquired.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map_err(classify)?;
-        // As a text: prepared, a statement may begin later than the transaction that it is.
-        let asked = sqlx::raw_sql(queries::POOLED).fetch_one(&mut *conn);
-        let found = timeout(patience, asked).await.map_err(|_| late());
-        let found = found.and_then(|row| row.map_err(classify));
-        let read = |row: PgRow| Ok((row.try_get::<bool, _>(0)?, row.try_get::<String, _>(1)?));
-        match found.and_then(|row| read(row).map_err(classify)) {
-            Ok((true, session)) if expected.is_empty() || expected.contains(&session) => {
-                return Ok(conn);
-            }
-            Ok((true, session)) => {
-                drop(conn.detach());
-                if left == 0 {
-                    return Err(changed(&session, &expected.join(" or ")).into());
-                }
-                left -= 1;
-                tracing::warn!(
-                    target: "dlock",
-                    found = %session,
-                    "a connection of the pool was left with other settings: it is closed"
-                );
-            }
-            Ok((false, _)) => {
-                tracing::warn!(target: "dlock", "a connection of the pool was left in a transaction: it is closed");
-                drop(conn.detach());
-            }
-            Err(fault) => {
-                drop(conn.detach());
-                return Err(fault);
-            }
-        }
-    }
-}
-
-impl Conn {
-    fn raw(&mut self) -> &mut PgConnection {
-        match self {
-            Self::Own(conn) => conn,
-            Self::Pooled(conn) => conn,
-        }
-    }
-
-    /// Closes it, without a word to the server.
-    fn discard(self) {
-        match self {
-            Self::Own(conn) => drop(conn),
-            Self::Pooled(conn) => drop(conn.detach()),
-        }
-    }
-}
-
-fn changed(found: &str, expected: &str) -> Error {
-    Error::config(
-        ConfigIssue::Access,
-        format!(
-            "the pool's connections have another role, synchronous_commit or client_encoding \
-             ({found:.80}) than at first ({expected:.80}): have all of them set alike, or give \
-             dlock connections of its own"
-        ),
-    )
-}
-
 fn waits_for_a_standby() -> Fault {
     let fault = silent(
         "a commit on the server waits for a synchronous standby: see that it runs, or change \
@@ -378,7 +307,7 @@ fn waits_for_a_standby() -> Fault {
 }
 
 /// It may be that somebody keeps a row locked, where the server does not tell.
-fn late() -> Fault {
+pub(super) fn late() -> Fault {
     let fault = silent(
         "no answer from the server in time: see whether it is overloaded or cut off, or raise \
          dlock.response_timeout",

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use dlock_core::{Error, ErrorKind};
 use sqlx::{
-    PgPool,
-    postgres::{PgConnectOptions, PgListener, PgPoolOptions},
+    AssertSqlSafe, PgPool,
+    postgres::{PgListener, PgPoolOptions},
 };
 use tokio::{runtime::Handle, time::timeout};
 
-use super::{conn::channel, error::classify, link::Link, queries, statement::Arg};
+use super::{PostgresConfig, conn::channel, error::classify, link::Link, queries, statement::Arg};
 use crate::engine::{Ears, Fault};
 
 /// What an engine tells itself to see whether notes arrive. It is no note.
@@ -19,22 +19,16 @@ const PROBE: Duration = Duration::from_secs(1);
 
 /// Hears what is sent to one home.
 pub(super) struct PgEars {
-    options: PgConnectOptions,
+    config: PostgresConfig,
     channel: String,
-    patience: Duration,
     runtime: Handle,
     listener: Option<PgListener>,
 }
 
 impl PgEars {
     /// Ears that are still shut.
-    pub(super) fn new(
-        options: PgConnectOptions,
-        home: u32,
-        patience: Duration,
-        runtime: Handle,
-    ) -> Self {
-        Self { options, channel: channel(home), patience, runtime, listener: None }
+    pub(super) fn new(config: PostgresConfig, home: u32, runtime: Handle) -> Self {
+        Self { config, channel: channel(home), runtime, listener: None }
     }
 
     /// Opens them, and says whether what is sent by `link` arrives.
@@ -42,7 +36,7 @@ impl PgEars {
         self.open().await?;
         let args = [Arg::Texts(vec![&self.channel]), Arg::Texts(vec![HELLO])];
         link.fetch(queries::TELL, &args).await?;
-        match timeout(PROBE.min(self.patience), self.next()).await {
+        match timeout(PROBE.min(self.config.patience), self.next()).await {
             Ok(heard) => Ok(heard? == HELLO),
             Err(_) => Ok(false),
         }
@@ -50,13 +44,19 @@ impl PgEars {
 
     async fn listen(&self) -> Result<PgListener, sqlx::Error> {
         // The driver wants a pool, and has it connect again by itself only when asked for more.
+        let greeting = self.config.greeting();
         let pool: PgPool = PgPoolOptions::new()
             .max_connections(1)
             .max_lifetime(None)
             .idle_timeout(None)
-            .acquire_timeout(self.patience)
+            .acquire_timeout(self.config.patience)
             .test_before_acquire(false)
-            .connect_lazy_with(self.options.clone());
+            // It is idle most of the time, which must not end it.
+            .after_connect(move |conn, _| {
+                let greeting = AssertSqlSafe(greeting.clone());
+                Box::pin(async move { sqlx::raw_sql(greeting).execute(conn).await.map(drop) })
+            })
+            .connect_lazy_with(self.config.session());
         let mut listener = PgListener::connect_with(&pool).await?;
         // Notes got lost with the connection, which nobody would learn.
         listener.eager_reconnect(false);
@@ -74,7 +74,7 @@ impl PgEars {
 impl Ears for PgEars {
     async fn open(&mut self) -> Result<(), Error> {
         self.shut();
-        match timeout(self.patience, self.listen()).await {
+        match timeout(self.config.patience, self.listen()).await {
             Ok(Ok(listener)) => {
                 self.listener = Some(listener);
                 Ok(())

@@ -16,6 +16,7 @@ mod open;
 mod plain;
 mod queries;
 mod schema;
+mod source;
 pub(crate) mod statement;
 mod url;
 

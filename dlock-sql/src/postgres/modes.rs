@@ -9,13 +9,14 @@ use super::{
     PostgresConfig,
     advisory::{self, Advisory},
     conn::{PgConn, get},
-    link::{Link, Source},
-    plain,
+    link::Link,
+    plain, queries,
     schema::{Prepared, check_server, is_missing, no_answer},
+    source::Source,
     statement::Arg,
 };
 use crate::{
-    engine::{Fault, Patience},
+    engine::{Fault, Kept, Patience},
     plain::{PlainStore, Scheme},
     server::{Texts, value},
 };
@@ -28,13 +29,15 @@ pub(super) async fn open_plain(
     store: Arc<str>,
 ) -> Result<DynBackend, Error> {
     let mut link = Link::new(config.own(), config.travel(), config.patience);
-    let is_durable = prepare(&mut link, config, "dlock_plain", plain::SCHEMA).await?;
-    let exclusion = if is_durable { Exclusion::Restart } else { Exclusion::Nothing };
-    let database = Guarantees::WEAKEST.with_exclusion(exclusion).with_scope(Scope::Network);
+    prepare(&mut link, config, "dlock_plain", plain::SCHEMA).await?;
+    let kept = Kept::new(link.keeps(queries::PLAIN_KEEPS).await.map_err(|fault| fault.error)?);
+    link.watch(kept.clone());
+    let database = Guarantees::WEAKEST.with_exclusion(Exclusion::Restart);
+    let database = database.with_scope(Scope::Network);
     Ok(Arc::new(PlainStore::start(
         runtime,
         store,
-        database,
+        (database, kept),
         PgConn(link),
         scheme,
         plain::STATEMENTS,
@@ -67,14 +70,14 @@ async fn prepare(
     config: &PostgresConfig,
     table: &'static str,
     schema: &'static str,
-) -> Result<bool, Error> {
+) -> Result<(), Error> {
     let until = Clock::Boot.now().saturating_add(config.patience);
     let mut patience = Patience::until(until);
     loop {
         match prepare_once(link, config.create_schema, table, schema).await {
             Ok(prepared) => {
                 link.name_tables(prepared.texts);
-                return Ok(prepared.is_durable);
+                return Ok(());
             }
             Err(fault) => patience.after(fault).await?,
         }
@@ -109,7 +112,7 @@ async fn prepare_there(
     table: &'static str,
     schema: &'static str,
 ) -> Result<Prepared, Fault> {
-    let is_durable = check_server(link).await?;
+    check_server(link).await?;
     let mut table_is = look(link, table).await?;
     if table_is.rights.is_none() && create {
         link.run_script(schema).await?;
@@ -118,9 +121,8 @@ async fn prepare_there(
     match table_is.rights {
         Some(true) => {
             let home = table_is.schema.as_deref().map(|schema| (table, schema));
-            let is_durable = is_durable && table_is.kept;
             let texts = Texts::new(home);
-            Ok(Prepared { is_durable, texts, schema: table_is.schema.unwrap_or_default() })
+            Ok(Prepared { texts, schema: table_is.schema.unwrap_or_default() })
         }
         Some(false) => Err(Error::config(
             ConfigIssue::Access,
@@ -143,8 +145,6 @@ async fn prepare_there(
 struct Table {
     /// Whether the user has all rights on it; `None` without it.
     rights: Option<bool>,
-    /// Whether it outlives a crash of the server.
-    kept: bool,
     /// Its schema, quoted where it has to be.
     schema: Option<String>,
 }
@@ -152,8 +152,8 @@ struct Table {
 async fn look(link: &mut Link, table: &'static str) -> Result<Table, Fault> {
     let rows = link.fetch(TABLE, &[Arg::Text(table)]).await?;
     match rows.first() {
-        Some(row) => Ok(Table { rights: get(row, 0)?, kept: get(row, 1)?, schema: get(row, 2)? }),
-        None => Ok(Table { rights: None, kept: false, schema: None }),
+        Some(row) => Ok(Table { rights: get(row, 0)?, schema: get(row, 1)? }),
+        None => Ok(Table { rights: None, schema: None }),
     }
 }
 
@@ -161,7 +161,6 @@ const TABLE: &str = "SELECT has_table_privilege(t.it, 'SELECT')\n\
      AND has_table_privilege(t.it, 'INSERT')\n\
      AND has_table_privilege(t.it, 'UPDATE')\n\
      AND has_table_privilege(t.it, 'DELETE'),\n\
-     coalesce((SELECT relpersistence = 'p' FROM pg_class WHERE oid = t.it), false),\n\
      (SELECT quote_ident(n.nspname) FROM pg_class AS c\n\
      JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = t.it)\n\
      FROM (VALUES (to_regclass($1::text))) AS t (it)";

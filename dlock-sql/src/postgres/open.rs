@@ -8,12 +8,13 @@ use tokio::runtime::Handle;
 use super::{
     PostgresConfig,
     conn::{PgConn, get},
-    link::{Link, Source},
+    link::Link,
     listen::PgEars,
     queries,
     schema::{Prepared, prepare},
+    source::Source,
 };
-use crate::engine::{Fault, Links, Patience, sight};
+use crate::engine::{Fault, Kept, Links, Patience, sight};
 
 /// An open database.
 pub(super) struct Opened {
@@ -21,7 +22,7 @@ pub(super) struct Opened {
     /// Where notes for this engine go; 0 if it has no ears.
     pub(super) home: u32,
     /// Whether what commits outlives a crash of the server.
-    pub(super) is_durable: bool,
+    pub(super) kept: Kept,
 }
 
 /// Opens the database. Several processes may do so at once, also the first time.
@@ -30,13 +31,14 @@ pub(super) async fn open(config: &PostgresConfig, runtime: &Handle) -> Result<Op
     let mut first = link(config.shared());
     let until = Clock::Boot.now().saturating_add(config.patience);
     let mut patience = Patience::until(until);
-    let Prepared { mut is_durable, mut texts, .. } = loop {
+    let Prepared { mut texts, .. } = loop {
         match prepare(&mut first, config.create_schema).await {
             Ok(prepared) => break prepared,
             Err(fault) => patience.after(fault).await?,
         }
     };
     let mut sessions: Arc<[String]> = Arc::default();
+    let mut is_durable = true;
     if config.driver.pool.is_some() {
         let mut own = link(config.own());
         let found = check_same_table(&mut first, &mut own).await?;
@@ -44,12 +46,17 @@ pub(super) async fn open(config: &PostgresConfig, runtime: &Handle) -> Result<Op
         // the one that was compared is perhaps another one.
         let own = prepare(&mut own, false).await.map_err(|fault| fault.error)?;
         texts = own.texts;
-        is_durable &= own.is_durable && !found.iter().any(|session| session.starts_with("off "));
+        is_durable = !found.iter().any(|session| session.starts_with("off "));
         sessions = Arc::from(found);
     }
+    first.name_tables(texts.clone());
+    first.expect(sessions.clone());
+    is_durable &= first.keeps(queries::KEEPS).await.map_err(|fault| fault.error)?;
+    let kept = Kept::new(is_durable);
     let ready = |mut link: Link| {
         link.name_tables(texts.clone());
         link.expect(sessions.clone());
+        link.watch(kept.clone());
         link
     };
     let mut first = ready(first);
@@ -67,7 +74,7 @@ pub(super) async fn open(config: &PostgresConfig, runtime: &Handle) -> Result<Op
         ears,
         sight,
     };
-    Ok(Opened { links, home, is_durable })
+    Ok(Opened { links, home, kept })
 }
 
 /// Makes sure that the pool's connections and our own find the same table: what the application sets
@@ -105,7 +112,7 @@ async fn ears(config: &PostgresConfig, runtime: &Handle, link: &mut Link) -> Opt
         return None;
     }
     let home = rand::random_range(1..=u32::MAX);
-    let mut ears = PgEars::new(config.session(), home, config.patience, runtime.clone());
+    let mut ears = PgEars::new(config.clone(), home, runtime.clone());
     match ears.probe(link).await {
         Ok(true) => return Some((ears, home)),
         Ok(false) => tracing::warn!(

@@ -5,6 +5,7 @@ use dlock_core::{Finding, LockName};
 use super::{
     conn::{PgConn, get},
     examine::{Tables, examine},
+    queries,
     statement::Arg,
 };
 use crate::{
@@ -114,6 +115,10 @@ impl PlainConn for PgConn {
         let rows = self.0.fetch(statement, &args).await?;
         let listed = |row| Ok(Listed { name: get(row, 0)?, is_used: get(row, 1)? });
         rows.iter().map(listed).collect()
+    }
+
+    async fn keeps(&mut self) -> Result<bool, Fault> {
+        self.0.keeps(queries::PLAIN_KEEPS).await
     }
 
     async fn examine(&mut self) -> Result<Vec<Finding>, Fault> {

@@ -47,8 +47,42 @@ macro_rules! session {
 pub(super) const POOLED: &str =
     concat!("SELECT transaction_timestamp() = statement_timestamp(), ", session!());
 
+/// Whether what commits outlives a crash of the server, as far as its settings tell: all of them, so
+/// that what one of them makes worse is not promised.
+macro_rules! keeps {
+    () => {
+        "current_setting('fsync') = 'on' AND current_setting('full_page_writes') = 'on' \
+         AND current_setting('synchronous_commit') <> 'off'"
+    };
+}
+
+/// The same, and whether the table does. A view, or a table in parts, may lead to others.
+macro_rules! keeps_table {
+    ($table:literal) => {
+        concat!(
+            "SELECT ",
+            keeps!(),
+            " AND coalesce((SELECT relpersistence = 'p' AND relkind = 'r' FROM pg_class \
+              WHERE oid = to_regclass('",
+            $table,
+            "')), false)"
+        )
+    };
+}
+pub(super) const KEEPS: &str = keeps_table!("dlock_lock");
+pub(super) const PLAIN_KEEPS: &str = keeps_table!("dlock_plain");
+
 /// Asked of a new connection.
-pub(super) const TAKES_WRITES: &str = "SELECT current_setting('transaction_read_only') = 'off'";
+pub(super) static GREETING: LazyLock<String> = LazyLock::new(|| {
+    let lines = include_str!("session.sql").lines().filter(|line| !line.starts_with("--"));
+    lines.collect::<Vec<_>>().join("\n").replace("{keeps}", keeps!())
+});
+/// The same behind a pooler, where nothing is set that outlasts a transaction.
+pub(super) const GREETING_OF_POOLER: &str = concat!(
+    "SET LOCAL synchronous_commit = DEFAULT; \
+     SELECT current_setting('transaction_read_only') = 'off', true, ",
+    keeps!()
+);
 
 /// Which table the search path leads to, and how the session is set.
 pub(super) const WHICH: &str = concat!(
@@ -58,7 +92,7 @@ pub(super) const WHICH: &str = concat!(
 
 /// All that name a table in an open database.
 #[cfg(test)]
-pub(crate) const STATEMENTS: [&str; 12] = [
+pub(crate) const STATEMENTS: [&str; 14] = [
     APPLY_ONE,
     APPLY_MANY,
     READ,
@@ -67,6 +101,8 @@ pub(crate) const STATEMENTS: [&str; 12] = [
     DELETE,
     UNLOCKED,
     TABLES,
+    KEEPS,
+    PLAIN_KEEPS,
     VERSION,
     super::advisory::TAKE,
     super::advisory::LOOK,

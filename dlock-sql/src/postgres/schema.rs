@@ -21,15 +21,12 @@ struct Tables {
     found: i64,
     columns: Option<String>,
     lacking: Option<String>,
-    is_kept: bool,
     /// The schemas of both.
     schemas: [Option<String>; 2],
 }
 
 /// A database that will do.
 pub(super) struct Prepared {
-    /// Whether what commits outlives a crash of the server.
-    pub(super) is_durable: bool,
     /// The statements, with the tables where they have been found.
     pub(super) texts: Texts,
     /// The schema in which that is.
@@ -54,7 +51,7 @@ pub(super) fn is_missing(fault: &Fault) -> bool {
 }
 
 async fn prepare_there(link: &mut Link, create: bool) -> Result<Prepared, Fault> {
-    let is_durable = check_server(link).await?;
+    check_server(link).await?;
     let mut tables = tables(link).await?;
     if tables.found < 2 && create {
         check_columns(&tables)?;
@@ -72,11 +69,11 @@ async fn prepare_there(link: &mut Link, create: bool) -> Result<Prepared, Fault>
     let homes = ["dlock_lock", "dlock_schema"].into_iter().zip(&tables.schemas);
     let texts = Texts::new(homes.filter_map(|(table, schema)| Some((table, schema.as_deref()?))));
     let schema = tables.schemas[0].clone().unwrap_or_default();
-    Ok(Prepared { is_durable: is_durable && tables.is_kept, texts, schema })
+    Ok(Prepared { texts, schema })
 }
 
-/// Makes sure that the server will do; whether what commits outlives its crash.
-pub(super) async fn check_server(link: &mut Link) -> Result<bool, Fault> {
+/// Makes sure that the server will do.
+pub(super) async fn check_server(link: &mut Link) -> Result<(), Fault> {
     let rows = link.fetch(queries::SERVER, &[]).await?;
     let row = rows.first().ok_or_else(no_answer)?;
     let version: String = get(row, 0)?;
@@ -97,7 +94,7 @@ pub(super) async fn check_server(link: &mut Link) -> Result<bool, Fault> {
     if get::<String>(row, 1)? != "UTF8" {
         return Err(Error::config(ConfigIssue::ForeignStore, ENCODING).into());
     }
-    get(row, 4)
+    Ok(())
 }
 
 async fn tables(link: &mut Link) -> Result<Tables, Fault> {
@@ -107,8 +104,7 @@ async fn tables(link: &mut Link) -> Result<Tables, Fault> {
         found: get(row, 0)?,
         columns: get(row, 1)?,
         lacking: get(row, 2)?,
-        is_kept: get(row, 3)?,
-        schemas: [get(row, 4)?, get(row, 5)?],
+        schemas: [get(row, 3)?, get(row, 4)?],
     })
 }
 

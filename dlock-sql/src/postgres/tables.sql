@@ -4,8 +4,7 @@
 --   1 columns: the columns of dlock_lock by name, each with type and collation; null without it
 --   2 lacking: the rights that the user does not have on them, null if none are lacking; without
 --     any policy, row-level security denies everything
---   3 kept: boolean, whether dlock_lock outlives a crash of the server
---   4 and 5 the schemas of dlock_lock and dlock_schema, quoted where they have to be; null without them
+--   3 and 4 the schemas of dlock_lock and dlock_schema, quoted where they have to be; null without them
 SELECT
   count(t.table_id),
   (SELECT string_agg(concat_ws(' ', a.attname, replace(format_type(a.atttypid, a.atttypmod), '"', ''),
@@ -24,7 +23,6 @@ SELECT
                 (to_regclass('dlock_schema'), 'dlock_schema')) AS s (id, name)
    WHERE row_security_active(s.id)
      AND NOT EXISTS (SELECT FROM pg_policy WHERE polrelid = s.id AND polpermissive))), ''),
-  coalesce((SELECT relpersistence = 'p' FROM pg_class WHERE oid = to_regclass('dlock_lock')), false),
   (SELECT quote_ident(n.nspname) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
    WHERE c.oid = to_regclass('dlock_lock')),
   (SELECT quote_ident(n.nspname) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace

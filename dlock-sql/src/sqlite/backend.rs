@@ -8,7 +8,7 @@ use dlock_core::{
 };
 
 use super::{SqliteConfig, open::open, queries};
-use crate::engine::{Engine, Links, Rarely, Settings};
+use crate::engine::{Engine, Kept, Links, Rarely, Settings};
 
 /// The shortest time for which an unused row is kept: some steps of the clock.
 const MIN_RETENTION: Duration = Duration::from_millis(20);
@@ -89,6 +89,6 @@ impl Sqlite {
             ears,
             sight: None,
         };
-        Ok(Arc::new(Engine::start(&runtime, store, guarantees, links, settings)))
+        Ok(Arc::new(Engine::start(&runtime, store, guarantees, links, settings, Kept::new(true))))
     }
 }

@@ -148,7 +148,7 @@ fn the_server_decides_what_is_promised() {
     with_mariadb(async {
         for (flush, exclusion) in [(1, Exclusion::Restart), (2, Exclusion::Nothing)] {
             let line = format!("innodb_flush_log_at_trx_commit = {flush}");
-            let server = server_with(&Options::new().with_config(&line)).await?;
+            let server = server_with(&Options::new().with_fsync(true).with_config(&line)).await?;
             let given = connect(&server).await?.guarantees();
             assert_eq!(given.exclusion, exclusion);
             assert_eq!(given.fencing, Fencing::Clock);

@@ -14,10 +14,13 @@ use crate::support::{
     works_fully,
 };
 
+mod codes;
 mod conduct;
 mod crowd;
 mod late;
 mod policies;
+mod promise;
+mod proxies;
 mod reader;
 mod records;
 mod rows;

@@ -69,6 +69,7 @@ pub(super) fn launch(
     let properties = properties(options);
     let mut args = JAVA.to_vec();
     args.extend(if options.roomy { ROOMY } else { SMALL });
+    args.extend(programs.archive.as_deref());
     args.extend(properties.iter().map(String::as_str));
     args.extend(["-cp", &programs.class_path, class, CONFIG]);
     Ok(home.launch(&programs.java, &args).with_clock(options.clock.as_ref()))

@@ -26,7 +26,7 @@ impl Ensemble {
     /// # Errors
     /// [`Stop::missing`] when ZooKeeper is not installed.
     pub async fn start(options: &Options) -> Result<Self, Stop> {
-        let programs = Programs::find()?;
+        let programs = Programs::find()?.archived().await;
         for _ in 0..ATTEMPTS {
             let ensemble = Self::spawn(&programs, options).await?;
             // The first to lose a port ends the wait: the others may wait for it.

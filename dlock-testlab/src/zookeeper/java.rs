@@ -24,7 +24,7 @@ use crate::{Stop, Verdict, proc::until_stopped, watchdog::Watchdog};
 /// in which it runs unwatched. The rest of its input is its own.
 const PROGRAM: &str = r#"read -r _ && exec "$@""#;
 
-const SOURCE: &str = "Main.java";
+const CLASS: &str = "Main";
 const LOG: &str = "log";
 
 /// A backstop on a busy machine, never a measure of speed.
@@ -47,17 +47,21 @@ pub struct JavaProgram {
 }
 
 impl JavaProgram {
-    /// Starts a program with the source of its first class, on the runtime that runs this. Errors
-    /// of the compiler are those of the first [line](Self::line).
+    /// Starts a program with this source, whose class is `Main`, on the runtime that runs this. It
+    /// is compiled once in a process.
     ///
     /// # Errors
-    /// [`Stop::missing`] when Java, its compiler, ZooKeeper or Curator is not installed.
-    pub fn start(source: &str, args: &[&str]) -> Result<Self, Stop> {
+    /// [`Stop::missing`] when Java, its compiler, ZooKeeper or Curator is not installed; and those
+    /// of the compiler.
+    pub async fn start(source: &str, args: &[&str]) -> Result<Self, Stop> {
         // The pipes want it, and would panic.
         Handle::try_current()?;
-        let Programs { java, class_path } = Programs::find_all()?;
+        let programs = Programs::find()?;
+        let compiler = programs.compiler()?;
+        let classes = compiler.compiled(source).await?;
+        let Programs { java, archive, .. } = programs.archived().await;
+        let class_path = format!("{}:{}", compiler.class_path, classes.display());
         let directory = tempfile::Builder::new().prefix("dlock-java-").tempdir()?;
-        std::fs::write(directory.path().join(SOURCE), source)?;
         let watchdog = Watchdog::over(directory.path(), "")?;
         let mut process = Command::new("/bin/sh")
             .args(["-c", PROGRAM, "program"])
@@ -66,8 +70,11 @@ impl JavaProgram {
             // outside of the directory.
             .args(["-Xmx256m", "-XX:TieredStopAtLevel=1"])
             .args(["-XX:+UseSerialGC", "-XX:-UsePerfData"])
+            // Java's own warnings are no lines of the program.
+            .args(["-Xlog:disable", "-Xlog:all=warning:stderr"])
+            .args(archive)
             .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
-            .args(["-cp", &class_path, SOURCE])
+            .args(["-cp", &class_path, CLASS])
             .args(args)
             .current_dir(directory.path())
             .process_group(0)
@@ -93,7 +100,7 @@ impl JavaProgram {
     /// # Errors
     /// Those of [`Self::start`], and when it fails.
     pub async fn run(source: &str, args: &[&str]) -> Result<String, Stop> {
-        Self::start(source, args)?.finish().await
+        Self::start(source, args).await?.finish().await
     }
 
     /// Gives it a line to read.
@@ -189,7 +196,7 @@ impl JavaProgram {
         self.process.wait().ok()
     }
 
-    /// What it or its compiler said beside its output.
+    /// What it said beside its output.
     fn log(&self) -> String {
         std::fs::read_to_string(self.directory.path().join(LOG)).unwrap_or_default()
     }

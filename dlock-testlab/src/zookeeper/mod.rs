@@ -19,6 +19,8 @@
 //! # }
 //! ```
 
+mod archive;
+mod compiled;
 mod config;
 mod ensemble;
 mod hop;

@@ -27,6 +27,15 @@ const CURATOR: [&str; 4] = ["curator-recipes", "curator-framework", "curator-cli
 pub(super) struct Programs {
     pub(super) java: PathBuf,
     pub(super) class_path: String,
+    /// Has Java use an [archive](super::archive) of classes, or write one.
+    pub(super) archive: Option<String>,
+}
+
+/// Java's compiler, with the class path of a program that uses Curator.
+#[derive(Clone, Debug)]
+pub(super) struct Compiler {
+    pub(super) javac: PathBuf,
+    pub(super) class_path: String,
 }
 
 impl Programs {
@@ -36,20 +45,20 @@ impl Programs {
             Err(_) => debian(&SERVER, "ZooKeeper", "zookeeper libslf4j-java")?,
         };
         let missing = "java is not installed: apt-get install default-jre-headless";
-        Ok(Self { java: find("java").ok_or_else(|| Stop::missing(missing))?, class_path })
+        let java = find("java").ok_or_else(|| Stop::missing(missing))?;
+        Ok(Self { java, class_path, archive: None })
     }
 
-    /// The same with Curator, and with a compiler that the program to run needs.
-    pub(super) fn find_all() -> Result<Self, Stop> {
-        let Self { java, class_path } = Self::find()?;
+    /// A compiler for programs that use Curator.
+    pub(super) fn compiler(&self) -> Result<Compiler, Stop> {
         // Java may stand elsewhere under a link; a runtime without a compiler has no `javac`.
-        let beside = java.canonicalize().ok().map(|java| java.with_file_name("javac"));
-        if !beside.is_some_and(|javac| javac.is_file()) && find("javac").is_none() {
-            let missing = "java has no compiler: apt-get install default-jdk-headless";
-            return Err(Stop::missing(missing));
-        }
+        let beside = self.java.canonicalize().ok().map(|java| java.with_file_name("javac"));
+        let beside = beside.filter(|javac| javac.is_file());
+        let missing = "java has no compiler: apt-get install default-jdk-headless";
+        let javac = beside.or_else(|| find("javac")).ok_or_else(|| Stop::missing(missing))?;
         let curator = debian(&CURATOR, "Curator", "libcurator-recipes-java")?;
-        Ok(Self { java, class_path: format!("{class_path}:{curator}") })
+        // The server's stand first, as in its archive.
+        Ok(Compiler { javac, class_path: format!("{}:{curator}", self.class_path) })
     }
 }
 

@@ -40,9 +40,12 @@ impl ZooKeeperServer {
     /// # Errors
     /// [`Stop::missing`] when ZooKeeper is not installed.
     pub async fn start(options: &Options) -> Result<Self, Stop> {
-        let programs = Programs::find()?;
+        Self::start_with(&Programs::find()?.archived().await, options).await
+    }
+
+    pub(super) async fn start_with(programs: &Programs, options: &Options) -> Result<Self, Stop> {
         for _ in 0..ATTEMPTS {
-            let server = Self::spawn(&programs, &Part::Alone, options)?;
+            let server = Self::spawn(programs, &Part::Alone, options)?;
             if server.serves().await? {
                 return Ok(server);
             }

@@ -21,7 +21,7 @@ const REFUSED: &str = "5";
 fn curator_takes_and_releases_a_lock() {
     with_zookeeper(async {
         let server = ZooKeeperServer::start(&Options::new()).await?;
-        let mut mutex = JavaProgram::start(MUTEX, &[&server.address(), "/locks/a"])?;
+        let mut mutex = JavaProgram::start(MUTEX, &[&server.address(), "/locks/a"]).await?;
         assert_eq!(mutex.line().await?, "acquired");
         let nodes = server.nodes_under("/locks").await?;
         assert!(nodes.len() == 2 && nodes[1].contains("-lock-"), "{nodes:?}");
@@ -46,7 +46,7 @@ fn curator_takes_and_releases_a_lock() {
 fn a_program_that_is_killed_leaves_its_session_behind() {
     with_zookeeper(async {
         let server = ZooKeeperServer::start(&Options::new()).await?;
-        let mut mutex = JavaProgram::start(MUTEX, &[&server.address(), "/locks/a"])?;
+        let mut mutex = JavaProgram::start(MUTEX, &[&server.address(), "/locks/a"]).await?;
         assert_eq!(mutex.line().await?, "acquired");
         let pid = mutex.pid().unwrap();
         mutex.pause()?;
@@ -56,7 +56,7 @@ fn a_program_that_is_killed_leaves_its_session_behind() {
         assert!(mutex.say("release").await.is_err() && mutex.line().await.is_err());
         assert_eq!(server.nodes_under("/locks/a").await?.len(), 1);
 
-        let dropped = JavaProgram::start(MUTEX, &[&server.address(), "/locks/b"])?;
+        let dropped = JavaProgram::start(MUTEX, &[&server.address(), "/locks/b"]).await?;
         let pid = dropped.pid().unwrap();
         drop(dropped);
         assert!(!is_alive(pid));

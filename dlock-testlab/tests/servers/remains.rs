@@ -56,7 +56,7 @@ fn a_process_that_is_killed_leaves_nothing_behind() {
         Victim::start("mysql")?.dies().await
     });
     with("zk", async {
-        drop(JavaProgram::start("", &[])?);
+        drop(JavaProgram::start("", &[]).await?);
         Victim::start("zk")?.dies().await
     });
 }
@@ -195,7 +195,7 @@ async fn zookeeper_victim() -> Verdict {
     paused.pause()?;
     let sleeps = "class Main { public static void main(String[] args) throws Exception { \
                   System.out.println(System.getProperty(\"user.dir\")); Thread.sleep(60000); } }";
-    let mut program = JavaProgram::start(sleeps, &[])?;
+    let mut program = JavaProgram::start(sleeps, &[]).await?;
     let home = program.line().await?;
     let servers = || ensemble.nodes().iter().chain([&paused]);
     let pids = servers().filter_map(ZooKeeperServer::pid).chain(program.pid()).collect();

@@ -146,3 +146,22 @@ fn clients_come_through_a_proxy() {
         Ok(())
     });
 }
+
+/// Where Java can't write one, there is none.
+#[test]
+fn servers_start_with_the_archive_of_classes() {
+    with_zookeeper(async {
+        let server = ZooKeeperServer::start(&Options::new()).await?;
+        let binary = std::env::current_exe()?;
+        let target = binary.ancestors().find(|folder| folder.join("CACHEDIR.TAG").is_file());
+        let archives = target.map(|target| target.join("dlock-testlab")).filter(|at| at.exists());
+        let Some(archives) =
+            archives.filter(|at| at.read_dir().is_ok_and(|mut at| at.next().is_some()))
+        else {
+            return Ok(());
+        };
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", server.pid().unwrap()))?;
+        assert!(maps.contains(&format!("{}/zookeeper-", archives.display())), "{maps}");
+        Ok(())
+    });
+}

@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use dlock_core::{DynBackend, Mode, Renewal};
-use dlock_testlab::{
-    Stop, Verdict,
-    zookeeper::{JavaProgram, ZooKeeperServer},
-};
+use dlock_testlab::{Stop, Verdict, zookeeper::JavaProgram};
 use tokio::time::timeout;
 
-use crate::support::{
-    LEASE, ask, attempt, connect, exclusive, free, granted, name, queue, run, start, take, until,
-    url, waits,
+use crate::{
+    shared::{Place, start},
+    support::{
+        LEASE, ask, attempt, exclusive, free, granted, name, queue, run, take, until, waits,
+    },
 };
 
 const MUTEX: &str = include_str!("java/Mutex.java");
@@ -20,13 +19,16 @@ const MUTEX: &str = include_str!("java/Mutex.java");
 struct Java(JavaProgram);
 
 impl Java {
-    async fn start(server: &ZooKeeperServer) -> Result<Self, Stop> {
-        Self::with_session(server, Duration::from_secs(60)).await
+    async fn start(place: &Place) -> Result<Self, Stop> {
+        Self::with_session(place, Duration::from_secs(60)).await
     }
 
-    async fn with_session(server: &ZooKeeperServer, session: Duration) -> Result<Self, Stop> {
+    async fn with_session(place: &Place, session: Duration) -> Result<Self, Stop> {
         let session = session.as_millis().to_string();
-        let mut java = Self(JavaProgram::start(MUTEX, &[&server.address(), "/dlock/a", &session])?);
+        let mut java = Self(
+            JavaProgram::start(MUTEX, &[&place.server.address(), &place.path("a"), &session])
+                .await?,
+        );
         java.says("ready").await?;
         Ok(java)
     }
@@ -44,10 +46,10 @@ impl Java {
     }
 
     /// Joins the queue, behind so many.
-    async fn queues(&mut self, server: &ZooKeeperServer, behind: usize) -> Verdict {
+    async fn queues(&mut self, place: &Place, behind: usize) -> Verdict {
         self.0.say("acquire").await?;
         until("the program waits", async || {
-            Ok(server.nodes_under("/dlock/a").await?.len() == behind + 1)
+            Ok(place.server.nodes_under(&place.path("a")).await?.len() == behind + 1)
         })
         .await
     }
@@ -69,8 +71,8 @@ impl Java {
 #[test]
 fn a_java_holder_keeps_every_kind_out_until_it_releases() {
     run(async {
-        let (server, client) = start().await?;
-        let mut java = Java::start(&server).await?;
+        let (place, client) = start().await?;
+        let mut java = Java::start(&place).await?;
         for mode in [Mode::Exclusive, Mode::Shared] {
             java.takes().await?;
             let waiting = ask("a", mode);
@@ -94,8 +96,8 @@ fn a_java_holder_keeps_every_kind_out_until_it_releases() {
 #[test]
 fn every_kind_of_holder_keeps_a_java_waiter_out_until_it_releases() {
     run(async {
-        let (server, client) = start().await?;
-        let mut java = Java::start(&server).await?;
+        let (place, client) = start().await?;
+        let mut java = Java::start(&place).await?;
         let permits = Mode::permits(2, 3)?;
         for (mode, weaker) in [
             (Mode::Exclusive, None),
@@ -106,7 +108,7 @@ fn every_kind_of_holder_keeps_a_java_waiter_out_until_it_releases() {
         ] {
             let held = ask("a", mode);
             take(&client, &held).await?;
-            java.queues(&server, 1).await?;
+            java.queues(&place, 1).await?;
             java.waits().await?;
             if let Some(weaker) = weaker {
                 let renewal =
@@ -125,13 +127,13 @@ fn every_kind_of_holder_keeps_a_java_waiter_out_until_it_releases() {
 #[test]
 fn all_wait_in_one_queue_first_come_first_served() {
     run(async {
-        let (server, client) = start().await?;
-        let (mut first, mut second) = (Java::start(&server).await?, Java::start(&server).await?);
+        let (place, client) = start().await?;
+        let (mut first, mut second) = (Java::start(&place).await?, Java::start(&place).await?);
         let (held, middle, last) = (exclusive("a"), exclusive("a"), exclusive("a"));
         take(&client, &held).await?;
-        first.queues(&server, 1).await?;
+        first.queues(&place, 1).await?;
         queue(&client, &middle).await?;
-        second.queues(&server, 3).await?;
+        second.queues(&place, 3).await?;
         queue(&client, &last).await?;
 
         free(&client, &held).await?;
@@ -153,14 +155,14 @@ fn all_wait_in_one_queue_first_come_first_served() {
 #[test]
 fn readers_do_not_pass_a_java_waiter() {
     run(async {
-        let (server, client) = start().await?;
-        let other = connect(&url(&server)).await?;
-        let mut java = Java::start(&server).await?;
+        let (place, client) = start().await?;
+        let other = place.connect().await?;
+        let mut java = Java::start(&place).await?;
         let (held, with_it, late) =
             (ask("a", Mode::Shared), ask("a", Mode::Shared), ask("a", Mode::Shared));
         take(&client, &held).await?;
         take(&other, &with_it).await?;
-        java.queues(&server, 2).await?;
+        java.queues(&place, 2).await?;
         queue(&other, &late).await?;
         waits(&other, &late).await?;
         free(&client, &held).await?;
@@ -177,10 +179,10 @@ fn readers_do_not_pass_a_java_waiter() {
 #[test]
 fn a_look_shows_a_java_holder_and_waiter() {
     run(async {
-        let (server, client) = start().await?;
-        let (mut first, mut second) = (Java::start(&server).await?, Java::start(&server).await?);
+        let (place, client) = start().await?;
+        let (mut first, mut second) = (Java::start(&place).await?, Java::start(&place).await?);
         first.takes().await?;
-        second.queues(&server, 1).await?;
+        second.queues(&place, 1).await?;
         let state = client.inspect(&name("a")).await?;
         assert_eq!((state.holders.len(), state.waiters.len()), (1, 1), "{state:?}");
         let (holder, waiter) = (&state.holders[0], &state.waiters[0]);
@@ -198,12 +200,12 @@ fn a_look_shows_a_java_holder_and_waiter() {
 #[test]
 fn who_waits_goes_on_after_the_death_of_a_java_process() {
     run(async {
-        let (server, client) = start().await?;
+        let (place, client) = start().await?;
         let session = Duration::from_secs(4);
-        let mut holder = Java::with_session(&server, session).await?;
-        let mut waiter = Java::with_session(&server, session).await?;
+        let mut holder = Java::with_session(&place, session).await?;
+        let mut waiter = Java::with_session(&place, session).await?;
         holder.takes().await?;
-        waiter.queues(&server, 1).await?;
+        waiter.queues(&place, 1).await?;
         let waiting = exclusive("a");
         queue(&client, &waiting).await?;
         holder.0.kill();

@@ -33,7 +33,7 @@ fn java_threads_and_two_clients_count_exactly() {
         let path = file.display().to_string();
         let (threads, times) = (THREADS.to_string(), TIMES.to_string());
         let args = [&server.address(), "/dlock/a", &path, &threads, &times];
-        let mut java = JavaProgram::start(COUNT, &args)?;
+        let mut java = JavaProgram::start(COUNT, &args).await?;
         assert_eq!(java.line().await?, "ready");
         let clients = [connect(&url(&server)).await?, connect(&url(&server)).await?];
         java.say("go").await?;

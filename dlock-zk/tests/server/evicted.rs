@@ -9,8 +9,9 @@ use dlock_core::{
 use dlock_testkit::{Stop, Verdict};
 use tokio::time::{sleep, timeout};
 
-use crate::support::{
-    SOON, ask, connect, exclusive, free, granted, name, queue, run, start, take, until, url, waits,
+use crate::{
+    shared::start,
+    support::{self, SOON, ask, exclusive, free, granted, name, queue, run, take, until, waits},
 };
 
 /// Ends a claim by its id alone, as a person does who has looked at the lock.
@@ -25,8 +26,8 @@ async fn evict(client: &DynBackend, lock: &str, id: ClaimId) -> Verdict {
 #[test]
 fn a_look_shows_the_claims_of_all_sessions_in_their_order() {
     run(async {
-        let (server, one) = start().await?;
-        let (two, looker) = (connect(&url(&server)).await?, connect(&url(&server)).await?);
+        let (place, one) = start().await?;
+        let (two, looker) = (place.connect().await?, place.connect().await?);
         let (read, write) = (Mode::Shared, Mode::Exclusive);
         let claims: Vec<_> =
             [read, read, write, read, write].map(|mode| ask("a", mode)).into_iter().collect();
@@ -47,7 +48,7 @@ fn a_look_shows_the_claims_of_all_sessions_in_their_order() {
             assert!(state.waiters.iter().all(|claim| claim.token.is_none()), "{state:?}");
             for claim in all {
                 assert!(claim.remaining > Duration::from_secs(30), "{state:?}");
-                assert!(claim.remaining <= crate::support::LEASE, "{state:?}");
+                assert!(claim.remaining <= support::LEASE, "{state:?}");
             }
         }
         Ok(())
@@ -57,8 +58,8 @@ fn a_look_shows_the_claims_of_all_sessions_in_their_order() {
 #[test]
 fn a_holder_that_is_evicted_is_told() {
     run(async {
-        let (server, client) = start().await?;
-        let other = connect(&url(&server)).await?;
+        let (server, client) = support::start().await?;
+        let other = support::connect(&support::url(&server)).await?;
         let locks = Locks::over(client)?;
         let began = Clock::Boot.now();
         let guards = [
@@ -93,8 +94,8 @@ fn a_holder_that_is_evicted_is_told() {
 #[test]
 fn a_holder_that_is_evicted_at_once_is_told() {
     run(async {
-        let (server, client) = start().await?;
-        let other = connect(&url(&server)).await?;
+        let (place, client) = start().await?;
+        let other = place.connect().await?;
         let mut losses = client.events().ok_or("it tells of no losses")?;
         for _ in 0..10 {
             let held = exclusive("a");
@@ -112,8 +113,8 @@ fn a_holder_that_is_evicted_at_once_is_told() {
 #[test]
 fn only_the_one_that_is_evicted_is_told() {
     run(async {
-        let (server, client) = start().await?;
-        let other = connect(&url(&server)).await?;
+        let (place, client) = start().await?;
+        let other = place.connect().await?;
         let mut losses = client.events().ok_or("it tells of no losses")?;
         let permits = Mode::permits(1, 5)?;
         let held: Vec<_> = (0..5).map(|_| ask("a", permits)).collect();
@@ -138,8 +139,8 @@ fn only_the_one_that_is_evicted_is_told() {
 #[test]
 fn who_gives_permits_back_is_not_evicted_and_can_be() {
     run(async {
-        let (server, client) = start().await?;
-        let other = connect(&url(&server)).await?;
+        let (place, client) = start().await?;
+        let other = place.connect().await?;
         let mut losses = client.events().ok_or("it tells of no losses")?;
         for watched in [false, true] {
             let held = ask("a", Mode::permits(4, 5)?);
@@ -168,8 +169,8 @@ fn who_gives_permits_back_is_not_evicted_and_can_be() {
 #[test]
 fn a_waiter_that_is_evicted_never_gets_the_lock() {
     run(async {
-        let (server, client) = start().await?;
-        let other = connect(&url(&server)).await?;
+        let (place, client) = start().await?;
+        let other = place.connect().await?;
         // Nobody, or somebody, waits for the grant while its node goes.
         for waits_meanwhile in [false, true] {
             let claims: [_; 3] = std::array::from_fn(|_| exclusive("a"));
@@ -218,8 +219,8 @@ fn a_waiter_that_is_evicted_never_gets_the_lock() {
 #[test]
 fn a_lock_whose_wait_is_evicted_waits_anew() {
     run(async {
-        let (server, client) = start().await?;
-        let other = connect(&url(&server)).await?;
+        let (place, client) = start().await?;
+        let other = place.connect().await?;
         let held = exclusive("a");
         take(&other, &held).await?;
         let mutex = Locks::over(client)?.mutex("a")?;

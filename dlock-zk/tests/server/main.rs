@@ -21,6 +21,7 @@ mod outside;
 mod places;
 mod quorum;
 mod rights;
+mod shared;
 #[cfg(feature = "tls")]
 mod tls;
 mod turns;

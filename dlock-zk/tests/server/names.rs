@@ -3,7 +3,10 @@
 use dlock_core::{DynBackend, LockName};
 use dlock_testkit::Verdict;
 
-use crate::support::{connect, exclusive, free, name, run, start, take, url, works_fully};
+use crate::{
+    shared::start,
+    support::{self, exclusive, free, name, run, take, works_fully},
+};
 
 /// Names, and the directories that they are to have.
 const NAMES: [(&str, &str); 20] = [
@@ -49,8 +52,8 @@ async fn meet_nobody(client: &DynBackend, names: &[LockName]) -> Verdict {
 #[test]
 fn all_kinds_of_locks_work_on_names_that_look_like_paths() {
     run(async {
-        let (server, client) = start().await?;
-        let other = connect(&url(&server)).await?;
+        let (place, client) = start().await?;
+        let other = place.connect().await?;
         for (name, _) in NAMES {
             works_fully(&client, &other, name).await?;
         }
@@ -61,12 +64,12 @@ fn all_kinds_of_locks_work_on_names_that_look_like_paths() {
 #[test]
 fn no_two_names_meet_and_each_has_its_own_directory() {
     run(async {
-        let (server, client) = start().await?;
+        let (place, client) = start().await?;
         meet_nobody(&client, &NAMES.map(|(text, _)| name(text))).await?;
         for (text, directory) in NAMES {
             let request = exclusive(text);
             take(&client, &request).await?;
-            let nodes = server.nodes_under(&format!("/dlock/{directory}")).await?;
+            let nodes = place.server.nodes_under(&place.path(directory)).await?;
             assert_eq!(nodes.len(), 1, "{text}: {nodes:?}");
             free(&client, &request).await?;
         }
@@ -78,11 +81,11 @@ fn no_two_names_meet_and_each_has_its_own_directory() {
 #[test]
 fn nothing_collides_with_the_servers_own_directory() {
     run(async {
-        let (server, _) = start().await?;
+        let (server, _) = support::start().await?;
         let quota = server.nodes_under("/zookeeper").await?;
         for root in ["/", ""] {
-            let url = format!("{}&dlock.root={root}", url(&server));
-            let (client, other) = (connect(&url).await?, connect(&url).await?);
+            let url = format!("{}&dlock.root={root}", support::url(&server));
+            let (client, other) = (support::connect(&url).await?, support::connect(&url).await?);
             meet_nobody(&client, &NAMES.map(|(text, _)| name(text))).await?;
             for lock in ["zookeeper", "zookeeper/quota", ".", "/"] {
                 works_fully(&client, &other, lock).await?;
@@ -101,8 +104,8 @@ fn nothing_collides_with_the_servers_own_directory() {
 #[test]
 fn the_longest_names_differ_in_their_last_byte() {
     run(async {
-        let (server, client) = start().await?;
-        let other = connect(&url(&server)).await?;
+        let (place, client) = start().await?;
+        let other = place.connect().await?;
         let long = |last: &str| name(&format!("{}{last}", "/".repeat(512 - last.len())));
         let names = [long("a"), long("b"), long("é"), long("🔒"), long("/")];
         assert!(names.iter().all(|name| name.as_str().len() == 512));

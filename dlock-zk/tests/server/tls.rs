@@ -42,7 +42,7 @@ fn pair(server: &ZooKeeperServer) -> Result<String, Stop> {
 fn locks_work_over_tls() {
     run(async {
         let (server, url, ca) = start(Options::new()).await?;
-        let options = format!("dlock.tls_ca={ca}&dlock.session_timeout=15s");
+        let options = format!("dlock.tls_ca={ca}&dlock.session_timeout=60s");
         let one = connect(&format!("{url}?{options}")).await?;
         let host = server.tls_address().ok_or("no TLS")?.replace("127.0.0.1", "localhost");
         let two = connect(&format!("zks://{host}?{options}")).await?;
@@ -64,7 +64,7 @@ fn credentials_are_shown_over_tls() {
     run(async {
         let (server, url, ca) = start(Options::new()).await?;
         let url = url.replace("//", "//joe:secret@");
-        let url = format!("{url}?dlock.tls_ca={ca}&dlock.session_timeout=15s");
+        let url = format!("{url}?dlock.tls_ca={ca}&dlock.session_timeout=60s");
         for _ in 0..10 {
             works(&connect(&url).await?, "a").await?;
         }
@@ -86,13 +86,13 @@ fn credentials_are_shown_over_tls() {
 fn a_client_shows_its_certificate_where_the_server_wants_one() {
     run(async {
         let (server, url, ca) = start(Options::new().with_config("ssl.clientAuth=need")).await?;
-        let url = format!("{url}?dlock.tls_ca={ca}&dlock.session_timeout=15s");
+        let url = format!("{url}?dlock.tls_ca={ca}&dlock.session_timeout=60s");
         works(&connect(&format!("{url}&{}", pair(&server)?)).await?, "a").await?;
         let address = server.tls_address().ok_or("no TLS")?;
         let own = Some(files(&server)?);
         let config = ZkConfig::new([address.as_str()])?.with_tls(ca.into(), own);
         works(&ZooKeeper::connect(config).await?, "a").await?;
-        let short = url.replace("=15s", "=4s");
+        let short = url.replace("=60s", "=4s");
         let without = refused(&short).await?;
         let (strangers, ..) = start(Options::new()).await?;
         let with_others = refused(&format!("{short}&{}", pair(&strangers)?)).await?;

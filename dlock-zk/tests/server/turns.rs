@@ -3,8 +3,9 @@
 use dlock_core::{Mode, Renewal, Renewed};
 use dlock_testkit::{Stop, Verdict};
 
-use crate::support::{
-    LEASE, ask, connect, exclusive, free, granted, queue, renew, run, start, take, url,
+use crate::{
+    shared::start,
+    support::{LEASE, ask, exclusive, free, granted, queue, renew, run, take},
 };
 
 /// A reader sees a writer before it that is not the first. By the time it waits for that writer,
@@ -12,8 +13,8 @@ use crate::support::{
 #[test]
 fn a_reader_goes_with_a_writer_that_was_not_the_first_when_it_looked() {
     run(async {
-        let (server, client) = start().await?;
-        let other = connect(&url(&server)).await?;
+        let (place, client) = start().await?;
+        let other = place.connect().await?;
         let [first, writer] = [(); 2].map(|()| exclusive("late"));
         let reader = ask("late", Mode::Shared);
         take(&client, &first).await?;
@@ -36,8 +37,8 @@ fn a_reader_goes_with_a_writer_that_was_not_the_first_when_it_looked() {
 #[test]
 fn who_waits_behind_a_claim_for_permits_goes_when_it_has_them() {
     run(async {
-        let (server, client) = start().await?;
-        let other = connect(&url(&server)).await?;
+        let (place, client) = start().await?;
+        let other = place.connect().await?;
         let all = ask("permits", Mode::permits(3, 3)?);
         let [next, last] =
             [ask("permits", Mode::permits(1, 3)?), ask("permits", Mode::permits(1, 3)?)];

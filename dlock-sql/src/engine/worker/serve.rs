@@ -21,6 +21,19 @@ use super::{
 /// How often the time for an answer doubles at the most.
 const SLOWEST: u32 = 8;
 
+/// After so many failures in a row that nobody knows, it is not one of the rows: each halves what the
+/// next one is about.
+const SICK: u32 = 12;
+
+/// How a part failed.
+struct Failed {
+    fault: Fault,
+    /// How long that took.
+    took: Duration,
+    /// How many parts in a row have failed in a way that nobody knows, this one included.
+    unclear: u32,
+}
+
 impl<C: Conn> Worker<C> {
     /// Does all of it, or says why not.
     pub(super) async fn serve(&mut self, mut batch: Vec<Job>) {
@@ -39,6 +52,7 @@ impl<C: Conn> Worker<C> {
             patience.doubt();
         }
         let mut parts = vec![part::whole(&batch)];
+        let mut unclear = 0;
         while let Some(part) = parts.pop() {
             let part = part::wanted(&batch, part);
             let part = self.set_aside(&mut batch, part, &patience);
@@ -49,6 +63,7 @@ impl<C: Conn> Worker<C> {
             let sent = Clock::Boot.now();
             match self.write_part(&mut batch, &part, &mut patience).await {
                 Ok(()) => {
+                    unclear = 0;
                     part::finish(&mut batch, &part);
                     self.heard = Clock::Boot.now();
                     if self.heard.since(sent) < limit / 2 {
@@ -63,7 +78,9 @@ impl<C: Conn> Worker<C> {
                         self.slow = (self.slow + 1).min(SLOWEST);
                     }
                     let took = Clock::Boot.now().since(sent);
-                    self.again(&mut batch, part, (fault, took), &mut patience, &mut parts).await;
+                    unclear = if fault.cure == Cure::Unclear { unclear + 1 } else { 0 };
+                    let failed = Failed { fault, took, unclear };
+                    self.again(&mut batch, part, failed, &mut patience, &mut parts).await;
                 }
             }
         }
@@ -75,7 +92,7 @@ impl<C: Conn> Worker<C> {
         &mut self,
         batch: &mut [Job],
         part: Part,
-        (fault, took): (Fault, Duration),
+        Failed { mut fault, took, unclear }: Failed,
         patience: &mut Patience,
         parts: &mut Vec<Part>,
     ) {
@@ -103,11 +120,17 @@ impl<C: Conn> Worker<C> {
             }
         }
         // Perhaps it is the record of one of them.
-        if fault.cure == Cure::None
-            && is_of_rows(&fault.error)
-            && let Some(halves) = part::halves(batch, &part)
-        {
+        let may_be_one = match fault.cure {
+            Cure::Unclear => unclear < SICK,
+            Cure::None => is_of_rows(&fault.error),
+            _ => false,
+        };
+        if may_be_one && let Some(halves) = part::halves(batch, &part) {
             return parts.extend(halves);
+        }
+        if fault.cure == Cure::Unclear {
+            // Whoever asked may ask again, and the others do not have to wait for that here.
+            fault.cure = Cure::None;
         }
         match patience.after(fault).await {
             Ok(()) => parts.push(part),

@@ -25,7 +25,7 @@ const HOST_NOT_ALLOWED: u16 = 1130;
 const TABLE_DENIED: u16 = 1142;
 const COLUMN_DENIED: u16 = 1143;
 const NO_SUCH_TABLE: u16 = 1146;
-const PACKET_TOO_LARGE: u16 = 1153;
+pub(super) const PACKET_TOO_LARGE: u16 = 1153;
 const COMMIT_FAILED: u16 = 1180;
 const TOO_MANY_OF_USER: u16 = 1203;
 pub(super) const LOCK_WAIT_TIMEOUT: u16 = 1205;
@@ -36,6 +36,9 @@ const STATEMENT_UNKNOWN: u16 = 1243;
 const OPTION_PREVENTS: u16 = 1290;
 const INTERRUPTED: u16 = 1317;
 const NO_DEFAULT: u16 = 1364;
+const SYNTAX: u16 = 1064;
+const NO_SUCH_FUNCTION: u16 = 1305;
+const NO_SUCH_VARIABLE: u16 = 1193;
 const WRONG_VALUE: u16 = 1366;
 const ROUTINE_DENIED: u16 = 1370;
 const DATA_TOO_LONG: u16 = 1406;
@@ -154,7 +157,7 @@ pub(crate) fn by_number(number: u16, message: &str) -> Meaning {
             "the server ended the connection: see that it runs, and that nobody kills connections",
         ),
         OPTION_PREVENTS if !message.contains("read-only") && !message.contains("read_only") => {
-            unknown(Certainty::NotApplied)
+            unknown(Certainty::NotApplied, UNKNOWN)
         }
         OPTION_PREVENTS | READ_ONLY_TRANSACTION | READ_ONLY_MODE => Meaning::passing(
             "the server takes no writes: give the address of the primary, not of a replica",
@@ -168,10 +171,14 @@ pub(crate) fn by_number(number: u16, message: &str) -> Meaning {
              max_prepared_stmt_count",
         ),
         DISK_FULL | TABLE_FULL => Meaning::stuck("the server's disk is full: free some space"),
-        PACKET_TOO_LARGE => Meaning::stuck(
-            "the statement is larger than the server takes: raise max_allowed_packet, or use fewer \
-             locks at a time",
-        ),
+        // Half of the locks may fit.
+        PACKET_TOO_LARGE => Meaning {
+            cure: Cure::Unclear,
+            ..Meaning::passing(
+                "the statement is larger than the server takes: raise max_allowed_packet, or use \
+                 fewer locks at a time",
+            )
+        },
         ACCESS_DENIED | ACCESS_DENIED_UNASKED => Meaning::access(
             "the server does not accept the user or password in the URL, or takes them over TLS \
              only (see ssl-mode)",
@@ -202,13 +209,28 @@ pub(crate) fn by_number(number: u16, message: &str) -> Meaning {
         UNKNOWN_COLUMN | NO_DEFAULT | WRONG_VALUE | DATA_TOO_LONG => {
             Meaning::foreign(Certainty::NotApplied)
         }
-        _ => unknown(Certainty::Unknown),
+        SYNTAX | NO_SUCH_FUNCTION | NO_SUCH_VARIABLE => Meaning {
+            kind: ErrorKind::Unsupported,
+            certainty: Certainty::NotApplied,
+            cure: Cure::None,
+            text: "the server, or a proxy before it, does not know what dlock uses: take MariaDB \
+                   10.6, MySQL 8.0 or later",
+        },
+        // Those of ProxySQL, which says 9001 of a server that it can't reach.
+        9000..=9999 => unknown(
+            Certainty::Unknown,
+            "the proxy before the server failed: see that it reaches the server, and its log",
+        ),
+        _ => unknown(Certainty::Unknown, UNKNOWN),
     }
 }
 
-const fn unknown(certainty: Certainty) -> Meaning {
-    let text = "the server refuses the statement in a way that dlock does not know";
-    Meaning { kind: ErrorKind::Protocol, certainty, cure: Cure::None, text }
+const UNKNOWN: &str =
+    "the server, or a proxy before it, failed in a way that dlock does not know: see its log";
+
+/// It may pass, or one of the rows may be at fault.
+const fn unknown(certainty: Certainty, text: &'static str) -> Meaning {
+    Meaning { kind: ErrorKind::Unavailable, certainty, cure: Cure::Unclear, text }
 }
 
 #[cfg(test)]
@@ -219,10 +241,10 @@ mod tests {
     fn each_number_has_its_kind_and_certainty_and_remedy() {
         use Certainty::{NotApplied, Unknown};
         use ConfigIssue::{Access, ForeignStore, SchemaMissing};
-        use Cure::{Apart, Retry};
-        use ErrorKind::{Config, Protocol, Unavailable};
+        use Cure::{Apart, Retry, Unclear};
+        use ErrorKind::{Config, Unavailable, Unsupported};
 
-        let rows: [(&[u16], ErrorKind, Certainty, Cure, &str); 21] = [
+        let rows: [(&[u16], ErrorKind, Certainty, Cure, &str); 24] = [
             (&[1205], Unavailable, NotApplied, Apart, "of their own"),
             (&[1243, 1412, 1615], Unavailable, NotApplied, Retry, "proxy"),
             (&[1180], Unavailable, Unknown, Retry, "log"),
@@ -243,7 +265,10 @@ mod tests {
             (&[1049], Config(Access), NotApplied, Cure::None, "create it"),
             (&[1129, 1130], Config(Access), NotApplied, Cure::None, "this host"),
             (&[1054, 1364, 1366, 1406], Config(ForeignStore), NotApplied, Cure::None, "own"),
-            (&[1064, 0], Protocol, Unknown, Cure::None, "does not know"),
+            (&[1064, 1193, 1305], Unsupported, NotApplied, Cure::None, "10.6"),
+            (&[1153], Unavailable, NotApplied, Unclear, "max_allowed_packet"),
+            (&[9001, 9006], Unavailable, Unknown, Unclear, "proxy"),
+            (&[1644, 0], Unavailable, Unknown, Unclear, "does not know"),
         ];
         for (numbers, kind, certainty, cure, says) in rows {
             for &number in numbers {
@@ -253,6 +278,6 @@ mod tests {
             }
         }
         assert_eq!(by_number(1146, "").kind, Config(SchemaMissing));
-        assert_eq!(by_number(1290, "the --secure-file-priv option").kind, Protocol);
+        assert_eq!(by_number(1290, "the --secure-file-priv option").cure, Unclear);
     }
 }

@@ -168,7 +168,7 @@ impl Session {
                     if is_out_of_range(&fault.error) {
                         return Err(spent());
                     }
-                    patience.after(fault).await?;
+                    patience.after_unless_of_a_row(fault).await?;
                 }
             }
         }
@@ -273,7 +273,7 @@ impl Session {
             match self.fetch(LOOK, &args).await {
                 Ok(mut rows) if !rows.is_empty() => break rows.swap_remove(0),
                 Ok(_) => return Err(Error::new(ErrorKind::Protocol, "no answer to a look")),
-                Err(fault) => patience.after(fault).await?,
+                Err(fault) => patience.after_unless_of_a_row(fault).await?,
             }
         };
         let last: Option<i64> = get(&row, 1).map_err(|fault| fault.error)?;

@@ -3,8 +3,9 @@
 use dlock_core::{
     AcquireRequest, Acquired, DynBackend, Error, ErrorKind, Released, Renewal, Renewed,
 };
-use dlock_sql::Mysql;
+use dlock_sql::{Mysql, MysqlConfig};
 use dlock_testlab::{Stop, mariadb::Options};
+use sqlx::MySqlPool;
 
 use crate::help::{
     LEASE, ask, config, connect, free, granted, lock, server_with, take, with_mariadb,
@@ -100,6 +101,38 @@ fn many_locks_are_renewed_and_read_in_packets() {
                 free(&client, held).await?;
                 granted(&other, waiting).await?;
                 free(&other, waiting).await?;
+            }
+        }
+        Ok(())
+    });
+}
+
+/// Each connection keeps the limit that there was when it was made.
+#[test]
+fn a_limit_that_changes_holds_for_new_connections() {
+    with_mariadb(async {
+        let server = server_with(&Options::new()).await?;
+        let (other, pool) = (connect(&server).await?, MySqlPool::connect_lazy(&server.url())?);
+        for client in [
+            Mysql::open(config(&server.url())?).await?,
+            Mysql::open(config(&server.url())?.with_returning(false)).await?,
+            Mysql::open(MysqlConfig::from_pool(pool.clone())?).await?,
+        ] {
+            server.run_sql("SET GLOBAL max_allowed_packet = 16777216").await?;
+            server.terminate_backends().await?;
+            let held: Vec<_> = (0..150).map(|n| ask(&format!("a lock of many, {n:030}"))).collect();
+            for held in &held {
+                take(&client, held).await?;
+            }
+            server.run_sql("SET GLOBAL max_allowed_packet = 16384").await?;
+            server.terminate_backends().await?;
+            for _ in 0..8 {
+                let renewed = renew(&client, &held).await?;
+                assert!(renewed.iter().all(|renewed| *renewed == Renewed::Kept), "{renewed:?}");
+            }
+            for held in &held {
+                assert!(other.inspect(&held.name).await?.holders.len() == 1);
+                free(&client, held).await?;
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Settings of the sessions of an application's pool, from the start or left behind by somebody.
 
 use dlock_core::{Acquired, ConfigIssue, DynBackend, Error};
-use dlock_sql::{Mysql, MysqlConfig};
+use dlock_sql::{Mysql, MysqlConfig, Scheme};
 use dlock_testlab::{
     Stop, Verdict,
     mariadb::{MariadbServer, Options},
@@ -182,6 +182,48 @@ fn a_pool_that_is_unfit_is_refused_with_the_setting_to_change() {
         ] {
             let pool = pool_after(&server, sql).await?;
             refused(MysqlConfig::from_pool(pool)?, ConfigIssue::Access, remedy).await?;
+        }
+        Ok(())
+    });
+}
+
+/// With this option of the server, its other clock goes by the session's `timestamp`, too.
+#[test]
+fn a_clock_that_stands_still_is_seen_whatever_sysdate_is() {
+    with_mariadb(async {
+        let server = server_with(&Options::new().with_config("sysdate_is_now = 1")).await?;
+        let other = connect(&server).await?;
+        let pool = MySqlPoolOptions::new().max_connections(1).connect(&server.url()).await?;
+        let client = open(&pool, true).await?;
+        let mut conn = pool.acquire().await?;
+        sqlx::raw_sql("SET timestamp = 86400").execute(&mut *conn).await?;
+        drop(conn);
+        works(&client, &other).await?;
+        let still = pool_after(&server, "SET timestamp = 86400").await?;
+        refused(MysqlConfig::from_pool(still)?, ConfigIssue::Access, "SET timestamp").await
+    });
+}
+
+/// Sessions that may not write unless they say so.
+#[test]
+fn a_server_whose_sessions_only_read_by_default_is_used_all_the_same() {
+    with_mariadb(async {
+        let server = MariadbServer::start(&Options::new()).await?;
+        server.run_sql("SET GLOBAL tx_read_only = 1").await?;
+        let pool = || MySqlPoolOptions::new().max_connections(1).connect_lazy(&server.url());
+        for (of_pool, plain) in [(false, false), (false, true), (true, false), (true, true)] {
+            let config = match of_pool {
+                true => MysqlConfig::from_pool(pool()?)?,
+                false => MysqlConfig::from_url(&server.url().parse()?)?,
+            };
+            let config = if plain { config.with_plain(Scheme::Version) } else { config };
+            let client = Mysql::open(config.with_create_schema(true)).await?;
+            let request = ask("a");
+            take(&client, &request).await?;
+            free(&client, &request).await?;
+            let again = "SET SESSION tx_read_only = 0; \
+                         DROP TABLE IF EXISTS dlock_lock, dlock_schema, dlock_plain";
+            server.run_sql(again).await?;
         }
         Ok(())
     });

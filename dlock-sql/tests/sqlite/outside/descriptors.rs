@@ -1,11 +1,14 @@
 //! Nobody but SQLite opens and closes the file, by which the process would lose its locks on it.
 
-use std::{mem::MaybeUninit, os::unix::fs::MetadataExt as _};
+use std::{fs, mem::MaybeUninit, os::unix::fs::MetadataExt as _};
 
+use dlock_core::ConfigIssue;
+use dlock_sql::{Sqlite, SqliteConfig};
 use rustix::fs::inotify::{CreateFlags, Reader, WatchFlags, add_watch, init};
+use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::{fd::OwnedFd, io::Errno};
 
-use super::{in_child, passed};
+use super::{in_child, is_refused, of_child, passed};
 use crate::support::{Store, attempt, exclusive, free, granted, name, queue, take};
 
 /// Which files of the store were opened or closed since it was asked last.
@@ -50,6 +53,39 @@ async fn no_operation_opens_or_closes_the_file() {
     assert_eq!(touched(&watch), Vec::<String>::new());
 }
 
+/// By another name SQLite would begin another log, which it removes again when it is refused later.
+#[tokio::test]
+async fn a_second_name_is_refused_before_the_file_is_opened() {
+    let store = Store::new();
+    drop(store.open().await);
+    let dir = store.path().with_file_name("dir");
+    fs::create_dir(&dir).unwrap();
+    let other = dir.join("other.db");
+    fs::hard_link(store.path(), &other).unwrap();
+    let watch = init(CreateFlags::NONBLOCK).unwrap();
+    add_watch(&watch, &dir, WatchFlags::OPEN | WatchFlags::CREATE).unwrap();
+    for create in [true, false] {
+        let config = SqliteConfig::new(&other).with_create_schema(create);
+        let error = Sqlite::open(config).await.unwrap_err();
+        is_refused(&error, ConfigIssue::Access, "2 names");
+    }
+    assert_eq!(touched(&watch), Vec::<String>::new());
+    drop(fs::File::open(&other).unwrap());
+    assert!(!touched(&watch).is_empty(), "nothing is noticed");
+}
+
+/// Another program, which finds locks on the file and on the shared memory. Older versions of SQLite
+/// go by those on the file alone.
+#[tokio::test]
+async fn finds_locks() {
+    let Some(file) = of_child() else { return };
+    for name in ["locks.db", "locks.db-shm"] {
+        let file = fs::File::options().read(true).write(true).open(file.with_file_name(name));
+        let taken = fcntl_lock(file.unwrap(), FlockOperation::NonBlockingLockExclusive);
+        assert!(matches!(taken, Err(Errno::AGAIN | Errno::ACCESS)), "{name} has no locks");
+    }
+}
+
 #[tokio::test]
 async fn whoever_comes_and_goes_leaves_the_log_to_those_who_use_it() {
     let store = Store::new();
@@ -57,6 +93,7 @@ async fn whoever_comes_and_goes_leaves_the_log_to_those_who_use_it() {
     let log = store.path().with_file_name("locks.db-wal");
     let before = log.metadata().unwrap().ino();
     let visit = || {
+        passed(&in_child(&store.path(), "outside::descriptors::finds_locks", &[]));
         passed(&in_child(&store.path(), "outside::visitor", &[]));
         assert_eq!(log.metadata().map(|log| log.ino()).ok(), Some(before), "the log is gone");
     };
@@ -66,9 +103,9 @@ async fn whoever_comes_and_goes_leaves_the_log_to_those_who_use_it() {
     // Another client of this very process, which closes what it has opened, and one that is refused.
     drop(store.open().await);
     let other = store.path().with_file_name("other.db");
-    std::fs::hard_link(store.path(), &other).unwrap();
-    dlock_sql::Sqlite::open(store.config()).await.unwrap_err();
-    std::fs::remove_file(&other).unwrap();
+    fs::hard_link(store.path(), &other).unwrap();
+    Sqlite::open(store.config()).await.unwrap_err();
+    fs::remove_file(&other).unwrap();
     visit();
     take(&client, &exclusive("x")).await;
 }

@@ -1,0 +1,76 @@
+//! Whether the database keeps over a crash what it has answered, which its settings decide, also those
+//! that somebody changes while it is in use.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use dlock_core::{Clock, Exclusion, Guarantees, Instant};
+use tokio::sync::Notify;
+
+/// How often the settings are looked at again, while the database is used. It costs no operation a
+/// round trip: another connection looks.
+const REREAD: Duration = Duration::from_secs(10);
+
+/// What was seen of it, shared by all that see something. What was worse once is not promised again.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    is_kept: AtomicBool,
+    /// When to look again, in nanoseconds of the clock.
+    due: AtomicU64,
+    bell: Notify,
+}
+
+impl Kept {
+    pub(crate) fn new(is_kept: bool) -> Self {
+        let (is_kept, due, bell) = (AtomicBool::new(is_kept), AtomicU64::new(0), Notify::new());
+        let this = Self(Arc::new(Inner { is_kept, due, bell }));
+        this.put_off(Clock::Boot.now());
+        this
+    }
+
+    /// Takes back from what the database promises at best what it does not keep.
+    pub(crate) fn promised(&self, best: Guarantees) -> Guarantees {
+        match self.0.is_kept.load(Ordering::Relaxed) {
+            true => best,
+            false => best.with_exclusion(Exclusion::Nothing),
+        }
+    }
+
+    /// Books what its settings are now.
+    pub(crate) fn saw(&self, keeps: bool) {
+        if !keeps && self.0.is_kept.swap(false, Ordering::Relaxed) {
+            tracing::warn!(
+                target: "dlock",
+                "the server's settings have changed, so a crash may lose the last grants: see dlock \
+                 doctor for the one to set back, and open the store again"
+            );
+        }
+    }
+
+    /// Something was done: has the settings looked at, when it is time.
+    pub(crate) fn used(&self) {
+        let now = Clock::Boot.now();
+        let is_due = self.0.due.load(Ordering::Relaxed) <= now.as_nanos();
+        if is_due && self.0.is_kept.load(Ordering::Relaxed) {
+            self.put_off(now);
+            self.0.bell.notify_one();
+        }
+    }
+
+    /// Ends when it is time to look at the settings.
+    pub(crate) async fn is_due(&self) {
+        self.0.bell.notified().await;
+    }
+
+    fn put_off(&self, now: Instant) {
+        self.0.due.store(now.saturating_add(REREAD).as_nanos(), Ordering::Relaxed);
+    }
+}

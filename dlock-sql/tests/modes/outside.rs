@@ -1,0 +1,25 @@
+//! What the server's settings do to sessions.
+
+use std::time::Duration;
+
+use dlock_testlab::postgres::{Options, PostgresServer};
+use tokio::time::sleep;
+
+use crate::support::{LEASE, Server, locks, run};
+
+/// The holder would notice that its session has ended when it renews, after a third of the lease.
+#[test]
+fn a_session_that_is_idle_keeps_its_locks() {
+    run("postgres", async {
+        let options = Options::new().with_config("idle_session_timeout = 300ms");
+        let server = Server::Postgres(PostgresServer::start(&options).await?);
+        let url = server.url("dlock.advisory=true");
+        let (holder, other) = (locks(&url, LEASE).await?, locks(&url, LEASE).await?);
+        let held = holder.mutex("a")?.lock().await?;
+        sleep(Duration::from_secs(3)).await;
+        assert!(other.mutex("a")?.try_lock().await?.is_none(), "two hold it");
+        held.check()?;
+        held.release().await?;
+        Ok(())
+    });
+}
