@@ -1,4 +1,5 @@
-//! A quiet lock in memory against the floor: a `tokio::sync::Mutex` found by name in a map.
+//! A quiet lock in memory against the floor, a `tokio::sync::Mutex` found by name in a map; and a lock
+//! that tasks hand on.
 //!
 //! `cargo bench -p dlock-bench --bench quiet`. Each sample is 1,000 cycles of acquire and release
 //! on one task; the allocation columns count all of them.
@@ -67,6 +68,30 @@ fn dlock_fair(bencher: Bencher) {
             for _ in 0..CYCLES {
                 drop(divan::black_box(lock.lock().await.expect("free")));
             }
+        });
+    });
+}
+
+/// 64 tasks on two threads that hand one lock on.
+#[divan::bench]
+fn dlock_mutex_handed_off(bencher: Bencher) {
+    const TASKS: usize = 64;
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let locks = runtime.block_on(async { Locks::new(Memory::new()) }).expect("a runtime");
+    let lock = locks.mutex("inventory/42").expect("a good name");
+    bencher.counter(ItemsCount::new(TASKS * CYCLES)).bench_local(|| {
+        runtime.block_on(async {
+            let mut tasks = tokio::task::JoinSet::new();
+            for _ in 0..TASKS {
+                let lock = lock.clone();
+                tasks.spawn(async move {
+                    for _ in 0..CYCLES {
+                        drop(lock.lock().await.expect("it comes"));
+                    }
+                });
+            }
+            tasks.join_all().await;
         });
     });
 }

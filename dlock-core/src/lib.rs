@@ -8,79 +8,60 @@
 //! of `dlock-testkit`. The [`machine`] has the rules of a lock as one pure function, for stores
 //! that keep a record for each name.
 
-mod answer;
-mod backend;
-mod claim;
-mod clock;
-mod cohort;
-mod continued;
-mod election;
+mod acquire;
+mod app;
+mod connect;
+mod contract;
 mod engine;
-mod error;
-mod examined;
-mod fence;
-mod finding;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
-mod guarantees;
 mod guard;
-mod health;
-mod job;
+mod hold;
 mod kinds;
-mod lock;
-mod locks;
 pub mod machine;
-mod meant;
-mod memory;
-#[cfg(feature = "metrics")]
-pub mod metrics;
-mod mode;
-mod name;
-mod note;
 pub mod observe;
-mod options;
-mod owner;
-mod registry;
 #[cfg(all(test, dlock_schedules))]
 mod schedules;
-mod store_clock;
+mod stores;
+mod support;
 mod sync;
-mod token;
-mod url;
-mod wrap;
+mod vocabulary;
 
-pub use answer::Answer;
-pub use backend::{
+pub use app::election::{Election, Leadership};
+pub use app::health::Health;
+pub use app::job::{Job, Ran};
+pub use app::locks::Locks;
+pub use connect::registry::{Connecting, Factory, Registry};
+pub use connect::url::BackendUrl;
+pub use contract::backend::{
     AcquireRequest, Acquired, Backend, ClaimState, DynBackend, Grant, LockState, Queue, Released,
     Renewal, Renewed, StoreEvent,
 };
-pub use claim::{Claim, ClaimId};
-pub use clock::{Clock, Instant};
-pub use election::{Election, Leadership};
-pub use engine::tasks::{current_io_runtime, current_runtime};
-pub use error::{Certainty, ConfigIssue, Error, ErrorKind};
-pub use fence::{Fence, StaleToken};
-pub use finding::{Finding, Level};
-pub use guarantees::{
-    Exclusion, Fairness, Fencing, Guarantees, Notes, OrphanRelease, Permits, Scope, WakeUp,
-};
-pub use guard::{Ended, Guard, GuardState, Lost};
-pub use health::Health;
-pub use job::{Job, Ran};
-pub use kinds::{Counting, Fair, Multi, Mutex, ReadWrite, Reentrant, Side};
-pub use lock::{
+pub use contract::store_clock::{ClockStep, StoreClock, StoreClocks};
+pub use guard::{Guard, Lost};
+pub use kinds::lock::{
     FairLock, Lock, LockExt, LockProvider, MultiLock, ReadWriteLock, ReentrantLock, Semaphore,
 };
-pub use locks::Locks;
-pub use memory::Memory;
-pub use mode::Mode;
-pub use name::LockName;
-pub use note::Note;
-pub use options::{LockOptions, Renew};
-pub use owner::Owner;
-pub use registry::{Connecting, Factory, Registry};
-pub use store_clock::{ClockStep, StoreClock, StoreClocks};
-pub use token::FencingToken;
-pub use url::BackendUrl;
-pub use wrap::{Prefixed, TokenOffset, Traced};
+pub use kinds::{Counting, Fair, Multi, Mutex, ReadWrite, Reentrant, Side};
+pub use stores::memory::Memory;
+pub use stores::wrap::{Prefixed, TokenOffset, Traced};
+#[cfg(feature = "metrics")]
+pub use support::metrics;
+pub use sync::runtime::{current_io_runtime, current_runtime};
+pub use vocabulary::answer::Answer;
+pub use vocabulary::claim::{Claim, ClaimId};
+pub use vocabulary::clock::{Clock, Instant};
+pub use vocabulary::error::{Certainty, ConfigIssue, Error, ErrorKind};
+pub use vocabulary::fence::{Fence, StaleToken};
+pub use vocabulary::finding::{Finding, Level};
+pub use vocabulary::guarantees::{
+    Exclusion, Fairness, Fencing, Guarantees, Notes, OrphanRelease, Permits, Scope, WakeUp,
+};
+pub use vocabulary::mode::Mode;
+pub use vocabulary::name::LockName;
+pub use vocabulary::note::Note;
+pub use vocabulary::options::{LockOptions, Renew};
+pub use vocabulary::outcome::{Ended, GuardState};
+pub use vocabulary::owner::Owner;
+pub use vocabulary::token::FencingToken;

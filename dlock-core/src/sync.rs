@@ -6,6 +6,7 @@
 
 #[cfg(dlock_schedules)]
 mod modelled;
+pub(crate) mod runtime;
 
 #[cfg(dlock_schedules)]
 pub(crate) use modelled::*;
@@ -23,7 +24,7 @@ pub(crate) use tokio::{
 };
 
 #[cfg(not(dlock_schedules))]
-pub(crate) use crate::engine::tasks::current_runtime as runtime;
+pub(crate) use self::runtime::current_runtime as runtime;
 
 // What fills one meets nothing of the above, so that there is nothing to model.
 pub(crate) use std::sync::OnceLock;

@@ -120,7 +120,7 @@ pub const ALL: &[Case] = list! {
         a_downgrade_lets_waiting_readers_in [Fifo],
         a_downgrade_lets_no_writer_in_between [Fifo],
         a_downgraded_lock_is_still_renewed,
-        upgrades_and_other_downgrades_are_refused,
+        other_downgrades_are_refused,
         a_writer_that_gives_up_lets_the_readers_behind_it_in [Fifo],
         a_dead_writer_lets_readers_in_after_its_lease [Fifo],
     }

@@ -1,55 +1,44 @@
 //! What is written once for every backend: acquiring, keeping, losing and letting go.
 //!
-//! One [`Engine`] stands behind all clones and views of a [`Locks`](crate::Locks):
+//! One [`Engine`] stands behind all clones and views of a [`Locks`](crate::Locks), and behind every
+//! guard. This file has its life: it is made, refuses new claims once it is closed, and ends. Above
+//! it stand, each on the ones before:
 //!
-//! - [`acquire`] sends claims and cleans up after futures that are dropped;
-//! - [`belief`] says how much of a lease its holder believes in;
-//! - [`events`] is what a store tells unasked;
-//! - [`failure`] is what went wrong last;
-//! - [`floor`] has the store's tokens raised;
-//! - [`hold`] is one held claim: its deadline, its state, its end;
-//! - [`meter`] counts;
-//! - [`patience`] says how long to wait and to ask again;
-//! - [`keeper`] renews holds in batches and tells the lost ones;
-//! - [`shortened`] tells of leases that the store can't stand for;
-//! - [`tasks`] runs what nobody waits for to its end;
-//! - [`withdraw`] gives back what nobody wants any more.
+//! - [`end`] ends holds, and nothing else does;
+//! - [`withdraw`] gives back what nobody wants any more;
+//! - [`release`] hands a hold off or gives it back;
+//! - [`held`] is the right to do so;
+//! - [`renewals`] is the task that renews holds, and starts the engine.
+//!
+//! `closed` and `note` are set once. A claim that is made while `shutdown` begins is seen by it: it
+//! looks at `closed` again once it is in the books, and `shutdown` looks at the books after it has
+//! set `closed`, both with `SeqCst`.
 
-pub(crate) mod acquire;
-pub(crate) mod belief;
-mod events;
-pub(crate) mod failure;
-pub(crate) mod floor;
-pub(crate) mod hold;
-pub(crate) mod keeper;
-pub(crate) mod meter;
-pub(crate) mod patience;
-mod shortened;
-pub(crate) mod tasks;
+pub(crate) mod end;
+pub(crate) mod held;
+mod ledger;
+pub(crate) mod release;
+pub(crate) mod renewals;
 pub(crate) mod withdraw;
 
 use std::{
-    hash::BuildHasher,
-    sync::{Arc, OnceLock, Weak},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
-use hashbrown::{DefaultHashBuilder, HashTable};
-
-use self::{
-    failure::LastFailure,
-    keeper::Keeper,
-    meter::Meter,
-    patience::{Wait, Why},
-    shortened::Shortened,
-    tasks::Tasks,
-};
+use self::ledger::Ledger;
 use crate::{
     Clock, ConfigIssue, DynBackend, Error, ErrorKind, LockName, LockOptions, Note,
-    cohort::Cohort,
-    kinds::reentrant::Entries,
+    hold::belief,
+    support::{
+        failure::LastFailure,
+        meter::Meter,
+        retry::{Wait, Why},
+        shortened::Shortened,
+        tasks::Tasks,
+    },
     sync::{
-        Mutex, Notify,
+        Notify,
         atomic::{AtomicBool, Ordering},
         time::{self, Instant as Timer},
     },
@@ -59,13 +48,11 @@ use crate::{
 pub(crate) struct Engine {
     pub(crate) backend: DynBackend,
     pub(crate) clock: Clock,
-    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) holds: Ledger,
     pub(crate) tasks: Tasks,
     pub(crate) meter: Meter,
     pub(crate) failure: Arc<LastFailure>,
-    shortened: Shortened,
-    pub(crate) cohorts: Shared<Cohort>,
-    pub(crate) reentrants: Shared<Entries>,
+    pub(crate) shortened: Shortened,
     /// What every claim says of its client.
     note: OnceLock<Note>,
     closed: AtomicBool,
@@ -73,28 +60,21 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Starts the machinery on the current tokio runtime.
-    pub(crate) fn start(backend: DynBackend) -> Result<Arc<Self>, Error> {
+    /// Without its renewal task: see [`renewals::start`].
+    fn new(backend: DynBackend, tasks: Tasks) -> Self {
         let clock = backend.clock();
-        let keeper = Arc::new(Keeper::new(clock));
-        let tasks = Tasks::start()?;
-        clock.check().map_err(|error| error.with_store(backend.store()))?;
-        tasks.spawn(keeper::run(Arc::clone(&keeper), Arc::clone(&backend)));
-        let meter = Meter::new(backend.store(), clock);
-        Ok(Arc::new(Self {
-            backend,
-            clock,
-            keeper,
+        Self {
+            holds: Ledger::new(clock),
             tasks,
-            meter,
+            meter: Meter::new(backend.store(), clock),
             failure: Arc::default(),
             shortened: Shortened::default(),
-            cohorts: Shared::default(),
-            reentrants: Shared::default(),
             note: OnceLock::new(),
             closed: AtomicBool::new(false),
             closing: Notify::new(),
-        }))
+            backend,
+            clock,
+        }
     }
 
     /// The note of every claim, if there is one.
@@ -123,7 +103,7 @@ impl Engine {
         if self.is_closed() {
             return Err(shut_down());
         }
-        if self.keeper.is_stopped() {
+        if self.holds.is_stopped() {
             return Err(runtime_gone());
         }
         Ok(())
@@ -202,7 +182,7 @@ impl Engine {
 
     /// The error of a wait for a lock that somebody holds.
     pub(crate) fn timed_out(&self, name: &LockName) -> Error {
-        match self.keeper.held_for(name) {
+        match self.holds.held_for(name) {
             Some(held) => Why::HeldHere(held).error(name),
             None => Why::Busy.error(name),
         }
@@ -221,7 +201,7 @@ impl Engine {
             granted = &mut granted => return granted,
             () = time::sleep(lease) => {}
         }
-        if let Some(held) = self.keeper.tells_held_for(name) {
+        if let Some(held) = self.holds.tells_held_for(name) {
             self.tell_held_here(name, held);
         }
         granted.await
@@ -249,10 +229,10 @@ impl Engine {
         let answer = tokio::select! {
             biased;
             answer = work => answer,
-            () = self.keeper.until_stopped() => Err(runtime_gone()),
+            () = self.holds.until_stopped() => Err(runtime_gone()),
         };
         // A backend whose tasks are gone does not know why.
-        answer.map_err(|error| if self.keeper.is_stopped() { runtime_gone() } else { error })
+        answer.map_err(|error| if self.holds.is_stopped() { runtime_gone() } else { error })
     }
 
     /// Runs `work` unless `shutdown` is called meanwhile, or the runtime of these locks ends.
@@ -278,13 +258,12 @@ impl Engine {
         self.closing.notify_waiters();
         let all = async {
             // What was under way may have become a hold, and a hold a release.
-            while self.keeper.len() > 0 || self.tasks.pending() > 0 {
-                self.keeper.until_empty().await;
+            while self.holds.len() > 0 || self.tasks.pending() > 0 {
+                self.holds.until_empty().await;
                 self.tasks.until_idle().await;
             }
         };
         let done = time::timeout(wait, all).await.is_ok();
-        drop(self.keeper.retire_all());
         if done {
             return Ok(());
         }
@@ -293,7 +272,7 @@ impl Engine {
             format!(
                 "not all is over (locks still held: {}, operations under way: {}): drop the guards \
                  and wait longer, or let the leases end",
-                self.keeper.len(),
+                self.holds.len(),
                 self.tasks.pending()
             ),
         )
@@ -318,8 +297,9 @@ fn shut_down() -> Error {
 }
 
 impl Drop for Engine {
+    /// The renewal task sees that it is gone.
     fn drop(&mut self) {
-        self.keeper.close();
+        self.holds.wake.notify_one();
     }
 }
 
@@ -327,62 +307,7 @@ impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Engine")
             .field("store", &self.backend.store())
-            .field("held", &self.keeper.len())
+            .field("held", &self.holds.len())
             .finish_non_exhaustive()
-    }
-}
-
-/// What the handles and guards of one name and one set of options share within the process. An
-/// entry lives as long as one of them.
-pub(crate) struct Shared<T> {
-    hasher: DefaultHashBuilder,
-    table: Mutex<Table<T>>,
-}
-
-/// Something that handles share, which knows whose it is.
-pub(crate) trait OfHandles {
-    fn key(&self) -> (&LockName, &LockOptions);
-}
-
-struct Table<T> {
-    entries: HashTable<Weak<T>>,
-    /// At this size dead entries are looked for.
-    sweep_at: usize,
-}
-
-impl<T> Default for Shared<T> {
-    fn default() -> Self {
-        let table = Table { entries: HashTable::new(), sweep_at: 64 };
-        Self { hasher: DefaultHashBuilder::default(), table: Mutex::new(table) }
-    }
-}
-
-impl<T: OfHandles> Shared<T> {
-    pub(crate) fn get(
-        &self,
-        name: &LockName,
-        options: &LockOptions,
-        make: impl FnOnce() -> T,
-    ) -> Arc<T> {
-        let hash = self.hasher.hash_one((name, options));
-        let mut table = self.table.lock();
-        let mut found = None;
-        table.entries.find(hash, |weak| {
-            found = weak.upgrade().filter(|entry| entry.key() == (name, options));
-            found.is_some()
-        });
-        if let Some(found) = found {
-            return found;
-        }
-        if table.entries.len() >= table.sweep_at {
-            table.entries.retain(|weak| weak.strong_count() > 0);
-            table.sweep_at = 64.max(2 * table.entries.len());
-        }
-        let made = Arc::new(make());
-        table.entries.insert_unique(hash, Arc::downgrade(&made), |weak| {
-            // Where one is that is gone does not matter.
-            weak.upgrade().map_or(0, |entry| self.hasher.hash_one(entry.key()))
-        });
-        made
     }
 }

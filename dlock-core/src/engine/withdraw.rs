@@ -2,8 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Engine, patience::Trouble};
-use crate::{Acquired, Answer, Certainty, Claim, Error, ErrorKind, Released, sync::time};
+use super::Engine;
+use crate::{
+    Acquired, Answer, Certainty, Claim, Error, ErrorKind, Released, support::retry::Trouble,
+    sync::time,
+};
 
 /// For how long the store is asked to let a claim go, however short its lease is: as long as leases
 /// last by default. A lease that the store gave while its clock was ahead ends later there than here.
@@ -13,7 +16,7 @@ const MANY: usize = 4096;
 
 /// Takes back what the store may know of a claim, in the background: at once where the store can,
 /// and only after an acquire that is still under way.
-pub(super) fn withdraw(
+pub(crate) fn withdraw(
     engine: &Arc<Engine>,
     claim: Claim,
     lease: Duration,
@@ -47,18 +50,18 @@ pub(super) fn withdraw(
             None => engine.backend.release(&claim).await,
         };
         let is_busy = engine.tasks.pending() > MANY;
-        let patience = if is_busy { lease } else { lease.max(AT_LEAST) };
-        if let Err(error) = insist(&engine, &claim, patience, first).await {
+        let at_most = if is_busy { lease } else { lease.max(AT_LEAST) };
+        if let Err(error) = retry_release(&engine, &claim, at_most, first).await {
             tracing::warn!(target: "dlock", %error, "a withdrawn claim could not be released");
         }
     });
 }
 
-/// Asks again until a release is answered, for as long as there is patience.
-pub(crate) async fn insist(
+/// Asks again until a release is answered, for this long at most.
+pub(super) async fn retry_release(
     engine: &Engine,
     claim: &Claim,
-    patience: Duration,
+    at_most: Duration,
     first: Result<Released, Error>,
 ) -> Result<Released, Error> {
     let mut answer = first;
@@ -73,7 +76,7 @@ pub(crate) async fn insist(
             Err(error) => error,
         };
         unsure |= error.certainty() == Certainty::Unknown;
-        match trouble.pause(engine.clock.now(), patience) {
+        match trouble.pause(engine.clock.now(), at_most) {
             Some(pause) if error.kind() == ErrorKind::Unavailable => {
                 time::sleep(pause).await;
             }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::{Guard, Kind};
-use crate::{Error, Released, engine::hold::Hold};
+use crate::{Error, Released, engine::held::Held};
 
 /// Why a release says that the lock was lost.
 const UNKNOWN: &str = "the store did not know the claim any more when it was released";
@@ -59,11 +59,11 @@ impl Guard {
 
     /// The output of work that has ended just now, if the lock is still held.
     fn vouch<T: Send + 'static>(&self, output: T) -> Result<T, Error> {
-        let outlived = |hold: &Hold, how| {
-            Error::outlived(hold.name(), how).with_store(hold.engine.backend.store())
-        };
-        match self.first_lost(&outlived) {
-            Some(lost) => Err(lost.during("run").with_output(output)),
+        match self.first_lost() {
+            Some((held, how)) => Err(Error::outlived(held.name(), how)
+                .with_store(held.store())
+                .during("run")
+                .with_output(output)),
             None => Ok(output),
         }
     }
@@ -78,15 +78,12 @@ impl Guard {
         let dropped = ran.as_ref().is_err_and(|error| !error.has_output());
         let left = if dropped { self.leave_lost() } else { Some(self) };
         let Some(guard) = left else { return ran };
-        let (name, engine) = (guard.name().clone(), guard.engine().map(Arc::clone));
+        let first = &guard.parts()[0];
+        let (name, backend) = (first.name().clone(), Arc::clone(first.backend()));
         match (guard.release().await, ran) {
             (Ok(Released::AlreadyLost), Ok(output)) => {
-                let lost = Error::outlived(&name, UNKNOWN).during("release");
-                let lost = match engine {
-                    Some(engine) => lost.with_store(engine.backend.store()),
-                    None => lost,
-                };
-                Err(lost.with_output(output))
+                let lost = Error::outlived(&name, UNKNOWN).with_store(backend.store());
+                Err(lost.during("release").with_output(output))
             }
             (Err(error), Ok(output)) => {
                 tracing::warn!(target: "dlock", %error, "{warning}");
@@ -96,20 +93,15 @@ impl Guard {
         }
     }
 
-    /// Leaves what was lost to its lock-delay, if it has one: who dropped the work can't say that
-    /// nothing is on its way. The rest is to be released.
+    /// Does not release parts that were lost and whose lock-delay still runs: the work that was
+    /// dropped may have writes on their way. Gives the parts that are to be released.
     pub(crate) fn leave_lost(self) -> Option<Self> {
-        match self.0 {
-            Kind::Single(mut held) if held.hold.was_lost_with_a_delay() => {
-                held.token = None;
-                None
-            }
-            Kind::Many(parts) => {
-                let (name, guards) = *parts;
-                let left: Vec<_> = guards.into_iter().filter_map(Self::leave_lost).collect();
-                (!left.is_empty()).then(|| Self::many(&name, left))
-            }
-            kind => Some(Self(kind)),
+        if let Kind::Entered(_) = self.0 {
+            return Some(self);
         }
+        let (lost, left): (Vec<_>, Vec<_>) =
+            self.into_parts().into_iter().partition(Held::is_lost_with_a_delay);
+        lost.into_iter().for_each(Held::forget);
+        (!left.is_empty()).then(|| Self::many(left))
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Base, Takes};
 use crate::{
     Error, FairLock, Guard, LockName, Mode,
-    engine::{meter::Kind, patience::Wait},
+    support::{labels::Kind, retry::Wait},
 };
 
 /// A lock that is granted in the order in which claims reached the store: what
@@ -48,7 +48,7 @@ impl Takes for Fair {
     }
 
     async fn take(&self, wait: Wait) -> Result<Option<Guard>, Error> {
-        self.0.take(Mode::Exclusive, wait).await
+        Ok(self.0.take(Mode::Exclusive, wait).await?.map(Guard::one))
     }
 }
 

@@ -1,11 +1,15 @@
 //! The kinds of lock, each a small handle over the engine.
 
+mod entering;
 mod fair;
+pub(crate) mod lock;
 mod multi;
 mod mutex;
-pub(crate) mod reentrant;
+mod owners;
+mod reentrant;
 mod rw;
 mod semaphore;
+mod shared;
 
 pub use fair::Fair;
 pub use multi::Multi;
@@ -14,19 +18,46 @@ pub use reentrant::Reentrant;
 pub use rw::{ReadWrite, Side};
 pub use semaphore::Counting;
 
-use std::{fmt::Debug, sync::Arc, time::Duration};
+use std::{
+    fmt::{self, Debug},
+    sync::Arc,
+    time::Duration,
+};
 
 use async_trait::async_trait;
 
+use self::{owners::Owners, shared::Shared};
 use crate::{
     Error, Guard, Lock, LockName, LockOptions, Mode,
-    engine::{Engine, acquire::take, meter::Kind, patience::Wait},
+    acquire::take,
+    engine::{Engine, held::Held},
+    hold::{Hold, local_queue::Queue},
+    support::{labels::Kind, retry::Wait},
 };
+
+/// What all handles of one [`Locks`](crate::Locks) share.
+pub(crate) struct Client {
+    pub(crate) engine: Arc<Engine>,
+    queues: Shared<Queue<Hold>>,
+    owners: Shared<Owners>,
+}
+
+impl Client {
+    pub(crate) fn new(engine: Arc<Engine>) -> Self {
+        Self { engine, queues: Shared::default(), owners: Shared::default() }
+    }
+}
+
+impl Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.engine.fmt(f)
+    }
+}
 
 /// What every handle has.
 #[derive(Clone, Debug)]
 pub(crate) struct Base {
-    pub(crate) engine: Arc<Engine>,
+    pub(crate) client: Arc<Client>,
     pub(crate) name: LockName,
     pub(crate) options: Arc<LockOptions>,
 }
@@ -35,15 +66,19 @@ impl Base {
     /// The guard, or the error of a wait that has ended, with where it happened.
     pub(crate) fn granted(&self, taken: Result<Option<Guard>, Error>) -> Result<Guard, Error> {
         taken
-            .and_then(|taken| taken.ok_or_else(|| self.engine.timed_out(&self.name)))
-            .map_err(|error| error.with_lock(&self.name).with_store(self.engine.backend.store()))
+            .and_then(|taken| taken.ok_or_else(|| self.engine().timed_out(&self.name)))
+            .map_err(|error| error.with_lock(&self.name).with_store(self.engine().backend.store()))
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.client.engine
     }
 
     /// Takes the lock from the store.
-    pub(crate) async fn take(&self, mode: Mode, wait: Wait) -> Result<Option<Guard>, Error> {
-        let taken = take(&self.engine, &self.name, mode, *self.options, 1, None, wait).await?;
+    pub(crate) async fn take(&self, mode: Mode, wait: Wait) -> Result<Option<Held>, Error> {
+        let taken = take(self.engine(), &self.name, mode, *self.options, 1, None, wait).await?;
         // Asked again, now that shutdown would see the hold.
-        self.engine.check_open()?;
+        self.engine().check_open()?;
         Ok(taken)
     }
 }
@@ -58,7 +93,7 @@ pub(crate) trait Takes: Send + Sync + Debug {
     fn take(&self, wait: Wait) -> impl Future<Output = Result<Option<Guard>, Error>> + Send;
 
     fn acquire(&self, wait: Wait) -> impl Future<Output = Result<Option<Guard>, Error>> + Send {
-        self.base().engine.meter.acquiring(self.kind(), self.take(wait))
+        self.base().engine().meter.acquiring(self.kind(), self.take(wait))
     }
 }
 

@@ -10,21 +10,20 @@
 //! others, and when one is busy gives everything back and waits for that one first (Howard
 //! Hinnant's *smart and polite* algorithm of C++'s `std::lock`).
 
-mod entering;
-
 use std::{sync::Arc, time::Duration};
 
-use self::entering::Entering;
-use super::{Base, Takes};
+use super::{
+    Base, Takes,
+    entering::{Entering, give_back},
+};
 use crate::{
     AcquireRequest, Certainty, ClaimId, ConfigIssue, Error, ErrorKind, Fairness, Guard, LockName,
     Mode, MultiLock, Mutex,
-    engine::{
-        floor,
-        meter::Kind,
-        patience::{Trouble, Wait, backoff, explained, pause},
+    acquire::floor,
+    support::{
+        labels::Kind,
+        retry::{Trouble, Wait, backoff, explained, pause},
     },
-    sync::time::{self, Instant as Timer},
 };
 
 /// All of several locks or none: what [`Locks::multi`](crate::Locks::multi) makes.
@@ -43,7 +42,7 @@ struct Group(Vec<Base>);
 impl Multi {
     pub(crate) fn new(mut parts: Vec<Base>) -> Result<Self, Error> {
         fn place(base: &Base) -> (&str, &LockName) {
-            (base.engine.backend.store(), &base.name)
+            (base.engine().backend.store(), &base.name)
         }
         parts.sort_by(|a, b| place(a).cmp(&place(b)));
         parts.dedup_by(|a, b| place(a) == place(b));
@@ -55,7 +54,7 @@ impl Multi {
             match groups.last_mut() {
                 Some(Group(group)) if place(&group[0]).0 == place(&base).0 => {
                     // Two clients of one store could not enter its queues at once.
-                    base.engine = Arc::clone(&group[0].engine);
+                    base.client = Arc::clone(&group[0].client);
                     group.push(base);
                 }
                 _ => groups.push(Group(vec![base])),
@@ -110,29 +109,28 @@ impl Multi {
         let Some(guard) = self.groups[first].take(wait).await? else {
             return Ok(Err((first, None)));
         };
-        let mut guards = vec![guard];
+        let mut parts = guard.into_parts();
         for (i, group) in self.groups.iter().enumerate() {
             if i == first {
                 continue;
             }
             match group.take(Wait::Try).await {
-                Ok(Some(guard)) => guards.push(guard),
+                Ok(Some(guard)) => parts.extend(guard.into_parts()),
                 Ok(None) => {
-                    give_back(guards, wait).await;
+                    give_back(parts, wait).await;
                     return Ok(Err((i, None)));
                 }
                 // Waiting for it is patient with a store that is away.
                 Err(error)
                     if error.kind() == ErrorKind::Unavailable && !matches!(wait, Wait::Try) =>
                 {
-                    give_back(guards, wait).await;
+                    give_back(parts, wait).await;
                     return Ok(Err((i, Some(error))));
                 }
                 Err(error) => return Err(error),
             }
         }
-        guards.sort_by(|a, b| a.name().cmp(b.name()));
-        Ok(Ok(Guard::many(&self.names[0], guards)))
+        Ok(Ok(Guard::many(parts)))
     }
 }
 
@@ -173,7 +171,7 @@ impl Takes for Multi {
     }
 }
 
-/// Nobody has held anything yet who could be told of its loss.
+/// The guard was never returned, so a loss is an error that may be tried again.
 fn late(lost: &Error, lease: Duration) -> Error {
     Error::new(
         ErrorKind::Unavailable,
@@ -190,12 +188,12 @@ fn late(lost: &Error, lease: Duration) -> Error {
 impl Group {
     async fn take(&self, wait: Wait) -> Result<Option<Guard>, Error> {
         let first = &self.0[0];
-        let clock = first.engine.clock;
+        let clock = first.engine().clock;
         let mut trouble = Trouble::default();
         loop {
             let (mut at_once, mut gave_up) = (false, false);
             let taken = match self.0.len() {
-                1 => first.take(Mode::Exclusive, wait).await,
+                1 => first.take(Mode::Exclusive, wait).await.map(|held| held.map(Guard::one)),
                 _ => match self.take_at_once(wait, &mut gave_up).await {
                     Some(taken) => {
                         at_once = true;
@@ -240,7 +238,7 @@ impl Group {
     /// Takes one lock after the other, in the order that everybody keeps to. A try waits for one
     /// response timeout in all.
     async fn take_in_order(&self, wait: Wait) -> Result<Option<Guard>, Error> {
-        let Base { engine, name, .. } = &self.0[0];
+        let (engine, name) = (self.0[0].engine(), &self.0[0].name);
         match wait {
             Wait::Try => {
                 let taking = self.take_each(wait);
@@ -251,17 +249,17 @@ impl Group {
     }
 
     async fn take_each(&self, wait: Wait) -> Result<Option<Guard>, Error> {
-        let mut guards = Vec::with_capacity(self.0.len());
+        let mut parts = Vec::with_capacity(self.0.len());
         for base in &self.0 {
             match base.take(Mode::Exclusive, wait).await? {
-                Some(guard) => guards.push(guard),
+                Some(held) => parts.push(held),
                 None => {
-                    give_back(guards, wait).await;
+                    give_back(parts, wait).await;
                     return Ok(None);
                 }
             }
         }
-        Ok(Some(Guard::many(&self.0[0].name, guards)))
+        Ok(Some(Guard::many(parts)))
     }
 
     /// Enters all queues at once; `None` when the store can't. It says whether a claim that waited
@@ -271,7 +269,7 @@ impl Group {
         wait: Wait,
         gave_up: &mut bool,
     ) -> Option<Result<Option<Guard>, Error>> {
-        let engine = &self.0[0].engine;
+        let engine = self.0[0].engine();
         let waits = !matches!(wait, Wait::Try);
         if waits && engine.backend.guarantees().fairness < Fairness::Fifo {
             // Standing in one order in all queues helps only where that is the order of grants.
@@ -305,25 +303,9 @@ impl Group {
             }
         }
         let sending = engine.backend.acquire_all(&requests)?;
-        let mut entering = Entering {
-            engine: Arc::clone(engine),
-            sending: Some(sending),
-            answer_by,
-            claims,
-            _ticket: engine.tasks.ticket(),
-        };
+        let mut entering = Entering::new(engine, claims, sending, answer_by);
         Some(entering.all_granted(wait, &self.0[0].name, gave_up).await)
     }
-}
-
-/// Releases before the caller is told that it was for nothing, so that trying leaves no trace.
-/// What takes long goes on in the background.
-async fn give_back(guards: Vec<Guard>, wait: Wait) {
-    let all = futures_util::future::join_all(guards.into_iter().map(Guard::release));
-    let soon = Timer::now() + Duration::from_secs(1);
-    let until = wait.deadline().map_or(soon, |deadline| deadline.min(soon));
-    // The lease frees what can't be released.
-    let _ = time::timeout_at(until, all).await;
 }
 
 impl MultiLock for Multi {

@@ -5,8 +5,10 @@ use std::{sync::Arc, time::Duration};
 use super::{Base, Takes};
 use crate::{
     Error, Guard, LockName, Mode,
-    cohort::Cohort,
-    engine::{meter::Kind, patience::Wait},
+    acquire::handoff,
+    engine::held::Held,
+    hold::{Hold, local_queue::Queue},
+    support::{labels::Kind, retry::Wait},
 };
 
 /// A lock for one holder at a time: what [`Locks::mutex`](crate::Locks::mutex) makes.
@@ -17,25 +19,38 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Mutex {
     pub(super) base: Base,
-    cohort: Option<Arc<Cohort>>,
+    /// The line of this process, if it hands off within it.
+    queue: Option<Arc<Queue<Hold>>>,
 }
 
 impl Mutex {
     pub(crate) fn new(base: Base, hand_off: bool) -> Self {
         // Each hold has to ask the store for tokens above the floor.
         let hand_off = hand_off && base.options.token_floor().is_none();
-        let cohort = hand_off.then(|| {
-            let make = || Cohort::new(&base.name, &base.options);
-            base.engine.cohorts.get(&base.name, &base.options, make)
+        let queue = hand_off.then(|| {
+            let make = || Queue::new(&base.name, &base.options);
+            base.client.queues.get(&base.name, &base.options, make)
         });
-        Self { base, cohort }
+        Self { base, queue }
     }
 
     /// Why a wait for a task of this process has ended.
     pub(super) fn timed_out(&self) -> Error {
-        match &self.cohort {
-            Some(cohort) => cohort.timed_out(&self.base.engine, &self.base.name),
-            None => self.base.engine.timed_out(&self.base.name),
+        match &self.queue {
+            Some(queue) => handoff::timed_out(self.base.engine(), queue),
+            None => self.base.engine().timed_out(&self.base.name),
+        }
+    }
+
+    /// As `acquire`, for a reentrant lock.
+    pub(super) async fn acquire_held(&self, wait: Wait) -> Result<Option<Held>, Error> {
+        self.base.engine().meter.acquiring(Kind::Mutex, self.hold(wait)).await
+    }
+
+    async fn hold(&self, wait: Wait) -> Result<Option<Held>, Error> {
+        match &self.queue {
+            Some(queue) => handoff::lock(self.base.engine(), queue, wait).await,
+            None => self.base.take(Mode::Exclusive, wait).await,
         }
     }
 
@@ -70,9 +85,6 @@ impl Takes for Mutex {
     }
 
     async fn take(&self, wait: Wait) -> Result<Option<Guard>, Error> {
-        match &self.cohort {
-            Some(cohort) => cohort.lock(&self.base.engine, &self.base.name, wait).await,
-            None => self.base.take(Mode::Exclusive, wait).await,
-        }
+        Ok(self.hold(wait).await?.map(Guard::one))
     }
 }

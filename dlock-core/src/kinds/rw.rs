@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Base, Takes};
 use crate::{
     Error, Guard, Lock, LockName, Mode, ReadWriteLock,
-    engine::{meter::Kind, patience::Wait},
+    support::{labels::Kind, retry::Wait},
 };
 
 /// A lock for many readers or one writer, first come, first served: what
@@ -93,11 +93,12 @@ impl Takes for Side {
     }
 
     async fn take(&self, wait: Wait) -> Result<Option<Guard>, Error> {
-        let guard = self.base.take(self.mode, wait).await?;
-        Ok(guard.inspect(|guard| {
-            if self.mode == Mode::Exclusive {
-                guard.mark_writer();
-            }
-        }))
+        let held = self.base.take(self.mode, wait).await?;
+        if let Some(held) = &held
+            && self.mode == Mode::Exclusive
+        {
+            held.mark_writer();
+        }
+        Ok(held.map(Guard::one))
     }
 }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use super::Base;
 use crate::{
     Error, Guard, LockName, Mode, Semaphore,
-    engine::{meter::Kind, patience::Wait},
+    support::{labels::Kind, retry::Wait},
 };
 
 /// A number of permits, first come, first served: what
@@ -59,7 +59,8 @@ impl Counting {
         let mode =
             Mode::permits(n, self.permits).map_err(|error| error.with_lock(&self.base.name))?;
         let taken = self.base.take(mode, wait);
-        self.base.engine.meter.acquiring(Kind::Semaphore, taken).await
+        let taken = self.base.engine().meter.acquiring(Kind::Semaphore, taken).await;
+        Ok(taken?.map(Guard::one))
     }
 }
 

@@ -99,7 +99,7 @@ pub(crate) struct Runtime {
 
 impl Runtime {
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        // The first task of an engine is its keeper.
+        // The first task of an engine is its renewal task.
         let job = self.started.swap(true, atomic::Ordering::SeqCst);
         if job && planted(Plant::LostJob) {
             return;

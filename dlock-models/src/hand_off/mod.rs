@@ -1,15 +1,15 @@
 //! The hand-off from task to task within a process.
 //!
-//! Stands for `dlock-core/src/cohort.rs` and the end of a hold in
-//! `dlock-core/src/engine/hold/release.rs`.
+//! Stands for `dlock-core/src/hold/local_queue/`, `dlock-core/src/acquire/handoff.rs` and
+//! `dlock-core/src/engine/release.rs`.
 //!
 //! Three tasks of a process want one lock, and another process wants it too. A hold with a block of
-//! tokens goes from task to task, in the steps of `Cohort::pass`: its next token is taken, the next
+//! tokens goes from task to task, in the steps of `release::hand_off`: its next token is taken, the next
 //! task is taken out of the line, and the turn is sent. Between any two of them tasks go away, with
 //! or without a turn on its way to them, and the hold is lost.
 //!
 //! Left out: the flags without the queue's mutex, of which `enter` and `pass_lead` are single steps
-//! here; holds that rest; how long a hold is passed on, which ends a row of hand-offs as the last
+//! here; how long a hold is passed on, which ends a row of hand-offs as the last
 //! token does; and the store's faults.
 
 mod space;

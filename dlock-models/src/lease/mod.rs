@@ -1,7 +1,7 @@
 //! A lease with fencing tokens, and the resource that checks them.
 //!
-//! Stands for `dlock-core/src/engine/hold.rs` (what a holder believes, and renewal),
-//! `dlock-core/src/fence.rs`, and the rule of tokens in `dlock-core/src/machine/mod.rs`.
+//! Stands for `dlock-core/src/hold/` (what a holder believes, and renewal),
+//! `dlock-core/src/vocabulary/fence.rs`, and the rule of tokens in `dlock-core/src/machine/mod.rs`.
 //!
 //! Two clients take, renew and give back one lock. A request and its answer are two steps, with as
 //! much time between them as there is; answers get lost. A client's clock may miss a tick in each

@@ -204,10 +204,10 @@ pub(crate) async fn a_downgraded_lock_is_still_renewed(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(crate) async fn upgrades_and_other_downgrades_are_refused(cx: Cx) -> Verdict {
+pub(crate) async fn other_downgrades_are_refused(cx: Cx) -> Verdict {
     let (a, _, name) = cx.pair().await?;
     let mut reader = a.rw(&name)?.read().lock().await?;
-    let error = reader.upgrade().await.err().ok_or("a reader became a writer")?;
+    let error = reader.downgrade().await.err().ok_or("a reader was downgraded")?;
     ensure_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     reader.check()?;
     reader.release().await?;

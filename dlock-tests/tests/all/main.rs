@@ -5,6 +5,7 @@
 //! shares; a test that has to is one of a binary of its own.
 
 mod costs;
+mod cycles;
 mod guarantees;
 mod guide;
 mod over_the_lock;

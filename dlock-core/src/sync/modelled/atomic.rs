@@ -16,10 +16,6 @@ impl AtomicU8 {
         self.0.load(order)
     }
 
-    pub(crate) fn store(&self, value: u8, order: Ordering) {
-        self.0.store(value, order);
-    }
-
     pub(crate) fn compare_exchange(
         &self,
         current: u8,

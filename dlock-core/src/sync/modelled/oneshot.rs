@@ -1,8 +1,8 @@
-//! tokio's channel for one value, with scheduling points on the sender's side.
+//! tokio's channel for one value, of which only the end of the sender is used.
 
 pub(crate) use tokio::sync::oneshot::Receiver;
 
-use super::{Plant, planted, point};
+use super::{Plant, planted};
 
 #[derive(Debug)]
 pub(crate) struct Sender<T>(Option<tokio::sync::oneshot::Sender<T>>);
@@ -10,16 +10,6 @@ pub(crate) struct Sender<T>(Option<tokio::sync::oneshot::Sender<T>>);
 pub(crate) fn channel<T>() -> (Sender<T>, Receiver<T>) {
     let (sender, receiver) = tokio::sync::oneshot::channel();
     (Sender(Some(sender)), receiver)
-}
-
-impl<T> Sender<T> {
-    pub(crate) fn send(mut self, value: T) -> Result<(), T> {
-        point();
-        match self.0.take() {
-            Some(sender) => sender.send(value),
-            None => Err(value),
-        }
-    }
 }
 
 impl<T> Drop for Sender<T> {

@@ -1,0 +1,354 @@
+//! One acquisition: sending the claim, waiting in the store's queue, and cleaning up wherever
+//! the caller's future is dropped.
+
+pub(crate) mod floor;
+pub(crate) mod handoff;
+
+use std::{error::Error as _, sync::Arc, time::Duration};
+
+use crate::{
+    AcquireRequest, Acquired, Answer, Certainty, ClaimId, Error, ErrorKind, Grant, LockName,
+    LockOptions, Mode,
+    engine::{Engine, held::Held, withdraw::withdraw},
+    hold::{
+        Hold,
+        belief::{believed, valid_until},
+        local_queue::Queue,
+    },
+    support::{
+        labels::Line,
+        meter::Waiting,
+        retry::{Trouble, Wait, Why, backoff, pause, within},
+        tasks::Ticket,
+    },
+    sync::time::{self, Instant as Timer},
+};
+
+/// Takes the lock; `None` when it is busy and the caller does not wait.
+///
+/// For a caller that waits, an unreachable store is asked again for as long as one lease, with the
+/// same claim.
+pub(crate) async fn take(
+    engine: &Arc<Engine>,
+    name: &LockName,
+    mode: Mode,
+    options: LockOptions,
+    tokens: u32,
+    queue: Option<&Arc<Queue<Hold>>>,
+    wait: Wait,
+) -> Result<Option<Held>, Error> {
+    engine.check_open()?;
+    let mut answer_by = None;
+    if options.token_floor().is_some() {
+        // One response timeout is for both requests of a try.
+        answer_by = engine.answer_by(wait);
+        Box::pin(floor::raise(engine, name, options, wait, answer_by)).await?;
+    }
+    let request = AcquireRequest {
+        name: name.clone(),
+        claim: ClaimId::random(),
+        mode,
+        lease: engine.lease(options)?,
+        queue: wait.queue(),
+        tokens,
+        note: engine.note(),
+    };
+    let stage = match engine.backend.acquire(&request).try_ready() {
+        // The quiet path of a store in this process: nothing to wait for, nothing to clean up.
+        Ok(Ok(Acquired::Granted(grant))) if floor::is_above(options, grant.token) => {
+            return Ok(Some(Held::book(engine, request, grant, options, queue.cloned())));
+        }
+        Ok(answer) => Stage::Asking(Answer::ready(answer)),
+        Err(later) => Stage::Asking(later),
+    };
+    let mut attempt = Attempt::queued(engine, request, options);
+    attempt.local = queue.cloned();
+    attempt.alone = true;
+    attempt.stage = stage;
+    attempt.answer_by = answer_by;
+    let taken = attempt.run(wait).await;
+    taken.map_err(|error| attempt.explain(error))
+}
+
+/// A claim on its way to a hold.
+pub(crate) struct Attempt<'a> {
+    engine: &'a Arc<Engine>,
+    options: LockOptions,
+    request: AcquireRequest,
+    /// The line of this process, if it is the task with the lead that asks.
+    local: Option<Arc<Queue<Hold>>>,
+    /// Whether the claim may join its queue anew; one of a multi-lock may not.
+    alone: bool,
+    /// An earlier sending of this claim may have reached the store.
+    unsure: bool,
+    /// How the store has failed last, if it has not answered since.
+    last: Option<Error>,
+    /// When its first answer is to be there, if that was settled before.
+    answer_by: Option<Timer>,
+    stage: Stage,
+    _waiting: Waiting<'a>,
+    /// Shutdown waits for it.
+    _ticket: Ticket,
+}
+
+enum Stage {
+    /// The store does not know the claim, or it is settled.
+    Clear,
+    /// The claim is being sent.
+    Asking(Answer<Acquired>),
+    /// The store may know the claim.
+    Known,
+}
+
+impl<'a> Attempt<'a> {
+    /// One claim of several that entered their queues together.
+    pub(crate) fn queued(
+        engine: &'a Arc<Engine>,
+        request: AcquireRequest,
+        options: LockOptions,
+    ) -> Self {
+        Self {
+            engine,
+            options,
+            request,
+            local: None,
+            alone: false,
+            unsure: false,
+            last: None,
+            answer_by: None,
+            stage: Stage::Known,
+            _waiting: engine.meter.wait(),
+            _ticket: engine.tasks.ticket(),
+        }
+    }
+
+    /// The store has granted the claim. One with a token that must not be is withdrawn.
+    pub(crate) fn settle(&mut self, grant: Grant) -> Result<Held, Error> {
+        floor::check(self.engine, self.options, &grant)
+            .map_err(|error| error.with_lock(&self.request.name))?;
+        self.stage = Stage::Clear;
+        let (request, local) = (self.request.clone(), self.local.take());
+        Ok(Held::book(self.engine, request, grant, self.options, local))
+    }
+
+    /// The store does not have the claim.
+    pub(crate) fn forget(mut self) {
+        self.stage = Stage::Clear;
+    }
+
+    /// Sees the claim through to a hold, an answer, or an error.
+    ///
+    /// What a quiet lock does not come to is boxed: there may be many of these futures at a time.
+    pub(crate) async fn run(&mut self, wait: Wait) -> Result<Option<Held>, Error> {
+        let deadline = wait.deadline();
+        let answer_by = self.answer_by.or_else(|| self.engine.answer_by(wait));
+        let (mut trouble, mut too_slow) = (Trouble::default(), Trouble::default());
+        let mut restarts = 0;
+        let mut queued = !self.alone;
+        let mut waits_since = None;
+        loop {
+            if queued && waits_since.is_none() {
+                waits_since = Some(self.engine.clock.now());
+                self.engine.meter.queued(Line::Store);
+            }
+            let began = self.engine.clock.now();
+            let answer = if queued {
+                let granted = self.engine.backend.granted(&self.request);
+                let granted = within(
+                    deadline,
+                    &self.request.name,
+                    self.engine.watch(&self.request.name, self.options.lease(), granted),
+                );
+                Box::pin(self.engine.while_open(granted)).await.map(Acquired::Granted)
+            } else {
+                self.ask(wait, answer_by).await
+            };
+            if answer.is_ok() {
+                self.last = None;
+                self.store_is_back();
+            }
+            match answer {
+                Ok(Acquired::Granted(grant)) => {
+                    self.engine.check_open()?;
+                    let (now, lease) = (self.engine.clock.now(), self.believed());
+                    if !self.alone || now < valid_until(grant.since, lease) {
+                        if let Some(since) = waits_since {
+                            self.tell(&grant, now.since(since));
+                        }
+                        return self.settle(grant).map(Some);
+                    }
+                    // Its lease went by on the way here.
+                    self.withdraw();
+                    let again = too_slow.pause(now, lease);
+                    if matches!(wait, Wait::Try) || again.is_none() {
+                        return Err(Error::new(
+                            ErrorKind::Unavailable,
+                            "the store answers more slowly than the lease lasts: use a longer one",
+                        )
+                        .during("acquire"));
+                    }
+                }
+                Ok(Acquired::Queued) => {
+                    trouble.over();
+                    queued = true;
+                    continue;
+                }
+                Ok(_) => {
+                    self.stage = Stage::Clear;
+                    return Ok(None);
+                }
+                Err(error) if error.kind() == ErrorKind::NotHeld => {
+                    // The place in the queue has run out while this process was stopped. An older
+                    // answer may say so of a claim that has joined again since.
+                    self.withdraw();
+                    if !self.alone {
+                        return Err(error);
+                    }
+                }
+                Err(error) => {
+                    // A wait that outlasted two leases without an error proves that the store was
+                    // up. One of several claims can't find out by asking for its place again: the
+                    // others do.
+                    let peace = self.request.lease * 2 + Duration::from_secs(10);
+                    if queued && self.engine.clock.now().since(began) > peace {
+                        self.store_is_back();
+                        trouble.over();
+                    }
+                    Box::pin(self.retry(error, wait, deadline, &mut trouble)).await?;
+                    queued = !self.alone;
+                    continue;
+                }
+            }
+            // Once more from the start, and not in a hot loop.
+            self.request.claim = ClaimId::random();
+            self.unsure = false;
+            queued = false;
+            if restarts > 0 {
+                Box::pin(pause(backoff(restarts), deadline, &self.request.name)).await?;
+            }
+            restarts += 1;
+        }
+    }
+
+    /// Sends the claim, unless it is on its way. The stage says what to clean up when this is
+    /// dropped.
+    async fn ask(&mut self, wait: Wait, answer_by: Option<Timer>) -> Result<Acquired, Error> {
+        if !matches!(self.stage, Stage::Asking(_)) {
+            self.stage = Stage::Asking(self.engine.backend.acquire(&self.request));
+        }
+        if let Some(local) = &self.local {
+            local.set_asked(true);
+        }
+        let Stage::Asking(answer) = &mut self.stage else { return Ok(Acquired::Queued) };
+        let engine = self.engine;
+        let answer = engine.while_it_runs(answer);
+        let answer = match answer_by {
+            None => answer.await,
+            Some(answer_by) => match time::timeout_at(answer_by, answer).await {
+                Ok(answer) => answer,
+                // It is still under way; dropping the attempt sees it through.
+                Err(_) => return Err(self.engine.unanswered(wait, &self.request.name)),
+            },
+        };
+        self.engine.failure.look_at(&answer);
+        if let Some(local) = &self.local {
+            local.set_asked(false);
+        }
+        self.stage = match &answer {
+            Err(error) if error.certainty() == Certainty::NotApplied && !self.unsure => {
+                Stage::Clear
+            }
+            answer => {
+                self.unsure |= answer.is_err();
+                Stage::Known
+            }
+        };
+        answer
+    }
+
+    /// Whether the store has failed it, and has not answered since.
+    pub(crate) fn gave_up(&self) -> bool {
+        self.last.is_some()
+    }
+
+    /// Why a wait has ended.
+    pub(crate) fn explain(&self, error: Error) -> Error {
+        match &self.last {
+            _ if error.kind() != ErrorKind::Timeout || error.source().is_some() => error,
+            Some(last) => Why::Failed(last.clone()).error(&self.request.name),
+            None if matches!(self.stage, Stage::Asking(_)) => error,
+            None => self.engine.timed_out(&self.request.name),
+        }
+    }
+
+    /// Tells those who wait for this one that the store answers.
+    fn store_is_back(&self) {
+        if let Some(local) = &self.local {
+            local.store_is_back();
+        }
+    }
+
+    /// Says how long it waited, for somebody who looks for what made it wait.
+    fn tell(&self, grant: &Grant, wait: Duration) {
+        tracing::debug!(
+            target: "dlock",
+            { lock.name = %self.request.name, backend = self.engine.backend.store(),
+              token = grant.token.get(), ?wait },
+            "lock granted after a wait"
+        );
+    }
+
+    /// The lease that its holder is to believe in.
+    fn believed(&self) -> Duration {
+        believed(self.request.lease, self.options.lock_delay())
+    }
+
+    /// Waits a little before the next try, or gives up with the error.
+    async fn retry(
+        &mut self,
+        error: Error,
+        wait: Wait,
+        deadline: Option<Timer>,
+        trouble: &mut Trouble,
+    ) -> Result<(), Error> {
+        let error = error
+            .during("acquire")
+            .with_lock(&self.request.name)
+            .with_store(self.engine.backend.store());
+        let (transient, now) = (error.kind() == ErrorKind::Unavailable, self.engine.clock.now());
+        let again = transient && !matches!(wait, Wait::Try);
+        if let Some(local) = self.local.as_ref().filter(|_| transient) {
+            trouble.began(local.store_is_away(now, &error));
+        }
+        if transient {
+            self.last = Some(error.clone());
+        }
+        let next = trouble.pause(now, self.options.lease());
+        if let Some(local) = self.local.as_ref().filter(|_| again && next.is_none()) {
+            local.give_up(&error);
+        }
+        match next {
+            Some(next) if again => {
+                tracing::debug!(target: "dlock", %error, pause = ?next, "lock will be asked for again");
+                self.engine.while_open(pause(next, deadline, &self.request.name)).await
+            }
+            _ => Err(error),
+        }
+    }
+
+    /// Takes back what the store may know of the claim, in the background.
+    fn withdraw(&mut self) {
+        let asking = match std::mem::replace(&mut self.stage, Stage::Clear) {
+            Stage::Clear => return,
+            Stage::Asking(answer) => Some(answer),
+            Stage::Known => None,
+        };
+        withdraw(self.engine, self.request.as_claim(), self.request.lease, asking);
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        self.withdraw();
+    }
+}

@@ -1,0 +1,394 @@
+//! What an application holds.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    Claim, ClaimState, Counting, DynBackend, Election, Error, ErrorKind, Fair, FairLock, Fairness,
+    FencingToken, Finding, Guarantees, Health, Job, Lock, LockName, LockOptions, LockProvider,
+    LockState, Multi, MultiLock, Mutex, Note, Permits, ReadWrite, ReadWriteLock, Reentrant,
+    ReentrantLock, Released, Semaphore,
+    engine::{Engine, renewals},
+    kinds::{Base, Client},
+    support::shortened::Shortened,
+};
+
+/// Makes locks by name over one backend. Clones and views share one connection to the store, one
+/// renewal task, and the local hand-off of mutexes.
+///
+/// ```
+/// use dlock_core::{Locks, Memory};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock_core::Error> {
+/// let locks = Locks::new(Memory::new())?;
+/// let guard = locks.mutex("inventory/42")?.lock().await?;
+/// println!("write with fencing token {}", guard.token());
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Locks {
+    client: Arc<Client>,
+    /// Shared with all that is made of it.
+    options: Arc<LockOptions>,
+    hand_off: bool,
+}
+
+impl Locks {
+    /// Locks over this backend, with default options, renewed on the current tokio runtime.
+    ///
+    /// # Errors
+    /// `Config(Runtime)` outside a tokio runtime, and while its time is paused, unless the backend's
+    /// clock is tokio's.
+    pub fn new<B: crate::Backend>(backend: Arc<B>) -> Result<Self, Error> {
+        Self::over(backend)
+    }
+
+    /// As [`new`](Self::new), for a backend whose type is not known.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn over(backend: DynBackend) -> Result<Self, Error> {
+        let client = Arc::new(Client::new(renewals::start(backend)?));
+        Ok(Self { client, options: Arc::default(), hand_off: true })
+    }
+
+    /// A view whose locks have these options.
+    ///
+    /// # Errors
+    /// `Config(Lease)` and `Config(Renewal)` for values out of range.
+    pub fn with_options(&self, options: LockOptions) -> Result<Self, Error> {
+        options.check()?;
+        self.engine().shortened.tell(&self.engine().backend, options);
+        Ok(Self { options: Arc::new(options), ..self.clone() })
+    }
+
+    /// A view whose mutexes go to the store for each hold, also within the process.
+    #[must_use]
+    pub fn without_handoff(&self) -> Self {
+        Self { hand_off: false, ..self.clone() }
+    }
+
+    /// These locks, whose claims say who they are, in a few words for people: `web-3 pid 4711`.
+    /// Whoever inspects a name sees it for each that holds it or waits for it, where the store keeps
+    /// notes ([`Notes`](crate::Notes)). None unless set, and then nothing is sent or stored for it.
+    ///
+    /// It is this client's, so all clones and views have it too: a mutex is passed on within the
+    /// process, while the store knows one claim. Set it before the first lock is taken. **No
+    /// secrets**: everybody who may read the store sees it.
+    ///
+    /// ```
+    /// # use dlock_core::{Locks, Memory};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock_core::Error> {
+    /// let locks = Locks::new(Memory::new())?.with_note("web-3 pid 4711")?;
+    /// let guard = locks.mutex("report")?.lock().await?;
+    /// let state = locks.inspect("report").await?;
+    /// assert_eq!(state.holders[0].note.as_ref().map(|note| note.as_str()), Some("web-3 pid 4711"));
+    /// # guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `Config(Note)` for a text that can't be one, and when another one was set.
+    pub fn with_note<N>(self, note: N) -> Result<Self, Error>
+    where
+        N: TryInto<Note>,
+        Error: From<N::Error>,
+    {
+        self.engine().set_note(note.try_into()?)?;
+        Ok(self)
+    }
+
+    /// The options of the locks that this view makes.
+    pub fn options(&self) -> LockOptions {
+        *self.options
+    }
+
+    /// A lock for one holder at a time.
+    ///
+    /// # Errors
+    /// `Config(Name)` for a name that can't be; so for every kind.
+    pub fn mutex<N>(&self, name: N) -> Result<Mutex, Error>
+    where
+        N: TryInto<LockName>,
+        Error: From<N::Error>,
+    {
+        Ok(Mutex::new(self.base(name)?, self.hand_off))
+    }
+
+    /// A lock that is granted in order of arrival over all processes.
+    ///
+    /// # Errors
+    /// `Unsupported` when the backend grants in no order.
+    pub fn fair<N>(&self, name: N) -> Result<Fair, Error>
+    where
+        N: TryInto<LockName>,
+        Error: From<N::Error>,
+    {
+        let base = self.base(name)?;
+        if self.guarantees().fairness < Fairness::Fifo {
+            return Err(self.unsupported(&base.name, "grants in no order: use a mutex"));
+        }
+        Ok(Fair(base))
+    }
+
+    /// A lock that its owner can enter again.
+    ///
+    /// # Errors
+    /// As for every kind.
+    pub fn reentrant<N>(&self, name: N) -> Result<Reentrant, Error>
+    where
+        N: TryInto<LockName>,
+        Error: From<N::Error>,
+    {
+        Ok(Reentrant::new(self.mutex(name)?))
+    }
+
+    /// A lock for many readers or one writer.
+    ///
+    /// # Errors
+    /// As for every kind.
+    pub fn rw<N>(&self, name: N) -> Result<ReadWrite, Error>
+    where
+        N: TryInto<LockName>,
+        Error: From<N::Error>,
+    {
+        Ok(ReadWrite::new(self.base(name)?))
+    }
+
+    /// A semaphore of so many permits. All that use a name at one time must agree on the number.
+    ///
+    /// # Errors
+    /// `Config(Permits)` for zero or too many; `Unsupported` when the backend can't count.
+    pub fn semaphore<N>(&self, name: N, permits: u32) -> Result<Counting, Error>
+    where
+        N: TryInto<LockName>,
+        Error: From<N::Error>,
+    {
+        let base = self.base(name)?;
+        if self.guarantees().permits < Permits::Counted {
+            return Err(self.unsupported(&base.name, "can't count permits"));
+        }
+        crate::Mode::permits(1, permits).map_err(|error| error.with_lock(&base.name))?;
+        Ok(Counting { base, permits })
+    }
+
+    /// All of these locks or none, in any order and with repetitions.
+    ///
+    /// # Errors
+    /// `Config(Empty)` for no name at all.
+    pub fn multi<N>(&self, names: impl IntoIterator<Item = N>) -> Result<Multi, Error>
+    where
+        N: TryInto<LockName>,
+        Error: From<N::Error>,
+    {
+        Multi::new(names.into_iter().map(|name| self.base(name)).collect::<Result<_, _>>()?)
+    }
+
+    /// What the store promises, as connected and configured.
+    pub fn guarantees(&self) -> Guarantees {
+        self.engine().backend.guarantees()
+    }
+
+    /// Makes sure at start-up that the store promises all that the application needs.
+    ///
+    /// # Errors
+    /// `Config(Guarantee)`, listing everything that is missing.
+    pub fn require(&self, needs: &Guarantees) -> Result<(), Error> {
+        needs
+            .check_given(&self.guarantees())
+            .map_err(|error| error.with_store(self.engine().backend.store()))
+    }
+
+    /// Who holds the name and who waits for it, in all processes. Changes nothing, and may be out
+    /// of date when it arrives.
+    ///
+    /// # Errors
+    /// `Config(Name)`, `Unavailable`.
+    pub async fn inspect<N>(&self, name: N) -> Result<LockState, Error>
+    where
+        N: TryInto<LockName>,
+        Error: From<N::Error>,
+    {
+        let name = name.try_into()?;
+        let backend = &self.engine().backend;
+        let state = self.engine().while_it_runs(backend.inspect(&name)).await;
+        state.map_err(|error| error.during("inspect").with_lock(&name).with_store(backend.store()))
+    }
+
+    /// The names that begin with `prefix` (all with an empty one) and are held or waited for, in all
+    /// processes, in order; at most `limit`, and which ones is not said when there are more. A name
+    /// that has just become free may be among them.
+    ///
+    /// # Errors
+    /// `Unsupported` where the store can't list its locks, `Unavailable`.
+    pub async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
+        let backend = &self.engine().backend;
+        let during = |error: Error| error.during("list").with_store(backend.store());
+        let names = self.engine().while_it_runs(backend.list(prefix, limit)).await;
+        let mut names = names.map_err(during)?;
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Takes the lock away from whoever holds it, without asking; the next in line gets it, or
+    /// nobody. Who was it taken from, with the tokens.
+    ///
+    /// For somebody who knows that the holder is gone for good and can't wait for its lease to end.
+    /// A holder that lives learns of it with its next renewal, a third of its lease later at the
+    /// latest, and works on until then, while others may hold the lock: the resource has to check
+    /// [fencing tokens](FencingToken), or the holder has to be dead. It is an event in tracing, a
+    /// warning.
+    ///
+    /// # Errors
+    /// `Config(Name)`, `Unavailable`.
+    ///
+    /// # Cancel safety
+    /// It may have been taken from some of the holders.
+    pub async fn force_release<N>(&self, name: N) -> Result<Vec<ClaimState>, Error>
+    where
+        N: TryInto<LockName>,
+        Error: From<N::Error>,
+    {
+        let name = name.try_into()?;
+        let backend = &self.engine().backend;
+        let during = |error: Error| {
+            error.during("force_release").with_lock(&name).with_store(backend.store())
+        };
+        let mut taken = Vec::new();
+        let state = self.engine().while_it_runs(backend.inspect(&name)).await;
+        for holder in state.map_err(during)?.holders {
+            let claim = Claim { name: name.clone(), id: holder.claim, used: 0 };
+            let released = self.engine().while_it_runs(backend.release(&claim)).await;
+            let released = released.map_err(during)?;
+            if released == Released::Released {
+                tracing::warn!(
+                    target: "dlock",
+                    { lock.name = %name, backend = backend.store(),
+                      token = holder.token.map(FencingToken::get) },
+                    "lock taken away by force"
+                );
+                taken.push(holder);
+            }
+        }
+        Ok(taken)
+    }
+
+    /// A candidate for this name, of which one leads at a time.
+    ///
+    /// # Errors
+    /// As for every kind.
+    pub fn election<N>(&self, name: N) -> Result<Election, Error>
+    where
+        N: TryInto<LockName>,
+        Error: From<N::Error>,
+    {
+        Ok(Election::new(self.base(name)?))
+    }
+
+    /// A job that runs once, however many machines want to run it.
+    ///
+    /// # Errors
+    /// As for every kind.
+    pub fn job<N>(&self, name: N) -> Result<Job, Error>
+    where
+        N: TryInto<LockName>,
+        Error: From<N::Error>,
+    {
+        Ok(Job::new(self.base(name)?))
+    }
+
+    /// Whether locks work just now: one question to the store, which has to answer within this
+    /// time, and the counts of this process. For a readiness endpoint; it is never an error.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use dlock_core::{Locks, Memory};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock_core::Error> {
+    /// let locks = Locks::new(Memory::new())?;
+    /// let health = locks.health(Duration::from_secs(2)).await;
+    /// let status = if health.is_ready() { 200 } else { 503 };
+    /// assert_eq!((status, health.held, health.waiting), (200, 0, 0));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn health(&self, within: Duration) -> Health {
+        Health::of(self.engine(), within).await
+    }
+
+    /// How the store is set up: its version, its clock, what this client may do there, each with
+    /// what to do about it. Changes nothing that stays.
+    ///
+    /// # Errors
+    /// `Unavailable`.
+    pub async fn examine(&self) -> Result<Vec<Finding>, Error> {
+        let backend = &self.engine().backend;
+        let findings = self.engine().while_it_runs(backend.examine()).await;
+        let mut findings =
+            findings.map_err(|error| error.during("examine").with_store(backend.store()))?;
+        findings.extend(Shortened::finding(backend, *self.options));
+        Ok(findings)
+    }
+
+    /// Ends in order: refuses new locks, then waits until every guard of these locks, their
+    /// clones and views is gone and its release has reached the store. Call it before `main`
+    /// returns, since releases of guards that were dropped just before would die with the runtime.
+    ///
+    /// # Errors
+    /// `Timeout` after `wait`, saying how much is left; the leases free it.
+    ///
+    /// # Cancel safety
+    /// New locks stay refused.
+    pub async fn shutdown(&self, wait: Duration) -> Result<(), Error> {
+        self.engine().shutdown(wait).await
+    }
+
+    /// The backend.
+    pub fn backend(&self) -> &DynBackend {
+        &self.engine().backend
+    }
+
+    fn engine(&self) -> &Arc<Engine> {
+        &self.client.engine
+    }
+
+    fn base<N>(&self, name: N) -> Result<Base, Error>
+    where
+        N: TryInto<LockName>,
+        Error: From<N::Error>,
+    {
+        let name = name.try_into()?;
+        Ok(Base { client: Arc::clone(&self.client), name, options: Arc::clone(&self.options) })
+    }
+
+    fn unsupported(&self, name: &LockName, why: &'static str) -> Error {
+        let error = Error::new(ErrorKind::Unsupported, format!("this backend {why}"));
+        error.with_lock(name).with_store(self.engine().backend.store())
+    }
+}
+
+impl LockProvider for Locks {
+    fn mutex(&self, name: &str) -> Result<Box<dyn Lock>, Error> {
+        Ok(Box::new(self.mutex(name)?))
+    }
+
+    fn fair(&self, name: &str) -> Result<Box<dyn FairLock>, Error> {
+        Ok(Box::new(self.fair(name)?))
+    }
+
+    fn reentrant(&self, name: &str) -> Result<Box<dyn ReentrantLock>, Error> {
+        Ok(Box::new(self.reentrant(name)?))
+    }
+
+    fn rw(&self, name: &str) -> Result<Box<dyn ReadWriteLock>, Error> {
+        Ok(Box::new(self.rw(name)?))
+    }
+
+    fn semaphore(&self, name: &str, permits: u32) -> Result<Box<dyn Semaphore>, Error> {
+        Ok(Box::new(self.semaphore(name, permits)?))
+    }
+
+    fn multi(&self, names: &[&str]) -> Result<Box<dyn MultiLock>, Error> {
+        Ok(Box::new(self.multi(names.iter().copied())?))
+    }
+}

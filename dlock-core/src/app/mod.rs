@@ -1,0 +1,7 @@
+//! What an application holds.
+
+mod continued;
+pub(crate) mod election;
+pub(crate) mod health;
+pub(crate) mod job;
+pub(crate) mod locks;

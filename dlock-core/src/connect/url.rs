@@ -1,0 +1,370 @@
+//! The URL that chooses and configures a backend.
+
+use std::{fmt, net::Ipv6Addr, str::FromStr, time::Duration};
+
+use percent_encoding::percent_decode_str;
+
+use super::meant;
+use crate::{ConfigIssue, Error};
+
+/// A backend's URL: `scheme:address?option=value&...`.
+///
+/// Options whose names begin with `dlock.` are dlock's own: each may stand once, and one that
+/// nobody takes is an error. All others stay in the address for the driver. It displays without
+/// the password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct BackendUrl {
+    scheme: String,
+    /// What stands behind `scheme:`, without dlock's options; it may hold a password.
+    address: String,
+    options: Vec<(String, String)>,
+    /// The whole without secrets.
+    shown: String,
+    /// Whether an option may be the end of a password, which then shows nowhere.
+    guarded: bool,
+    /// What all names begin with.
+    prefix: String,
+}
+
+/// What dlock's own options begin with.
+const OURS: &str = "dlock.";
+
+impl BackendUrl {
+    /// The scheme, in lower case.
+    pub fn scheme(&self) -> &str {
+        &self.scheme
+    }
+
+    /// What stands behind `scheme:`, without dlock's options. **It may hold a password.**
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The URL for the driver: without dlock's options. **It may hold a password.**
+    pub fn for_driver(&self) -> String {
+        format!("{}:{}", self.scheme, self.address)
+    }
+
+    /// Whether an `@` stands behind the `?`. What looks like an option may then be the end of a
+    /// password that is not encoded, and no error is to show it.
+    pub fn has_doubtful_options(&self) -> bool {
+        self.guarded
+    }
+
+    /// Tells the backend that all names will begin with this, as [`Prefixed`](crate::Prefixed) sees
+    /// to: one that looks at connect whether it may use the store then looks at what such names
+    /// need, and no more.
+    #[must_use]
+    pub fn with_prefix(mut self, prefix: &str) -> Self {
+        prefix.clone_into(&mut self.prefix);
+        self
+    }
+
+    /// What all names will begin with, as far as is known; empty unless it was told.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Takes the option `dlock.NAME` out.
+    pub fn take(&mut self, name: &str) -> Option<String> {
+        let at = self.options.iter().position(|(key, _)| key == name)?;
+        Some(self.options.remove(at).1)
+    }
+
+    /// Takes the option `dlock.NAME` out as a duration such as `500ms`, `30s` or `1h 30m`.
+    ///
+    /// # Errors
+    /// `Config(OptionValue)`.
+    pub fn take_duration(&mut self, name: &str) -> Result<Option<Duration>, Error> {
+        self.take_parsed(name, "a duration such as 500ms, 30s or 5m", |text| {
+            humantime::parse_duration(text).ok()
+        })
+    }
+
+    /// Takes the option `dlock.NAME` out as `true` or `false`.
+    ///
+    /// # Errors
+    /// `Config(OptionValue)`.
+    pub fn take_bool(&mut self, name: &str) -> Result<Option<bool>, Error> {
+        self.take_parsed(name, "true or false", |text| text.parse().ok())
+    }
+
+    /// Takes the option `dlock.NAME` out as a whole number, at most this one.
+    ///
+    /// # Errors
+    /// `Config(OptionValue)`, naming the range.
+    pub fn take_number(&mut self, name: &str, largest: u64) -> Result<Option<u64>, Error> {
+        self.take_parsed(name, &format!("a whole number from 0 to {largest}"), |text| {
+            // Digits alone: no sign.
+            let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+            text.parse().ok().filter(|number| digits && *number <= largest)
+        })
+    }
+
+    fn take_parsed<T>(
+        &mut self,
+        name: &str,
+        expected: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, Error> {
+        let Some(text) = self.take(name) else { return Ok(None) };
+        parse(&text).map(Some).ok_or_else(|| {
+            let shown = if self.guarded { "..." } else { &text };
+            Error::config(
+                ConfigIssue::OptionValue,
+                format!("{OURS}{name}={shown:.80} can't be read: write {expected}"),
+            )
+        })
+    }
+
+    /// `host`, `host:port` or `[v6]:port` out of an address, with the port filled in.
+    ///
+    /// # Errors
+    /// What is wrong with it, for the backend's own error.
+    pub fn with_port(host: &str, default_port: u16) -> Result<String, &'static str> {
+        let bare = |host: &str| !host.is_empty() && !host.contains(['[', ']', '/', '?', '#', ' ']);
+        let v6 = host.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+        let (host, rest) = match v6 {
+            // In the one way to write it, so that one address is one text.
+            Some((host, rest)) => match host.parse::<Ipv6Addr>() {
+                Ok(host) => (format!("[{host}]"), rest),
+                Err(_) => return Err("between brackets stands no IPv6 address"),
+            },
+            None => {
+                let at = host.find(':').unwrap_or(host.len());
+                if !bare(&host[..at]) {
+                    return Err("a host's name is missing or can't be read");
+                }
+                (host[..at].to_owned(), &host[at..])
+            }
+        };
+        let digits = |port: &&str| port.bytes().all(|byte| byte.is_ascii_digit());
+        let port = match rest.strip_prefix(':') {
+            None if rest.is_empty() => Some(default_port),
+            port => port.filter(digits).and_then(|port| port.parse().ok()).filter(|port| *port > 0),
+        };
+        let port = port.ok_or("a port is not a number from 1 to 65535")?;
+        Ok(format!("{host}:{port}"))
+    }
+
+    /// Makes sure that every option has been taken. `known` are the options that exist, for the
+    /// message.
+    ///
+    /// # Errors
+    /// `Config(UnknownOption)`, naming the option and those that exist.
+    pub fn finish(&self, known: &[&str]) -> Result<(), Error> {
+        let Some((name, _)) = self.options.first() else { return Ok(()) };
+        let known: Vec<String> = known.iter().map(|name| format!("{OURS}{name}")).collect();
+        if self.guarded {
+            return Err(Error::config(
+                ConfigIssue::UnknownOption,
+                format!(
+                    "{}: has an option that it does not know, or a ? in the password: known are \
+                     {}; write ? as %3F and @ as %40",
+                    self.scheme,
+                    known.join(", ")
+                ),
+            ));
+        }
+        Err(Error::config(
+            ConfigIssue::UnknownOption,
+            format!(
+                "{}: has no option {OURS}{name:.80}; known are {}",
+                self.scheme,
+                known.join(", ")
+            ),
+        ))
+    }
+}
+
+impl FromStr for BackendUrl {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        // The text may hold a password, so no message shows it.
+        let malformed = |what: &str| {
+            Error::config(
+                ConfigIssue::Url,
+                format!("{what}: write scheme:address, such as sqlite:locks.db or memory:"),
+            )
+        };
+        let (scheme, rest) =
+            text.split_once(':').ok_or_else(|| malformed("a backend URL has no scheme"))?;
+        let first = scheme.bytes().next().is_some_and(|b| b.is_ascii_alphabetic());
+        let rest_of = scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
+        if !first || !rest_of {
+            return Err(match meant::port_behind_a_host(text) {
+                Some(port) => Error::config(
+                    ConfigIssue::Url,
+                    format!(
+                        "a backend URL has no scheme, and begins with a host: {}",
+                        meant::before_a_host(port)
+                    ),
+                ),
+                None => malformed("a backend URL has a malformed scheme"),
+            });
+        }
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        // Behind a ? that should have been encoded stands the end of a password, and an @.
+        let guarded = query.contains('@');
+
+        let (mut options, mut drivers) = (Vec::<(String, String)>::new(), Vec::new());
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let Some(name) = key.strip_prefix(OURS) else {
+                drivers.push(pair);
+                continue;
+            };
+            let shown = if guarded { "..." } else { key };
+            if options.iter().any(|(known, _)| known == name) {
+                return Err(Error::config(
+                    ConfigIssue::RepeatedOption,
+                    format!("the option {shown:.80} stands twice in the URL: write it once"),
+                ));
+            }
+            let value = percent_decode_str(value).decode_utf8().map_err(|_| {
+                Error::config(
+                    ConfigIssue::OptionValue,
+                    format!("the value of {shown:.80} is not UTF-8: percent-encode it as UTF-8"),
+                )
+            })?;
+            options.push((name.to_owned(), value.into_owned()));
+        }
+        let mut address = path.to_owned();
+        if !drivers.is_empty() {
+            address.push('?');
+            address.push_str(&drivers.join("&"));
+        }
+        let scheme = scheme.to_ascii_lowercase();
+        let shown = format!("{scheme}:{}", without_password(path, guarded));
+        Ok(Self { scheme, address, options, shown, guarded, prefix: String::new() })
+    }
+}
+
+impl fmt::Display for BackendUrl {
+    /// Without the password, and without the driver's options, which may hold one.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+impl fmt::Debug for BackendUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BackendUrl({self})")
+    }
+}
+
+/// What stands before the options, without a password. With a guarded rest, the password may go on
+/// behind the end of this.
+fn without_password(path: &str, guarded: bool) -> String {
+    let (slashes, rest) = path.strip_prefix("//").map_or(("", path), |rest| ("//", rest));
+    let end = match rest.rfind('@') {
+        _ if guarded => rest.len(),
+        Some(at) => at,
+        None => return path.to_owned(),
+    };
+    let user = rest[..end].find([':', '@']).unwrap_or(end);
+    if user == end && slashes.is_empty() {
+        // A path, which has no user.
+        return path.to_owned();
+    }
+    format!("{slashes}{}:***{}", &rest[..user], &rest[end..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ErrorKind;
+
+    fn issue(text: &str) -> ErrorKind {
+        text.parse::<BackendUrl>().unwrap_err().kind()
+    }
+
+    #[test]
+    fn our_options_are_taken_and_the_drivers_stay() {
+        let mut url: BackendUrl =
+            "sqlite:/a/b.db?mode=rw&dlock.lease=5s&dlock.prefix=a%2Fb&x=1".parse().unwrap();
+        assert_eq!(url.for_driver(), "sqlite:/a/b.db?mode=rw&x=1");
+        assert_eq!(url.take_duration("lease").unwrap(), Some(Duration::from_secs(5)));
+        assert_eq!(url.take("prefix").as_deref(), Some("a/b"));
+        assert!(url.finish(&[]).is_ok());
+    }
+
+    #[test]
+    fn what_is_left_over_is_an_error_that_lists_the_known_options() {
+        let url: BackendUrl = "memory:?dlock.leese=5s".parse().unwrap();
+        let error = url.finish(&["lease", "wait"]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::UnknownOption));
+        assert!(error.to_string().contains("dlock.leese"), "{error}");
+        assert!(error.to_string().contains("dlock.lease, dlock.wait"), "{error}");
+    }
+
+    #[test]
+    fn malformed_urls_have_their_own_errors() {
+        assert_eq!(issue("no-scheme"), ErrorKind::Config(ConfigIssue::Url));
+        assert_eq!(issue("://x"), ErrorKind::Config(ConfigIssue::Url));
+        assert_eq!(issue("a b:x"), ErrorKind::Config(ConfigIssue::Url));
+        assert_eq!(
+            issue("memory:?dlock.a=1&dlock.a=1"),
+            ErrorKind::Config(ConfigIssue::RepeatedOption)
+        );
+        let mut url: BackendUrl = "memory:?dlock.lease=soon".parse().unwrap();
+        assert_eq!(
+            url.take_duration("lease").unwrap_err().kind(),
+            ErrorKind::Config(ConfigIssue::OptionValue)
+        );
+    }
+
+    #[test]
+    fn what_has_no_password_is_shown_as_it_is() {
+        for text in ["sqlite:/a/b@c.db", "zk://h:1,i/shop", "redis://h", "memory:", "sqlite:a:b"] {
+            assert_eq!(text.parse::<BackendUrl>().unwrap().to_string(), text);
+        }
+        let url: BackendUrl = "redis://user:secret@h:1/0?dlock.prefix=a".parse().unwrap();
+        assert_eq!(url.to_string(), "redis://user:***@h:1/0");
+    }
+
+    #[test]
+    fn one_address_is_one_text() {
+        for (host, expected) in [
+            ("h", Ok("h:7")),
+            ("h:007", Ok("h:7")),
+            ("[0:0::1]:8", Ok("[::1]:8")),
+            ("h:+8", Err(())),
+            ("h:", Err(())),
+            ("h:0", Err(())),
+            ("h:65536", Err(())),
+            ("[::1]8", Err(())),
+            ("[h]", Err(())),
+            ("", Err(())),
+        ] {
+            let found = BackendUrl::with_port(host, 7).map_err(|_| ());
+            assert_eq!(found.as_deref(), expected.as_ref().map(|text| *text).map_err(|_| &()));
+        }
+    }
+
+    #[test]
+    fn passwords_are_not_shown() {
+        for text in [
+            "redis://user:hunter2@host:1/0?password=hunter2",
+            "redis://:hunter2@host",
+            "redis://user:hunt@hunter2@host",
+            "redis://user:hunter2?x@host",
+            "redis://user:hunt@hunter2?x@host",
+            "redis://user:hunter2?dlock.x=1@host",
+            "redis://user:a?dlock.hunter2@host",
+            "redis://user:a?dlock.hunter2&dlock.hunter2@host",
+            "redis://user:a?dlock.plain=hunter2@host",
+            "redis:user:hunter2@host",
+            "hunter2",
+        ] {
+            let shown = match text.parse::<BackendUrl>() {
+                Ok(mut url) => {
+                    format!("{url} {url:?} {:?} {:?}", url.take_bool("plain"), url.finish(&[]))
+                }
+                Err(error) => format!("{error} {error:?}"),
+            };
+            assert!(!shown.contains("hunter2"), "{shown}");
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! What a store and the core expect of each other.
+
+pub(crate) mod backend;
+pub(crate) mod store_clock;

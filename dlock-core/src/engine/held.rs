@@ -1,0 +1,205 @@
+//! The right to release a hold.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    Engine, end,
+    release::{self, Background, LettingGo},
+};
+use crate::{
+    AcquireRequest, DynBackend, Ended, Error, ErrorKind, FencingToken, Grant, GuardState, Instant,
+    LockName, LockOptions, Mode, Released, Renewal, Renewed,
+    hold::{Hold, books::reason, local_queue::Queue},
+};
+
+/// One guard's part of a hold. Dropping it releases in the background.
+pub(crate) struct Held {
+    engine: Arc<Engine>,
+    hold: Arc<Hold>,
+    /// Taken by whoever lets go before the drop.
+    token: Option<FencingToken>,
+}
+
+impl Held {
+    /// Of a hold that was granted or handed off.
+    pub(crate) const fn new(engine: Arc<Engine>, hold: Arc<Hold>, token: FencingToken) -> Self {
+        Self { engine, hold, token: Some(token) }
+    }
+
+    /// Books a grant. Whatever happens to the guard, the hold ends with it.
+    pub(crate) fn book(
+        engine: &Arc<Engine>,
+        request: AcquireRequest,
+        grant: Grant,
+        options: LockOptions,
+        queue: Option<Arc<Queue<Hold>>>,
+    ) -> Self {
+        let hold = Arc::new(Hold::new(request, grant, options, queue));
+        #[cfg(feature = "metrics")]
+        engine.meter.held();
+        if engine.holds.add(&hold, &engine.backend) {
+            end::lose(engine, &hold, Ended::ClockStep);
+        }
+        if let Some(queue) = hold.queue() {
+            queue.remember(&hold);
+        }
+        Self::new(Arc::clone(engine), hold, grant.token)
+    }
+
+    pub(crate) fn name(&self) -> &LockName {
+        self.hold.name()
+    }
+
+    pub(crate) fn token(&self) -> FencingToken {
+        self.token.unwrap_or_else(|| self.hold.first_token())
+    }
+
+    pub(crate) fn backend(&self) -> &DynBackend {
+        &self.engine.backend
+    }
+
+    pub(crate) fn store(&self) -> &str {
+        self.backend().store()
+    }
+
+    /// The state as of now: past its deadline a hold is lost, whoever notices first.
+    pub(crate) fn state(&self) -> GuardState {
+        end::state(&self.engine, &self.hold)
+    }
+
+    /// How long it protects if no further renewal comes through.
+    pub(crate) fn remaining(&self) -> Duration {
+        match self.state() {
+            GuardState::Lost => Duration::ZERO,
+            _ => self.hold.valid_until().since(self.engine.clock.now()),
+        }
+    }
+
+    /// How it was lost, if it was.
+    pub(crate) fn lost(&self) -> Option<Ended> {
+        (self.state() == GuardState::Lost).then(|| self.hold.ended().unwrap_or(Ended::Expired))
+    }
+
+    /// Whether others stay out for longer than it was believed in, and it is lost.
+    pub(crate) fn is_lost_with_a_delay(&self) -> bool {
+        !self.hold.delay().is_zero() && self.state() == GuardState::Lost
+    }
+
+    /// Waits for the end of this guard, by the holder's own clock if need be.
+    pub(crate) fn until_ended(&self) -> impl Future<Output = Ended> + Send + use<> {
+        let (engine, hold, token) =
+            (Arc::clone(&self.engine), Arc::clone(&self.hold), self.token());
+        // From now on, and not from when it is first polled.
+        hold.watch();
+        async move {
+            loop {
+                let mut told = std::pin::pin!(hold.ending().notified());
+                told.as_mut().enable();
+                if let Some(ended) = hold.ended_for(token) {
+                    return ended;
+                }
+                if end::state(&engine, &hold) == GuardState::Lost {
+                    continue;
+                }
+                tokio::select! {
+                    () = &mut told => {}
+                    () = engine.clock.sleep_until(hold.valid_until()) => {}
+                }
+            }
+        }
+    }
+
+    /// Lets go: to the next task of this process, or back to the store.
+    pub(crate) async fn release(mut self) -> Result<Released, Error> {
+        self.token = None;
+        match release::let_go(&self.engine, &self.hold) {
+            LettingGo::Done(released) => released,
+            LettingGo::Later(release) => {
+                let release = Background::new(&self.engine, release);
+                self.engine.while_it_runs(release).await
+            }
+        }
+    }
+
+    /// Lets go without a word to anybody.
+    pub(crate) fn forget(mut self) {
+        self.token = None;
+    }
+
+    /// Leaves the claim to the store until then. The renewal task renews it once more, for what is
+    /// left, tries again as it does with all renewals, and forgets it. It is that task's so that no
+    /// earlier renewal is still on its way, which could cut this one short. `shutdown` waits for it.
+    pub(crate) fn part(mut self, until: Instant) {
+        let ended = self.until_ended();
+        self.token = None;
+        self.hold.leave_until(until);
+        self.engine.holds.hurry(&self.hold);
+        if self.engine.holds.is_stopped() {
+            end::parted(&self.engine, &self.hold);
+        }
+        // The engine stays until then.
+        let engine = Arc::clone(&self.engine);
+        self.engine.tasks.run(async move {
+            ended.await;
+            drop(engine);
+        });
+    }
+
+    /// Allows the downgrade.
+    pub(crate) fn mark_writer(&self) {
+        self.hold.mark_writer();
+    }
+
+    pub(crate) fn is_writer(&self) -> bool {
+        self.hold.is_writer()
+    }
+
+    /// See [`Guard::downgrade`](crate::Guard::downgrade).
+    pub(crate) async fn downgrade(&self) -> Result<(), Error> {
+        let (engine, hold) = (&self.engine, &self.hold);
+        hold.mark_downgraded();
+        let sent = engine.clock.now();
+        let renewal = Renewal {
+            claim: hold.claim(),
+            mode: Mode::Shared,
+            lease: hold.next_lease(sent),
+            token: Some(hold.first_token()),
+        };
+        let renewed = engine.backend.renew(std::slice::from_ref(&renewal));
+        let answers = engine.while_it_runs(renewed).await;
+        let during = |error: Error| error.during("downgrade").with_lock(hold.name());
+        match answers.map_err(during)?.first() {
+            Some(Renewed::Kept) => {
+                engine.holds.renewed(hold, sent, renewal.lease, &engine.backend);
+            }
+            Some(Renewed::Unknown) => {
+                return Err(during(Error::new(
+                    ErrorKind::Unavailable,
+                    "the store can't tell whether the lock is held: try again",
+                )));
+            }
+            answer => {
+                let how = answer.map_or(Ended::Revoked, |gone| reason(*gone));
+                end::lose(engine, hold, how);
+            }
+        }
+        // The answer may have come after the end of the lease that was believed in.
+        match self.lost() {
+            Some(how) => Err(self.lost_error(how).during("downgrade")),
+            None => Ok(()),
+        }
+    }
+
+    /// The error for work that relies on it after its end.
+    pub(crate) fn lost_error(&self, how: Ended) -> Error {
+        Error::lost(self.name(), how).with_store(self.store())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.token.is_some() {
+            release::let_go_in_background(&self.engine, &self.hold);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The books of an engine under their lock, and whoever waits for what stands in them.
+//!
+//! # Concurrency
+//!
+//! - The books, with the slot and the deadline of each hold in them, change under their mutex only.
+//! - **A hold is added, and the next look brought forward, under one lock.** The renewal task sets
+//!   its next look under the same lock. So it can't set a later one after it missed this hold, and is
+//!   woken if it sleeps for too long.
+//! - **`remove` takes the hold out, then loads `watched`. `until_empty` stores `watched`, then looks
+//!   at the books.** The mutex orders the two, so one sees the other.
+//! - **`stop` stores `stopped`, then serves the lines. A task joins its line, then loads `stopped`.**
+//!   So either it is served, or it sees for itself that nobody will renew. A store followed by a load
+//!   of something else keeps its order only with `SeqCst`; the mutex of the line is between them.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    Clock, DynBackend, Instant, LockName,
+    hold::{
+        Hold,
+        books::{Books, Shard},
+    },
+    sync::{
+        Mutex, Notify,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+pub(crate) struct Ledger {
+    clock: Clock,
+    books: Mutex<Books>,
+    /// Wakes the renewal task, which waits for it without the engine.
+    pub(super) wake: Arc<Notify>,
+    removed: Notify,
+    /// Wakes those that would wait for ever once the renewal task has ended.
+    ended: Notify,
+    /// Somebody waits until no lock is held.
+    watched: AtomicBool,
+    stopped: AtomicBool,
+}
+
+impl Ledger {
+    pub(super) fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            books: Mutex::default(),
+            wake: Arc::default(),
+            removed: Notify::new(),
+            ended: Notify::new(),
+            watched: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+        }
+    }
+
+    /// Books a new hold. Whether a step of the store's clock has ended it on its way here.
+    pub(super) fn add(&self, hold: &Arc<Hold>, backend: &DynBackend) -> bool {
+        let added = self.with(backend, |books, shard| books.add(hold, shard, || self.clock.now()));
+        if added.sooner {
+            self.wake.notify_one();
+        }
+        added.over
+    }
+
+    /// Takes a hold that has ended out of the books.
+    pub(super) fn remove(&self, hold: &Hold) {
+        let removed = self.books.lock().take(hold);
+        drop(removed);
+        if self.watched.load(Ordering::SeqCst) {
+            self.removed.notify_waiters();
+        }
+    }
+
+    /// Has a hold looked at now, or as soon as the renewal is answered that is on its way.
+    pub(super) fn hurry(&self, hold: &Hold) {
+        let now = self.clock.now();
+        if self.books.lock().hurry(hold, now) {
+            self.wake.notify_one();
+        }
+    }
+
+    /// A renewal that the renewal task did not send has been answered.
+    pub(super) fn renewed(&self, hold: &Hold, sent: Instant, stored: Duration, of: &DynBackend) {
+        self.with(of, |books, shard| books.renewed(hold, sent, stored, shard(hold.name())));
+    }
+
+    /// Works on the books under their lock.
+    pub(super) fn with<T>(
+        &self,
+        backend: &DynBackend,
+        work: impl FnOnce(&mut Books, Shard<'_>) -> T,
+    ) -> T {
+        work(&mut self.books.lock(), &|name| backend.shard(name))
+    }
+
+    /// All holds, to be worked on without the lock.
+    pub(super) fn all(&self) -> Vec<Arc<Hold>> {
+        self.books.lock().all().cloned().collect()
+    }
+
+    /// How many locks are held. It looks at each: for people and shutdown only.
+    pub(crate) fn len(&self) -> usize {
+        self.books.lock().all().count()
+    }
+
+    /// How many locks are held, and of how many the last renewal has failed.
+    pub(crate) fn count(&self) -> (usize, usize) {
+        let books = self.books.lock();
+        let running = books.all().filter(|hold| hold.is_running());
+        running.fold((0, 0), |(held, doubtful), hold| {
+            (held + 1, doubtful + usize::from(hold.is_doubtful()))
+        })
+    }
+
+    /// Waits until no lock is held.
+    pub(super) async fn until_empty(&self) {
+        loop {
+            let mut removed = std::pin::pin!(self.removed.notified());
+            removed.as_mut().enable();
+            self.watched.store(true, Ordering::SeqCst);
+            if self.len() == 0 {
+                return;
+            }
+            removed.await;
+        }
+    }
+
+    /// For how long this process has held the lock of this name, if it does. It looks at a thousand
+    /// holds at the most: for people only.
+    pub(super) fn held_for(&self, name: &LockName) -> Option<Duration> {
+        self.hold_of(name).map(|hold| self.clock.now().since(hold.granted_at()))
+    }
+
+    /// The same, if it is to be told that somebody here waits for it: once for each hold.
+    pub(super) fn tells_held_for(&self, name: &LockName) -> Option<Duration> {
+        let hold = self.hold_of(name).filter(|hold| hold.tells())?;
+        Some(self.clock.now().since(hold.granted_at()))
+    }
+
+    fn hold_of(&self, name: &LockName) -> Option<Arc<Hold>> {
+        let books = self.books.lock();
+        let mut some = books.all().take(1000);
+        some.find(|hold| hold.name() == name && hold.is_running()).cloned()
+    }
+
+    /// The renewal task has ended, with its runtime or since nobody uses it any more.
+    pub(super) fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        self.ended.notify_waiters();
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst)
+    }
+
+    /// Waits until the renewal task has ended.
+    pub(super) async fn until_stopped(&self) {
+        let mut ended = std::pin::pin!(self.ended.notified());
+        ended.as_mut().enable();
+        if !self.is_stopped() {
+            ended.await;
+        }
+    }
+}

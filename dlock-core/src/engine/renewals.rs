@@ -1,0 +1,212 @@
+//! Renewal: one task for each engine, which does what its books say.
+//!
+//! The task keeps the engine only while it works. When the last handle and the last guard have gone,
+//! the engine goes too, and wakes the task to its end.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Weak},
+};
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use tokio::sync::broadcast::{Receiver, error::RecvError};
+
+use super::{Engine, end, runtime_gone};
+use crate::{
+    ClaimId, DynBackend, Ended, Error, ErrorKind, Renewed, StoreEvent,
+    hold::{
+        books::{Batch, Due, LONGEST_SLEEP},
+        steps::Step,
+    },
+    support::tasks::Tasks,
+    sync::time,
+};
+
+/// Starts the machinery of a backend on the current tokio runtime.
+pub(crate) fn start(backend: DynBackend) -> Result<Arc<Engine>, Error> {
+    let tasks = Tasks::start()?;
+    backend.clock().check().map_err(|error| error.with_store(backend.store()))?;
+    let engine = Arc::new(Engine::new(backend, tasks));
+    engine.tasks.spawn(run(&engine));
+    Ok(engine)
+}
+
+/// The renewal task.
+fn run(engine: &Arc<Engine>) -> impl Future<Output = ()> + Send + use<> {
+    /// Tells the locks when the runtime drops the task, even one that never ran.
+    struct Stopped(Weak<Engine>);
+    impl Drop for Stopped {
+        fn drop(&mut self) {
+            if let Some(engine) = self.0.upgrade() {
+                stopped(&engine);
+            }
+        }
+    }
+    let stopped = Stopped(Arc::downgrade(engine));
+    // From now on, and not from when the task first runs.
+    let events = engine.backend.events();
+    let backend = Arc::clone(&engine.backend);
+    async move {
+        renew_until_gone(&stopped.0, &backend, events).await;
+    }
+}
+
+/// Nobody will look at the books any more: tells the tasks that wait for holds of this process, and
+/// leaves those that are parted with to their leases.
+fn stopped(engine: &Engine) {
+    engine.holds.stop();
+    for hold in engine.holds.all() {
+        if let Some(queue) = hold.queue() {
+            queue.fail_all(runtime_gone);
+        }
+        if hold.is_parting() {
+            end::parted(engine, &hold);
+        }
+    }
+}
+
+async fn renew_until_gone(
+    engine: &Weak<Engine>,
+    backend: &DynBackend,
+    mut events: Option<Receiver<StoreEvent>>,
+) {
+    let mut running = FuturesUnordered::new();
+    loop {
+        let Some(alive) = engine.upgrade() else { return };
+        let (clock, wake) = (alive.clock, Arc::clone(&alive.holds.wake));
+        let due = look(&alive);
+        drop(alive);
+        for mut batch in due.batches {
+            running.push(async move {
+                batch.sent = clock.now();
+                let answers = renew(backend, &batch).await;
+                (batch, answers)
+            });
+        }
+        let idle = due.look.is_none();
+        let latest = clock.now().saturating_add(LONGEST_SLEEP);
+        let next = due.look.map_or(latest, |look| look.min(latest));
+        tokio::select! {
+            // What an answer shows is told before the answer, and says why a claim is gone.
+            biased;
+            Some(told) = told(&mut events), if events.is_some() => {
+                if let Some(engine) = engine.upgrade() {
+                    learn(&engine, &told);
+                }
+            }
+            Some((batch, answers)) = running.next(), if !running.is_empty() => {
+                if let Some(engine) = engine.upgrade() {
+                    settle(&engine, &batch, answers);
+                }
+            }
+            () = wake.notified() => {}
+            () = clock.sleep_until(next), if !idle => {}
+        }
+    }
+}
+
+/// Looks at the books, and tells of what they show.
+fn look(engine: &Engine) -> Due {
+    let now = engine.clock.now();
+    let mut due = engine.holds.with(&engine.backend, |books, shard| books.collect(now, shard));
+    for hold in due.late.drain(..) {
+        end::lose(engine, &hold, Ended::Expired);
+    }
+    for hold in due.own.drain(..) {
+        engine.tell_held_here(hold.name(), engine.clock.now().since(hold.granted_at()));
+    }
+    due
+}
+
+async fn renew(backend: &DynBackend, batch: &Batch) -> Result<Vec<Renewed>, Error> {
+    time::timeout(batch.limit, backend.renew(&batch.renewals)).await.unwrap_or_else(|_| {
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            format!("no answer to a renewal within {:?}", batch.limit),
+        )
+        .during("renew")
+        .with_store(backend.store()))
+    })
+}
+
+/// Books the answers to a batch, and ends the holds that they end.
+fn settle(engine: &Engine, batch: &Batch, answers: Result<Vec<Renewed>, Error>) {
+    let now = engine.clock.now();
+    let known = answers.as_deref().ok();
+    let settled = engine.holds.with(&engine.backend, |books, _| books.settle(batch, known, now));
+    #[cfg(feature = "metrics")]
+    engine.meter.renewed(settled.kept, settled.lost.len(), settled.failed);
+    for hold in settled.parted {
+        end::parted(engine, &hold);
+    }
+    for (hold, how) in settled.lost {
+        end::lose(engine, &hold, how);
+    }
+    engine.failure.look_at(&answers);
+    let untold = || Error::new(ErrorKind::Unavailable, "the store can't tell for these claims");
+    let failed = settled.failed;
+    if let Some(error) = answers.err().or_else(|| (failed > 0).then(untold)) {
+        tracing::warn!(target: "dlock", %error, claims = failed, "renewal failed, will be retried");
+    }
+}
+
+/// What a store has told unasked by now.
+#[derive(Default)]
+struct Told {
+    ended: HashSet<ClaimId>,
+    steps: Vec<Step>,
+}
+
+/// Waits for the next that the store tells; `None` when it tells no more.
+async fn told(events: &mut Option<Receiver<StoreEvent>>) -> Option<Told> {
+    let receiver = events.as_mut()?;
+    let mut told = Told::default();
+    match receiver.recv().await {
+        Ok(event) => told.add(event),
+        // Renewals will tell of the claims that were missed.
+        Err(RecvError::Lagged(_)) => {}
+        Err(RecvError::Closed) => {
+            *events = None;
+            return None;
+        }
+    }
+    while let Ok(event) = receiver.try_recv() {
+        told.add(event);
+    }
+    Some(told)
+}
+
+impl Told {
+    fn add(&mut self, event: StoreEvent) {
+        match event {
+            StoreEvent::Ended(claim) => drop(self.ended.insert(claim)),
+            StoreEvent::ClockStep { shard, forward, by, seen } => {
+                self.steps.push(Step { shard, forward, by, seen });
+            }
+        }
+    }
+}
+
+/// Ends the holds of claims that the store has ended, and those whose leases its clock has ended; the
+/// others believe for less.
+fn learn(engine: &Engine, told: &Told) {
+    let now = engine.clock.now();
+    let mut lost = Vec::new();
+    if !told.ended.is_empty() {
+        let gone = engine.holds.with(&engine.backend, |books, _| books.of_claims(&told.ended));
+        lost.extend(gone.into_iter().map(|hold| (hold, Ended::Revoked)));
+    }
+    for step in &told.steps {
+        let direction = if step.forward { "forward" } else { "back" };
+        let backend = engine.backend.store();
+        tracing::warn!(target: "dlock", backend, direction, by = ?step.by, "store clock stepped");
+        if step.forward {
+            let over =
+                engine.holds.with(&engine.backend, |books, shard| books.stepped(*step, now, shard));
+            lost.extend(over.into_iter().map(|hold| (hold, Ended::ClockStep)));
+        }
+    }
+    for (hold, how) in lost {
+        end::lose(engine, &hold, how);
+    }
+}

@@ -1,0 +1,150 @@
+//! What the queue of a process does, without a runtime.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    task::{Wake, Waker},
+};
+
+use super::{Lead, Queue, Turn};
+use crate::{Error, ErrorKind, FencingToken, Instant, LockName, LockOptions};
+
+/// Something that is handed on.
+type Thing = &'static str;
+
+fn queue() -> Arc<Queue<Thing>> {
+    Arc::new(Queue::new(&LockName::new("n").unwrap(), &Arc::new(LockOptions::new())))
+}
+
+fn handed_off(what: Thing) -> Option<Turn<Thing>> {
+    Some(Turn::HandedOff(Arc::new(what), FencingToken::MAX))
+}
+
+/// What the task with this ticket has.
+fn seen(queue: &Queue<Thing>, ticket: u64) -> &'static str {
+    match queue.take(ticket, Waker::noop()) {
+        Some(Turn::HandedOff(what, _)) => *what,
+        Some(Turn::Lead) => "the lead",
+        Some(Turn::GivenUp(_)) => "given up",
+        Some(Turn::Failed(_)) => "failed",
+        None => "nothing",
+    }
+}
+
+fn away() -> Error {
+    Error::new(ErrorKind::Unavailable, "away")
+}
+
+#[derive(Default)]
+struct Bell(AtomicUsize);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+#[test]
+fn one_leads_and_the_others_join() {
+    let queue = queue();
+    assert!(queue.try_begin() && !queue.try_begin() && !queue.has_queue());
+    let ticket = queue.join(Waker::noop()).expect("it is busy");
+    assert!(queue.has_queue());
+    assert_eq!(seen(&queue, ticket), "nothing");
+    queue.pass_lead();
+    assert!(!queue.has_queue() && !queue.try_begin());
+    assert_eq!(seen(&queue, ticket), "the lead");
+    queue.pass_lead();
+    // It is free, so that joining is leading.
+    assert_eq!(queue.join(Waker::noop()), None);
+    assert!(!queue.try_begin());
+}
+
+#[test]
+fn turns_go_to_the_first_in_line_and_wake_it() {
+    let (queue, bell) = (queue(), Arc::new(Bell::default()));
+    assert!(!queue.give(|| handed_off("nobody waits")));
+    assert!(queue.try_begin());
+    let first = queue.join(&Waker::from(Arc::clone(&bell))).unwrap();
+    let second = queue.join(Waker::noop()).unwrap();
+    assert!(!queue.give(|| None));
+    assert!(queue.give(|| handed_off("a")));
+    assert_eq!(bell.0.load(SeqCst), 1);
+    assert!(queue.has_queue());
+    assert_eq!((seen(&queue, second), seen(&queue, first)), ("nothing", "a"));
+    assert!(queue.give(|| handed_off("b")));
+    assert!(!queue.has_queue());
+    assert_eq!(seen(&queue, second), "b");
+}
+
+#[test]
+fn task_that_leaves_gives_its_turn_back_and_gets_none_later() {
+    let queue = queue();
+    assert!(queue.try_begin());
+    let (first, second) = (queue.join(Waker::noop()).unwrap(), queue.join(Waker::noop()).unwrap());
+    assert!(queue.leave(first).is_none());
+    assert!(queue.give(|| Some(Turn::Lead)));
+    assert!(matches!(queue.leave(second), Some(Turn::Lead)));
+    assert!(!queue.has_queue());
+    queue.pass_lead();
+    assert!(queue.try_begin());
+}
+
+#[test]
+fn dropped_lead_passes_on_unless_it_went_with_the_hold() {
+    let queue = queue();
+    assert!(queue.try_begin());
+    let ticket = queue.join(Waker::noop()).unwrap();
+    let lead = Lead::of(&queue);
+    assert!(lead.is_wanted());
+    lead.goes_with_the_hold();
+    assert_eq!(seen(&queue, ticket), "nothing");
+    drop(Lead::of(&queue));
+    assert_eq!(seen(&queue, ticket), "the lead");
+}
+
+#[test]
+fn tasks_that_waited_for_a_whole_lease_give_up_with_the_one_that_asked() {
+    let (queue, now) = (queue(), Instant::from_nanos(5));
+    assert!(queue.try_begin());
+    let early = queue.join(Waker::noop()).unwrap();
+    assert_eq!(queue.store_is_away(now, &away()), now);
+    assert_eq!(queue.store_is_away(Instant::from_nanos(9), &away()), now);
+    assert!(queue.last_failure().is_some());
+    queue.give_up(&away());
+    let late = queue.join(Waker::noop()).unwrap();
+    queue.pass_lead();
+    assert_eq!(seen(&queue, early), "given up");
+    queue.pass_lead();
+    assert_eq!(seen(&queue, late), "the lead");
+    // The next outage is counted anew.
+    queue.store_is_back();
+    assert!(queue.last_failure().is_none());
+    assert_eq!(queue.store_is_away(Instant::from_nanos(9), &away()), Instant::from_nanos(9));
+}
+
+#[test]
+fn all_fail_when_nobody_will_renew() {
+    let queue = queue();
+    assert!(queue.try_begin());
+    let tickets = [queue.join(Waker::noop()).unwrap(), queue.join(Waker::noop()).unwrap()];
+    queue.fail_all(away);
+    assert_eq!(tickets.map(|ticket| seen(&queue, ticket)), ["failed"; 2]);
+    assert!(!queue.has_queue());
+}
+
+#[test]
+fn hints_are_told_once() {
+    let queue = queue();
+    assert!(queue.tells() && !queue.tells() && !queue.was_joined());
+    assert!(queue.try_begin());
+    queue.join(Waker::noop());
+    assert!(queue.was_joined() && !queue.was_joined());
+    let held = Arc::new("held");
+    queue.remember(&held);
+    assert!(queue.last().is_some());
+    drop(held);
+    assert!(queue.last().is_none());
+}

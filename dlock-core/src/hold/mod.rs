@@ -1,0 +1,337 @@
+//! One held claim as a record: what was granted, until when it may be relied on, how it ended.
+//!
+//! A hold knows neither the store nor a clock: the time is an argument. [`books`] says what is due
+//! when; [`end`](crate::engine::end) is the only place that ends a hold, and tells everybody.
+//!
+//! # Concurrency
+//!
+//! | field | written by | read by |
+//! |---|---|---|
+//! | `state` | whoever ends the hold, once; the renewal task, between `HELD` and `DOUBTFUL` | all |
+//! | `used` | the holder that hands the hold off, under the mutex of the [`Queue`]; whoever loses it, who sets `FROZEN` | all |
+//! | `began`, `valid_until` | under the lock of the books | all |
+//! | `slot` | under the lock of the books | under that lock |
+//! | `watched`, and `Rare::parting` | the holder | whoever ends the hold; under the lock of the books |
+//! | `writer`, `downgraded` | the holder | the renewal task |
+//!
+//! Three orders count:
+//!
+//! - `state` changes by compare-and-swap only, from `HELD` or `DOUBTFUL`. So a hold ends once, and
+//!   the answer to a renewal that comes later never brings it back.
+//! - **A loss sets `FROZEN` before `state`, and a watcher loads `state` before `used`.** No token is
+//!   taken from a frozen block. So when a watcher sees the end, it also sees whether its own guard
+//!   had handed the hold off before: then it was released, and the end is another guard's.
+//! - **The end stores `state`, then loads `watched`. A watcher stores `watched`, then loads
+//!   `state`.** One of the two sees the other, so no watcher sleeps through the end. A store
+//!   followed by a load of another field keeps its order only with `SeqCst`, which all four have.
+//!
+//! `began` and `valid_until` are single values: a reader that sees an older one has looked earlier.
+//! A downgrade is stored before its request is sent. A renewal that was computed before may still
+//! ask for the writer's mode, which a store ignores.
+
+pub(crate) mod belief;
+pub(crate) mod books;
+mod lease;
+pub(crate) mod local_queue;
+mod order;
+mod rare;
+mod slot;
+pub(crate) mod steps;
+#[cfg(test)]
+mod tests;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use self::{
+    belief::{believed, valid_until},
+    local_queue::Queue,
+    rare::{Rare, Terms},
+    slot::Slot,
+};
+use crate::{
+    AcquireRequest, Claim, ClaimId, Ended, FencingToken, Grant, GuardState, Instant, LockName,
+    LockOptions, Mode,
+    sync::{
+        Notify, OnceLock,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
+    },
+};
+
+/// A claim that the store has granted, from the grant to its end.
+///
+/// | state | means | goes to |
+/// |---|---|---|
+/// | `HELD` | the last renewal was answered | `DOUBTFUL`, `RELEASED`, `LOST` |
+/// | `DOUBTFUL` | the last renewal failed, the lease still runs | `HELD`, `RELEASED`, `LOST` |
+/// | `RELEASED` | given back | |
+/// | `LOST` | it ended otherwise; the upper bits say how | |
+///
+/// There may be 100,000 of them, so each byte counts: what few need is in [`Rare`].
+pub(crate) struct Hold {
+    name: LockName,
+    id: ClaimId,
+    mode: Mode,
+    tokens: u32,
+    /// The whole lease, as the holder takes it, in nanoseconds.
+    lease: u64,
+    /// The first token of the grant.
+    first: u64,
+    /// When the store granted it, or a little earlier.
+    granted_at: u64,
+    /// When the lease began that is believed in.
+    began: AtomicU64,
+    /// The last token that was handed out; with `FROZEN`, none follows, since the hold is about to
+    /// be lost. So a guard is either lost or has handed the hold off, and all are told the same.
+    used: AtomicU64,
+    /// When the holder stops believing; moved by renewals.
+    valid_until: AtomicU64,
+    state: AtomicU8,
+    /// It is the write side of a read-write lock.
+    writer: AtomicBool,
+    /// The claim counts as a reader from now on.
+    downgraded: AtomicBool,
+    /// Somebody waits for the end.
+    watched: AtomicBool,
+    /// A warning has told that somebody of this process waits in the store's queue for it.
+    told: AtomicBool,
+    rare: OnceLock<Box<Rare>>,
+    /// Whoever ends the hold passes on the lead of this queue.
+    queue: Option<Arc<Queue<Hold>>>,
+    /// Where the books have it.
+    slot: Slot,
+}
+
+const HELD: u8 = 0;
+const DOUBTFUL: u8 = 1;
+const RELEASED: u8 = 2;
+const LOST: u8 = 3;
+/// Above `LOST`: one of [`REASONS`], by its place there.
+const REASON: u8 = 4;
+const REASONS: [Ended; 4] = [Ended::Expired, Ended::Revoked, Ended::ClockStep, Ended::StoreReset];
+/// Above all tokens.
+const FROZEN: u64 = 1 << 63;
+
+impl Hold {
+    pub(crate) fn new(
+        request: AcquireRequest,
+        grant: Grant,
+        options: LockOptions,
+        queue: Option<Arc<Queue<Self>>>,
+    ) -> Self {
+        let lease = believed(request.lease, options.lock_delay());
+        let hold = Self {
+            name: request.name,
+            id: request.claim,
+            mode: request.mode,
+            tokens: grant.tokens.max(1),
+            lease: nanos(lease),
+            first: grant.token.get(),
+            granted_at: grant.since.as_nanos(),
+            began: AtomicU64::new(grant.since.as_nanos()),
+            used: AtomicU64::new(grant.token.get()),
+            valid_until: AtomicU64::new(valid_until(grant.since, lease).as_nanos()),
+            state: AtomicU8::new(HELD),
+            writer: AtomicBool::new(false),
+            downgraded: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
+            told: AtomicBool::new(false),
+            rare: OnceLock::new(),
+            queue,
+            slot: Slot::new(),
+        };
+        let terms = Terms::new(request.lease.saturating_sub(lease), options.renew());
+        if terms != Terms::default() {
+            hold.rare.get_or_init(|| Box::new(Rare::new(terms)));
+        }
+        hold
+    }
+
+    pub(crate) fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    pub(crate) fn queue(&self) -> Option<&Arc<Queue<Self>>> {
+        self.queue.as_ref()
+    }
+
+    pub(crate) const fn granted_at(&self) -> Instant {
+        Instant::from_nanos(self.granted_at)
+    }
+
+    /// When the lease began that is believed in.
+    pub(crate) fn began(&self) -> Instant {
+        Instant::from_nanos(self.began.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn valid_until(&self) -> Instant {
+        Instant::from_nanos(self.valid_until.load(Ordering::Acquire))
+    }
+
+    // --- tokens ---
+
+    pub(crate) fn first_token(&self) -> FencingToken {
+        FencingToken::new(self.first).unwrap_or(FencingToken::MAX)
+    }
+
+    /// Takes the next token of the block, if there is one: the guard before it has ended, and its
+    /// watchers are to be told.
+    pub(crate) fn next_token(&self) -> Option<FencingToken> {
+        let used = self.used();
+        let next = self.first_token().plus(used - self.first + 1);
+        if next.get() - self.first >= u64::from(self.tokens) {
+            return None;
+        }
+        // One guard at a time has the hold, so nobody else moves this; but it may freeze.
+        self.used.compare_exchange(used, next.get(), Ordering::SeqCst, Ordering::Relaxed).ok()?;
+        Some(next)
+    }
+
+    /// The last token that was handed out.
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Ordering::SeqCst) & !FROZEN
+    }
+
+    /// Whether a guard of this process has handed it off.
+    pub(crate) fn was_handed_off(&self) -> bool {
+        self.used() != self.first
+    }
+
+    /// The claim, with how many of its tokens were handed out.
+    pub(crate) fn claim(&self) -> Claim {
+        self.claim_with(u32::try_from(1 + self.used() - self.first).unwrap_or(self.tokens))
+    }
+
+    /// The claim, of whose tokens nothing is known.
+    pub(crate) fn lost_claim(&self) -> Claim {
+        self.claim_with(0)
+    }
+
+    fn claim_with(&self, used: u32) -> Claim {
+        Claim { name: self.name.clone(), id: self.id, used }
+    }
+
+    // --- state ---
+
+    /// Whether it still runs, as far as anybody has noticed.
+    pub(crate) fn is_running(&self) -> bool {
+        self.state.load(Ordering::SeqCst) <= DOUBTFUL
+    }
+
+    /// Whether its last renewal failed.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        self.state.load(Ordering::SeqCst) == DOUBTFUL
+    }
+
+    /// Whether it runs, but nobody may rely on it any more.
+    pub(crate) fn is_over(&self, now: impl FnOnce() -> Instant) -> bool {
+        self.is_running() && now() >= self.valid_until()
+    }
+
+    /// The state, as far as anybody has noticed.
+    pub(crate) fn state(&self) -> GuardState {
+        match self.state.load(Ordering::Acquire) {
+            HELD => GuardState::Held,
+            DOUBTFUL => GuardState::Doubtful,
+            _ => GuardState::Lost,
+        }
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn ended(&self) -> Option<Ended> {
+        match self.state.load(Ordering::SeqCst) {
+            HELD | DOUBTFUL => None,
+            RELEASED => Some(Ended::Released),
+            lost => REASONS.get(usize::from(lost / REASON)).copied(),
+        }
+    }
+
+    /// Ends it, once; false when it had ended before.
+    pub(crate) fn end(&self, how: Ended) -> bool {
+        let state = match REASONS.iter().position(|reason| *reason == how) {
+            None => RELEASED,
+            Some(reason) => {
+                self.used.fetch_or(FROZEN, Ordering::SeqCst);
+                LOST + REASON * u8::try_from(reason).unwrap_or(0)
+            }
+        };
+        let running = |now| (now <= DOUBTFUL).then_some(state);
+        let ended = self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, running).is_ok();
+        if ended {
+            self.tell_watchers();
+        }
+        ended
+    }
+
+    /// A renewal has failed.
+    pub(crate) fn doubt(&self) {
+        let _ = self.state.compare_exchange(HELD, DOUBTFUL, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// From now on [`ending`](Self::ending) is told of the end.
+    pub(crate) fn watch(&self) {
+        self.rare();
+        self.watched.store(true, Ordering::SeqCst);
+    }
+
+    /// Tells that it has ended, or was handed off, once it is watched.
+    pub(crate) fn ending(&self) -> &Notify {
+        &self.rare().ended
+    }
+
+    pub(crate) fn tell_watchers(&self) {
+        if self.watched.load(Ordering::SeqCst) {
+            self.rare().ended.notify_waiters();
+        }
+    }
+
+    /// How the guard with this token has ended, if it has.
+    pub(crate) fn ended_for(&self, token: FencingToken) -> Option<Ended> {
+        let ended = self.ended();
+        if self.used() > token.get() { Some(Ended::Released) } else { ended }
+    }
+
+    /// Whether it is to be told that somebody of this process waits in the store's queue for it.
+    pub(crate) fn tells(&self) -> bool {
+        !self.told.swap(true, Ordering::Relaxed)
+    }
+
+    fn rare(&self) -> &Rare {
+        self.rare.get_or_init(|| Box::new(Rare::new(Terms::default())))
+    }
+
+    // --- the mode ---
+
+    /// The mode that the store should have it in.
+    pub(crate) fn mode(&self) -> Mode {
+        if self.downgraded.load(Ordering::Acquire) { Mode::Shared } else { self.mode }
+    }
+
+    /// It may be downgraded.
+    pub(crate) fn mark_writer(&self) {
+        self.writer.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_writer(&self) -> bool {
+        self.writer.load(Ordering::Acquire) && !self.downgraded.load(Ordering::Acquire)
+    }
+
+    /// From now on every renewal asks for the reader's mode.
+    pub(crate) fn mark_downgraded(&self) {
+        self.downgraded.store(true, Ordering::Release);
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold")
+            .field("name", &self.name)
+            .field("mode", &self.mode())
+            .field("token", &self.used())
+            .field("ended", &self.ended())
+            .finish_non_exhaustive()
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

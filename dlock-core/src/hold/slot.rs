@@ -1,0 +1,52 @@
+//! Where the books have a hold. All of it is touched under the lock of the books only, so nothing of
+//! it needs an order of its own.
+
+use crate::{
+    Instant,
+    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+};
+
+pub(super) struct Slot {
+    /// The index in its list; `usize::MAX` while it is in none.
+    at: AtomicUsize,
+    /// When the renewal task is to look at it, in nanoseconds.
+    due: AtomicU64,
+    /// A renewal is on its way.
+    renewing: AtomicBool,
+}
+
+impl Slot {
+    pub(super) const fn new() -> Self {
+        Self {
+            at: AtomicUsize::new(usize::MAX),
+            due: AtomicU64::new(0),
+            renewing: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn at(&self) -> Option<usize> {
+        let at = self.at.load(Relaxed);
+        (at != usize::MAX).then_some(at)
+    }
+
+    pub(super) fn set_at(&self, at: Option<usize>) {
+        self.at.store(at.unwrap_or(usize::MAX), Relaxed);
+    }
+
+    pub(super) fn due(&self) -> Instant {
+        Instant::from_nanos(self.due.load(Relaxed))
+    }
+
+    /// To be changed outside of the lists only, which are in this order.
+    pub(super) fn set_due(&self, due: Instant) {
+        self.due.store(due.as_nanos(), Relaxed);
+    }
+
+    pub(super) fn is_renewing(&self) -> bool {
+        self.renewing.load(Relaxed)
+    }
+
+    pub(super) fn set_renewing(&self, renewing: bool) {
+        self.renewing.store(renewing, Relaxed);
+    }
+}

@@ -1,0 +1,252 @@
+//! What a hold and the books do, without a store, a clock or a runtime.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{Hold, books::Books, local_queue::Queue, steps::Step};
+use crate::{
+    AcquireRequest, ClaimId, Ended, FencingToken, Grant, GuardState, Instant, LockName,
+    LockOptions, Mode, Queue as OnBusy, Renew, Renewed,
+};
+
+fn at(seconds: f64) -> Instant {
+    Instant::from_nanos(0).saturating_add(Duration::from_secs_f64(1000.0 + seconds))
+}
+
+fn name(text: &str) -> LockName {
+    LockName::new(text).unwrap()
+}
+
+/// Granted at `at(0.0)`, with tokens from 7 on.
+fn granted(tokens: u32, options: LockOptions) -> Hold {
+    let request = AcquireRequest {
+        name: name("n"),
+        claim: ClaimId::random(),
+        mode: Mode::Exclusive,
+        lease: options.lease() + options.lock_delay(),
+        queue: OnBusy::Enqueue,
+        tokens,
+        note: None,
+    };
+    let grant = Grant { token: FencingToken::new(7).unwrap(), tokens, since: at(0.0) };
+    Hold::new(request, grant, options, None)
+}
+
+fn hold() -> Arc<Hold> {
+    Arc::new(granted(1, LockOptions::new()))
+}
+
+fn booked(hold: &Arc<Hold>) -> Books {
+    let mut books = Books::default();
+    assert!(!books.add(hold, &|_| 0, || at(0.0)).over);
+    books
+}
+
+#[test]
+fn hold_ends_once() {
+    for (first, second) in [(Ended::Released, Ended::Revoked), (Ended::StoreReset, Ended::Released)]
+    {
+        let hold = hold();
+        assert_eq!((hold.state(), hold.ended()), (GuardState::Held, None));
+        assert!(hold.end(first) && !hold.end(second));
+        assert_eq!((hold.state(), hold.ended()), (GuardState::Lost, Some(first)));
+    }
+}
+
+#[test]
+fn every_reason_of_a_loss_is_kept() {
+    for how in [Ended::Expired, Ended::Revoked, Ended::ClockStep, Ended::StoreReset] {
+        let hold = hold();
+        hold.doubt();
+        assert!(hold.end(how));
+        assert_eq!(hold.ended(), Some(how));
+    }
+}
+
+#[test]
+fn late_answer_does_not_bring_back_a_hold() {
+    let hold = hold();
+    hold.doubt();
+    assert!(hold.is_doubtful());
+    hold.end(Ended::Expired);
+    hold.renewed(at(1.0), Duration::from_secs(30));
+    hold.doubt();
+    assert_eq!(hold.ended(), Some(Ended::Expired));
+}
+
+#[test]
+fn block_gives_each_token_once_and_none_after_a_loss() {
+    let hold = granted(3, LockOptions::new());
+    let first = hold.first_token();
+    assert_eq!(hold.next_token(), Some(first.plus(1)));
+    assert_eq!(hold.claim().used, 2);
+    // The guard before it has handed it off, so the loss is the next one's.
+    hold.end(Ended::Revoked);
+    assert_eq!(hold.next_token(), None);
+    assert_eq!(hold.ended_for(first), Some(Ended::Released));
+    assert_eq!(hold.ended_for(first.plus(1)), Some(Ended::Revoked));
+    assert_eq!(hold.claim().used, 2);
+
+    let short = granted(1, LockOptions::new());
+    assert_eq!((short.next_token(), short.was_handed_off()), (None, false));
+}
+
+#[test]
+fn belief_ends_before_the_lease_and_moves_forward_only() {
+    let hold = hold();
+    assert_eq!(hold.valid_until(), at(30.0 - 0.31));
+    assert!(!hold.is_over(|| at(29.6)) && hold.is_over(|| at(29.7)));
+    hold.renewed(at(10.0), Duration::from_secs(30));
+    assert_eq!((hold.began(), hold.valid_until()), (at(10.0), at(40.0 - 0.31)));
+    hold.renewed(at(5.0), Duration::from_secs(30));
+    assert_eq!((hold.began(), hold.valid_until()), (at(10.0), at(40.0 - 0.31)));
+}
+
+#[test]
+fn renewal_is_due_after_a_third_and_stops_at_its_limit() {
+    let limit = Duration::from_secs(45);
+    let hold = Arc::new(granted(1, LockOptions::new().with_renew(Renew::For(limit))));
+    let mut books = booked(&hold);
+    let due = books.collect(at(9.0), &|_| 0);
+    assert!(due.batches.is_empty() && due.look == Some(at(10.0)));
+    let [batch] = &mut books.collect(at(10.0), &|_| 0).batches[..] else { panic!("no batch") };
+    assert_eq!(batch.renewals[0].lease, Duration::from_secs(30));
+    batch.sent = at(10.0);
+    // It is on its way: nothing else is sent.
+    assert!(books.collect(at(20.0), &|_| 0).batches.is_empty());
+    books.settle(batch, Some(&[Renewed::Kept]), at(20.0));
+    let [last] = &mut books.collect(at(20.0), &|_| 0).batches[..] else { panic!("no batch") };
+    assert_eq!(last.renewals[0].lease, Duration::from_secs(25));
+    last.sent = at(20.0);
+    books.settle(last, Some(&[Renewed::Kept]), at(20.0));
+    // Another would be shorter than the shortest lease by the time that it is due.
+    for _ in 0..40 {
+        let Some(look) = books.collect(at(44.0), &|_| 0).look else { break };
+        assert!(look <= hold.valid_until());
+    }
+}
+
+#[test]
+fn lease_that_runs_out_is_late() {
+    let hold = Arc::new(granted(1, LockOptions::new().with_renew(Renew::Never)));
+    let mut books = booked(&hold);
+    assert!(books.collect(at(29.0), &|_| 0).late.is_empty());
+    let due = books.collect(at(29.7), &|_| 0);
+    assert!(due.batches.is_empty() && due.late.len() == 1);
+    books.take(&hold);
+    assert_eq!(books.collect(at(29.8), &|_| 0).look, None);
+}
+
+#[test]
+fn answers_say_who_is_kept_lost_and_in_doubt() {
+    let holds: Vec<_> = (0..5).map(|_| hold()).collect();
+    let mut books = Books::default();
+    for hold in &holds {
+        books.add(hold, &|_| 0, || at(0.0));
+    }
+    holds[4].leave_until(at(300.0));
+    let mut due = books.collect(at(10.0), &|_| 0);
+    let [batch] = &mut due.batches[..] else { panic!("more than one batch") };
+    batch.sent = at(10.0);
+    // In the order of the batch, which is that of the list.
+    let lease = |hold: &Arc<Hold>| {
+        batch.renewals.iter().position(|renewal| renewal.claim.id == hold.id).unwrap()
+    };
+    let mut answers = vec![Renewed::Kept; 5];
+    answers[lease(&holds[1])] = Renewed::Lost;
+    answers[lease(&holds[2])] = Renewed::Forgotten;
+    answers[lease(&holds[3])] = Renewed::Unknown;
+    let settled = books.settle(batch, Some(&answers), at(11.0));
+    assert_eq!((settled.kept, settled.failed), (2, 1));
+    let lost = |how| settled.lost.iter().find(|(_, of)| *of == how).map(|(hold, _)| hold.id);
+    assert_eq!(lost(Ended::Revoked), Some(holds[1].id));
+    assert_eq!(lost(Ended::StoreReset), Some(holds[2].id));
+    assert!(holds[3].is_doubtful() && !holds[0].is_doubtful());
+    assert_eq!(settled.parted.len(), 1);
+    assert_eq!(settled.parted[0].id, holds[4].id);
+    assert_eq!(holds[0].began(), at(10.0));
+    // Without an answer all are in doubt, and nobody is lost.
+    let mut again = books.collect(at(20.0), &|_| 0);
+    let settled = books.settle(&again.batches.remove(0), None, at(21.0));
+    assert!(settled.lost.is_empty() && settled.failed > 0);
+}
+
+#[test]
+fn step_shortens_what_it_met_and_has_it_renewed_at_once() {
+    let hold = hold();
+    let mut books = booked(&hold);
+    let step = |shard, by: u64, seen| Step {
+        shard,
+        forward: true,
+        by: Duration::from_secs(by),
+        seen: at(seen),
+    };
+    assert!(books.stepped(step(1, 3600, 1.0), at(1.0), &|_| 0).is_empty());
+    assert_eq!(hold.valid_until(), at(30.0 - 0.31));
+    assert!(books.stepped(step(0, 10, 1.0), at(1.0), &|_| 0).is_empty());
+    assert_eq!(hold.valid_until(), at(20.0 - 0.31));
+    let mut due = books.collect(at(1.0), &|_| 0);
+    let [batch] = &mut due.batches[..] else { panic!("it is not renewed") };
+    batch.sent = at(1.0);
+    // The clock steps again while the renewal is on its way, so it is sent once more.
+    assert!(books.stepped(step(0, 10, 2.0), at(2.0), &|_| 0).is_empty());
+    books.settle(batch, Some(&[Renewed::Kept]), at(3.0));
+    assert_eq!(hold.valid_until(), at(10.0 - 0.31));
+    assert_eq!(books.collect(at(3.0), &|_| 0).batches.len(), 1);
+    // A step past the end.
+    let over = books.stepped(step(0, 10, 4.0), at(4.0), &|_| 0);
+    assert_eq!(over.len(), 1);
+}
+
+#[test]
+fn grant_on_its_way_is_cut_by_a_step() {
+    let (early, late) = (hold(), hold());
+    let mut books = Books::default();
+    let step = Step { shard: 0, forward: true, by: Duration::from_secs(29), seen: at(0.5) };
+    books.stepped(step, at(0.5), &|_| 0);
+    let added = books.add(&early, &|_| 0, || at(0.6));
+    assert!(!added.over && early.valid_until() < at(1.0));
+    assert_eq!(books.collect(at(0.6), &|_| 0).batches.len(), 1);
+    assert!(books.add(&late, &|_| 0, || at(5.0)).over);
+    assert!(!books.add(&hold(), &|_| 1, || at(5.0)).over);
+}
+
+#[test]
+fn task_is_woken_for_what_is_due_before_its_next_look() {
+    let (first, second) = (hold(), hold());
+    let mut books = Books::default();
+    assert!(books.add(&first, &|_| 0, || at(0.0)).sooner);
+    assert!(!books.add(&second, &|_| 0, || at(0.0)).sooner);
+    assert_eq!(books.collect(at(0.0), &|_| 0).look, Some(at(10.0)));
+    assert!(books.hurry(&second, at(1.0)) && !books.hurry(&first, at(2.0)));
+    assert_eq!(books.collect(at(1.0), &|_| 0).batches.len(), 1);
+}
+
+#[test]
+fn shards_and_leases_of_one_length_share_a_batch() {
+    let short = LockOptions::new().with_lease(Duration::from_secs(29));
+    let mut books = Books::default();
+    let holds: Vec<_> =
+        [LockOptions::new(), LockOptions::new(), short].map(|of| Arc::new(granted(1, of))).into();
+    for hold in &holds {
+        books.add(hold, &|_| 0, || at(0.0));
+    }
+    assert_eq!(books.collect(at(10.0), &|_| 0).batches.len(), 2);
+}
+
+#[test]
+fn tasks_of_the_process_are_told_of_once() {
+    let options = Arc::new(LockOptions::new());
+    let queue = Arc::new(Queue::new(&name("n"), &options));
+    let mut hold = granted(1, *options);
+    hold.queue = Some(Arc::clone(&queue));
+    let hold = Arc::new(hold);
+    let mut books = booked(&hold);
+    assert!(queue.try_begin());
+    let _ticket = queue.join(std::task::Waker::noop());
+    assert!(books.collect(at(10.0), &|_| 0).own.is_empty());
+    hold.renewed(at(20.0), Duration::from_secs(30));
+    books.hurry(&hold, at(31.0));
+    books.collect(at(31.0), &|_| 0);
+    hold.slot.set_renewing(false);
+    assert!(!queue.tells(), "it was told before");
+}

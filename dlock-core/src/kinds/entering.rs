@@ -1,0 +1,131 @@
+//! Claims of a multi-lock that enter all queues at once.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    AcquireRequest, Acquired, Answer, Certainty, Error, ErrorKind, Guard, LockName, LockOptions,
+    acquire::Attempt,
+    engine::{Engine, held::Held},
+    support::{retry::Wait, tasks::Ticket},
+    sync::time::{self, Instant as Timer},
+};
+
+/// Claims on their way into several queues.
+pub(super) struct Entering {
+    engine: Arc<Engine>,
+    sending: Option<Answer<Vec<Acquired>>>,
+    /// When its answer is to be there.
+    answer_by: Option<Timer>,
+    claims: Vec<(AcquireRequest, LockOptions)>,
+    /// Shutdown waits for it.
+    _ticket: Ticket,
+}
+
+impl Entering {
+    pub(super) fn new(
+        engine: &Arc<Engine>,
+        claims: Vec<(AcquireRequest, LockOptions)>,
+        sending: Answer<Vec<Acquired>>,
+        answer_by: Option<Timer>,
+    ) -> Self {
+        Self {
+            engine: Arc::clone(engine),
+            sending: Some(sending),
+            answer_by,
+            claims,
+            _ticket: engine.tasks.ticket(),
+        }
+    }
+
+    pub(super) async fn all_granted(
+        &mut self,
+        wait: Wait,
+        name: &LockName,
+        gave_up: &mut bool,
+    ) -> Result<Option<Guard>, Error> {
+        let Some(sending) = &mut self.sending else { return Ok(None) };
+        let sending = self.engine.while_it_runs(sending);
+        let answers = match self.answer_by {
+            None => sending.await,
+            Some(answer_by) => match time::timeout_at(answer_by, sending).await {
+                Ok(answers) => answers,
+                // Dropping this sees it through.
+                Err(_) => return Err(self.engine.unanswered(wait, name)),
+            },
+        };
+        self.engine.failure.look_at(&answers);
+        self.sending = None;
+        let claims = std::mem::take(&mut self.claims);
+        // From here on each claim cleans up after itself.
+        let attempts: Vec<_> = claims
+            .into_iter()
+            .map(|(request, options)| Attempt::queued(&self.engine, request, options))
+            .collect();
+        self.engine.check_open()?;
+        let place = |error: Error| {
+            error.during("acquire").with_lock(name).with_store(self.engine.backend.store())
+        };
+        let answers = match answers {
+            Ok(answers) if answers.len() == attempts.len() => answers,
+            Ok(answers) => {
+                return Err(place(Error::new(
+                    ErrorKind::Protocol,
+                    format!("{} answers to {} claims", answers.len(), attempts.len()),
+                )));
+            }
+            Err(error) => {
+                if error.certainty() == Certainty::NotApplied {
+                    attempts.into_iter().for_each(Attempt::forget);
+                }
+                return Err(place(error));
+            }
+        };
+        let busy = answers.contains(&Acquired::Busy);
+        let mut parts = Vec::with_capacity(attempts.len());
+        let mut waiting = Vec::new();
+        for (mut attempt, answer) in attempts.into_iter().zip(answers) {
+            match answer {
+                Acquired::Granted(grant) => parts.push(attempt.settle(grant)?),
+                Acquired::Queued => waiting.push(attempt),
+                Acquired::Busy => attempt.forget(),
+            }
+        }
+        if busy {
+            give_back(parts, wait).await;
+            return Ok(None);
+        }
+        // They wait side by side: a place in a queue is kept alive only while it is waited for.
+        let waits = waiting.iter_mut().map(|attempt| async {
+            let taken = attempt.run(wait).await;
+            taken.map_err(|error| attempt.explain(error))
+        });
+        let taken = futures_util::future::try_join_all(waits).await;
+        *gave_up = taken.is_err() && waiting.iter().any(Attempt::gave_up);
+        parts.extend(taken?.into_iter().flatten());
+        Ok(Some(Guard::many(parts)))
+    }
+}
+
+impl Drop for Entering {
+    /// Dropped while sending: the claims are given back once the store has them.
+    fn drop(&mut self) {
+        let Some(sending) = self.sending.take() else { return };
+        let (engine, claims) = (Arc::clone(&self.engine), std::mem::take(&mut self.claims));
+        self.engine.tasks.run(async move {
+            let _ = sending.await;
+            for (request, options) in claims {
+                drop(Attempt::queued(&engine, request, options));
+            }
+        });
+    }
+}
+
+/// Releases before the caller is told that it was for nothing, so that trying leaves no trace.
+/// What takes long goes on in the background.
+pub(super) async fn give_back(parts: Vec<Held>, wait: Wait) {
+    let all = futures_util::future::join_all(parts.into_iter().map(Held::release));
+    let soon = Timer::now() + Duration::from_secs(1);
+    let until = wait.deadline().map_or(soon, |deadline| deadline.min(soon));
+    // The lease frees what can't be released.
+    let _ = time::timeout_at(until, all).await;
+}

@@ -1,0 +1,99 @@
+//! The owners of a reentrant lock in this process.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Weak},
+};
+
+use super::shared::OfHandles;
+use crate::{Error, LockName, LockOptions, Owner, guard::Entered, sync};
+
+/// The owners of this process, each with what it holds.
+pub(super) struct Owners {
+    name: LockName,
+    options: Arc<LockOptions>,
+    cells: sync::Mutex<Cells>,
+}
+
+#[derive(Default)]
+struct Cells {
+    of: HashMap<Owner, Arc<Cell>>,
+    /// At this size cells of owners that hold nothing are looked for.
+    sweep_at: usize,
+}
+
+#[derive(Default)]
+pub(super) struct Cell {
+    /// One task of an owner at a time goes to the store; the others then find the hold.
+    pub(super) gate: tokio::sync::Mutex<()>,
+    held: sync::Mutex<Weak<Entered>>,
+    /// How often one has asked a store that was away until it gave up, and the last error.
+    given_up: sync::Mutex<(u64, Option<Error>)>,
+}
+
+impl OfHandles for Owners {
+    fn key(&self) -> (&LockName, &LockOptions) {
+        (&self.name, &self.options)
+    }
+}
+
+impl Owners {
+    pub(super) fn new(name: &LockName, options: &Arc<LockOptions>) -> Self {
+        Self { name: name.clone(), options: Arc::clone(options), cells: sync::Mutex::default() }
+    }
+
+    /// How many guards of this owner live.
+    pub(super) fn count(&self, owner: &Owner) -> usize {
+        self.cells.lock().of.get(owner).map_or(0, |cell| cell.count())
+    }
+
+    /// What this owner holds.
+    pub(super) fn cell(&self, owner: &Owner) -> Arc<Cell> {
+        let mut cells = self.cells.lock();
+        if let Some(cell) = cells.of.get(owner) {
+            return Arc::clone(cell);
+        }
+        if cells.of.len() >= cells.sweep_at {
+            cells.of.retain(|_, cell| Arc::strong_count(cell) > 1 || cell.count() > 0);
+            cells.sweep_at = 64.max(2 * cells.of.len());
+        }
+        let cell = Arc::<Cell>::default();
+        cells.of.insert(*owner, Arc::clone(&cell));
+        cell
+    }
+}
+
+impl Cell {
+    /// What the owner holds, if it holds the lock.
+    pub(super) fn held(&self) -> Option<Arc<Entered>> {
+        self.held.lock().upgrade()
+    }
+
+    pub(super) fn set_held(&self, held: &Arc<Entered>) {
+        *self.held.lock() = Arc::downgrade(held);
+    }
+
+    /// How often a task has given up.
+    pub(super) fn times_given_up(&self) -> u64 {
+        self.given_up.lock().0
+    }
+
+    fn count(&self) -> usize {
+        self.held.lock().strong_count()
+    }
+
+    /// The error of one that has given up after `seen` was looked at.
+    pub(super) fn given_up_since(&self, seen: u64) -> Result<(), Error> {
+        let given_up = self.given_up.lock();
+        match &*given_up {
+            (times, Some(error)) if *times != seen => Err(error.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells those at the gate of a store that is away.
+    pub(super) fn give_up(&self, error: Error) {
+        let mut given_up = self.given_up.lock();
+        *given_up = (given_up.0 + 1, Some(error));
+    }
+}

@@ -1,0 +1,70 @@
+//! What the handles and guards of one name and one set of options share within the process.
+
+use std::{
+    hash::BuildHasher,
+    sync::{Arc, Weak},
+};
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+
+use crate::{LockName, LockOptions, hold::local_queue::Queue, sync::Mutex};
+
+/// An entry lives as long as one of the handles and guards that share it.
+pub(crate) struct Shared<T> {
+    hasher: DefaultHashBuilder,
+    table: Mutex<Table<T>>,
+}
+
+/// Something that handles share, and that knows its lock.
+pub(crate) trait OfHandles {
+    fn key(&self) -> (&LockName, &LockOptions);
+}
+
+struct Table<T> {
+    entries: HashTable<Weak<T>>,
+    /// At this size dead entries are looked for.
+    sweep_at: usize,
+}
+
+impl<T> Default for Shared<T> {
+    fn default() -> Self {
+        let table = Table { entries: HashTable::new(), sweep_at: 64 };
+        Self { hasher: DefaultHashBuilder::default(), table: Mutex::new(table) }
+    }
+}
+
+impl<T: OfHandles> Shared<T> {
+    pub(crate) fn get(
+        &self,
+        name: &LockName,
+        options: &LockOptions,
+        make: impl FnOnce() -> T,
+    ) -> Arc<T> {
+        let hash = self.hasher.hash_one((name, options));
+        let mut table = self.table.lock();
+        let mut found = None;
+        table.entries.find(hash, |weak| {
+            found = weak.upgrade().filter(|entry| entry.key() == (name, options));
+            found.is_some()
+        });
+        if let Some(found) = found {
+            return found;
+        }
+        if table.entries.len() >= table.sweep_at {
+            table.entries.retain(|weak| weak.strong_count() > 0);
+            table.sweep_at = 64.max(2 * table.entries.len());
+        }
+        let made = Arc::new(make());
+        table.entries.insert_unique(hash, Arc::downgrade(&made), |weak| {
+            // A dead entry may land in any bucket; it is swept later.
+            weak.upgrade().map_or(0, |entry| self.hasher.hash_one(entry.key()))
+        });
+        made
+    }
+}
+
+impl<H> OfHandles for Queue<H> {
+    fn key(&self) -> (&LockName, &LockOptions) {
+        (self.name(), self.options())
+    }
+}

@@ -1,0 +1,109 @@
+//! What an engine counts: what waits, for [`Health`](crate::Health), and with the feature
+//! `metrics` all of [`metrics`](crate::metrics). Without it, the rest is nothing.
+
+#[cfg(feature = "metrics")]
+use std::time::Duration;
+
+use super::labels::{Kind, Line};
+#[cfg(feature = "metrics")]
+use super::metrics::Series;
+use crate::{
+    Clock,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+#[cfg(feature = "metrics")]
+use crate::{Ended, Error, Mode};
+
+/// The counters of an engine.
+pub(crate) struct Meter {
+    waiting: AtomicUsize,
+    #[cfg(feature = "metrics")]
+    series: Series,
+}
+
+/// An acquisition is under way for as long as this lives.
+pub(crate) struct Waiting<'a>(&'a Meter);
+
+impl Meter {
+    pub(crate) fn new(store: &str, clock: Clock) -> Self {
+        #[cfg(not(feature = "metrics"))]
+        let _ = (store, clock);
+        Self {
+            waiting: AtomicUsize::new(0),
+            #[cfg(feature = "metrics")]
+            series: Series::new(store, clock),
+        }
+    }
+
+    /// How many acquisitions are under way.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Books an acquisition that is not settled at once.
+    pub(crate) fn wait(&self) -> Waiting<'_> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        #[cfg(feature = "metrics")]
+        self.series.waiting(1.0);
+        Waiting(self)
+    }
+
+    /// An acquisition has joined a queue.
+    pub(crate) fn queued(&self, line: Line) {
+        #[cfg(not(feature = "metrics"))]
+        let _ = line;
+        #[cfg(feature = "metrics")]
+        self.series.contended(line);
+    }
+
+    /// Measures an acquisition, also one that is dropped half-way.
+    #[cfg(feature = "metrics")]
+    pub(crate) async fn acquiring<T: Send>(
+        &self,
+        kind: Kind,
+        take: impl Future<Output = Result<Option<T>, Error>> + Send,
+    ) -> Result<Option<T>, Error> {
+        let started = self.series.start(kind);
+        let taken = take.await;
+        started.finish(&taken);
+        taken
+    }
+
+    #[cfg(not(feature = "metrics"))]
+    pub(crate) fn acquiring<F: Future>(&self, kind: Kind, take: F) -> F {
+        let _ = kind;
+        take
+    }
+}
+
+#[cfg(feature = "metrics")]
+impl Meter {
+    /// A hold begins.
+    pub(crate) fn held(&self) {
+        self.series.held(1.0);
+    }
+
+    /// A hold has ended.
+    pub(crate) fn ended(&self, mode: Mode, after: Duration) {
+        self.series.held(-1.0);
+        self.series.hold(mode, after);
+    }
+
+    /// A hold was lost.
+    pub(crate) fn lost(&self, how: Ended) {
+        self.series.lost(how);
+    }
+
+    /// So many renewals were answered so, or not at all.
+    pub(crate) fn renewed(&self, kept: usize, lost: usize, failed: usize) {
+        self.series.renewed(kept, lost, failed);
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+        #[cfg(feature = "metrics")]
+        self.0.series.waiting(-1.0);
+    }
+}

@@ -1,0 +1,246 @@
+//! What is measured with the feature `metrics`, through the [`metrics`](https://docs.rs/metrics)
+//! crate: install any exporter of it before the locks are made.
+//!
+//! | name | is a | labels | counts |
+//! |---|---|---|---|
+//! | `dlock_acquire_seconds` | histogram | `backend`, `kind`, `outcome` | how long calls for a lock took, hand-over within the process included |
+//! | `dlock_hold_seconds` | histogram | `backend`, `mode` | how long the store's claims were held; one that is passed on within the process is one |
+//! | `dlock_contended_total` | counter | `backend`, `queue` | acquisitions that had to wait in a queue; one can wait in both |
+//! | `dlock_lost_total` | counter | `backend`, `reason` | locks that were lost |
+//! | `dlock_renewals_total` | counter | `backend`, `outcome` | renewals of leases, each claim by itself |
+//! | `dlock_held` | gauge | `backend` | claims that this process holds now |
+//! | `dlock_waiting` | gauge | `backend` | acquisitions that wait now, for a lock or for the store; each claim of a multi-lock is one |
+//!
+//! | label | has the values |
+//! |---|---|
+//! | `backend` | what [`Backend::store`](crate::Backend::store) begins with: `memory`, `redis`, `zk`, ... |
+//! | `kind` | `mutex` (reentrant ones as well), `fair`, `read`, `write`, `semaphore`, `multi`, `election`, `job` |
+//! | `mode` | `exclusive`, `shared`, `permits` |
+//! | `outcome` of an acquire | `granted`, `busy` (of a try), `timeout`, `error`, `cancelled` (its future was dropped) |
+//! | `outcome` of a renewal | `kept`, `lost`, `failed` (no answer; it is tried again) |
+//! | `queue` | `process`, `store` |
+//! | `reason` | `expired`, `revoked`, `clock_step`, `store_reset`: see [`Ended`] |
+//!
+//! Seconds are fractions of seconds by the clock of the [`Backend`](crate::Backend). No name of a
+//! lock is a label, since there may be millions; they are in the [events](crate::observe).
+//!
+//! All series of a backend are registered at zero when its locks are made, so that an alert on the
+//! growth of one sees its first event. Each looks for the recorder once more when it first has a
+//! value, and keeps that: a recorder that is installed later misses the zeros, and what was used
+//! before. After that a quiet lock allocates nothing here.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use metrics::{Counter, Gauge, Histogram, SharedString, Unit};
+
+use super::labels::{Kind, Line};
+use crate::{Clock, Ended, Error, ErrorKind, Instant, Mode};
+
+const KINDS: [&str; 8] =
+    ["mutex", "fair", "read", "write", "semaphore", "multi", "election", "job"];
+const OUTCOMES: [&str; 5] = ["granted", "busy", "timeout", "error", "cancelled"];
+const MODES: [&str; 3] = ["exclusive", "shared", "permits"];
+const QUEUES: [&str; 2] = ["process", "store"];
+const REASONS: [&str; 4] = ["expired", "revoked", "clock_step", "store_reset"];
+const RENEWALS: [&str; 3] = ["kept", "lost", "failed"];
+
+/// The series of one engine.
+pub(crate) struct Series {
+    clock: Clock,
+    backend: SharedString,
+    acquire: [[OnceLock<Histogram>; OUTCOMES.len()]; KINDS.len()],
+    hold: [OnceLock<Histogram>; MODES.len()],
+    contended: [OnceLock<Counter>; QUEUES.len()],
+    lost: [OnceLock<Counter>; REASONS.len()],
+    renewals: [OnceLock<Counter>; RENEWALS.len()],
+    held: OnceLock<Gauge>,
+    waiting: OnceLock<Gauge>,
+}
+
+impl Series {
+    pub(crate) fn new(store: &str, clock: Clock) -> Self {
+        describe();
+        let kind = store.split(':').next().unwrap_or(store);
+        let series = Self {
+            clock,
+            backend: SharedString::from_shared(Arc::from(kind)),
+            acquire: Default::default(),
+            hold: Default::default(),
+            contended: Default::default(),
+            lost: Default::default(),
+            renewals: Default::default(),
+            held: OnceLock::new(),
+            waiting: OnceLock::new(),
+        };
+        series.register();
+        series
+    }
+
+    /// Shows all series with the recorder that is there now. It keeps none, so that a recorder that
+    /// comes before their first values has them.
+    fn register(&self) {
+        for kind in 0..KINDS.len() {
+            for outcome in 0..OUTCOMES.len() {
+                drop(self.acquire_series(kind, outcome));
+            }
+        }
+        for mode in 0..MODES.len() {
+            drop(self.hold_series(mode));
+        }
+        for queue in 0..QUEUES.len() {
+            self.contended_series(queue).increment(0);
+        }
+        for reason in 0..REASONS.len() {
+            self.lost_series(reason).increment(0);
+        }
+        for outcome in 0..RENEWALS.len() {
+            self.renewals_series(outcome).increment(0);
+        }
+        self.held_series().increment(0.0);
+        self.waiting_series().increment(0.0);
+    }
+
+    fn acquire_series(&self, kind: usize, outcome: usize) -> Histogram {
+        metrics::histogram!(
+            "dlock_acquire_seconds", "backend" => self.backend.clone(),
+            "kind" => KINDS[kind], "outcome" => OUTCOMES[outcome]
+        )
+    }
+
+    fn hold_series(&self, mode: usize) -> Histogram {
+        metrics::histogram!(
+            "dlock_hold_seconds", "backend" => self.backend.clone(), "mode" => MODES[mode]
+        )
+    }
+
+    fn contended_series(&self, queue: usize) -> Counter {
+        metrics::counter!(
+            "dlock_contended_total", "backend" => self.backend.clone(), "queue" => QUEUES[queue]
+        )
+    }
+
+    fn lost_series(&self, reason: usize) -> Counter {
+        metrics::counter!(
+            "dlock_lost_total", "backend" => self.backend.clone(), "reason" => REASONS[reason]
+        )
+    }
+
+    fn renewals_series(&self, outcome: usize) -> Counter {
+        metrics::counter!(
+            "dlock_renewals_total", "backend" => self.backend.clone(),
+            "outcome" => RENEWALS[outcome]
+        )
+    }
+
+    fn held_series(&self) -> Gauge {
+        metrics::gauge!("dlock_held", "backend" => self.backend.clone())
+    }
+
+    fn waiting_series(&self) -> Gauge {
+        metrics::gauge!("dlock_waiting", "backend" => self.backend.clone())
+    }
+
+    pub(crate) fn start(&self, kind: Kind) -> Started<'_> {
+        Started { series: self, kind, since: self.clock.now(), outcome: Outcome::Cancelled }
+    }
+
+    fn acquired(&self, kind: Kind, outcome: Outcome, after: Duration) {
+        let (kind, outcome) = (kind as usize, outcome as usize);
+        let histogram =
+            self.acquire[kind][outcome].get_or_init(|| self.acquire_series(kind, outcome));
+        histogram.record(after);
+    }
+
+    pub(crate) fn hold(&self, mode: Mode, after: Duration) {
+        let mode = match mode {
+            Mode::Exclusive => 0,
+            Mode::Shared => 1,
+            Mode::Permits { .. } => 2,
+        };
+        self.hold[mode].get_or_init(|| self.hold_series(mode)).record(after);
+    }
+
+    pub(crate) fn contended(&self, line: Line) {
+        let line = line as usize;
+        self.contended[line].get_or_init(|| self.contended_series(line)).increment(1);
+    }
+
+    pub(crate) fn lost(&self, how: Ended) {
+        let reason = match how {
+            Ended::Released => return,
+            Ended::Expired => 0,
+            Ended::Revoked => 1,
+            Ended::ClockStep => 2,
+            Ended::StoreReset => 3,
+        };
+        self.lost[reason].get_or_init(|| self.lost_series(reason)).increment(1);
+    }
+
+    pub(crate) fn renewed(&self, kept: usize, lost: usize, failed: usize) {
+        for (outcome, count) in [kept, lost, failed].into_iter().enumerate() {
+            if count == 0 {
+                continue;
+            }
+            let counter = self.renewals[outcome].get_or_init(|| self.renewals_series(outcome));
+            counter.increment(u64::try_from(count).unwrap_or(u64::MAX));
+        }
+    }
+
+    pub(crate) fn held(&self, change: f64) {
+        self.held.get_or_init(|| self.held_series()).increment(change);
+    }
+
+    pub(crate) fn waiting(&self, change: f64) {
+        self.waiting.get_or_init(|| self.waiting_series()).increment(change);
+    }
+}
+
+/// An acquisition under way.
+pub(crate) struct Started<'a> {
+    series: &'a Series,
+    kind: Kind,
+    since: Instant,
+    outcome: Outcome,
+}
+
+#[derive(Clone, Copy)]
+enum Outcome {
+    Granted,
+    Busy,
+    Timeout,
+    Error,
+    Cancelled,
+}
+
+impl Started<'_> {
+    pub(crate) fn finish<T>(mut self, taken: &Result<Option<T>, Error>) {
+        self.outcome = match taken {
+            Ok(Some(_)) => Outcome::Granted,
+            Ok(None) => Outcome::Busy,
+            Err(error) if error.kind() == ErrorKind::Timeout => Outcome::Timeout,
+            Err(_) => Outcome::Error,
+        };
+    }
+}
+
+impl Drop for Started<'_> {
+    fn drop(&mut self) {
+        let after = self.series.clock.now().since(self.since);
+        self.series.acquired(self.kind, self.outcome, after);
+    }
+}
+
+/// Tells the recorder what the names stand for.
+fn describe() {
+    let seconds = Unit::Seconds;
+    metrics::describe_histogram!("dlock_acquire_seconds", seconds, "how long acquires took");
+    metrics::describe_histogram!("dlock_hold_seconds", seconds, "how long claims were held");
+    metrics::describe_counter!("dlock_contended_total", Unit::Count, "acquires that had to wait");
+    metrics::describe_counter!("dlock_lost_total", Unit::Count, "locks that were lost");
+    metrics::describe_counter!("dlock_renewals_total", Unit::Count, "renewals of leases");
+    metrics::describe_gauge!("dlock_held", Unit::Count, "claims held now");
+    metrics::describe_gauge!("dlock_waiting", Unit::Count, "acquires that wait now");
+}

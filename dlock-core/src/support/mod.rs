@@ -1,0 +1,10 @@
+//! What the engine and its users have in common, and that knows neither.
+
+pub(crate) mod failure;
+pub(crate) mod labels;
+pub(crate) mod meter;
+#[cfg(feature = "metrics")]
+pub mod metrics;
+pub(crate) mod retry;
+pub(crate) mod shortened;
+pub(crate) mod tasks;

@@ -1,0 +1,49 @@
+//! The runtime that locks run on.
+
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use crate::{ConfigIssue, Error};
+
+/// The tokio runtime that this is called on, which must have timers: what locks, and the tasks of
+/// a backend, run on.
+///
+/// # Errors
+/// `Config(Runtime)` outside a runtime, and on one that was built without timers.
+pub fn current_runtime() -> Result<Handle, Error> {
+    let refuse = |why| Error::config(ConfigIssue::Runtime, why);
+    let runtime = Handle::try_current().map_err(|error| {
+        refuse(
+            "there is no tokio runtime here, which locks need for renewal: make them inside one \
+             (#[tokio::main], Runtime::block_on)",
+        )
+        .with_source(error)
+    })?;
+    // tokio has no way to ask; making a timer panics where there are none.
+    std::panic::catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).map_err(|_| {
+        refuse(
+            "the tokio runtime has no timers, which leases need: call enable_time() or \
+             enable_all() on its builder",
+        )
+    })?;
+    Ok(runtime)
+}
+
+/// [`current_runtime`], which must have I/O as well: what connections to a server run on. `open`
+/// makes something that needs it, such as a socket of tokio's.
+///
+/// # Errors
+/// `Config(Runtime)` outside a runtime, and on one that was built without timers or I/O.
+pub fn current_io_runtime(open: impl FnOnce() -> std::io::Result<()>) -> Result<Handle, Error> {
+    let runtime = current_runtime()?;
+    // As for timers. An error is not of the runtime, and the connection will meet it, too.
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(open)) {
+        Ok(_) => Ok(runtime),
+        Err(_) => Err(Error::config(
+            ConfigIssue::Runtime,
+            "the tokio runtime has no I/O, which connections need: call enable_io() or enable_all() \
+             on its builder",
+        )),
+    }
+}

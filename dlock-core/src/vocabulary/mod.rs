@@ -1,0 +1,17 @@
+//! The words of the contract and of applications. They know nothing of stores, tasks or handles.
+
+pub(crate) mod answer;
+pub(crate) mod claim;
+pub(crate) mod clock;
+pub(crate) mod error;
+mod examined;
+pub(crate) mod fence;
+pub(crate) mod finding;
+pub(crate) mod guarantees;
+pub(crate) mod mode;
+pub(crate) mod name;
+pub(crate) mod note;
+pub(crate) mod options;
+pub(crate) mod outcome;
+pub(crate) mod owner;
+pub(crate) mod token;
