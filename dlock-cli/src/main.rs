@@ -13,13 +13,16 @@ mod inspect;
 mod list;
 mod man;
 mod output;
+mod parse;
 mod run;
 mod store;
 mod watch;
 
 use std::process::ExitCode;
 
-use crate::args::Command;
+use clap::CommandFactory;
+
+use crate::args::{Cli, Command};
 
 // Renewal has a thread of its own, so that nothing that is said or waited for here delays it.
 #[tokio::main(worker_threads = 1)]
@@ -37,8 +40,8 @@ async fn main() -> ExitCode {
         Command::Break(args) => breaking::run(args).await,
         Command::Doctor(args) => doctor::run(args).await,
         Command::Guarantees(args) => guarantees::run(args).await,
-        Command::Completions(args) => completions::run(&args),
-        Command::Man(args) => man::run(&args),
+        Command::Completions(args) => completions::run(&args, Cli::command()),
+        Command::Man(args) => man::run(&args, Cli::command()),
     };
     match done {
         Ok(code) => code.into(),

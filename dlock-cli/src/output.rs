@@ -186,11 +186,6 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     })
 }
 
-/// A line to stderr; when that is closed, there is nobody to tell.
-pub(crate) fn complain(line: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{line}");
-}
-
 #[cfg(test)]
 mod tests {
     use dlock::{ClaimId, FencingToken, Note};

@@ -6,10 +6,10 @@ use clap::Args;
 use dlock::{LockName, Locks};
 
 use crate::{
-    args,
     failure::Failure,
     list,
     output::{self, ClaimView, LockView},
+    parse,
     store::{self, Store},
 };
 
@@ -36,7 +36,7 @@ pub(crate) struct Watch {
     name: Option<String>,
 
     /// How often to look
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = args::pause)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse::pause)]
     interval: Duration,
 
     /// End after so many looks
