@@ -11,6 +11,7 @@ use crate::{
     inspect::Inspect,
     list::List,
     man::Man,
+    raise_tokens::RaiseTokens,
     run::Run,
     watch::Watch,
 };
@@ -58,6 +59,7 @@ pub(crate) enum Command {
     List(List),
     Watch(Watch),
     Break(Break),
+    RaiseTokens(RaiseTokens),
     Doctor(Doctor),
     Guarantees(GuaranteesOf),
     Completions(Completions),
@@ -73,6 +75,7 @@ impl Command {
             Self::List(args) => args.json,
             Self::Watch(args) => args.json,
             Self::Break(args) => args.json,
+            Self::RaiseTokens(args) => args.json,
             Self::Doctor(args) => args.json,
             Self::Guarantees(args) => args.json,
             Self::Completions(_) | Self::Man(_) => false,

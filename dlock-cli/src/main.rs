@@ -14,6 +14,7 @@ mod list;
 mod man;
 mod output;
 mod parse;
+mod raise_tokens;
 mod run;
 mod store;
 mod watch;
@@ -38,6 +39,7 @@ async fn main() -> ExitCode {
         Command::List(args) => list::run(args).await,
         Command::Watch(args) => watch::run(args).await,
         Command::Break(args) => breaking::run(args).await,
+        Command::RaiseTokens(args) => raise_tokens::run(args).await,
         Command::Doctor(args) => doctor::run(args).await,
         Command::Guarantees(args) => guarantees::run(args).await,
         Command::Completions(args) => completions::run(&args, Cli::command()),

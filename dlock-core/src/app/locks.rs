@@ -348,7 +348,7 @@ impl Locks {
         &self.engine().backend
     }
 
-    fn engine(&self) -> &Arc<Engine> {
+    pub(super) fn engine(&self) -> &Arc<Engine> {
         &self.client.engine
     }
 

@@ -39,10 +39,8 @@ pub(crate) struct Faulty {
     pub(crate) answer_takes: AtomicU64,
     /// The longest lease that it stands for.
     pub(crate) longest_lease: Mutex<Option<Duration>>,
-    /// How many of the next floors for tokens fail.
+    /// How many of the next calls that raise tokens fail.
     pub(crate) raise_fails: AtomicUsize,
-    /// It confirms floors for tokens, and forgets them.
-    pub(crate) forgets_floors: AtomicBool,
     /// What it tells unasked.
     pub(crate) events: broadcast::Sender<StoreEvent>,
     /// It has lost all its data.
@@ -85,7 +83,6 @@ impl Faulty {
             answer_takes: AtomicU64::new(0),
             longest_lease: Mutex::default(),
             raise_fails: AtomicUsize::new(0),
-            forgets_floors: AtomicBool::new(false),
             events: broadcast::Sender::new(4),
             forgot: AtomicBool::new(false),
             release_fails: AtomicBool::new(false),
@@ -212,9 +209,6 @@ impl Backend for Faulty {
         if fails > 0 {
             self.raise_fails.store(fails - 1, Ordering::SeqCst);
             return Err(Self::unavailable());
-        }
-        if self.forgets_floors.load(Ordering::SeqCst) {
-            return Ok(());
         }
         self.inner.raise_tokens(name, above).await
     }

@@ -220,7 +220,7 @@ impl Backend for TokenOffset {
         raised.map_err(|error| match error.kind() {
             // It names the store's own number.
             ErrorKind::Config(issue @ ConfigIssue::Token) => {
-                let text = format!("without the offset, a floor of {above} is {inner}: {error}");
+                let text = format!("without the offset, {above} is {inner}: {error}");
                 Error::config(issue, text).with_source(error)
             }
             _ => error,
