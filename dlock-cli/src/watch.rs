@@ -150,14 +150,12 @@ mod tests {
     use super::*;
 
     fn held(name: &str, bits: u128, left: u64) -> LockView {
-        let holder = ClaimState {
-            claim: ClaimId::from_bits(bits),
-            mode: Mode::Exclusive,
-            token: None,
-            remaining: Duration::from_secs(left),
-            age: None,
-            note: None,
-        };
+        let holder = ClaimState::new(
+            ClaimId::from_bits(bits),
+            Mode::Exclusive,
+            None,
+            Duration::from_secs(left),
+        );
         let state = LockState::new(vec![holder], Vec::new(), None);
         LockView::new(&LockName::new(name).unwrap(), &state)
     }

@@ -34,10 +34,9 @@ pub use app::job::{Job, Ran};
 pub use app::locks::Locks;
 pub use connect::registry::{Connecting, Factory, Registry};
 pub use connect::url::BackendUrl;
-pub use contract::backend::{
-    AcquireRequest, Acquired, Backend, ClaimState, DynBackend, Grant, LockState, Queue, Released,
-    Renewal, Renewed, StoreEvent,
-};
+pub use contract::backend::{Backend, DynBackend, StoreEvent};
+pub use contract::request::{AcquireRequest, Acquired, Grant, Queue, Released, Renewal, Renewed};
+pub use contract::state::{ClaimState, LockState};
 pub use contract::store_clock::{ClockStep, StoreClock, StoreClocks};
 pub use guard::{Guard, Lost};
 pub use kinds::lock::{

@@ -72,11 +72,7 @@ impl Shared {
         };
         let token = at.and_then(|at| FencingToken::new(at).ok());
         let token = token.ok_or_else(|| unreadable("a script", &answer))?;
-        Ok(Acquired::Granted(Grant {
-            token,
-            tokens: request.tokens,
-            since: call.sending().began(),
-        }))
+        Ok(Acquired::Granted(Grant::new(token, request.tokens, call.sending().began())))
     }
 
     async fn renew(&self, claims: &[(ClaimId, &LockName, Duration)]) -> Result<Vec<usize>, Error> {
@@ -115,14 +111,12 @@ impl Shared {
                     Ok(left) => Duration::from_millis(left),
                     Err(_) => Duration::MAX,
                 };
-                let holder = ClaimState {
-                    age: None,
-                    note: None,
-                    claim: claim.unwrap_or(ClaimId::from_bits(0)),
-                    mode: Mode::Exclusive,
-                    token: None,
+                let holder = ClaimState::new(
+                    claim.unwrap_or(ClaimId::from_bits(0)),
+                    Mode::Exclusive,
+                    None,
                     remaining,
-                };
+                );
                 Ok(LockState::new(vec![holder], Vec::new(), None))
             }
             _ => Err(answers

@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use tokio::sync::broadcast;
 
 use crate::{
-    Answer, Claim, ClaimId, Clock, Error, ErrorKind, FencingToken, Finding, Guarantees, Instant,
-    LockName, Mode, Note,
+    AcquireRequest, Acquired, Answer, Claim, ClaimId, Clock, Error, ErrorKind, FencingToken,
+    Finding, Grant, Guarantees, Instant, LockName, LockState, Released, Renewal, Renewed,
 };
 
 /// A store of locks. This is all that a backend author writes; guards, renewal, time-outs,
@@ -201,99 +201,6 @@ pub trait Backend: Send + Sync + Debug + 'static {
 /// A shared backend, as the core keeps it.
 pub type DynBackend = Arc<dyn Backend>;
 
-/// What a claim asks of the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AcquireRequest {
-    /// The lock.
-    pub name: LockName,
-    /// The acquisition.
-    pub claim: ClaimId,
-    /// What it wants.
-    pub mode: Mode,
-    /// How long the grant lasts without renewal, by the store's clock; also how long the place in
-    /// the queue lasts without a sign of life.
-    pub lease: Duration,
-    /// What to do when the lock is not free.
-    pub queue: Queue,
-    /// How many consecutive tokens to reserve, at least 1.
-    pub tokens: u32,
-    /// Who asks, for people: kept with the claim as long as it is there, where the store has a place
-    /// for it ([`Notes::Kept`](crate::Notes)). No renewal changes it.
-    pub note: Option<Note>,
-}
-
-impl AcquireRequest {
-    /// The claim of this request, of whose tokens nothing is known.
-    pub fn as_claim(&self) -> Claim {
-        Claim { name: self.name.clone(), id: self.claim, used: 0 }
-    }
-}
-
-/// What a claim does when the lock is not free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Queue {
-    /// Wait in line.
-    Enqueue,
-    /// Leave no trace.
-    FailIfBusy,
-}
-
-/// The answer to an acquire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Acquired {
-    /// The lock is the claim's.
-    Granted(Grant),
-    /// The claim waits in line.
-    Queued,
-    /// The lock is not free and the claim left no trace.
-    Busy,
-}
-
-/// A lock that is held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grant {
-    /// The first token of the block.
-    pub token: FencingToken,
-    /// How many tokens the block has, at least 1.
-    pub tokens: u32,
-    /// An instant of the holder's clock at or before the start of the lease by the store's clock:
-    /// when the request was sent, or later by what the store's clock says to have passed between
-    /// an operation and the grant.
-    pub since: Instant,
-}
-
-/// A lease to start anew.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Renewal {
-    /// The claim.
-    pub claim: Claim,
-    /// The mode to hold it in: the same as before or weaker.
-    pub mode: Mode,
-    /// The new length of the lease from now on.
-    pub lease: Duration,
-    /// The first token of the grant, by which a store that has lost its data can tell that it has;
-    /// `None`: the client does not know.
-    pub token: Option<FencingToken>,
-}
-
-/// The answer to a renewal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Renewed {
-    /// The claim is held for another lease, counted from no earlier than the call.
-    Kept,
-    /// The claim is not held.
-    Lost,
-    /// The claim is not held, and the largest token that the store remembers of the name, if it
-    /// does, is below the renewal's: it has lost what it had acknowledged.
-    Forgotten,
-    /// The store could not tell for this claim, though it could for others of the same call. The
-    /// core asks again while the lease lasts.
-    Unknown,
-}
-
 /// What a store tells a client unasked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -312,62 +219,4 @@ pub enum StoreEvent {
         /// one has not met it.
         seen: Instant,
     },
-}
-
-/// The answer to a release.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Released {
-    /// The claim was in the store and is not any more.
-    Released,
-    /// The claim was not in the store: its lease had ended before.
-    AlreadyLost,
-}
-
-/// What a store knows of one name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LockState {
-    /// Who holds it, oldest first.
-    pub holders: Vec<ClaimState>,
-    /// Who waits, first in line first.
-    pub waiters: Vec<ClaimState>,
-    /// The largest token that the store remembers to have given out: at least those of the
-    /// holders.
-    pub last_token: Option<FencingToken>,
-}
-
-impl LockState {
-    /// Makes one.
-    pub fn new(
-        holders: Vec<ClaimState>,
-        waiters: Vec<ClaimState>,
-        last_token: Option<FencingToken>,
-    ) -> Self {
-        Self { holders, waiters, last_token }
-    }
-
-    /// Whether nobody holds it and nobody waits.
-    pub fn is_free(&self) -> bool {
-        self.holders.is_empty() && self.waiters.is_empty()
-    }
-}
-
-/// One claim as the store sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClaimState {
-    /// The claim.
-    pub claim: ClaimId,
-    /// What it holds or wants.
-    pub mode: Mode,
-    /// The first token of its grant; `None` while it waits.
-    pub token: Option<FencingToken>,
-    /// How long it stays without renewal, by the store's clock.
-    pub remaining: Duration,
-    /// How long ago it was granted, or began to wait, by the store's clock; `None` where the store
-    /// does not know. It may be less than that for a while after tokens were raised by hand.
-    pub age: Option<Duration>,
-    /// Who it is, if its client says so ([`Locks::with_note`](crate::Locks::with_note)) and the
-    /// store keeps it.
-    pub note: Option<Note>,
 }

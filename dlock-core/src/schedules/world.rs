@@ -130,7 +130,7 @@ impl Store {
         a_while();
         let state = self.inner.inspect(&name).await.unwrap();
         for holder in state.holders {
-            let claim = Claim { name: name.clone(), id: holder.claim, used: 0 };
+            let claim = Claim::new(name.clone(), holder.claim);
             self.inner.release(&claim).await.unwrap();
             point();
             let _ = self.losses.send(StoreEvent::Ended(holder.claim));

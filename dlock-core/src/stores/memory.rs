@@ -64,8 +64,7 @@ struct Waiting(HashMap<ClaimId, oneshot::Sender<()>>);
 
 impl Memory {
     /// `memory:`, without options. Each connection is a store of its own.
-    pub const FACTORY: Factory =
-        Factory { name: "memory", schemes: &["memory"], options: &[], connect };
+    pub const FACTORY: Factory = Factory::new("memory", &["memory"], &[], connect);
 
     /// An empty store. Its leases run by tokio's clock, so they end in paused time as well
     /// (`tokio::time::pause`).
@@ -196,11 +195,8 @@ fn acquire_op(request: &AcquireRequest) -> Op {
 }
 
 fn grant(granted: &Granted) -> Result<Grant, Error> {
-    Ok(Grant {
-        token: FencingToken::new(granted.token)?,
-        tokens: granted.block,
-        since: Instant::from_nanos(granted.since.saturating_mul(1000)),
-    })
+    let since = Instant::from_nanos(granted.since.saturating_mul(1000));
+    Ok(Grant::new(FencingToken::new(granted.token)?, granted.block, since))
 }
 
 fn acquired(name: &LockName, mode: Mode, store: &str, outcome: Outcome) -> Result<Acquired, Error> {

@@ -119,7 +119,7 @@ async fn a_claim_that_was_taken_away_is_lost_with_the_next_renewal() {
 /// Where the holder of each lock stands in the store.
 async fn holder(locks: &Locks, name: &str) -> Result<Claim, Error> {
     let state = locks.inspect(name).await?;
-    Ok(Claim { name: LockName::new(name)?, id: state.holders[0].claim, used: 0 })
+    Ok(Claim::new(LockName::new(name)?, state.holders[0].claim))
 }
 
 #[tokio::test(start_paused = true)]

@@ -305,14 +305,16 @@ fn merged(states: &[LockState], needed: usize) -> LockState {
         .filter_map(|votes| {
             let agreed =
                 |vote: &&ClaimState| votes.iter().filter(|other| other.token == vote.token).count();
-            let vote = votes.iter().max_by_key(agreed)?.clone();
+            let mut vote = votes.iter().max_by_key(agreed)?.clone();
             // Of any that tells.
-            let note = votes.iter().find_map(|vote| vote.note.clone());
+            vote.note = votes.iter().find_map(|vote| vote.note.clone());
             // It holds the lock until so many have let it go that no majority is left.
             let mut remaining: Vec<Duration> = votes.iter().map(|vote| vote.remaining).collect();
             remaining.sort_unstable_by(|a, b| b.cmp(a));
+            vote.remaining = *remaining.get(needed - 1)?;
             // The token comes from another master's clock.
-            Some(ClaimState { remaining: *remaining.get(needed - 1)?, age: None, note, ..vote })
+            vote.age = None;
+            Some(vote)
         })
         .collect();
     holders.sort_by_key(|holder| holder.token);

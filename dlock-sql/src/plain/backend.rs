@@ -148,15 +148,10 @@ impl Backend for PlainStore {
         let Some(seen) = seen.row.filter(|seen| seen.is_held && seen.left > 0) else {
             return Ok(LockState::default());
         };
-        let holder = ClaimState {
-            age: None,
-            note: None,
-            // Another program's name for itself is no claim of dlock's.
-            claim: seen.holder.parse().unwrap_or(ClaimId::from_bits(0)),
-            mode: Mode::Exclusive,
-            token: None,
-            remaining: Duration::from_micros(u64::try_from(seen.left).unwrap_or(0)),
-        };
+        // Another program's name for itself is no claim of dlock's.
+        let claim = seen.holder.parse().unwrap_or(ClaimId::from_bits(0));
+        let remaining = Duration::from_micros(u64::try_from(seen.left).unwrap_or(0));
+        let holder = ClaimState::new(claim, Mode::Exclusive, None, remaining);
         Ok(LockState::new(vec![holder], Vec::new(), None))
     }
 

@@ -1,8 +1,6 @@
 //! Raised tokens, for a resource that has seen larger ones than the store remembers.
 
-use dlock_core::{
-    AcquireRequest, Claim, DynBackend, ErrorKind, FencingToken, Lock, LockName, Released, Renewed,
-};
+use dlock_core::{DynBackend, ErrorKind, FencingToken, Lock, LockName, Released, Renewed};
 
 use crate::{
     Stop, Verdict,
@@ -65,12 +63,12 @@ pub(crate) async fn tokens_behind_a_holder_rise_above_it(cx: Cx) -> Verdict {
 pub(crate) async fn a_block_that_is_given_back_does_not_lower_it(cx: Cx) -> Verdict {
     let (client, name) = (cx.backend().await?, cx.name("lock"));
     for (used, part) in [(1, 500), (100, 999), (999, 999), (1, 1)] {
-        let held = AcquireRequest { tokens: 1000, ..alone(&name) };
+        let held = alone(&name).with_tokens(1000);
         let next = alone(&name);
         let first = take(&client, &held).await?.token;
         let floor = first.plus(part);
         raise(&client, &name, floor).await?;
-        let released = client.release(&Claim { used, ..held.as_claim() }).await?;
+        let released = client.release(&held.as_claim().with_used(used)).await?;
         ensure_eq!(released, Released::Released, "the release");
         let token = take(&client, &next).await?.token;
         ensure!(token > floor, "{token:?} is not above {floor}");

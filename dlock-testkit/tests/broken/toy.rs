@@ -198,15 +198,12 @@ impl Toy {
                     Renewed::Kept
                 }
                 None if fault == Fault::RenewalResurrects && empty => {
-                    let request = AcquireRequest {
-                        name: renewal.claim.name.clone(),
-                        claim: renewal.claim.id,
-                        mode: renewal.mode,
-                        lease: renewal.lease,
-                        queue: Queue::Enqueue,
-                        tokens: 1,
-                        note: None,
-                    };
+                    let request = AcquireRequest::new(
+                        renewal.claim.name.clone(),
+                        renewal.mode,
+                        renewal.lease,
+                    )
+                    .with_claim(renewal.claim.id);
                     lock.join(&request, fault, now);
                     Renewed::Kept
                 }
@@ -241,7 +238,7 @@ impl Toy {
             let Some(entry) = lock.find(request.claim) else {
                 if fault == Fault::BelievesTheWakeUp {
                     let token = FencingToken::new(last + 1)?;
-                    return Ok(Some(Grant { token, tokens: request.tokens, since: now }));
+                    return Ok(Some(Grant::new(token, request.tokens, now)));
                 }
                 let text = "the place in the queue is gone: ask again";
                 return Err(Error::new(ErrorKind::NotHeld, text).with_lock(&request.name));
@@ -337,16 +334,18 @@ impl Backend for Toy {
         }
         let of = |held: bool| -> Vec<ClaimState> {
             let entries = lock.entries.iter().filter(|entry| entry.token.is_some() == held);
-            let state = |entry: &Entry| ClaimState {
-                age: Some(lock.age(entry, self.fault, now)),
-                claim: entry.id,
-                mode: match self.fault {
-                    Fault::InspectLiesAboutModes => Mode::Exclusive,
-                    _ => entry.mode,
-                },
-                token: entry.token.and_then(|token| FencingToken::new(token).ok()),
-                remaining: entry.until.since(now),
-                note: lock.note(entry, self.fault).filter(|_| !self.modest),
+            let state = |entry: &Entry| {
+                ClaimState::new(
+                    entry.id,
+                    match self.fault {
+                        Fault::InspectLiesAboutModes => Mode::Exclusive,
+                        _ => entry.mode,
+                    },
+                    entry.token.and_then(|token| FencingToken::new(token).ok()),
+                    entry.until.since(now),
+                )
+                .with_age(lock.age(entry, self.fault, now))
+                .with_note(lock.note(entry, self.fault).filter(|_| !self.modest))
             };
             entries.map(state).collect()
         };

@@ -272,11 +272,11 @@ fn acquired(mode: Mode, outcome: Outcome) -> Result<Acquired, Error> {
 
 /// The store's clock is the holder's clock.
 fn grant(granted: &Granted) -> Result<Grant, Error> {
-    Ok(Grant {
-        token: FencingToken::new(granted.token)?,
-        tokens: granted.block,
-        since: Instant::from_nanos(granted.since.saturating_mul(1000)),
-    })
+    Ok(Grant::new(
+        FencingToken::new(granted.token)?,
+        granted.block,
+        Instant::from_nanos(granted.since.saturating_mul(1000)),
+    ))
 }
 
 fn micros() -> Micros {

@@ -44,18 +44,13 @@ impl Shop {
 /// Memory that all connections to one address share.
 fn memory() -> Registry {
     static STORES: Mutex<Option<HashMap<String, Arc<Memory>>>> = Mutex::new(None);
-    registry().with(Factory {
-        name: "shared",
-        schemes: &["shared"],
-        options: &[],
-        connect: |url: BackendUrl| {
-            let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
-            let stores = stores.get_or_insert_default();
-            let store = stores.entry(url.address().to_owned()).or_insert_with(Memory::new);
-            let store: DynBackend = store.clone();
-            Box::pin(async { Ok(store) })
-        },
-    })
+    registry().with(Factory::new("shared", &["shared"], &[], |url: BackendUrl| {
+        let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+        let stores = stores.get_or_insert_default();
+        let store = stores.entry(url.address().to_owned()).or_insert_with(Memory::new);
+        let store: DynBackend = store.clone();
+        Box::pin(async { Ok(store) })
+    }))
 }
 
 /// Runs it on memory, and on SQLite where that is there.

@@ -261,15 +261,8 @@ mod outside {
         let above = FencingToken::new(FencingToken::MAX.get() - TokenOffset::MAX - 3).unwrap();
         store.raise_tokens(&name, above).await.unwrap();
         let shifted = TokenOffset::new(store, TokenOffset::MAX).unwrap();
-        let request = AcquireRequest {
-            name,
-            claim: crate::ClaimId::random(),
-            mode: crate::Mode::Exclusive,
-            lease: Duration::from_secs(30),
-            queue: crate::Queue::FailIfBusy,
-            tokens: 10,
-            note: None,
-        };
+        let lease = Duration::from_secs(30);
+        let request = AcquireRequest::new(name, crate::Mode::Exclusive, lease).with_tokens(10);
         let Acquired::Granted(grant) = shifted.acquire(&request).await.unwrap() else {
             panic!("it is free");
         };
