@@ -5,11 +5,10 @@ use std::{fmt, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use dlock_core::{
     AcquireRequest, Acquired, Answer, Backend, Claim, DynBackend, Error, FencingToken, Finding,
-    Grant, Guarantees, LockName, LockState, Mode, Released, Renewal, Renewed, StoreEvent,
+    Grant, Guarantees, LockName, LockState, Mode, Released, Renewal, Renewed, StoreEvents,
     current_io_runtime,
 };
 use futures_util::future::{join_all, try_join_all};
-use tokio::sync::broadcast;
 
 use crate::{
     config::{RedisConfig, Topology},
@@ -91,7 +90,7 @@ impl Backend for Redis {
         self.store.session.patience()
     }
 
-    fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
+    fn events(&self) -> Option<StoreEvents> {
         Some(self.store.clocks.events())
     }
 

@@ -12,10 +12,9 @@ use async_trait::async_trait;
 use dlock_core::{
     AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, Clock, DynBackend, Error,
     ErrorKind, FencingToken, Finding, Grant, Guarantees, LockName, LockState, Released, Renewal,
-    Renewed, StoreEvent,
+    Renewed, StoreEvents,
 };
 use parking_lot::Mutex;
-use tokio::sync::broadcast;
 
 /// A backend that fails on demand, over one that does not.
 #[derive(Debug)]
@@ -122,7 +121,7 @@ impl Backend for Meddled {
         self.inner.response_timeout()
     }
 
-    fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
+    fn events(&self) -> Option<StoreEvents> {
         self.inner.events()
     }
 

@@ -5,10 +5,10 @@ use std::{fmt, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use dlock_core::{
     AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, DynBackend, Error, FencingToken,
-    Finding, Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed, StoreEvent,
+    Finding, Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed, StoreEvents,
     current_io_runtime,
 };
-use tokio::sync::{OwnedSemaphorePermit, broadcast};
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{
     config::ZkConfig,
@@ -75,7 +75,7 @@ impl Backend for ZooKeeper {
         self.store.session().patience()
     }
 
-    fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
+    fn events(&self) -> Option<StoreEvents> {
         Some(self.store.events())
     }
 

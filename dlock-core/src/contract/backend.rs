@@ -3,11 +3,10 @@
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use tokio::sync::broadcast;
 
 use crate::{
-    AcquireRequest, Acquired, Answer, Claim, ClaimId, Clock, Error, ErrorKind, FencingToken,
-    Finding, Grant, Guarantees, Instant, LockName, LockState, Released, Renewal, Renewed,
+    AcquireRequest, Acquired, Answer, Claim, Clock, Error, ErrorKind, FencingToken, Finding, Grant,
+    Guarantees, LockName, LockState, Released, Renewal, Renewed, StoreEvents,
 };
 
 /// A store of locks. This is all that a backend author writes; guards, renewal, time-outs,
@@ -94,13 +93,14 @@ pub trait Backend: Send + Sync + Debug + 'static {
         Duration::MAX
     }
 
-    /// What this client learns of the store unasked: see [`StoreEvent`].
+    /// What this client learns of the store unasked: see [`StoreEvent`](crate::StoreEvent).
     ///
     /// Contract: hints, so that a loss is told before the next renewal would tell it, and nobody
     /// believes in a lease that a clock has cut short. What an answer shows is told before the
     /// answer. Each call gives a receiver of its own; one that falls behind misses some. `None`, the
-    /// default: only renewals tell.
-    fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
+    /// default: only renewals tell. A store keeps a [`StoreEventSender`](crate::StoreEventSender) for
+    /// them, or [`StoreClocks`](crate::StoreClocks).
+    fn events(&self) -> Option<StoreEvents> {
         None
     }
 
@@ -200,23 +200,3 @@ pub trait Backend: Send + Sync + Debug + 'static {
 
 /// A shared backend, as the core keeps it.
 pub type DynBackend = Arc<dyn Backend>;
-
-/// What a store tells a client unasked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum StoreEvent {
-    /// The store has ended this claim.
-    Ended(ClaimId),
-    /// The store's clock was stepped, as a [`StoreClock`](crate::StoreClock) has seen.
-    ClockStep {
-        /// The part of the store whose clock it is: see [`Backend::shard`].
-        shard: u32,
-        /// Whether it was set forward.
-        forward: bool,
-        /// By how much, at the most.
-        by: Duration,
-        /// When the request was sent whose answer showed it: what was granted or renewed by a later
-        /// one has not met it.
-        seen: Instant,
-    },
-}

@@ -13,7 +13,6 @@ use std::{
 use async_trait::async_trait;
 use dlock_core::*;
 use parking_lot::Mutex;
-use tokio::sync::broadcast;
 
 /// Memory under tokio's clock, with counters and switchable faults.
 #[derive(Debug)]
@@ -42,7 +41,7 @@ pub(crate) struct Faulty {
     /// How many of the next calls that raise tokens fail.
     pub(crate) raise_fails: AtomicUsize,
     /// What it tells unasked.
-    pub(crate) events: broadcast::Sender<StoreEvent>,
+    pub(crate) events: StoreEventSender,
     /// It has lost all its data.
     pub(crate) forgot: AtomicBool,
     /// Releases do not reach it.
@@ -83,7 +82,7 @@ impl Faulty {
             answer_takes: AtomicU64::new(0),
             longest_lease: Mutex::default(),
             raise_fails: AtomicUsize::new(0),
-            events: broadcast::Sender::new(4),
+            events: StoreEventSender::new(4),
             forgot: AtomicBool::new(false),
             release_fails: AtomicBool::new(false),
             leases_last: AtomicU32::new(1),
@@ -116,7 +115,7 @@ impl Backend for Faulty {
     fn longest_lease(&self) -> Duration {
         self.longest_lease.lock().unwrap_or(Duration::MAX)
     }
-    fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
+    fn events(&self) -> Option<StoreEvents> {
         Some(self.events.subscribe())
     }
 

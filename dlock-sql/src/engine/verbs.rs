@@ -12,13 +12,13 @@ use async_trait::async_trait;
 use dlock_core::{
     AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, Clock, Error, FencingToken,
     Finding, Grant, Guarantees, Instant, LockName, LockState, Released, Renewal, Renewed,
-    StoreClocks, StoreEvent,
+    StoreClocks, StoreEvents,
     machine::{Micros, Op},
 };
 use tokio::{
     runtime::Handle,
     select,
-    sync::{broadcast, mpsc, oneshot},
+    sync::{mpsc, oneshot},
 };
 
 use super::{
@@ -152,7 +152,7 @@ impl Backend for Engine {
         Ok(())
     }
 
-    fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
+    fn events(&self) -> Option<StoreEvents> {
         Some(self.clocks.events())
     }
 

@@ -3,12 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use tokio::sync::broadcast;
 
 use crate::{
     AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, Clock, ConfigIssue, DynBackend,
     Error, ErrorKind, Fencing, FencingToken, Finding, Grant, Guarantees, LockName, LockState,
-    Released, Renewal, Renewed, StoreEvent,
+    Released, Renewal, Renewed, StoreEvents,
 };
 
 /// Adds a number to every token of a store: for a resource that has seen the tokens of another
@@ -162,7 +161,7 @@ impl Backend for TokenOffset {
         self.inner.response_timeout()
     }
 
-    fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
+    fn events(&self) -> Option<StoreEvents> {
         self.inner.events()
     }
 

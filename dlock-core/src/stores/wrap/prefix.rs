@@ -3,12 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use tokio::sync::broadcast;
 
 use crate::{
     AcquireRequest, Acquired, Answer, Backend, Claim, Clock, ConfigIssue, DynBackend, Error,
     FencingToken, Finding, Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed,
-    StoreEvent,
+    StoreEvents,
 };
 
 /// Puts a prefix before every name, so that applications can share a store.
@@ -85,7 +84,7 @@ impl Backend for Prefixed {
         self.inner.response_timeout()
     }
 
-    fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
+    fn events(&self) -> Option<StoreEvents> {
         self.inner.events()
     }
 

@@ -3,12 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use tokio::sync::broadcast;
 use tracing::{Instrument, Span, field::Empty, level_filters::LevelFilter};
 
 use crate::{
     AcquireRequest, Acquired, Answer, Backend, Claim, Clock, DynBackend, Error, FencingToken,
-    Finding, Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed, StoreEvent,
+    Finding, Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed, StoreEvents,
 };
 
 /// Puts a `tracing` span of level debug around every verb, with target `dlock`.
@@ -221,7 +220,7 @@ impl Backend for Traced {
         self.inner.response_timeout()
     }
 
-    fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
+    fn events(&self) -> Option<StoreEvents> {
         self.inner.events()
     }
 
