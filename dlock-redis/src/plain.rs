@@ -10,7 +10,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, ClaimId, ClaimState, Error,
+    AcquireRequest, Acquired, Admin, Answer, Backend, Certainty, Claim, ClaimId, ClaimState, Error,
     ErrorKind, FencingToken, Finding, Grant, Guarantees, LockName, LockState, Mode, Queue,
     Released, Renewal, Renewed, Scope,
 };
@@ -239,6 +239,13 @@ impl Backend for Plain {
         state.map_err(|error| self.0.named(error, "inspect", name))
     }
 
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Admin for Plain {
     async fn examine(&self) -> Result<Vec<Finding>, Error> {
         let findings = examine(&self.0.session, 0).await;
         findings.map_err(|error| error.during("examine").with_store(self.store()))

@@ -4,13 +4,19 @@ use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
+use super::admin::NoAdmin;
 use crate::{
-    AcquireRequest, Acquired, Answer, Claim, Clock, Error, ErrorKind, FencingToken, Finding, Grant,
+    AcquireRequest, Acquired, Admin, Answer, Claim, Clock, Error, FencingToken, Finding, Grant,
     Guarantees, LockName, LockState, Released, Renewal, Renewed, StoreEvents,
 };
 
 /// A store of locks. This is all that a backend author writes; guards, renewal, time-outs,
 /// cancellation, reentrancy, local hand-off and multi-locks are written once, in the core.
+///
+/// Seven methods are required: the five verbs ([`acquire`](Self::acquire),
+/// [`granted`](Self::granted), [`renew`](Self::renew), [`release`](Self::release),
+/// [`inspect`](Self::inspect)), [`store`](Self::store) and [`guarantees`](Self::guarantees). What
+/// those who run the store ask of it is in [`Admin`], which is optional.
 ///
 /// # Contract
 /// - **One store, one order.** The operations on a name take effect one after another. Claims
@@ -140,50 +146,10 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// Who holds the name and who waits, as the store sees it now. Changes nothing.
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error>;
 
-    /// The names that begin with `prefix` (all with an empty one) and are held or waited for, at
-    /// most `limit` of them.
-    ///
-    /// Contract: a name that is held or waited for during the whole call is among them, unless there
-    /// are more than `limit`; which of them are left out then is not said. A name that is free may
-    /// be among them. Each is there once; the order does not matter. It changes nothing, and holds
-    /// up nobody: a store that has to look through all that it has does so in steps.
-    ///
-    /// Errors: `Unsupported`, the default, where names can't be listed.
-    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
-        let _ = (prefix, limit);
-        Err(Error::new(
-            ErrorKind::Unsupported,
-            "this store can't list its locks: inspect them by their names",
-        ))
-    }
-
-    /// Looks at how the store is set up, for somebody who runs it: its version, its clock, whether
-    /// it forgets, what this client may do there, and each time what to do about it.
-    ///
-    /// Contract: changes nothing that stays. What the store refuses to tell is a finding as well.
-    ///
-    /// Errors: `Unavailable` when the store does not answer at all.
-    async fn examine(&self) -> Result<Vec<Finding>, Error> {
-        Ok(Vec::new())
-    }
-
-    /// Makes the tokens of a name larger: for a resource that has seen a larger one than the store
-    /// remembers.
-    ///
-    /// Contract: once it is answered, every later grant of the name to any client has tokens above
-    /// `above`, for as long as the store remembers the last token of a name. Who holds the lock
-    /// keeps it, with its token. Sent again, it changes nothing that anybody could see.
-    ///
-    /// Errors: `Unsupported`, the default, where tokens can't be raised; `Config(Token)` where the
-    /// store can't count as far.
-    async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
-        let _ = (name, above);
-        Err(Error::new(
-            ErrorKind::Unsupported,
-            "this store's fencing tokens can't be raised: use a store that can, such as dlock's \
-             tables on a database, give all clients a dlock.token_offset, or have the resource forget \
-             the larger tokens",
-        ))
+    /// What those who run the store may ask of it: see [`Admin`]. `None`, the default, where nothing
+    /// of it can be asked.
+    fn admin(&self) -> Option<&dyn Admin> {
+        None
     }
 
     /// [`acquire`](Self::acquire) for several names at one point of the store's order, so that
@@ -195,6 +161,34 @@ pub trait Backend: Send + Sync + Debug + 'static {
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
         let _ = requests;
         None
+    }
+}
+
+/// What those who run the store ask of any backend. One without an [`Admin`] answers as one that
+/// has nothing to say.
+impl dyn Backend {
+    /// See [`Admin::list`].
+    ///
+    /// # Errors
+    /// As there; `Unsupported` without an [`Admin`].
+    pub async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
+        self.admin().unwrap_or(&NoAdmin).list(prefix, limit).await
+    }
+
+    /// See [`Admin::examine`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn examine(&self) -> Result<Vec<Finding>, Error> {
+        self.admin().unwrap_or(&NoAdmin).examine().await
+    }
+
+    /// See [`Admin::raise_tokens`].
+    ///
+    /// # Errors
+    /// As there; `Unsupported` without an [`Admin`].
+    pub async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
+        self.admin().unwrap_or(&NoAdmin).raise_tokens(name, above).await
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a store and the core expect of each other.
 
+pub(crate) mod admin;
 pub(crate) mod backend;
 pub(crate) mod events;
 pub(crate) mod request;

@@ -6,16 +6,18 @@
 //! twice what was in use, and leave behind only the largest of their tokens, so that tokens grow
 //! across removal.
 
+mod admin;
+
 use std::{fmt, hash::BuildHasher, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable, hash_table::Entry};
 
 use crate::{
-    AcquireRequest, Acquired, Answer, Backend, BackendUrl, Certainty, Claim, ClaimId, Clock,
+    AcquireRequest, Acquired, Admin, Answer, Backend, BackendUrl, Certainty, Claim, ClaimId, Clock,
     ConfigIssue, Connecting, DynBackend, Error, ErrorKind, Exclusion, Factory, Fairness, Fencing,
-    FencingToken, Finding, Grant, Guarantees, Instant, LockName, LockState, Mode, Notes,
-    OrphanRelease, Permits, Released, Renewal, Renewed, Scope, WakeUp,
+    FencingToken, Grant, Guarantees, Instant, LockName, LockState, Mode, Notes, OrphanRelease,
+    Permits, Released, Renewal, Renewed, Scope, WakeUp,
     machine::{Granted, Machine, Micros, Op, Outcome, conflict, spent},
     sync::{Mutex, oneshot},
 };
@@ -310,29 +312,8 @@ impl Backend for Memory {
         Ok(record.map_or_else(LockState::default, |record| record.machine.inspect(self.micros())))
     }
 
-    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
-        let now = self.micros();
-        let mut names = Vec::new();
-        for shard in &self.shards {
-            let shard = shard.lock();
-            let held = shard.names.records.iter().filter(|record| {
-                record.name.as_str().starts_with(prefix) && !record.machine.is_free(now)
-            });
-            names.extend(held.take(limit - names.len()).map(|record| record.name.clone()));
-        }
-        Ok(names)
-    }
-
-    async fn examine(&self) -> Result<Vec<Finding>, Error> {
-        Ok(vec![Finding::fine(
-            "reach",
-            "the locks are in the memory of this process, and no other process sees them",
-        )])
-    }
-
-    async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
-        self.apply(name, &Op::Raise { above: above.get() }, |_, _, _| ());
-        Ok(())
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
     }
 
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {

@@ -203,14 +203,11 @@ impl Backend for Faulty {
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         self.inner.inspect(name).await
     }
-    async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
-        let fails = self.raise_fails.load(Ordering::SeqCst);
-        if fails > 0 {
-            self.raise_fails.store(fails - 1, Ordering::SeqCst);
-            return Err(Self::unavailable());
-        }
-        self.inner.raise_tokens(name, above).await
+
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
     }
+
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
         let takes = self.answer_takes.load(Ordering::SeqCst);
         let answer = self.inner.acquire_all(requests)?;
@@ -219,6 +216,18 @@ impl Backend for Faulty {
             tokio::time::sleep(millis(takes)).await;
             answer
         }))
+    }
+}
+
+#[async_trait]
+impl Admin for Faulty {
+    async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
+        let fails = self.raise_fails.load(Ordering::SeqCst);
+        if fails > 0 {
+            self.raise_fails.store(fails - 1, Ordering::SeqCst);
+            return Err(Self::unavailable());
+        }
+        self.inner.raise_tokens(name, above).await
     }
 }
 

@@ -9,9 +9,9 @@ use std::{
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Answer, Backend, Claim, ClaimId, ClaimState, Clock, Error, ErrorKind,
-    Exclusion, Fencing, FencingToken, Finding, Grant, Guarantees, LockName, LockOptions, LockState,
-    Mode, Notes, Queue, Released, Renewal, Renewed, Scope,
+    AcquireRequest, Acquired, Admin, Answer, Backend, Claim, ClaimId, ClaimState, Clock, Error,
+    ErrorKind, Exclusion, Fencing, FencingToken, Finding, Grant, Guarantees, LockName, LockOptions,
+    LockState, Mode, Notes, Queue, Released, Renewal, Renewed, Scope,
 };
 use futures_util::future::join_all;
 
@@ -212,6 +212,13 @@ impl Backend for Quorum {
         Ok(merged(&states.into_iter().flatten().collect::<Vec<_>>(), needed))
     }
 
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Admin for Quorum {
     /// What is held is held on a majority, of which some may not have answered.
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
         let said = join_all(self.voters.members.iter().map(|member| member.list(prefix))).await;

@@ -10,7 +10,7 @@ use std::{
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, Clock, Error, FencingToken,
+    AcquireRequest, Acquired, Admin, Answer, Backend, Certainty, Claim, Clock, Error, FencingToken,
     Finding, Grant, Guarantees, Instant, LockName, LockState, Released, Renewal, Renewed,
     StoreClocks, StoreEvents,
     machine::{Micros, Op},
@@ -254,6 +254,13 @@ impl Backend for Engine {
         self.look(|reply| Look::State(name.clone(), reply)).await.map_err(place)
     }
 
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Admin for Engine {
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
         // One look for each page, so that whoever waits is looked for in between.
         let page = |range| self.look(|reply| Look::Names(range, reply));

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Answer, Backend, Claim, ClaimId, ClaimState, Error, ErrorKind,
+    AcquireRequest, Acquired, Admin, Answer, Backend, Claim, ClaimId, ClaimState, Error, ErrorKind,
     Finding, Grant, Guarantees, LockName, LockState, Mode, Queue, Released, Renewal, Renewed,
 };
 use tokio::{runtime::Handle, sync::oneshot};
@@ -155,6 +155,13 @@ impl Backend for PlainStore {
         Ok(LockState::new(vec![holder], Vec::new(), None))
     }
 
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Admin for PlainStore {
     async fn examine(&self) -> Result<Vec<Finding>, Error> {
         self.asks
             .ask(Ask::Findings)

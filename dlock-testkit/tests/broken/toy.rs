@@ -1,20 +1,21 @@
 //! A small store in memory that is right without a fault, and wrong in one way with one. Written
 //! apart from the memory backend and from the model.
 
+mod admin;
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, ClaimId, ClaimState, ConfigIssue,
-    Error, ErrorKind, Exclusion, Fairness, Fencing, FencingToken, Grant, Guarantees, Instant,
-    LockName, LockState, Mode, Notes, Permits, Queue, Released, Renewal, Renewed, WakeUp,
+    AcquireRequest, Acquired, Admin, Answer, Backend, Certainty, Claim, ClaimId, ClaimState,
+    ConfigIssue, Error, ErrorKind, Exclusion, Fairness, Fencing, FencingToken, Grant, Guarantees,
+    Instant, LockName, LockState, Mode, Notes, Permits, Queue, Released, Renewal, Renewed, WakeUp,
 };
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::{
     fault::Fault,
-    listing,
     rules::{Entry, Lock, later, now},
 };
 
@@ -352,27 +353,8 @@ impl Backend for Toy {
         Ok(LockState::new(of(true), of(false), FencingToken::new(lock.last).ok()))
     }
 
-    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
-        match self.modest {
-            true => Err(Error::new(ErrorKind::Unsupported, "the modest do not list: inspect")),
-            false => listing::list(self.fault, &mut self.names.lock(), prefix, limit),
-        }
-    }
-
-    async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
-        if self.modest {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                "tokens of the modest do not rise: wait",
-            ));
-        }
-        let fault = self.fault;
-        self.with(name, |lock, _| match fault {
-            Fault::IgnoresTheFloor => {}
-            Fault::FloorEndsWithABlock => lock.last = lock.last.max(above.get()),
-            _ => lock.last = (lock.last + 1).max(above.get()),
-        });
-        Ok(())
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
     }
 
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {

@@ -5,9 +5,9 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 
 use crate::{
-    AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, Clock, ConfigIssue, DynBackend,
-    Error, ErrorKind, Fencing, FencingToken, Finding, Grant, Guarantees, LockName, LockState,
-    Released, Renewal, Renewed, StoreEvents,
+    AcquireRequest, Acquired, Admin, Answer, Backend, Certainty, Claim, Clock, ConfigIssue,
+    DynBackend, Error, ErrorKind, Fencing, FencingToken, Finding, Grant, Guarantees, LockName,
+    LockState, Released, Renewal, Renewed, StoreEvents,
 };
 
 /// Adds a number to every token of a store: for a resource that has seen the tokens of another
@@ -194,6 +194,27 @@ impl Backend for TokenOffset {
         self.shift(name, "inspect").state(self.inner.inspect(name).await?)
     }
 
+    fn admin(&self) -> Option<&dyn Admin> {
+        // It has something to say of itself.
+        Some(self)
+    }
+
+    fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
+        let shifts: Vec<_> =
+            requests.iter().map(|request| self.shift(&request.name, "acquire")).collect();
+        Some(and_then(self.inner.acquire_all(requests)?, move |answers| {
+            let mut shifts = shifts.iter();
+            // A number of answers that is wrong is the core's to tell.
+            let ours =
+                |acquired| shifts.next().map_or(Ok(acquired), |shift| shift.acquired(acquired));
+            answers.into_iter().map(ours).collect()
+        }))
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl Admin for TokenOffset {
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
         self.inner.list(prefix, limit).await
     }
@@ -224,18 +245,6 @@ impl Backend for TokenOffset {
             }
             _ => error,
         })
-    }
-
-    fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
-        let shifts: Vec<_> =
-            requests.iter().map(|request| self.shift(&request.name, "acquire")).collect();
-        Some(and_then(self.inner.acquire_all(requests)?, move |answers| {
-            let mut shifts = shifts.iter();
-            // A number of answers that is wrong is the core's to tell.
-            let ours =
-                |acquired| shifts.next().map_or(Ok(acquired), |shift| shift.acquired(acquired));
-            answers.into_iter().map(ours).collect()
-        }))
     }
 }
 

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Answer, Backend, Claim, ClaimId, ClaimState, Error, ErrorKind,
+    AcquireRequest, Acquired, Admin, Answer, Backend, Claim, ClaimId, ClaimState, Error, ErrorKind,
     Fencing, Finding, Grant, Guarantees, LockName, LockState, Mode, OrphanRelease, Queue, Released,
     Renewal, Renewed, Scope,
 };
@@ -143,6 +143,13 @@ impl Backend for Advisory {
         Ok(LockState::new(holders.into_iter().collect(), Vec::new(), seen.token))
     }
 
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Admin for Advisory {
     async fn examine(&self) -> Result<Vec<Finding>, Error> {
         // A look that takes too long would end the session, and with it all its locks.
         Ok(vec![Finding::warning(
