@@ -1,9 +1,6 @@
 //! The command line: its subcommands, and what its help says of all of them.
 
-use std::time::Duration;
-
 use clap::{Parser, Subcommand};
-use dlock::FencingToken;
 
 use crate::{
     breaking::Break,
@@ -14,6 +11,7 @@ use crate::{
     inspect::Inspect,
     list::List,
     man::Man,
+    raise_tokens::RaiseTokens,
     run::Run,
     watch::Watch,
 };
@@ -61,6 +59,7 @@ pub(crate) enum Command {
     List(List),
     Watch(Watch),
     Break(Break),
+    RaiseTokens(RaiseTokens),
     Doctor(Doctor),
     Guarantees(GuaranteesOf),
     Completions(Completions),
@@ -76,6 +75,7 @@ impl Command {
             Self::List(args) => args.json,
             Self::Watch(args) => args.json,
             Self::Break(args) => args.json,
+            Self::RaiseTokens(args) => args.json,
             Self::Doctor(args) => args.json,
             Self::Guarantees(args) => args.json,
             Self::Completions(_) | Self::Man(_) => false,
@@ -109,26 +109,6 @@ fn may_have_password(arg: &str) -> bool {
     arg.contains("://") || (arg.contains(':') && arg.contains('@'))
 }
 
-/// A duration as the URL's options have it.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text)
-        .map_err(|_| "write a duration such as 500ms, 30s or 5m".to_owned())
-}
-
-/// A duration that something is done in or after, each time anew.
-pub(crate) fn pause(text: &str) -> Result<Duration, String> {
-    match duration(text)? {
-        pause if pause.is_zero() => Err("write a duration above zero, such as 1s".to_owned()),
-        pause => Ok(pause),
-    }
-}
-
-/// A fencing token.
-pub(crate) fn token(text: &str) -> Result<FencingToken, String> {
-    let token = text.parse::<u64>().ok().and_then(|value| FencingToken::new(value).ok());
-    token.ok_or_else(|| format!("write a whole number from 1 to {}", FencingToken::MAX))
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -151,23 +131,6 @@ mod tests {
             code::NOT_FOUND,
         ] {
             assert!(AFTER.contains(&format!("\n  {code}  ")), "{code}");
-        }
-    }
-
-    #[test]
-    fn durations_are_read_as_in_urls() {
-        assert_eq!(duration("0"), Ok(Duration::ZERO));
-        assert_eq!(duration("1m 30s"), Ok(Duration::from_secs(90)));
-        assert!(duration("30").is_err());
-        assert!(pause("0s").is_err());
-    }
-
-    #[test]
-    fn tokens_are_whole_numbers_above_zero() {
-        assert_eq!(token("7").map(FencingToken::get), Ok(7));
-        for wrong in ["", "0", "-1", "7.5", "seven", "9223372036854775808"] {
-            let error = token(wrong).unwrap_err();
-            assert!(error.contains("from 1 to 9223372036854775807"), "{wrong}: {error}");
         }
     }
 }

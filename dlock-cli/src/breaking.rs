@@ -7,7 +7,7 @@ use dlock::{LockName, LockState, Locks};
 use serde::Serialize;
 
 use crate::{
-    failure::{Failure, code},
+    failure::{Failure, code, complain},
     output::{self, ClaimView, LockView},
     store::{self, Store},
 };
@@ -65,7 +65,7 @@ async fn take(args: &Break, name: &LockName, locks: &Locks) -> Result<u8, Failur
     if !args.yes {
         let state = locks.inspect(name).await?;
         if !state.holders.is_empty() {
-            output::complain(LockView::new(name, &state).text().trim_end());
+            complain(LockView::new(name, &state).text().trim_end());
             if !agreed()? {
                 return Err(Failure::new(code::NO, "nothing was changed"));
             }
@@ -100,7 +100,7 @@ fn holders(state: &LockState) -> Vec<dlock::ClaimId> {
 
 /// Asks on the terminal.
 fn agreed() -> Result<bool, Failure> {
-    output::complain(
+    complain(
         "A holder that lives works on for up to a third of its lease, together with the next one.\n\
          Take the lock away? [y/N]",
     );

@@ -1,9 +1,9 @@
 //! `dlock completions`: a script for a shell.
 
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 
-use crate::{args::Cli, failure::Failure, output};
+use crate::{failure::Failure, output};
 
 /// Print a script that completes dlock's arguments in a shell.
 #[derive(Debug, Args)]
@@ -15,9 +15,9 @@ pub(crate) struct Completions {
     shell: Shell,
 }
 
-pub(crate) fn run(args: &Completions) -> Result<u8, Failure> {
+pub(crate) fn run(args: &Completions, mut command: Command) -> Result<u8, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "dlock", &mut script);
+    clap_complete::generate(args.shell, &mut command, "dlock", &mut script);
     output::print(&String::from_utf8_lossy(&script))?;
     Ok(0)
 }

@@ -9,9 +9,8 @@ use dlock::{Clock, ConfigIssue, ErrorKind, FencingToken, Finding, Guarantees, Le
 use serde::Serialize;
 
 use crate::{
-    args,
     failure::{Failure, code},
-    guarantees, output,
+    guarantees, output, parse,
     store::{self, Store},
 };
 
@@ -37,7 +36,7 @@ pub(crate) struct Doctor {
     strict: bool,
 
     /// Say whether this store's tokens go on above N, which a resource has seen of another store
-    #[arg(long, value_name = "N", value_parser = args::token, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = parse::token, allow_negative_numbers = true)]
     token: Option<FencingToken>,
 
     /// Print one JSON object

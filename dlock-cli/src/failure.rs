@@ -1,6 +1,6 @@
 //! Why a command ended without having done its work, and the exit code of that.
 
-use std::error::Error as _;
+use std::{error::Error as _, io::Write as _};
 
 use dlock::ErrorKind;
 use serde::Serialize;
@@ -59,8 +59,8 @@ impl Failure {
         }
         let told = Told { error: &self.text, code: self.code };
         match serde_json::to_string(&told) {
-            Ok(line) if json => crate::output::complain(&line),
-            _ => crate::output::complain(&format!("dlock: {}", self.text)),
+            Ok(line) if json => complain(&line),
+            _ => complain(&format!("dlock: {}", self.text)),
         }
     }
 }
@@ -76,6 +76,11 @@ impl From<dlock::Error> for Failure {
         };
         Self::new(code, error.to_string())
     }
+}
+
+/// A line to stderr; when that is closed, there is nobody to tell.
+pub(crate) fn complain(line: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
 /// Whether a wait has ended because somebody holds the lock, and not because the store failed.

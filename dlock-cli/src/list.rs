@@ -7,7 +7,7 @@ use dlock::{LockName, Locks};
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::{
-    failure::Failure,
+    failure::{Failure, complain},
     output::{self, LockView},
     store::{self, Store},
 };
@@ -48,10 +48,10 @@ pub(crate) async fn run(args: List) -> Result<u8, Failure> {
         if args.json { output::print_json(view)? } else { output::print(&(view.line() + "\n"))? }
     }
     if views.is_empty() && !args.json && std::io::stdout().is_terminal() {
-        output::complain("dlock: nothing is held or waited for");
+        complain("dlock: nothing is held or waited for");
     }
     if more {
-        output::complain(&format!(
+        complain(&format!(
             "dlock: there are more than {}: give a prefix, or a larger --limit",
             args.limit
         ));

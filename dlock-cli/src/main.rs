@@ -13,13 +13,17 @@ mod inspect;
 mod list;
 mod man;
 mod output;
+mod parse;
+mod raise_tokens;
 mod run;
 mod store;
 mod watch;
 
 use std::process::ExitCode;
 
-use crate::args::Command;
+use clap::CommandFactory;
+
+use crate::args::{Cli, Command};
 
 // Renewal has a thread of its own, so that nothing that is said or waited for here delays it.
 #[tokio::main(worker_threads = 1)]
@@ -35,10 +39,11 @@ async fn main() -> ExitCode {
         Command::List(args) => list::run(args).await,
         Command::Watch(args) => watch::run(args).await,
         Command::Break(args) => breaking::run(args).await,
+        Command::RaiseTokens(args) => raise_tokens::run(args).await,
         Command::Doctor(args) => doctor::run(args).await,
         Command::Guarantees(args) => guarantees::run(args).await,
-        Command::Completions(args) => completions::run(&args),
-        Command::Man(args) => man::run(&args),
+        Command::Completions(args) => completions::run(&args, Cli::command()),
+        Command::Man(args) => man::run(&args, Cli::command()),
     };
     match done {
         Ok(code) => code.into(),

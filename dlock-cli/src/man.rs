@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 
-use crate::{args::Cli, failure::Failure, output};
+use crate::{failure::Failure, output};
 
 /// Print the man page.
 #[derive(Debug, Args)]
@@ -21,9 +21,9 @@ pub(crate) struct Man {
     dir: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Man) -> Result<u8, Failure> {
+pub(crate) fn run(args: &Man, command: Command) -> Result<u8, Failure> {
     // Pages of subcommands are named after the command: dlock-run.
-    let mut command = Cli::command().disable_help_subcommand(true);
+    let mut command = command.disable_help_subcommand(true);
     command.build();
     if let Some(dir) = &args.dir {
         clap_mangen::generate_to(command, dir).map_err(|error| {

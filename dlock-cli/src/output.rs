@@ -186,11 +186,6 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     })
 }
 
-/// A line to stderr; when that is closed, there is nobody to tell.
-pub(crate) fn complain(line: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{line}");
-}
-
 #[cfg(test)]
 mod tests {
     use dlock::{ClaimId, FencingToken, Note};
@@ -198,20 +193,19 @@ mod tests {
     use super::*;
 
     fn claim(mode: Mode, token: Option<u64>) -> ClaimState {
-        ClaimState {
-            claim: ClaimId::from_bits(7),
+        ClaimState::new(
+            ClaimId::from_bits(7),
             mode,
-            token: token.map(|token| FencingToken::new(token).unwrap()),
-            remaining: Duration::from_millis(29_400),
-            age: token.map(|_| Duration::from_millis(3_900)),
-            note: token.and_then(|_| Note::new("web-3 pid 4711 sh").ok()),
-        }
+            token.map(|token| FencingToken::new(token).unwrap()),
+            Duration::from_millis(29_400),
+        )
+        .with_age(token.map(|_| Duration::from_millis(3_900)))
+        .with_note(token.and_then(|_| Note::new("web-3 pid 4711 sh").ok()))
     }
 
     #[test]
     fn the_first_in_line_is_on_the_line() {
-        let waiter =
-            |note: &str| ClaimState { note: Note::new(note).ok(), ..claim(Mode::Exclusive, None) };
+        let waiter = |note: &str| claim(Mode::Exclusive, None).with_note(Note::new(note).ok());
         let state = LockState::new(Vec::new(), vec![waiter("db-1"), waiter("db-2")], None);
         let view = LockView::new(&LockName::new("a").unwrap(), &state);
         assert_eq!(view.line(), "a: held by nobody, 2 waiting (first db-1)");

@@ -6,8 +6,8 @@ use clap::Args;
 use dlock::{BackendUrl, Locks};
 
 use crate::{
-    args,
     failure::{Failure, code},
+    parse,
 };
 
 /// How long the last releases may take to reach the store.
@@ -21,7 +21,7 @@ pub(crate) struct Store {
     url: Option<Secret>,
 
     /// How long to try to reach the store
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = args::pause)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse::pause)]
     connect_timeout: Duration,
 }
 

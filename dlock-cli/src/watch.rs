@@ -6,10 +6,10 @@ use clap::Args;
 use dlock::{LockName, Locks};
 
 use crate::{
-    args,
     failure::Failure,
     list,
     output::{self, ClaimView, LockView},
+    parse,
     store::{self, Store},
 };
 
@@ -36,7 +36,7 @@ pub(crate) struct Watch {
     name: Option<String>,
 
     /// How often to look
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = args::pause)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse::pause)]
     interval: Duration,
 
     /// End after so many looks
@@ -150,14 +150,12 @@ mod tests {
     use super::*;
 
     fn held(name: &str, bits: u128, left: u64) -> LockView {
-        let holder = ClaimState {
-            claim: ClaimId::from_bits(bits),
-            mode: Mode::Exclusive,
-            token: None,
-            remaining: Duration::from_secs(left),
-            age: None,
-            note: None,
-        };
+        let holder = ClaimState::new(
+            ClaimId::from_bits(bits),
+            Mode::Exclusive,
+            None,
+            Duration::from_secs(left),
+        );
         let state = LockState::new(vec![holder], Vec::new(), None);
         LockView::new(&LockName::new(name).unwrap(), &state)
     }

@@ -4,7 +4,7 @@
 //! [`FairLock`], [`ReentrantLock`], [`ReadWriteLock`], [`Semaphore`], [`MultiLock`]). Over them are
 //! [`Election`] and [`Job`]. [`observe`] lists all events, `metrics` (a feature) all series.
 //!
-//! **Backend authors** implement [`Backend`], export a [`Factory`], and run the conformance kit
+//! **Backend authors** implement [`Backend`] (and [`Admin`], which is optional), export a [`Factory`], and run the conformance kit
 //! of `dlock-testkit`. The [`machine`] has the rules of a lock as one pure function, for stores
 //! that keep a record for each name.
 
@@ -34,10 +34,11 @@ pub use app::job::{Job, Ran};
 pub use app::locks::Locks;
 pub use connect::registry::{Connecting, Factory, Registry};
 pub use connect::url::BackendUrl;
-pub use contract::backend::{
-    AcquireRequest, Acquired, Backend, ClaimState, DynBackend, Grant, LockState, Queue, Released,
-    Renewal, Renewed, StoreEvent,
-};
+pub use contract::admin::Admin;
+pub use contract::backend::{Backend, DynBackend};
+pub use contract::events::{NoEvent, StoreEvent, StoreEventSender, StoreEvents};
+pub use contract::request::{AcquireRequest, Acquired, Grant, Queue, Released, Renewal, Renewed};
+pub use contract::state::{ClaimState, LockState};
 pub use contract::store_clock::{ClockStep, StoreClock, StoreClocks};
 pub use guard::{Guard, Lost};
 pub use kinds::lock::{

@@ -4,12 +4,11 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Answer, Backend, Claim, DynBackend, Error, FencingToken, Finding,
-    Grant, Guarantees, LockName, LockState, Mode, Released, Renewal, Renewed, StoreEvent,
+    AcquireRequest, Acquired, Admin, Answer, Backend, Claim, DynBackend, Error, FencingToken,
+    Finding, Grant, Guarantees, LockName, LockState, Mode, Released, Renewal, Renewed, StoreEvents,
     current_io_runtime,
 };
 use futures_util::future::{join_all, try_join_all};
-use tokio::sync::broadcast;
 
 use crate::{
     config::{RedisConfig, Topology},
@@ -91,7 +90,7 @@ impl Backend for Redis {
         self.store.session.patience()
     }
 
-    fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
+    fn events(&self) -> Option<StoreEvents> {
         Some(self.store.clocks.events())
     }
 
@@ -125,6 +124,24 @@ impl Backend for Redis {
         Self::named(self.store.inspect(name).await, &self.store, "inspect", name)
     }
 
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+
+    fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
+        if !self.store.can_take_together(requests) {
+            return None;
+        }
+        let (store, requests) = (Arc::clone(&self.store), requests.to_vec());
+        Some(Answer::later(async move {
+            let answer = store.acquire_all(&requests).await;
+            answer.map_err(|error| error.during("acquire").with_store(store.session.store()))
+        }))
+    }
+}
+
+#[async_trait]
+impl Admin for Redis {
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
         let names = self.store.list(prefix, limit).await;
         names.map_err(|error| error.during("list").with_store(self.store()))
@@ -138,17 +155,6 @@ impl Backend for Redis {
     async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
         let raised = self.store.raise_tokens(name, above).await;
         Self::named(raised, &self.store, "raise_tokens", name)
-    }
-
-    fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
-        if !self.store.can_take_together(requests) {
-            return None;
-        }
-        let (store, requests) = (Arc::clone(&self.store), requests.to_vec());
-        Some(Answer::later(async move {
-            let answer = store.acquire_all(&requests).await;
-            answer.map_err(|error| error.during("acquire").with_store(store.session.store()))
-        }))
     }
 }
 

@@ -330,7 +330,7 @@ pub(crate) fn no_token() -> Error {
     Error::config(
         ConfigIssue::Token,
         "no fencing token is left that Redis counts exactly: the last one of this name is 2^53 or \
-         almost, by a token floor, a clock far ahead or another program; use another name, or, if \
+         almost, by raised tokens, a clock far ahead or another program; use another name, or, if \
          no resource has seen such a token, delete the keys of the lock",
     )
 }

@@ -5,12 +5,8 @@ use dlock_core::{BackendUrl, Connecting, Factory};
 use crate::{Redis, RedisConfig};
 
 /// All schemes and options of Redis, for a [`Registry`](dlock_core::Registry).
-pub const REDIS: Factory = Factory {
-    name: "redis",
-    schemes: RedisConfig::SCHEMES,
-    options: RedisConfig::OPTIONS,
-    connect,
-};
+pub const REDIS: Factory =
+    Factory::new("redis", RedisConfig::SCHEMES, RedisConfig::OPTIONS, connect);
 
 fn connect(mut url: BackendUrl) -> Connecting {
     let config = RedisConfig::take(&mut url);

@@ -78,7 +78,7 @@ pub(crate) struct Turn {
 
 impl Turn {
     pub(crate) const fn grant(self, request: &AcquireRequest) -> Grant {
-        Grant { token: self.token, tokens: request.tokens, since: self.since }
+        Grant::new(self.token, request.tokens, self.since)
     }
 }
 

@@ -10,7 +10,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, ClaimId, ClaimState, Error,
+    AcquireRequest, Acquired, Admin, Answer, Backend, Certainty, Claim, ClaimId, ClaimState, Error,
     ErrorKind, FencingToken, Finding, Grant, Guarantees, LockName, LockState, Mode, Queue,
     Released, Renewal, Renewed, Scope,
 };
@@ -72,11 +72,7 @@ impl Shared {
         };
         let token = at.and_then(|at| FencingToken::new(at).ok());
         let token = token.ok_or_else(|| unreadable("a script", &answer))?;
-        Ok(Acquired::Granted(Grant {
-            token,
-            tokens: request.tokens,
-            since: call.sending().began(),
-        }))
+        Ok(Acquired::Granted(Grant::new(token, request.tokens, call.sending().began())))
     }
 
     async fn renew(&self, claims: &[(ClaimId, &LockName, Duration)]) -> Result<Vec<usize>, Error> {
@@ -115,14 +111,12 @@ impl Shared {
                     Ok(left) => Duration::from_millis(left),
                     Err(_) => Duration::MAX,
                 };
-                let holder = ClaimState {
-                    age: None,
-                    note: None,
-                    claim: claim.unwrap_or(ClaimId::from_bits(0)),
-                    mode: Mode::Exclusive,
-                    token: None,
+                let holder = ClaimState::new(
+                    claim.unwrap_or(ClaimId::from_bits(0)),
+                    Mode::Exclusive,
+                    None,
                     remaining,
-                };
+                );
                 Ok(LockState::new(vec![holder], Vec::new(), None))
             }
             _ => Err(answers
@@ -245,6 +239,13 @@ impl Backend for Plain {
         state.map_err(|error| self.0.named(error, "inspect", name))
     }
 
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Admin for Plain {
     async fn examine(&self) -> Result<Vec<Finding>, Error> {
         let findings = examine(&self.0.session, 0).await;
         findings.map_err(|error| error.during("examine").with_store(self.store()))

@@ -224,7 +224,7 @@ fn read_state(value: &Value) -> Option<LockState> {
         // What can't be one is left out, since nothing depends on it.
         let note =
             notes.get(&**id).and_then(|note| Note::new(std::str::from_utf8(note).ok()?).ok());
-        let state = ClaimState { age, claim, mode, token, remaining, note };
+        let state = ClaimState::new(claim, mode, token, remaining).with_age(age).with_note(note);
         if token.is_some() { holders.push(state) } else { waiters.push(state) }
     }
     holders.sort_by_key(|holder| holder.token);

@@ -108,8 +108,8 @@ impl Scripts {
             return Err(Error::config(
                 ConfigIssue::Token,
                 format!(
-                    "a token floor of {above} is beyond what Redis counts exactly: use no more than \
-                     {LARGEST_FLOOR}"
+                    "tokens can't be raised above {above}, beyond what Redis counts exactly: use no more \
+                     than {LARGEST_FLOOR}"
                 ),
             ));
         }

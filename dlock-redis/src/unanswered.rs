@@ -140,7 +140,7 @@ impl fmt::Debug for Unanswered {
 
 #[cfg(test)]
 mod tests {
-    use dlock_core::{LockName, Mode, Queue};
+    use dlock_core::{LockName, Mode};
 
     use super::*;
 
@@ -151,15 +151,7 @@ mod tests {
     }
 
     fn request() -> AcquireRequest {
-        AcquireRequest {
-            name: LockName::new("a").unwrap(),
-            claim: ClaimId::random(),
-            mode: Mode::Exclusive,
-            lease: Duration::from_secs(30),
-            queue: Queue::Enqueue,
-            tokens: 1,
-            note: None,
-        }
+        AcquireRequest::new(LockName::new("a").unwrap(), Mode::Exclusive, Duration::from_secs(30))
     }
 
     #[test]
@@ -192,7 +184,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_longer_than_a_lease() {
-        let (long, short) = (request(), AcquireRequest { lease: PATIENCE / 4, ..request() });
+        let (long, short) = (request(), request().with_lease(PATIENCE / 4));
         assert_eq!(patience(std::slice::from_ref(&long), PATIENCE), PATIENCE);
         assert_eq!(patience(&[long, short], PATIENCE), PATIENCE / 4);
     }

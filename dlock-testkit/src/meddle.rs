@@ -10,12 +10,11 @@ use std::{
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, Clock, DynBackend, Error,
+    AcquireRequest, Acquired, Admin, Answer, Backend, Certainty, Claim, Clock, DynBackend, Error,
     ErrorKind, FencingToken, Finding, Grant, Guarantees, LockName, LockState, Released, Renewal,
-    Renewed, StoreEvent,
+    Renewed, StoreEvents,
 };
 use parking_lot::Mutex;
-use tokio::sync::broadcast;
 
 /// A backend that fails on demand, over one that does not.
 #[derive(Debug)]
@@ -122,7 +121,7 @@ impl Backend for Meddled {
         self.inner.response_timeout()
     }
 
-    fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
+    fn events(&self) -> Option<StoreEvents> {
         self.inner.events()
     }
 
@@ -172,19 +171,9 @@ impl Backend for Meddled {
         self.inner.inspect(name).await
     }
 
-    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
-        self.inner.list(prefix, limit).await
-    }
-
-    async fn examine(&self) -> Result<Vec<Finding>, Error> {
-        self.inner.examine().await
-    }
-
-    async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
-        if *self.unreachable.lock() {
-            return Err(cut());
-        }
-        self.inner.raise_tokens(name, above).await
+    fn admin(&self) -> Option<&dyn Admin> {
+        self.inner.admin()?;
+        Some(self)
     }
 
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
@@ -201,6 +190,25 @@ impl Backend for Meddled {
             tokio::time::sleep(slow).await;
             result
         }))
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl Admin for Meddled {
+    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
+        self.inner.list(prefix, limit).await
+    }
+
+    async fn examine(&self) -> Result<Vec<Finding>, Error> {
+        self.inner.examine().await
+    }
+
+    async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
+        if *self.unreachable.lock() {
+            return Err(cut());
+        }
+        self.inner.raise_tokens(name, above).await
     }
 }
 

@@ -3,23 +3,15 @@
 use std::time::Duration;
 
 use dlock_core::{
-    AcquireRequest, Acquired, Claim, ClaimId, DynBackend, Grant, LockName, Mode, Queue, Released,
-    Renewal, Renewed,
+    AcquireRequest, Acquired, Claim, DynBackend, Grant, LockName, Mode, Queue, Released, Renewal,
+    Renewed,
 };
 
 use crate::{Stop, Verdict};
 
 /// A claim that waits in line and does not end by itself.
 pub(crate) fn ask(name: &LockName, mode: Mode) -> AcquireRequest {
-    AcquireRequest {
-        name: name.clone(),
-        claim: ClaimId::random(),
-        mode,
-        lease: Duration::from_secs(300),
-        queue: Queue::Enqueue,
-        tokens: 1,
-        note: None,
-    }
+    AcquireRequest::new(name.clone(), mode, Duration::from_secs(300))
 }
 
 /// [`ask`] for the lock alone.
@@ -29,12 +21,12 @@ pub(crate) fn alone(name: &LockName) -> AcquireRequest {
 
 /// The same with another lease.
 pub(crate) fn leased(request: AcquireRequest, lease: Duration) -> AcquireRequest {
-    AcquireRequest { lease, ..request }
+    request.with_lease(lease)
 }
 
 /// The same without waiting.
 pub(crate) fn trying(request: AcquireRequest) -> AcquireRequest {
-    AcquireRequest { queue: Queue::FailIfBusy, ..request }
+    request.with_queue(Queue::FailIfBusy)
 }
 
 /// Takes what must be free.
@@ -117,7 +109,7 @@ pub(crate) async fn renew(
     request: &AcquireRequest,
     lease: Duration,
 ) -> Result<Renewed, Stop> {
-    let renewal = Renewal { claim: request.as_claim(), mode: request.mode, lease, token: None };
+    let renewal = Renewal::new(request.as_claim(), request.mode, lease);
     one(backend.renew(&[renewal]).await?)
 }
 
@@ -127,16 +119,14 @@ pub(crate) async fn downgrade(
     request: &AcquireRequest,
 ) -> Result<Renewed, Stop> {
     let claim = request.as_claim();
-    one(backend
-        .renew(&[Renewal { claim, mode: Mode::Shared, lease: request.lease, token: None }])
-        .await?)
+    one(backend.renew(&[Renewal::new(claim, Mode::Shared, request.lease)]).await?)
 }
 
 /// Releases whatever claim stands first, as an operator would: behind its holder's back.
 pub(crate) async fn take_away(backend: &DynBackend, name: &LockName) -> Verdict {
     let state = backend.inspect(name).await?;
     let holder = state.holders.first().ok_or_else(|| Stop::failed("nobody holds the lock"))?;
-    let claim = Claim { name: name.clone(), id: holder.claim, used: 0 };
+    let claim = Claim::new(name.clone(), holder.claim);
     match backend.release(&claim).await? {
         Released::Released => Ok(()),
         _ => Err(Stop::failed("inspect names a holder that is not there to release")),

@@ -4,11 +4,11 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, DynBackend, Error, FencingToken,
-    Finding, Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed, StoreEvent,
-    current_io_runtime,
+    AcquireRequest, Acquired, Admin, Answer, Backend, Certainty, Claim, DynBackend, Error,
+    FencingToken, Finding, Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed,
+    StoreEvents, current_io_runtime,
 };
-use tokio::sync::{OwnedSemaphorePermit, broadcast};
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{
     config::ZkConfig,
@@ -75,7 +75,7 @@ impl Backend for ZooKeeper {
         self.store.session().patience()
     }
 
-    fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
+    fn events(&self) -> Option<StoreEvents> {
         Some(self.store.events())
     }
 
@@ -128,18 +128,8 @@ impl Backend for ZooKeeper {
         Self::named(state.await, &self.store, "inspect", name)
     }
 
-    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
-        let names = async { self.store.living().await?.names(prefix, limit).await };
-        names.await.map_err(|error| error.during("list").with_store(self.store.name()))
-    }
-
-    async fn examine(&self) -> Result<Vec<Finding>, Error> {
-        let findings = async { examine(&*self.store.living().await?, self.store.config()).await };
-        findings.await.map_err(|error| error.during("examine").with_store(self.store.name()))
-    }
-
-    async fn raise_tokens(&self, name: &LockName, _: FencingToken) -> Result<(), Error> {
-        Self::named(Err(no_floor()), &self.store, "raise_tokens", name)
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
     }
 
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
@@ -158,6 +148,23 @@ impl Backend for ZooKeeper {
             };
             answer.await.map_err(|error| error.during("acquire").with_store(store.name()))
         }))
+    }
+}
+
+#[async_trait]
+impl Admin for ZooKeeper {
+    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
+        let names = async { self.store.living().await?.names(prefix, limit).await };
+        names.await.map_err(|error| error.during("list").with_store(self.store.name()))
+    }
+
+    async fn examine(&self) -> Result<Vec<Finding>, Error> {
+        let findings = async { examine(&*self.store.living().await?, self.store.config()).await };
+        findings.await.map_err(|error| error.during("examine").with_store(self.store.name()))
+    }
+
+    async fn raise_tokens(&self, name: &LockName, _: FencingToken) -> Result<(), Error> {
+        Self::named(Err(no_floor()), &self.store, "raise_tokens", name)
     }
 }
 

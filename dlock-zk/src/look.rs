@@ -62,14 +62,8 @@ impl Session {
                 Some(place) => place.remaining(now),
                 None => data.as_ref().map_or(self.timeout, |data| data.lease),
             };
-            ClaimState {
-                age: None,
-                claim: *claim,
-                mode: *mode,
-                token: if at < held { token(*czxid) } else { None },
-                remaining,
-                note: data.as_ref().and_then(|data| data.note.clone()),
-            }
+            ClaimState::new(*claim, *mode, if at < held { token(*czxid) } else { None }, remaining)
+                .with_note(data.as_ref().and_then(|data| data.note.clone()))
         };
         let holders: Vec<_> = (0..held).map(state).collect();
         let waiters = (held..seen.len()).map(state).collect();

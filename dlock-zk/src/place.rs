@@ -145,7 +145,7 @@ impl Place {
         life.state = State::Granted;
         life.held = true;
         life.until = Clock::Boot.now().saturating_add(life.lease);
-        Some(Grant { token, tokens: life.tokens, since })
+        Some(Grant::new(token, life.tokens, since))
     }
 
     pub(crate) fn is_granted(&self) -> bool {
@@ -280,15 +280,10 @@ mod tests {
     use super::*;
 
     fn place(lease: Duration) -> Place {
-        Place::new(&AcquireRequest {
-            name: LockName::new("x").unwrap(),
-            claim: ClaimId::random(),
-            mode: Mode::Exclusive,
-            lease,
-            queue: dlock_core::Queue::Enqueue,
-            tokens: TOKENS + 1,
-            note: None,
-        })
+        Place::new(
+            &AcquireRequest::new(LockName::new("x").unwrap(), Mode::Exclusive, lease)
+                .with_tokens(TOKENS + 1),
+        )
     }
 
     #[test]

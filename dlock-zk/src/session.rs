@@ -19,12 +19,11 @@ use std::{
     time::Duration,
 };
 
-use dlock_core::{AcquireRequest, ClaimId, Clock, Error, Instant, LockName, StoreEvent};
-use parking_lot::Mutex;
-use tokio::{
-    runtime::Handle,
-    sync::{Notify, broadcast},
+use dlock_core::{
+    AcquireRequest, ClaimId, Clock, Error, Instant, LockName, StoreEvent, StoreEventSender,
 };
+use parking_lot::Mutex;
+use tokio::{runtime::Handle, sync::Notify};
 use zookeeper_client::{Client, Error as ZkError};
 
 use crate::{
@@ -65,7 +64,7 @@ pub(crate) struct Session {
     over: AtomicBool,
     ending: Notify,
     rest: Arc<Rest>,
-    events: broadcast::Sender<StoreEvent>,
+    events: StoreEventSender,
     /// Where what is under way is seen through to its end.
     runtime: Handle,
 }
@@ -74,7 +73,7 @@ impl Session {
     /// Opens one.
     pub(crate) async fn open(
         config: &ZkConfig,
-        events: broadcast::Sender<StoreEvent>,
+        events: StoreEventSender,
         runtime: Handle,
     ) -> Result<Arc<Self>, Error> {
         let mut began = Clock::Boot.now();
@@ -188,7 +187,7 @@ impl Session {
 
     /// Nobody need listen.
     fn tell(&self, place: &Place) {
-        let _ = self.events.send(StoreEvent::Ended(place.claim));
+        self.events.send(StoreEvent::Ended(place.claim));
     }
 
     /// It will be watched, if it is held for long enough.

@@ -4,13 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use dlock_core::{
     Error, Exclusion, Fairness, Fencing, Guarantees, Notes, OrphanRelease, Permits, Scope,
-    StoreEvent, WakeUp, current_runtime,
+    StoreEventSender, StoreEvents, WakeUp, current_runtime,
 };
 use parking_lot::Mutex;
-use tokio::{
-    runtime::Handle,
-    sync::{broadcast, watch},
-};
+use tokio::{runtime::Handle, sync::watch};
 
 use crate::{config::ZkConfig, error::no_answer, session::Session, try_out::try_out};
 
@@ -22,7 +19,7 @@ pub(crate) struct Store {
     config: ZkConfig,
     name: String,
     sessions: watch::Sender<Arc<Session>>,
-    events: broadcast::Sender<StoreEvent>,
+    events: StoreEventSender,
     /// Why there is no next session yet.
     trouble: Mutex<Option<Error>>,
     guarantees: Guarantees,
@@ -32,7 +29,7 @@ pub(crate) struct Store {
 impl Store {
     /// Opens the first session, and checks that locks can be kept where the URL says.
     pub(crate) async fn open(config: ZkConfig) -> Result<Self, Error> {
-        let (events, _) = broadcast::channel(EVENTS);
+        let events = StoreEventSender::new(EVENTS);
         let runtime = current_runtime()?;
         let session = Session::open(&config, events.clone(), runtime.clone()).await?;
         // A server that stops to answer must not hold the application up.
@@ -84,7 +81,7 @@ impl Store {
         self.sessions.borrow().longest_lease()
     }
 
-    pub(crate) fn events(&self) -> broadcast::Receiver<StoreEvent> {
+    pub(crate) fn events(&self) -> StoreEvents {
         self.events.subscribe()
     }
 

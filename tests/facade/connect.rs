@@ -109,18 +109,13 @@ async fn lease_and_wait_are_those_of_the_url() {
 fn shared_memory() -> Factory {
     use std::sync::{Arc, OnceLock};
     static STORE: OnceLock<Arc<Memory>> = OnceLock::new();
-    Factory {
-        name: "shared",
-        schemes: &["shared"],
-        options: &["color"],
-        connect: |mut url: BackendUrl| {
-            Box::pin(async move {
-                url.take("color");
-                let store: Arc<Memory> = STORE.get_or_init(Memory::new).clone();
-                Ok(store as dlock::DynBackend)
-            })
-        },
-    }
+    Factory::new("shared", &["shared"], &["color"], |mut url: BackendUrl| {
+        Box::pin(async move {
+            url.take("color");
+            let store: Arc<Memory> = STORE.get_or_init(Memory::new).clone();
+            Ok(store as dlock::DynBackend)
+        })
+    })
 }
 
 #[tokio::test]

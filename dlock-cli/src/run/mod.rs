@@ -12,8 +12,8 @@ use dlock::{Error, Guard, LockName, Locks, Note, Released, Scope};
 
 use self::{child::Child, signals::Signals, voice::Voice};
 use crate::{
-    args,
     failure::{Failure, code, is_busy},
+    parse,
     store::{self, Store},
 };
 
@@ -66,15 +66,15 @@ pub(crate) struct Run {
     name: String,
 
     /// How long to wait for the lock; 0 is one attempt [default: for ever]
-    #[arg(long, short, value_name = "TIME", value_parser = args::duration)]
+    #[arg(long, short, value_name = "TIME", value_parser = parse::duration)]
     wait: Option<Duration>,
 
     /// How long the store keeps the lock when dlock is dead or cut off [default: 30s]
-    #[arg(long, short, value_name = "TIME", value_parser = args::duration)]
+    #[arg(long, short, value_name = "TIME", value_parser = parse::duration)]
     lease: Option<Duration>,
 
     /// How much longer to keep others out after a lease that ended without a release
-    #[arg(long, value_name = "TIME", value_parser = args::duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse::duration)]
     lock_delay: Option<Duration>,
 
     /// Hold it together with others that share it (a read lock)
@@ -86,7 +86,7 @@ pub(crate) struct Run {
     semaphore: Option<u32>,
 
     /// How long the command has to end after TERM when the lock is lost
-    #[arg(long, short, value_name = "TIME", default_value = "10s", value_parser = args::duration)]
+    #[arg(long, short, value_name = "TIME", default_value = "10s", value_parser = parse::duration)]
     kill_after: Duration,
 
     /// The exit code when the lock is busy

@@ -5,7 +5,7 @@ use std::{convert::Infallible, time::Duration};
 use dlock::{Ended, FencingToken, LockName, Locks};
 use serde_json::{Value, json};
 
-use crate::output::{self, LockView};
+use crate::{failure::complain, output::LockView};
 
 /// How long a lock may take before somebody wants to know why.
 const FIRST: Duration = Duration::from_secs(1);
@@ -76,9 +76,9 @@ impl Voice {
 
     fn say(self, line: &str, value: impl FnOnce() -> Value) {
         if self.json {
-            output::complain(&value().to_string());
+            complain(&value().to_string());
         } else {
-            output::complain(&format!("dlock: {line}"));
+            complain(&format!("dlock: {line}"));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `inspect`, `list`, `watch` and `break`.
+//! `inspect`, `list`, `watch`, `break` and `raise-tokens`.
 
 use serde_json::Value;
 
@@ -138,4 +138,27 @@ fn break_needs_a_yes_and_takes_the_lock_away() {
     assert_eq!(dlock.inspect("a")["free"], true);
     dlock.out(&["run", "--name", "a", "--wait", "0", "--", "true"]);
     assert_eq!(held.finish().code, Some(123));
+}
+
+#[test]
+fn raise_tokens_has_every_later_holder_above_the_token() {
+    let dlock = Dlock::on_sqlite();
+    let token = || -> u64 {
+        let out = dlock.out(&["run", "-n", "a", "--", "sh", "-c", "echo $DLOCK_TOKEN"]);
+        out.trim().parse().unwrap()
+    };
+    let seen = token() + (1 << 50);
+    let text = dlock.out(&["raise-tokens", "a", &seen.to_string()]);
+    assert_eq!(text, format!("a: tokens are above {seen} from now on\n"));
+    assert!(token() > seen);
+
+    // A holder keeps its own.
+    let held = dlock.hold(&["--name", "a"], HOLD);
+    let before = dlock.inspect("a")["holders"][0]["token"].clone();
+    let seen = seen + (1 << 50);
+    let json = dlock.json(&["raise-tokens", "a", &seen.to_string(), "--json"]);
+    assert_eq!(json, serde_json::json!({ "name": "a", "above": seen }));
+    assert_eq!(dlock.inspect("a")["holders"][0]["token"], before);
+    assert_eq!(held.finish().code, Some(0));
+    assert!(token() > seen);
 }

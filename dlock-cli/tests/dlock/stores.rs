@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::support::{Dlock, HOLD};
 
-/// Takes, looks at, breaks and examines.
+/// Takes, looks at, breaks, raises and examines.
 fn serves(url: String) -> Verdict {
     let dlock = Dlock::on(url);
     let token = || -> u64 {
@@ -22,6 +22,12 @@ fn serves(url: String) -> Verdict {
     };
     let first = token();
     assert!(token() > first);
+    let seen = first + (1 << 40);
+    let raised = dlock.went(&["raise-tokens", "a/1", &seen.to_string()]);
+    match raised.code {
+        Some(0) => assert!(token() > seen),
+        code => assert!(code == Some(125) && raised.err.contains("can't be raised"), "{raised:?}"),
+    }
 
     let mut held = dlock.hold(&["--name", "a/1", "--lease", "2s"], HOLD);
     assert_eq!(dlock.went(&["run", "-n", "a/1", "-w", "0", "--", "true"]).code, Some(124));

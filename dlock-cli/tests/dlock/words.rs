@@ -2,8 +2,18 @@
 
 use crate::support::{Dlock, bare, went};
 
-const SUBCOMMANDS: [&str; 9] =
-    ["run", "inspect", "list", "watch", "break", "doctor", "guarantees", "completions", "man"];
+const SUBCOMMANDS: [&str; 10] = [
+    "run",
+    "inspect",
+    "list",
+    "watch",
+    "break",
+    "raise-tokens",
+    "doctor",
+    "guarantees",
+    "completions",
+    "man",
+];
 
 #[test]
 fn each_subcommand_has_help_with_an_example_and_a_page() {
@@ -72,6 +82,10 @@ fn wrong_arguments_are_told_and_have_one_code() {
         &["watch", "--interval", "0s"],
         &["list", "--limit", "0"],
         &["inspect"],
+        &["raise-tokens", "a"],
+        &["raise-tokens", "a", "0"],
+        &["raise-tokens", "", "7"],
+        &["raise-tokens", "a", "9223372036854775807"],
         &["nothing"],
         &[],
     ] {
@@ -97,6 +111,7 @@ fn no_output_has_a_password() {
             &["inspect", "a", "--json"],
             &["list"],
             &["break", "a", "--yes"],
+            &["raise-tokens", "a", "7"],
         ] {
             let told = dlock.went(args);
             assert!(matches!(told.code, Some(122 | 125)), "{url} {args:?}: {told:?}");

@@ -1,7 +1,6 @@
 //! One acquisition: sending the claim, waiting in the store's queue, and cleaning up wherever
 //! the caller's future is dropped.
 
-pub(crate) mod floor;
 pub(crate) mod handoff;
 
 use std::{error::Error as _, sync::Arc, time::Duration};
@@ -38,12 +37,6 @@ pub(crate) async fn take(
     wait: Wait,
 ) -> Result<Option<Held>, Error> {
     engine.check_open()?;
-    let mut answer_by = None;
-    if options.token_floor().is_some() {
-        // One response timeout is for both requests of a try.
-        answer_by = engine.answer_by(wait);
-        Box::pin(floor::raise(engine, name, options, wait, answer_by)).await?;
-    }
     let request = AcquireRequest {
         name: name.clone(),
         claim: ClaimId::random(),
@@ -55,7 +48,7 @@ pub(crate) async fn take(
     };
     let stage = match engine.backend.acquire(&request).try_ready() {
         // The quiet path of a store in this process: nothing to wait for, nothing to clean up.
-        Ok(Ok(Acquired::Granted(grant))) if floor::is_above(options, grant.token) => {
+        Ok(Ok(Acquired::Granted(grant))) => {
             return Ok(Some(Held::book(engine, request, grant, options, queue.cloned())));
         }
         Ok(answer) => Stage::Asking(Answer::ready(answer)),
@@ -65,7 +58,6 @@ pub(crate) async fn take(
     attempt.local = queue.cloned();
     attempt.alone = true;
     attempt.stage = stage;
-    attempt.answer_by = answer_by;
     let taken = attempt.run(wait).await;
     taken.map_err(|error| attempt.explain(error))
 }
@@ -83,8 +75,6 @@ pub(crate) struct Attempt<'a> {
     unsure: bool,
     /// How the store has failed last, if it has not answered since.
     last: Option<Error>,
-    /// When its first answer is to be there, if that was settled before.
-    answer_by: Option<Timer>,
     stage: Stage,
     _waiting: Waiting<'a>,
     /// Shutdown waits for it.
@@ -115,20 +105,17 @@ impl<'a> Attempt<'a> {
             alone: false,
             unsure: false,
             last: None,
-            answer_by: None,
             stage: Stage::Known,
             _waiting: engine.meter.wait(),
             _ticket: engine.tasks.ticket(),
         }
     }
 
-    /// The store has granted the claim. One with a token that must not be is withdrawn.
-    pub(crate) fn settle(&mut self, grant: Grant) -> Result<Held, Error> {
-        floor::check(self.engine, self.options, &grant)
-            .map_err(|error| error.with_lock(&self.request.name))?;
+    /// The store has granted the claim.
+    pub(crate) fn settle(&mut self, grant: Grant) -> Held {
         self.stage = Stage::Clear;
         let (request, local) = (self.request.clone(), self.local.take());
-        Ok(Held::book(self.engine, request, grant, self.options, local))
+        Held::book(self.engine, request, grant, self.options, local)
     }
 
     /// The store does not have the claim.
@@ -141,7 +128,7 @@ impl<'a> Attempt<'a> {
     /// What a quiet lock does not come to is boxed: there may be many of these futures at a time.
     pub(crate) async fn run(&mut self, wait: Wait) -> Result<Option<Held>, Error> {
         let deadline = wait.deadline();
-        let answer_by = self.answer_by.or_else(|| self.engine.answer_by(wait));
+        let answer_by = self.engine.answer_by(wait);
         let (mut trouble, mut too_slow) = (Trouble::default(), Trouble::default());
         let mut restarts = 0;
         let mut queued = !self.alone;
@@ -175,7 +162,7 @@ impl<'a> Attempt<'a> {
                         if let Some(since) = waits_since {
                             self.tell(&grant, now.since(since));
                         }
-                        return self.settle(grant).map(Some);
+                        return Ok(Some(self.settle(grant)));
                     }
                     // Its lease went by on the way here.
                     self.withdraw();

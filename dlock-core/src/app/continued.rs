@@ -1,8 +1,10 @@
-//! Whether a store goes on above the tokens of another, for a change of the store.
+//! Tokens that a resource has seen: whether a store goes on above them, and how to have it do so.
 
 use std::time::Duration;
 
-use crate::{ClaimId, Error, Fencing, FencingToken, Finding, LockName, Locks, TokenOffset};
+use crate::{
+    ClaimId, ConfigIssue, Error, Fencing, FencingToken, Finding, LockName, Locks, TokenOffset,
+};
 
 /// What a finding is about.
 const ABOUT: &str = "seen token";
@@ -14,7 +16,7 @@ const WAIT: Duration = Duration::from_secs(10);
 const ROOM: u64 = 1 << 40;
 
 impl Locks {
-    /// Whether the tokens of these locks, with their offset and floor, go on above one that a
+    /// Whether the tokens of these locks, with their offset, go on above one that a
     /// resource has seen, and which `dlock.token_offset` to set if they do not: for a change from
     /// one store to another.
     ///
@@ -51,6 +53,76 @@ impl Locks {
         guard.release().await?;
         Ok(compare(seen, next))
     }
+
+    /// The largest token that [`raise_tokens`](Self::raise_tokens) takes: more than a million million
+    /// are left above it. A store may take less: Redis counts exactly to 2^53.
+    pub const MAX_RAISED_TOKEN: FencingToken = FencingToken::MAX.minus(ROOM);
+
+    /// Raises the tokens of one lock: the store gives every later grant of it, to any client and of
+    /// any kind, tokens above `above`.
+    ///
+    /// Call it once for each lock after a restore from a backup or a loss of data, when the resource
+    /// has seen larger tokens than the store gives out and refuses every new holder. `above` is the
+    /// last token that the resource has accepted ([`Fence::high_water`](crate::Fence::high_water)),
+    /// as guards show it: a number without a unit, with the offset if there is one
+    /// ([`TokenOffset`]). If tokens are above it already, nothing changes: no call makes them
+    /// smaller.
+    ///
+    /// The store remembers it as the last token of the name, in the same record and for as long.
+    /// **Call it again after another loss of data.** On Redis, while the clock is behind, call it
+    /// again also when nobody has used the name for `dlock.retention`; SQL remembers it until its
+    /// clock has passed it.
+    ///
+    /// A client that holds the lock keeps it, with its token. Within 10 ms of a grant, its process
+    /// may hand the lock off among its tasks with the next tokens of that grant.
+    ///
+    /// ```
+    /// # use dlock_core::{FencingToken, Locks, Memory};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock_core::Error> {
+    /// let locks = Locks::new(Memory::new())?;
+    /// let seen = FencingToken::new(1 << 60)?;
+    /// locks.raise_tokens("inventory/42", seen).await?;
+    /// let guard = locks.mutex("inventory/42")?.lock().await?;
+    /// assert!(guard.token() > seen);
+    /// # guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// - `Config(Name)`; `Config(Token)` for a token above
+    ///   [`MAX_RAISED_TOKEN`](Self::MAX_RAISED_TOKEN), or above what the store can count to. Nothing
+    ///   is changed.
+    /// - `Unsupported` where the store can't raise its tokens: ZooKeeper, whose tokens are numbers of
+    ///   transactions, and the plain and advisory forms. A [`TokenOffset`] helps there.
+    /// - `Unavailable`: the tokens may have been raised. Call it again, which does no harm.
+    ///
+    /// # Cancel safety
+    /// The tokens may have been raised. Call it again.
+    pub async fn raise_tokens<N>(&self, name: N, above: FencingToken) -> Result<(), Error>
+    where
+        N: TryInto<LockName>,
+        Error: From<N::Error>,
+    {
+        let name = name.try_into()?;
+        let backend = self.backend();
+        let raised = match above > Self::MAX_RAISED_TOKEN {
+            true => Err(no_room_above(above)),
+            false => self.engine().while_it_runs(backend.raise_tokens(&name, above)).await,
+        };
+        raised.map_err(|error| {
+            error.during("raise_tokens").with_lock(&name).with_store(backend.store())
+        })
+    }
+}
+
+fn no_room_above(above: FencingToken) -> Error {
+    Error::config(
+        ConfigIssue::Token,
+        format!(
+            "tokens can't be raised above {above}, which leaves no room: use no more than {}",
+            Locks::MAX_RAISED_TOKEN
+        ),
+    )
 }
 
 fn meaningless() -> Finding {

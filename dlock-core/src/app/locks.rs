@@ -256,7 +256,7 @@ impl Locks {
         let mut taken = Vec::new();
         let state = self.engine().while_it_runs(backend.inspect(&name)).await;
         for holder in state.map_err(during)?.holders {
-            let claim = Claim { name: name.clone(), id: holder.claim, used: 0 };
+            let claim = Claim::new(name.clone(), holder.claim);
             let released = self.engine().while_it_runs(backend.release(&claim)).await;
             let released = released.map_err(during)?;
             if released == Released::Released {
@@ -348,7 +348,7 @@ impl Locks {
         &self.engine().backend
     }
 
-    fn engine(&self) -> &Arc<Engine> {
+    pub(super) fn engine(&self) -> &Arc<Engine> {
         &self.client.engine
     }
 

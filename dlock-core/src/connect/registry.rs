@@ -10,6 +10,7 @@ pub type Connecting = Pin<Box<dyn Future<Output = Result<DynBackend, Error>> + S
 
 /// How a backend is found by URL. Each backend crate exports one for each of its backends.
 #[derive(Clone, Copy)]
+#[non_exhaustive]
 pub struct Factory {
     /// The backend's name, for messages.
     pub name: &'static str,
@@ -20,6 +21,18 @@ pub struct Factory {
     /// Connects. It must take each of its options with [`BackendUrl::take`] and has checked the
     /// URL before any I/O.
     pub connect: fn(BackendUrl) -> Connecting,
+}
+
+impl Factory {
+    /// A backend's name, the schemes of its URLs, its options, and how to connect to it.
+    pub const fn new(
+        name: &'static str,
+        schemes: &'static [&'static str],
+        options: &'static [&'static str],
+        connect: fn(BackendUrl) -> Connecting,
+    ) -> Self {
+        Self { name, schemes, options, connect }
+    }
 }
 
 impl fmt::Debug for Factory {
@@ -157,12 +170,9 @@ mod outside {
 
     #[tokio::test]
     async fn a_store_that_fails_in_paused_time_says_that_it_is_paused() {
-        let away = Factory {
-            name: "away",
-            schemes: &["away"],
-            options: &[],
-            connect: |_| Box::pin(async { Err(Error::new(ErrorKind::Unavailable, "no answer")) }),
-        };
+        let away = Factory::new("away", &["away"], &[], |_| {
+            Box::pin(async { Err(Error::new(ErrorKind::Unavailable, "no answer")) })
+        });
         let registry = Registry::new().with(away);
         let fails = async || registry.connect("away:".parse().unwrap(), &[]).await.unwrap_err();
         assert_eq!(fails().await.kind(), ErrorKind::Unavailable);

@@ -3,15 +3,20 @@
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use tokio::sync::broadcast;
 
+use super::admin::NoAdmin;
 use crate::{
-    Answer, Claim, ClaimId, Clock, Error, ErrorKind, FencingToken, Finding, Guarantees, Instant,
-    LockName, Mode, Note,
+    AcquireRequest, Acquired, Admin, Answer, Claim, Clock, Error, FencingToken, Finding, Grant,
+    Guarantees, LockName, LockState, Released, Renewal, Renewed, StoreEvents,
 };
 
 /// A store of locks. This is all that a backend author writes; guards, renewal, time-outs,
 /// cancellation, reentrancy, local hand-off and multi-locks are written once, in the core.
+///
+/// Seven methods are required: the five verbs ([`acquire`](Self::acquire),
+/// [`granted`](Self::granted), [`renew`](Self::renew), [`release`](Self::release),
+/// [`inspect`](Self::inspect)), [`store`](Self::store) and [`guarantees`](Self::guarantees). What
+/// those who run the store ask of it is in [`Admin`], which is optional.
 ///
 /// # Contract
 /// - **One store, one order.** The operations on a name take effect one after another. Claims
@@ -94,13 +99,14 @@ pub trait Backend: Send + Sync + Debug + 'static {
         Duration::MAX
     }
 
-    /// What this client learns of the store unasked: see [`StoreEvent`].
+    /// What this client learns of the store unasked: see [`StoreEvent`](crate::StoreEvent).
     ///
     /// Contract: hints, so that a loss is told before the next renewal would tell it, and nobody
     /// believes in a lease that a clock has cut short. What an answer shows is told before the
     /// answer. Each call gives a receiver of its own; one that falls behind misses some. `None`, the
-    /// default: only renewals tell.
-    fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
+    /// default: only renewals tell. A store keeps a [`StoreEventSender`](crate::StoreEventSender) for
+    /// them, or [`StoreClocks`](crate::StoreClocks).
+    fn events(&self) -> Option<StoreEvents> {
         None
     }
 
@@ -140,50 +146,10 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// Who holds the name and who waits, as the store sees it now. Changes nothing.
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error>;
 
-    /// The names that begin with `prefix` (all with an empty one) and are held or waited for, at
-    /// most `limit` of them.
-    ///
-    /// Contract: a name that is held or waited for during the whole call is among them, unless there
-    /// are more than `limit`; which of them are left out then is not said. A name that is free may
-    /// be among them. Each is there once; the order does not matter. It changes nothing, and holds
-    /// up nobody: a store that has to look through all that it has does so in steps.
-    ///
-    /// Errors: `Unsupported`, the default, where names can't be listed.
-    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
-        let _ = (prefix, limit);
-        Err(Error::new(
-            ErrorKind::Unsupported,
-            "this store can't list its locks: inspect them by their names",
-        ))
-    }
-
-    /// Looks at how the store is set up, for somebody who runs it: its version, its clock, whether
-    /// it forgets, what this client may do there, and each time what to do about it.
-    ///
-    /// Contract: changes nothing that stays. What the store refuses to tell is a finding as well.
-    ///
-    /// Errors: `Unavailable` when the store does not answer at all.
-    async fn examine(&self) -> Result<Vec<Finding>, Error> {
-        Ok(Vec::new())
-    }
-
-    /// Makes the tokens of a name larger: for a resource that has seen a larger one than the store
-    /// remembers.
-    ///
-    /// Contract: once it is answered, every later grant of the name to any client has tokens above
-    /// `above`, for as long as the store remembers the last token of a name. Who holds the lock
-    /// keeps it, with its token. Sent again, it changes nothing that anybody could see.
-    ///
-    /// Errors: `Unsupported`, the default, where tokens can't be raised; `Config(Token)` where the
-    /// store can't count as far.
-    async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
-        let _ = (name, above);
-        Err(Error::new(
-            ErrorKind::Unsupported,
-            "this store's fencing tokens can't be raised: use a store that can, such as dlock's \
-             tables on a database, give all clients a dlock.token_offset, or have the resource forget \
-             the larger tokens",
-        ))
+    /// What those who run the store may ask of it: see [`Admin`]. `None`, the default, where nothing
+    /// of it can be asked.
+    fn admin(&self) -> Option<&dyn Admin> {
+        None
     }
 
     /// [`acquire`](Self::acquire) for several names at one point of the store's order, so that
@@ -198,176 +164,33 @@ pub trait Backend: Send + Sync + Debug + 'static {
     }
 }
 
+/// What those who run the store ask of any backend. One without an [`Admin`] answers as one that
+/// has nothing to say.
+impl dyn Backend {
+    /// See [`Admin::list`].
+    ///
+    /// # Errors
+    /// As there; `Unsupported` without an [`Admin`].
+    pub async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
+        self.admin().unwrap_or(&NoAdmin).list(prefix, limit).await
+    }
+
+    /// See [`Admin::examine`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn examine(&self) -> Result<Vec<Finding>, Error> {
+        self.admin().unwrap_or(&NoAdmin).examine().await
+    }
+
+    /// See [`Admin::raise_tokens`].
+    ///
+    /// # Errors
+    /// As there; `Unsupported` without an [`Admin`].
+    pub async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
+        self.admin().unwrap_or(&NoAdmin).raise_tokens(name, above).await
+    }
+}
+
 /// A shared backend, as the core keeps it.
 pub type DynBackend = Arc<dyn Backend>;
-
-/// What a claim asks of the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AcquireRequest {
-    /// The lock.
-    pub name: LockName,
-    /// The acquisition.
-    pub claim: ClaimId,
-    /// What it wants.
-    pub mode: Mode,
-    /// How long the grant lasts without renewal, by the store's clock; also how long the place in
-    /// the queue lasts without a sign of life.
-    pub lease: Duration,
-    /// What to do when the lock is not free.
-    pub queue: Queue,
-    /// How many consecutive tokens to reserve, at least 1.
-    pub tokens: u32,
-    /// Who asks, for people: kept with the claim as long as it is there, where the store has a place
-    /// for it ([`Notes::Kept`](crate::Notes)). No renewal changes it.
-    pub note: Option<Note>,
-}
-
-impl AcquireRequest {
-    /// The claim of this request, of whose tokens nothing is known.
-    pub fn as_claim(&self) -> Claim {
-        Claim { name: self.name.clone(), id: self.claim, used: 0 }
-    }
-}
-
-/// What a claim does when the lock is not free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Queue {
-    /// Wait in line.
-    Enqueue,
-    /// Leave no trace.
-    FailIfBusy,
-}
-
-/// The answer to an acquire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Acquired {
-    /// The lock is the claim's.
-    Granted(Grant),
-    /// The claim waits in line.
-    Queued,
-    /// The lock is not free and the claim left no trace.
-    Busy,
-}
-
-/// A lock that is held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grant {
-    /// The first token of the block.
-    pub token: FencingToken,
-    /// How many tokens the block has, at least 1.
-    pub tokens: u32,
-    /// An instant of the holder's clock at or before the start of the lease by the store's clock:
-    /// when the request was sent, or later by what the store's clock says to have passed between
-    /// an operation and the grant.
-    pub since: Instant,
-}
-
-/// A lease to start anew.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Renewal {
-    /// The claim.
-    pub claim: Claim,
-    /// The mode to hold it in: the same as before or weaker.
-    pub mode: Mode,
-    /// The new length of the lease from now on.
-    pub lease: Duration,
-    /// The first token of the grant, by which a store that has lost its data can tell that it has;
-    /// `None`: the client does not know.
-    pub token: Option<FencingToken>,
-}
-
-/// The answer to a renewal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Renewed {
-    /// The claim is held for another lease, counted from no earlier than the call.
-    Kept,
-    /// The claim is not held.
-    Lost,
-    /// The claim is not held, and the largest token that the store remembers of the name, if it
-    /// does, is below the renewal's: it has lost what it had acknowledged.
-    Forgotten,
-    /// The store could not tell for this claim, though it could for others of the same call. The
-    /// core asks again while the lease lasts.
-    Unknown,
-}
-
-/// What a store tells a client unasked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum StoreEvent {
-    /// The store has ended this claim.
-    Ended(ClaimId),
-    /// The store's clock was stepped, as a [`StoreClock`](crate::StoreClock) has seen.
-    ClockStep {
-        /// The part of the store whose clock it is: see [`Backend::shard`].
-        shard: u32,
-        /// Whether it was set forward.
-        forward: bool,
-        /// By how much, at the most.
-        by: Duration,
-        /// When the request was sent whose answer showed it: what was granted or renewed by a later
-        /// one has not met it.
-        seen: Instant,
-    },
-}
-
-/// The answer to a release.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Released {
-    /// The claim was in the store and is not any more.
-    Released,
-    /// The claim was not in the store: its lease had ended before.
-    AlreadyLost,
-}
-
-/// What a store knows of one name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LockState {
-    /// Who holds it, oldest first.
-    pub holders: Vec<ClaimState>,
-    /// Who waits, first in line first.
-    pub waiters: Vec<ClaimState>,
-    /// The largest token that the store remembers to have given out: at least those of the
-    /// holders.
-    pub last_token: Option<FencingToken>,
-}
-
-impl LockState {
-    /// Makes one.
-    pub fn new(
-        holders: Vec<ClaimState>,
-        waiters: Vec<ClaimState>,
-        last_token: Option<FencingToken>,
-    ) -> Self {
-        Self { holders, waiters, last_token }
-    }
-
-    /// Whether nobody holds it and nobody waits.
-    pub fn is_free(&self) -> bool {
-        self.holders.is_empty() && self.waiters.is_empty()
-    }
-}
-
-/// One claim as the store sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClaimState {
-    /// The claim.
-    pub claim: ClaimId,
-    /// What it holds or wants.
-    pub mode: Mode,
-    /// The first token of its grant; `None` while it waits.
-    pub token: Option<FencingToken>,
-    /// How long it stays without renewal, by the store's clock.
-    pub remaining: Duration,
-    /// How long ago it was granted, or began to wait, by the store's clock; `None` where the store
-    /// does not know. It may be less than that for a while after tokens were raised by hand.
-    pub age: Option<Duration>,
-    /// Who it is, if its client says so ([`Locks::with_note`](crate::Locks::with_note)) and the
-    /// store keeps it.
-    pub note: Option<Note>,
-}

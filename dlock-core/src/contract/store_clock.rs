@@ -2,9 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use tokio::sync::broadcast;
-
-use crate::{Clock, Instant, StoreEvent, sync::Mutex};
+use crate::{Clock, Instant, StoreEvent, StoreEventSender, StoreEvents, sync::Mutex};
 
 /// Steps up to this size are not told, whatever the delays: no clock is read more exactly.
 const LEAST: i128 = 10_000_000;
@@ -118,7 +116,7 @@ pub struct StoreClocks {
     /// Of each [shard](crate::Backend::shard). After a failover it is another server's, which the
     /// leases go by from then on.
     clocks: Mutex<HashMap<u32, StoreClock>>,
-    events: broadcast::Sender<StoreEvent>,
+    events: StoreEventSender,
 }
 
 /// More steps than one failover makes of a store in many parts.
@@ -127,7 +125,7 @@ const EVENTS: usize = 256;
 impl StoreClocks {
     /// Some that have not been looked at.
     pub fn new() -> Self {
-        Self { clocks: Mutex::default(), events: broadcast::channel(EVENTS).0 }
+        Self { clocks: Mutex::default(), events: StoreEventSender::new(EVENTS) }
     }
 
     /// An answer that has just come, to what was sent then by [`Clock::Boot`], shows the clock of
@@ -136,8 +134,7 @@ impl StoreClocks {
         let mut clocks = self.clocks.lock();
         let step = clocks.entry(shard).or_default().observe(micros, sent, Clock::Boot.now());
         if let Some(ClockStep { forward, by }) = step {
-            // Without locks over it, nobody listens.
-            let _ = self.events.send(StoreEvent::ClockStep { shard, forward, by, seen: sent });
+            self.events.send(StoreEvent::ClockStep { shard, forward, by, seen: sent });
         }
     }
 
@@ -149,7 +146,7 @@ impl StoreClocks {
     }
 
     /// The steps from now on.
-    pub fn events(&self) -> broadcast::Receiver<StoreEvent> {
+    pub fn events(&self) -> StoreEvents {
         self.events.subscribe()
     }
 }
@@ -224,15 +221,15 @@ mod tests {
         for (shard, shows) in [(1, epoch), (2, epoch + HOUR), (1, epoch), (2, epoch + HOUR)] {
             watch.observe(shard, shows, Clock::Boot.now());
         }
-        assert!(events.try_recv().is_err());
+        assert!(events.try_recv().is_none());
         let sent = Clock::Boot.now();
         watch.observe(1, epoch + HOUR, sent);
         let told = events.try_recv();
         assert!(
-            matches!(told, Ok(StoreEvent::ClockStep { shard: 1, forward: true, seen, .. }) if seen == sent),
+            matches!(told, Some(StoreEvent::ClockStep { shard: 1, forward: true, seen, .. }) if seen == sent),
             "{told:?}"
         );
-        assert!(events.try_recv().is_err());
+        assert!(events.try_recv().is_none());
     }
 
     #[test]
@@ -241,12 +238,12 @@ mod tests {
         let (mut one, mut two) = (watch.events(), watch.events());
         watch.observe(0, EPOCH, Clock::Boot.now());
         watch.observe(0, EPOCH, Clock::Boot.now());
-        assert!(one.try_recv().is_err());
+        assert!(one.try_recv().is_none());
         let sent = Clock::Boot.now();
         watch.observe(0, EPOCH + HOUR, sent);
         for events in [&mut one, &mut two] {
             match events.try_recv() {
-                Ok(StoreEvent::ClockStep { shard: 0, forward: true, by, seen }) => {
+                Some(StoreEvent::ClockStep { shard: 0, forward: true, by, seen }) => {
                     assert!(by >= Duration::from_secs(3599) && seen == sent, "{by:?}, {seen:?}");
                 }
                 other => panic!("{other:?}"),
@@ -254,7 +251,7 @@ mod tests {
         }
         watch.observe(0, EPOCH, Clock::Boot.now());
         let back = one.try_recv();
-        assert!(matches!(back, Ok(StoreEvent::ClockStep { forward: false, .. })), "{back:?}");
+        assert!(matches!(back, Some(StoreEvent::ClockStep { forward: false, .. })), "{back:?}");
     }
 
     #[test]

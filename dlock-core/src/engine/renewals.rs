@@ -9,11 +9,10 @@ use std::{
 };
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use tokio::sync::broadcast::{Receiver, error::RecvError};
 
 use super::{Engine, end, runtime_gone};
 use crate::{
-    ClaimId, DynBackend, Ended, Error, ErrorKind, Renewed, StoreEvent,
+    ClaimId, DynBackend, Ended, Error, ErrorKind, NoEvent, Renewed, StoreEvent, StoreEvents,
     hold::{
         books::{Batch, Due, LONGEST_SLEEP},
         steps::Step,
@@ -68,7 +67,7 @@ fn stopped(engine: &Engine) {
 async fn renew_until_gone(
     engine: &Weak<Engine>,
     backend: &DynBackend,
-    mut events: Option<Receiver<StoreEvent>>,
+    mut events: Option<StoreEvents>,
 ) {
     let mut running = FuturesUnordered::new();
     loop {
@@ -158,19 +157,19 @@ struct Told {
 }
 
 /// Waits for the next that the store tells; `None` when it tells no more.
-async fn told(events: &mut Option<Receiver<StoreEvent>>) -> Option<Told> {
+async fn told(events: &mut Option<StoreEvents>) -> Option<Told> {
     let receiver = events.as_mut()?;
     let mut told = Told::default();
     match receiver.recv().await {
         Ok(event) => told.add(event),
         // Renewals will tell of the claims that were missed.
-        Err(RecvError::Lagged(_)) => {}
-        Err(RecvError::Closed) => {
+        Err(NoEvent::Missed(_)) => {}
+        Err(NoEvent::Closed) => {
             *events = None;
             return None;
         }
     }
-    while let Ok(event) = receiver.try_recv() {
+    while let Some(event) = receiver.try_recv() {
         told.add(event);
     }
     Some(told)

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use super::{Hold, books::Books, local_queue::Queue, steps::Step};
 use crate::{
-    AcquireRequest, ClaimId, Ended, FencingToken, Grant, GuardState, Instant, LockName,
-    LockOptions, Mode, Queue as OnBusy, Renew, Renewed,
+    AcquireRequest, Ended, FencingToken, Grant, GuardState, Instant, LockName, LockOptions, Mode,
+    Renew, Renewed,
 };
 
 fn at(seconds: f64) -> Instant {
@@ -18,16 +18,9 @@ fn name(text: &str) -> LockName {
 
 /// Granted at `at(0.0)`, with tokens from 7 on.
 fn granted(tokens: u32, options: LockOptions) -> Hold {
-    let request = AcquireRequest {
-        name: name("n"),
-        claim: ClaimId::random(),
-        mode: Mode::Exclusive,
-        lease: options.lease() + options.lock_delay(),
-        queue: OnBusy::Enqueue,
-        tokens,
-        note: None,
-    };
-    let grant = Grant { token: FencingToken::new(7).unwrap(), tokens, since: at(0.0) };
+    let lease = options.lease() + options.lock_delay();
+    let request = AcquireRequest::new(name("n"), Mode::Exclusive, lease).with_tokens(tokens);
+    let grant = Grant::new(FencingToken::new(7).unwrap(), tokens, at(0.0));
     Hold::new(request, grant, options, None)
 }
 

@@ -85,7 +85,7 @@ impl Entering {
         let mut waiting = Vec::new();
         for (mut attempt, answer) in attempts.into_iter().zip(answers) {
             match answer {
-                Acquired::Granted(grant) => parts.push(attempt.settle(grant)?),
+                Acquired::Granted(grant) => parts.push(attempt.settle(grant)),
                 Acquired::Queued => waiting.push(attempt),
                 Acquired::Busy => attempt.forget(),
             }

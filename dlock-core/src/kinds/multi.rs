@@ -19,7 +19,6 @@ use super::{
 use crate::{
     AcquireRequest, Certainty, ClaimId, ConfigIssue, Error, ErrorKind, Fairness, Guard, LockName,
     Mode, MultiLock, Mutex,
-    acquire::floor,
     support::{
         labels::Kind,
         retry::{Trouble, Wait, backoff, explained, pause},
@@ -296,12 +295,6 @@ impl Group {
         };
         let requests: Vec<_> = claims.iter().map(|(request, _)| request.clone()).collect();
         let answer_by = engine.answer_by(wait);
-        for base in self.0.iter().filter(|base| base.options.token_floor().is_some()) {
-            let raised = floor::raise(engine, &base.name, *base.options, wait, answer_by).await;
-            if let Err(error) = raised {
-                return Some(Err(error));
-            }
-        }
         let sending = engine.backend.acquire_all(&requests)?;
         let mut entering = Entering::new(engine, claims, sending, answer_by);
         Some(entering.all_granted(wait, &self.0[0].name, gave_up).await)

@@ -25,8 +25,6 @@ pub struct Mutex {
 
 impl Mutex {
     pub(crate) fn new(base: Base, hand_off: bool) -> Self {
-        // Each hold has to ask the store for tokens above the floor.
-        let hand_off = hand_off && base.options.token_floor().is_none();
         let queue = hand_off.then(|| {
             let make = || Queue::new(&base.name, &base.options);
             base.client.queues.get(&base.name, &base.options, make)

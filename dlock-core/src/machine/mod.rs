@@ -377,15 +377,13 @@ impl Machine {
         let (mut holders, mut waiters) = (Vec::new(), Vec::new());
         for entry in self.entries.iter().filter(|e| e.expires > now) {
             let token = FencingToken::new(entry.token).ok();
-            let state = ClaimState {
-                claim: entry.claim,
-                mode: Mode::from_weight(entry.weight, self.capacity),
-                token,
-                remaining: Duration::from_micros(entry.expires - now),
-                // Tokens begin at the clock. One that had to be larger makes its claim look younger.
-                age: token.and(now.checked_sub(entry.token)).map(Duration::from_micros),
-                note: entry.note.clone(),
-            };
+            let mode = Mode::from_weight(entry.weight, self.capacity);
+            let remaining = Duration::from_micros(entry.expires - now);
+            // Tokens begin at the clock. One that had to be larger makes its claim look younger.
+            let age = token.and(now.checked_sub(entry.token)).map(Duration::from_micros);
+            let state = ClaimState::new(entry.claim, mode, token, remaining)
+                .with_age(age)
+                .with_note(entry.note.clone());
             if token.is_some() { holders.push(state) } else { waiters.push(state) }
         }
         LockState::new(holders, waiters, FencingToken::new(self.last).ok())

@@ -25,8 +25,8 @@ pub fn conflict(asked: Mode, capacity: u32) -> Error {
 pub fn spent() -> Error {
     Error::config(
         ConfigIssue::Token,
-        "no fencing token is left for this name: the last one is 2^63 - 1 or almost, by a token floor \
-         or another program; use another name, or, if no resource has seen such a token, remove what \
-         the store keeps of this name",
+        "no fencing token is left for this name: the last one is 2^63 - 1 or almost, as tokens were \
+         raised, or by another program; use another name, or, if no resource has seen such a token, \
+         remove what the store keeps of this name",
     )
 }

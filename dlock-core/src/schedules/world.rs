@@ -11,11 +11,12 @@ use std::{
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use shuttle::{future::JoinHandle, rand::Rng};
-use tokio::sync::{Notify, broadcast};
+use tokio::sync::Notify;
 
 use crate::{
     AcquireRequest, Acquired, Answer, Backend, Claim, Clock, Error, ErrorKind, Grant, Guarantees,
-    LockName, LockState, Locks, Memory, Released, Renewal, Renewed, StoreEvent,
+    LockName, LockState, Locks, Memory, Released, Renewal, Renewed, StoreEvent, StoreEventSender,
+    StoreEvents,
     sync::{point, time},
 };
 
@@ -35,7 +36,7 @@ pub(super) struct Store {
     answers: Answers,
     /// So many renewals fail before the first that does not.
     failing: Arc<AtomicUsize>,
-    losses: broadcast::Sender<StoreEvent>,
+    losses: StoreEventSender,
     /// A renewal was answered.
     pub(super) renewed: Arc<Notify>,
     /// Releases of claims that it does not know.
@@ -55,7 +56,7 @@ impl World {
             inner: Memory::new(),
             answers,
             failing: Arc::default(),
-            losses: broadcast::Sender::new(4),
+            losses: StoreEventSender::new(4),
             renewed: Arc::default(),
             vain: Arc::default(),
         });
@@ -130,10 +131,10 @@ impl Store {
         a_while();
         let state = self.inner.inspect(&name).await.unwrap();
         for holder in state.holders {
-            let claim = Claim { name: name.clone(), id: holder.claim, used: 0 };
+            let claim = Claim::new(name.clone(), holder.claim);
             self.inner.release(&claim).await.unwrap();
             point();
-            let _ = self.losses.send(StoreEvent::Ended(holder.claim));
+            self.losses.send(StoreEvent::Ended(holder.claim));
         }
     }
 
@@ -178,7 +179,7 @@ impl Backend for Store {
         self.inner.clock()
     }
 
-    fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
+    fn events(&self) -> Option<StoreEvents> {
         Some(self.losses.subscribe())
     }
 

@@ -6,16 +6,18 @@
 //! twice what was in use, and leave behind only the largest of their tokens, so that tokens grow
 //! across removal.
 
+mod admin;
+
 use std::{fmt, hash::BuildHasher, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable, hash_table::Entry};
 
 use crate::{
-    AcquireRequest, Acquired, Answer, Backend, BackendUrl, Certainty, Claim, ClaimId, Clock,
+    AcquireRequest, Acquired, Admin, Answer, Backend, BackendUrl, Certainty, Claim, ClaimId, Clock,
     ConfigIssue, Connecting, DynBackend, Error, ErrorKind, Exclusion, Factory, Fairness, Fencing,
-    FencingToken, Finding, Grant, Guarantees, Instant, LockName, LockState, Mode, Notes,
-    OrphanRelease, Permits, Released, Renewal, Renewed, Scope, WakeUp,
+    FencingToken, Grant, Guarantees, Instant, LockName, LockState, Mode, Notes, OrphanRelease,
+    Permits, Released, Renewal, Renewed, Scope, WakeUp,
     machine::{Granted, Machine, Micros, Op, Outcome, conflict, spent},
     sync::{Mutex, oneshot},
 };
@@ -64,8 +66,7 @@ struct Waiting(HashMap<ClaimId, oneshot::Sender<()>>);
 
 impl Memory {
     /// `memory:`, without options. Each connection is a store of its own.
-    pub const FACTORY: Factory =
-        Factory { name: "memory", schemes: &["memory"], options: &[], connect };
+    pub const FACTORY: Factory = Factory::new("memory", &["memory"], &[], connect);
 
     /// An empty store. Its leases run by tokio's clock, so they end in paused time as well
     /// (`tokio::time::pause`).
@@ -196,11 +197,8 @@ fn acquire_op(request: &AcquireRequest) -> Op {
 }
 
 fn grant(granted: &Granted) -> Result<Grant, Error> {
-    Ok(Grant {
-        token: FencingToken::new(granted.token)?,
-        tokens: granted.block,
-        since: Instant::from_nanos(granted.since.saturating_mul(1000)),
-    })
+    let since = Instant::from_nanos(granted.since.saturating_mul(1000));
+    Ok(Grant::new(FencingToken::new(granted.token)?, granted.block, since))
 }
 
 fn acquired(name: &LockName, mode: Mode, store: &str, outcome: Outcome) -> Result<Acquired, Error> {
@@ -314,29 +312,8 @@ impl Backend for Memory {
         Ok(record.map_or_else(LockState::default, |record| record.machine.inspect(self.micros())))
     }
 
-    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
-        let now = self.micros();
-        let mut names = Vec::new();
-        for shard in &self.shards {
-            let shard = shard.lock();
-            let held = shard.names.records.iter().filter(|record| {
-                record.name.as_str().starts_with(prefix) && !record.machine.is_free(now)
-            });
-            names.extend(held.take(limit - names.len()).map(|record| record.name.clone()));
-        }
-        Ok(names)
-    }
-
-    async fn examine(&self) -> Result<Vec<Finding>, Error> {
-        Ok(vec![Finding::fine(
-            "reach",
-            "the locks are in the memory of this process, and no other process sees them",
-        )])
-    }
-
-    async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
-        self.apply(name, &Op::Raise { above: above.get() }, |_, _, _| ());
-        Ok(())
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
     }
 
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {

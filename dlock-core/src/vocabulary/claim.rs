@@ -80,6 +80,7 @@ const VALUES: [u8; 256] = {
 
 /// One acquisition as the store knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Claim {
     /// The lock.
     pub name: LockName,
@@ -89,6 +90,19 @@ pub struct Claim {
     /// On release, a store takes the rest of the block back, so that tokens do not run ahead of
     /// its clock.
     pub used: u32,
+}
+
+impl Claim {
+    /// An acquisition of whose tokens nothing is known.
+    pub const fn new(name: LockName, id: ClaimId) -> Self {
+        Self { name, id, used: 0 }
+    }
+
+    /// The same with so many tokens handed out.
+    #[must_use]
+    pub fn with_used(self, used: u32) -> Self {
+        Self { used, ..self }
+    }
 }
 
 #[cfg(test)]

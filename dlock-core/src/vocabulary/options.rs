@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{ConfigIssue, Error, FencingToken};
+use crate::{ConfigIssue, Error};
 
 /// How a lock is taken and kept: lease, lock-delay, renewal and wait.
 ///
@@ -28,7 +28,6 @@ pub struct LockOptions {
     lock_delay: Duration,
     renew: Renew,
     wait: Duration,
-    token_floor: Option<FencingToken>,
 }
 
 /// How long a lease is renewed while its guard lives.
@@ -48,8 +47,6 @@ impl LockOptions {
     pub const MIN_LEASE: Duration = Duration::from_millis(100);
     /// The longest lease.
     pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
-    /// The largest floor for tokens: more than a million million are left above it.
-    pub const MAX_TOKEN_FLOOR: FencingToken = FencingToken::MAX.minus(1 << 40);
 
     /// A lease of 30 s, renewed while the guard lives, and no end to the wait.
     pub const fn new() -> Self {
@@ -59,7 +56,6 @@ impl LockOptions {
             lock_delay: Duration::ZERO,
             renew: Renew::Auto,
             wait: Duration::MAX,
-            token_floor: None,
         }
     }
 
@@ -108,22 +104,6 @@ impl LockOptions {
         self
     }
 
-    /// With tokens above this one: for a resource that has seen larger tokens than the store gives
-    /// out, because the store lost its data and its clock was set back. Before each acquire the
-    /// store is asked to raise the tokens of the name, for all clients; mutexes are not passed on
-    /// within the process. So it costs a round trip each time: use it where a
-    /// [`Fence`](crate::Fence) has refused a new holder, and until the store's clock is right.
-    ///
-    /// A store that can't raise its tokens refuses such locks with `Unsupported`: ZooKeeper, whose
-    /// tokens are numbers of transactions, and the plain and advisory modes. Where tokens have an
-    /// offset ([`TokenOffset`](crate::TokenOffset)), the floor is one of tokens with it, and one
-    /// that is no larger than the offset asks nothing of the store.
-    #[must_use]
-    pub const fn with_token_floor(mut self, floor: FencingToken) -> Self {
-        self.token_floor = Some(floor);
-        self
-    }
-
     /// The lease.
     pub const fn lease(&self) -> Duration {
         self.lease
@@ -149,15 +129,10 @@ impl LockOptions {
         self.wait
     }
 
-    /// The token that all have to be above, if there is one.
-    pub const fn token_floor(&self) -> Option<FencingToken> {
-        self.token_floor
-    }
-
     /// Checks the values.
     ///
     /// # Errors
-    /// `Config(Lease)`, `Config(Renewal)` or `Config(Token)`, naming the range.
+    /// `Config(Lease)` or `Config(Renewal)`, naming the range.
     pub fn check(&self) -> Result<(), Error> {
         if self.lease < Self::MIN_LEASE || self.lease > Self::MAX_LEASE {
             return Err(Error::config(
@@ -183,18 +158,6 @@ impl LockOptions {
                 ),
             ));
         }
-        if let Some(floor) = self.token_floor
-            && floor > Self::MAX_TOKEN_FLOOR
-        {
-            return Err(Error::config(
-                ConfigIssue::Token,
-                format!(
-                    "a token floor of {floor} leaves no room for the tokens above it: use no more \
-                     than {}",
-                    Self::MAX_TOKEN_FLOOR
-                ),
-            ));
-        }
         match self.renew {
             Renew::For(limit) if limit < self.lease => Err(Error::config(
                 ConfigIssue::Renewal,
@@ -216,12 +179,12 @@ impl Default for LockOptions {
 }
 
 /// The values by which options differ.
-type Key = (Duration, Duration, Renew, Duration, Option<FencingToken>);
+type Key = (Duration, Duration, Renew, Duration);
 
 impl LockOptions {
     const fn key(&self) -> Key {
-        let Self { lease, is_lease_set: _, lock_delay, renew, wait, token_floor } = *self;
-        (lease, lock_delay, renew, wait, token_floor)
+        let Self { lease, is_lease_set: _, lock_delay, renew, wait } = *self;
+        (lease, lock_delay, renew, wait)
     }
 }
 
@@ -250,7 +213,6 @@ impl fmt::Debug for LockOptions {
         } else {
             shown.field("wait", &self.wait);
         }
-        shown.field("token_floor", &self.token_floor);
         shown.finish()
     }
 }
@@ -298,16 +260,6 @@ mod tests {
         for delay in [LockOptions::MAX_LEASE, Duration::MAX] {
             let error = options(delay).check().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Lease));
-        }
-    }
-
-    #[test]
-    fn a_floor_without_room_above_it_is_refused() {
-        let options = |floor| LockOptions::new().with_token_floor(floor);
-        assert!(options(LockOptions::MAX_TOKEN_FLOOR).check().is_ok());
-        for floor in [LockOptions::MAX_TOKEN_FLOOR.plus(1), FencingToken::MAX] {
-            let error = options(floor).check().unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Token));
         }
     }
 

@@ -13,7 +13,6 @@ use std::{
 use async_trait::async_trait;
 use dlock_core::*;
 use parking_lot::Mutex;
-use tokio::sync::broadcast;
 
 /// Memory under tokio's clock, with counters and switchable faults.
 #[derive(Debug)]
@@ -39,12 +38,10 @@ pub(crate) struct Faulty {
     pub(crate) answer_takes: AtomicU64,
     /// The longest lease that it stands for.
     pub(crate) longest_lease: Mutex<Option<Duration>>,
-    /// How many of the next floors for tokens fail.
+    /// How many of the next calls that raise tokens fail.
     pub(crate) raise_fails: AtomicUsize,
-    /// It confirms floors for tokens, and forgets them.
-    pub(crate) forgets_floors: AtomicBool,
     /// What it tells unasked.
-    pub(crate) events: broadcast::Sender<StoreEvent>,
+    pub(crate) events: StoreEventSender,
     /// It has lost all its data.
     pub(crate) forgot: AtomicBool,
     /// Releases do not reach it.
@@ -85,8 +82,7 @@ impl Faulty {
             answer_takes: AtomicU64::new(0),
             longest_lease: Mutex::default(),
             raise_fails: AtomicUsize::new(0),
-            forgets_floors: AtomicBool::new(false),
-            events: broadcast::Sender::new(4),
+            events: StoreEventSender::new(4),
             forgot: AtomicBool::new(false),
             release_fails: AtomicBool::new(false),
             leases_last: AtomicU32::new(1),
@@ -119,7 +115,7 @@ impl Backend for Faulty {
     fn longest_lease(&self) -> Duration {
         self.longest_lease.lock().unwrap_or(Duration::MAX)
     }
-    fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
+    fn events(&self) -> Option<StoreEvents> {
         Some(self.events.subscribe())
     }
 
@@ -207,17 +203,11 @@ impl Backend for Faulty {
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         self.inner.inspect(name).await
     }
-    async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
-        let fails = self.raise_fails.load(Ordering::SeqCst);
-        if fails > 0 {
-            self.raise_fails.store(fails - 1, Ordering::SeqCst);
-            return Err(Self::unavailable());
-        }
-        if self.forgets_floors.load(Ordering::SeqCst) {
-            return Ok(());
-        }
-        self.inner.raise_tokens(name, above).await
+
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
     }
+
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
         let takes = self.answer_takes.load(Ordering::SeqCst);
         let answer = self.inner.acquire_all(requests)?;
@@ -226,6 +216,18 @@ impl Backend for Faulty {
             tokio::time::sleep(millis(takes)).await;
             answer
         }))
+    }
+}
+
+#[async_trait]
+impl Admin for Faulty {
+    async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
+        let fails = self.raise_fails.load(Ordering::SeqCst);
+        if fails > 0 {
+            self.raise_fails.store(fails - 1, Ordering::SeqCst);
+            return Err(Self::unavailable());
+        }
+        self.inner.raise_tokens(name, above).await
     }
 }
 

@@ -70,15 +70,7 @@ async fn the_next_leads_when_a_leader_dies() {
     let store = Faulty::new();
     let [_, two] = two(&store);
     // A process that has died renews nothing and releases nothing.
-    let dead = AcquireRequest {
-        name: LockName::new("leader").unwrap(),
-        claim: ClaimId::random(),
-        mode: Mode::Exclusive,
-        lease: secs(30),
-        queue: Queue::Enqueue,
-        tokens: 1,
-        note: None,
-    };
+    let dead = AcquireRequest::new(LockName::new("leader").unwrap(), Mode::Exclusive, secs(30));
     let Acquired::Granted(grant) = store.inner.acquire(&dead).await.unwrap() else {
         panic!("not granted")
     };

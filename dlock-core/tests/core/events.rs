@@ -11,7 +11,7 @@ use dlock_core::*;
 fn step(store: &Faulty, forward: bool, by: Duration) {
     let seen = store.clock().now();
     let event = StoreEvent::ClockStep { shard: 0, forward, by, seen };
-    assert!(store.events.send(event).is_ok(), "nobody listens");
+    assert!(store.events.send(event) > 0, "nobody listens");
 }
 
 #[tokio::test(start_paused = true)]
@@ -65,7 +65,7 @@ async fn a_step_back_and_one_of_another_shard_end_nothing() {
     step(&store, false, secs(3600));
     let seen = store.clock().now();
     let elsewhere = StoreEvent::ClockStep { shard: 7, forward: true, by: secs(3600), seen };
-    assert!(store.events.send(elsewhere).is_ok());
+    assert!(store.events.send(elsewhere) > 0);
     tokio::time::sleep(millis(1)).await;
     assert!(guard.remaining() + millis(3) >= before, "{:?}", guard.remaining());
     tokio::time::sleep(secs(100)).await;

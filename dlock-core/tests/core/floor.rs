@@ -1,4 +1,4 @@
-//! The token floor: raised before each acquire, and never undercut.
+//! Raised tokens: every later grant is above them.
 
 #![expect(clippy::unwrap_used, reason = "tests, and their helpers")]
 
@@ -6,11 +6,6 @@ use std::sync::{Arc, atomic::Ordering};
 
 use crate::common::{Faulty, secs};
 use dlock_core::*;
-
-fn above(store: &Arc<Faulty>, floor: FencingToken) -> Locks {
-    let options = LockOptions::new().with_token_floor(floor);
-    Locks::new(Arc::clone(store)).unwrap().with_options(options).unwrap()
-}
 
 async fn token(locks: &Locks, name: &str) -> FencingToken {
     let guard = locks.mutex(name).unwrap().lock().await.unwrap();
@@ -20,68 +15,99 @@ async fn token(locks: &Locks, name: &str) -> FencingToken {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_kind_has_tokens_above_it() {
+async fn every_kind_has_tokens_above_them() {
     let store = Faulty::new();
-    let plain = Locks::new(Arc::clone(&store)).unwrap();
-    let mut floor = token(&plain, "n").await.plus(1 << 50);
+    let (locks, other) =
+        (Locks::new(Arc::clone(&store)).unwrap(), Locks::new(Arc::clone(&store)).unwrap());
+    let mut floor = token(&locks, "n").await.plus(1 << 50);
     for kind in 0..6 {
-        let locks = above(&store, floor);
+        locks.raise_tokens("n", floor).await.unwrap();
+        locks.raise_tokens("m", floor).await.unwrap();
         let guard = match kind {
-            0 => locks.mutex("n").unwrap().lock().await,
-            1 => locks.fair("n").unwrap().lock().await,
-            2 => locks.rw("n").unwrap().read().lock().await,
-            3 => locks.semaphore("n", 2).unwrap().acquire().await,
-            4 => locks.reentrant("n").unwrap().lock_as(&Owner::new()).await,
-            _ => locks.multi(["n", "m"]).unwrap().lock().await,
+            0 => other.mutex("n").unwrap().lock().await,
+            1 => other.fair("n").unwrap().lock().await,
+            2 => other.rw("n").unwrap().read().lock().await,
+            3 => other.semaphore("n", 2).unwrap().acquire().await,
+            4 => other.reentrant("n").unwrap().lock_as(&Owner::new()).await,
+            _ => other.multi(["n", "m"]).unwrap().lock().await,
         };
         let guard = guard.unwrap();
         for (name, token) in guard.tokens() {
             assert!(token > floor, "{name}: {token:?} over {floor:?}");
         }
         guard.release().await.unwrap();
-        let next = token(&plain, "n").await;
+        let next = token(&locks, "n").await;
         assert!(next > floor, "{next:?} over {floor:?}");
         floor = next.plus(1 << 20);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn tasks_of_one_process_do_not_pass_it_on_from_below() {
-    let store = Faulty::new();
-    let plain = Locks::new(Arc::clone(&store)).unwrap();
-    let first = plain.mutex("n").unwrap().lock().await.unwrap();
-    let floor = first.token().plus(1 << 40);
-    let locks = above(&store, floor);
+async fn a_holder_keeps_its_token_and_the_next_task_has_one_above_them() {
+    let locks = Locks::new(Faulty::new()).unwrap();
     let mutex = locks.mutex("n").unwrap();
-    let (next, released) = tokio::join!(mutex.lock(), async {
+    let held = mutex.lock().await.unwrap();
+    let (token, floor) = (held.token(), held.token().plus(1 << 40));
+    let (next, ()) = tokio::join!(mutex.lock(), async {
         tokio::time::sleep(secs(1)).await;
-        first.release().await
+        locks.raise_tokens("n", floor).await.unwrap();
+        assert_eq!((held.token(), held.check().is_ok()), (token, true));
+        held.release().await.unwrap();
     });
-    released.unwrap();
     assert!(next.unwrap().token() > floor);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_is_away_is_asked_again_and_one_that_forgets_is_told_of() {
+async fn readers_beside_a_reader_have_tokens_above_them() {
     let store = Faulty::new();
-    let floor = FencingToken::new(1 << 50).unwrap();
-    let locks = above(&store, floor);
-    store.raise_fails.store(3, Ordering::SeqCst);
-    assert!(token(&locks, "n").await > floor);
-    store.raise_fails.store(1, Ordering::SeqCst);
-    let error = locks.mutex("n").unwrap().try_lock().await.unwrap_err();
-    assert_eq!((error.kind(), error.operation()), (ErrorKind::Unavailable, Some("raise_tokens")));
+    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let rw = locks.rw("n").unwrap();
+    let first = rw.read().lock().await.unwrap();
+    let floor = first.token().plus(1 << 40);
+    locks.raise_tokens("n", floor).await.unwrap();
+    let second = rw.read().lock().await.unwrap();
+    assert!(first.check().is_ok() && first.token() < floor && second.token() > floor);
+}
 
-    store.forgets_floors.store(true, Ordering::SeqCst);
-    let locks = above(&store, floor.plus(1 << 50));
-    let several = locks.multi(["n", "m"]).unwrap();
-    for taken in [locks.mutex("n").unwrap().lock().await, several.lock().await] {
-        let error = taken.unwrap_err();
-        assert!(error.to_string().contains("told to give out tokens above"), "{error}");
+#[tokio::test(start_paused = true)]
+async fn raising_again_and_raising_to_less_change_nothing() {
+    let locks = Locks::new(Faulty::new()).unwrap();
+    let floor = FencingToken::new(1 << 50).unwrap();
+    for above in [floor, floor, FencingToken::new(1).unwrap()] {
+        locks.raise_tokens("n", above).await.unwrap();
+        assert_eq!(locks.inspect("n").await.unwrap().last_token, Some(floor));
     }
-    // What was granted has gone back.
-    assert!(locks.inspect("n").await.unwrap().is_free());
-    assert!(locks.inspect("m").await.unwrap().is_free());
+    assert_eq!(token(&locks, "n").await, floor.plus(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_away_is_told_and_can_be_asked_again() {
+    let store = Faulty::new();
+    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let floor = FencingToken::new(1 << 50).unwrap();
+    store.raise_fails.store(1, Ordering::SeqCst);
+    let error = locks.raise_tokens("n", floor).await.unwrap_err();
+    assert_eq!((error.kind(), error.operation()), (ErrorKind::Unavailable, Some("raise_tokens")));
+    assert_eq!(error.lock().map(LockName::as_str), Some("n"));
+    locks.raise_tokens("n", floor).await.unwrap();
+    assert!(token(&locks, "n").await > floor);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_without_room_above_them_are_refused_and_never_asked_for() {
+    let store = Faulty::new();
+    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    for above in [Locks::MAX_RAISED_TOKEN.plus(1), FencingToken::MAX] {
+        let error = locks.raise_tokens("n", above).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Token));
+        let most = Locks::MAX_RAISED_TOKEN.to_string();
+        assert!(error.to_string().contains(&most), "{error}");
+    }
+    assert_eq!(locks.inspect("n").await.unwrap().last_token, None);
+    locks.raise_tokens("n", Locks::MAX_RAISED_TOKEN).await.unwrap();
+    assert!(token(&locks, "n").await > Locks::MAX_RAISED_TOKEN);
+    let error = locks.raise_tokens("", FencingToken::MAX).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Name));
 }
 
 mod outside {

@@ -55,7 +55,7 @@ async fn it_counts_what_is_held_what_is_in_doubt_and_what_waits() {
 
 /// A store that never says who holds a lock.
 #[derive(Debug)]
-struct Silent(Arc<Memory>);
+pub(crate) struct Silent(pub(crate) Arc<Memory>);
 
 #[async_trait]
 impl Backend for Silent {

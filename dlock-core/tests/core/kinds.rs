@@ -140,7 +140,7 @@ async fn a_lost_part_is_the_loss_of_the_multi_lock() {
     let locks = Locks::new(Arc::clone(&store)).unwrap();
     let guard = locks.multi(["a", "b"]).unwrap().lock().await.unwrap();
     let held = locks.inspect("b").await.unwrap().holders[0].claim;
-    let claim = Claim { name: LockName::new("b").unwrap(), id: held, used: 0 };
+    let claim = Claim::new(LockName::new("b").unwrap(), held);
     store.release(&claim).await.unwrap();
     assert_eq!(guard.lost().await, Ended::Revoked);
     assert!(guard.check().unwrap_err().to_string().contains("\"b\""));

@@ -3,6 +3,7 @@
 //! One binary, since each more takes a while to link. Nothing here changes what a whole process
 //! shares; `memory` and `trace` do, and are binaries of their own.
 
+mod admin;
 mod clean_up;
 mod common;
 mod election;

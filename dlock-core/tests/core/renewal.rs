@@ -119,7 +119,7 @@ async fn a_claim_that_was_taken_away_is_lost_with_the_next_renewal() {
 /// Where the holder of each lock stands in the store.
 async fn holder(locks: &Locks, name: &str) -> Result<Claim, Error> {
     let state = locks.inspect(name).await?;
-    Ok(Claim { name: LockName::new(name)?, id: state.holders[0].claim, used: 0 })
+    Ok(Claim::new(LockName::new(name)?, state.holders[0].claim))
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,7 +130,7 @@ async fn a_loss_that_the_store_tells_of_is_told_at_once() {
     let (gone, stays) = (gone.lock().await.unwrap(), stays.lock().await.unwrap());
     let claim = holder(&locks, "gone").await.unwrap();
     store.release(&claim).await.unwrap();
-    assert!(store.events.send(StoreEvent::Ended(claim.id)).is_ok());
+    assert!(store.events.send(StoreEvent::Ended(claim.id)) > 0);
     assert_eq!(gone.lost().await, Ended::Revoked);
     assert_eq!(store.renew_calls.load(Ordering::SeqCst), 0, "a renewal has told it");
     assert!(gone.check().is_err() && stays.check().is_ok());
@@ -143,9 +143,9 @@ async fn losses_that_were_told_too_fast_are_found_by_renewal() {
     let guard = locks.mutex("gone").unwrap().lock().await.unwrap();
     let claim = holder(&locks, "gone").await.unwrap();
     store.release(&claim).await.unwrap();
-    assert!(store.events.send(StoreEvent::Ended(claim.id)).is_ok());
+    assert!(store.events.send(StoreEvent::Ended(claim.id)) > 0);
     for _ in 0..10 {
-        assert!(store.events.send(StoreEvent::Ended(ClaimId::random())).is_ok());
+        assert!(store.events.send(StoreEvent::Ended(ClaimId::random())) > 0);
     }
     assert_eq!(guard.lost().await, Ended::Revoked);
 }

@@ -22,7 +22,7 @@ pub(crate) struct Store {
     pub(crate) away: AtomicBool,
     pub(crate) fails_after: Mutex<Option<Duration>>,
     pub(crate) response_timeout: Mutex<Duration>,
-    /// How long a request takes that grants a lock or raises tokens.
+    /// How long a request takes that grants a lock.
     pub(crate) takes: Mutex<Duration>,
     /// It can't take several locks at one point of its order.
     pub(crate) one_by_one: AtomicBool,
@@ -134,12 +134,6 @@ impl Backend for Store {
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         self.reach().await?;
         self.inner.inspect(name).await
-    }
-    async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
-        self.reach().await?;
-        let takes = *self.takes.lock();
-        tokio::time::sleep(takes).await;
-        self.inner.raise_tokens(name, above).await
     }
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
         if self.one_by_one.load(SeqCst) {

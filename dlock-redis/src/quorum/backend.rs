@@ -9,9 +9,9 @@ use std::{
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Answer, Backend, Claim, ClaimId, ClaimState, Clock, Error, ErrorKind,
-    Exclusion, Fencing, FencingToken, Finding, Grant, Guarantees, LockName, LockOptions, LockState,
-    Mode, Notes, Queue, Released, Renewal, Renewed, Scope,
+    AcquireRequest, Acquired, Admin, Answer, Backend, Claim, ClaimId, ClaimState, Clock, Error,
+    ErrorKind, Exclusion, Fencing, FencingToken, Finding, Grant, Guarantees, LockName, LockOptions,
+    LockState, Mode, Notes, Queue, Released, Renewal, Renewed, Scope,
 };
 use futures_util::future::join_all;
 
@@ -212,6 +212,13 @@ impl Backend for Quorum {
         Ok(merged(&states.into_iter().flatten().collect::<Vec<_>>(), needed))
     }
 
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Admin for Quorum {
     /// What is held is held on a majority, of which some may not have answered.
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
         let said = join_all(self.voters.members.iter().map(|member| member.list(prefix))).await;
@@ -305,14 +312,16 @@ fn merged(states: &[LockState], needed: usize) -> LockState {
         .filter_map(|votes| {
             let agreed =
                 |vote: &&ClaimState| votes.iter().filter(|other| other.token == vote.token).count();
-            let vote = votes.iter().max_by_key(agreed)?.clone();
+            let mut vote = votes.iter().max_by_key(agreed)?.clone();
             // Of any that tells.
-            let note = votes.iter().find_map(|vote| vote.note.clone());
+            vote.note = votes.iter().find_map(|vote| vote.note.clone());
             // It holds the lock until so many have let it go that no majority is left.
             let mut remaining: Vec<Duration> = votes.iter().map(|vote| vote.remaining).collect();
             remaining.sort_unstable_by(|a, b| b.cmp(a));
+            vote.remaining = *remaining.get(needed - 1)?;
             // The token comes from another master's clock.
-            Some(ClaimState { remaining: *remaining.get(needed - 1)?, age: None, note, ..vote })
+            vote.age = None;
+            Some(vote)
         })
         .collect();
     holders.sort_by_key(|holder| holder.token);

@@ -83,7 +83,7 @@ impl Member {
         proposal: u64,
     ) -> impl Future<Output = Result<(Standing, Instant), Error>> + Send + use<> {
         let under_way = UnderWay::begin(self, claim);
-        let request = AcquireRequest { claim, ..request.clone() };
+        let request = request.clone().with_claim(claim);
         async move { under_way.member.ask(&request, proposal).await }
     }
 

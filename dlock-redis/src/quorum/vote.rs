@@ -116,7 +116,7 @@ impl Voters {
                     background(async move { while asking.next().await.is_some() {} });
                 }
                 self.book.held(request.claim, since, request.lease);
-                return Ok(Attempt::Won(Grant { token, tokens: request.tokens, since }));
+                return Ok(Attempt::Won(Grant::new(token, request.tokens, since)));
             }
         }
         drop(asking);

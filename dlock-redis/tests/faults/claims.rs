@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use dlock_core::{
-    AcquireRequest, ClaimId, Error, Fair, Guard, LockName, LockOptions, Locks, Memory, Mode, Queue,
-    Renew, Renewal, Renewed,
+    AcquireRequest, Error, Fair, Guard, LockName, LockOptions, Locks, Memory, Mode, Renew, Renewal,
+    Renewed,
 };
 use dlock_testlab::{
     Stop, Verdict,
@@ -18,15 +18,7 @@ use crate::connect;
 
 /// A claim that waits in line.
 pub(crate) fn ask(name: &LockName, lease: Duration) -> AcquireRequest {
-    AcquireRequest {
-        name: name.clone(),
-        claim: ClaimId::random(),
-        mode: Mode::Exclusive,
-        lease,
-        queue: Queue::Enqueue,
-        tokens: 1,
-        note: None,
-    }
+    AcquireRequest::new(name.clone(), Mode::Exclusive, lease)
 }
 
 /// After a failover that lost a grant, the claim may still stand in the queue of the new master:
@@ -38,12 +30,7 @@ pub(crate) async fn who_waits_is_not_renewed_as_one_who_holds() -> Verdict {
     let [holder, waiter] = [ask(&name, lease), ask(&name, lease)];
     client.acquire(&holder).await?;
     client.acquire(&waiter).await?;
-    let renewal = |request: &AcquireRequest| Renewal {
-        claim: request.as_claim(),
-        mode: request.mode,
-        lease,
-        token: None,
-    };
+    let renewal = |request: &AcquireRequest| Renewal::new(request.as_claim(), request.mode, lease);
     let answers = client.renew(&[renewal(&holder), renewal(&waiter)]).await?;
     match answers[..] {
         [Renewed::Kept, Renewed::Lost] => Ok(()),

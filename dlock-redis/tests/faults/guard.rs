@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{AcquireRequest, Acquired, Clock, LockName, Queue};
+use dlock_core::{Acquired, Clock, LockName, Queue};
 use dlock_testlab::{
     Door, Proxy, Stop, Verdict,
     redis::{Options, RedisMasters, RedisServer},
@@ -60,7 +60,7 @@ pub(crate) async fn holds_for_votes_that_are_asked_for_again() -> Verdict {
     let held = holder.acquire(&ask(&name, lease)).await?;
     let Acquired::Granted(held) = held else { return Err(Stop::failed("not free at first")) };
     second.pause()?;
-    let request = AcquireRequest { queue: Queue::FailIfBusy, ..ask(&name, lease) };
+    let request = ask(&name, lease).with_queue(Queue::FailIfBusy);
     let asking = spawn(other.acquire(&request));
     sleep(Duration::from_millis(200)).await;
     second.restart().await?;

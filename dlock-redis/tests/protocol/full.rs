@@ -1,6 +1,6 @@
 //! A server without memory: what is held or waits goes on to its end.
 
-use dlock_core::{AcquireRequest, ErrorKind, Mode, Renewal, Renewed};
+use dlock_core::{ErrorKind, Mode, Renewal, Renewed};
 use dlock_testlab::{Verdict, redis::RedisServer};
 use tokio::time::sleep;
 
@@ -25,7 +25,7 @@ fn every_kind_of_holder_is_renewed_without_memory() {
             [("a", Mode::Exclusive), ("b", Mode::Shared), ("c", Mode::permits(2, 3)?)]
         {
             let lease = millis(6000);
-            let request = AcquireRequest { lease, ..ask(name, mode) };
+            let request = ask(name, mode).with_lease(lease);
             take(&client, &request).await?;
             held.push(request);
         }
@@ -55,7 +55,7 @@ fn every_kind_of_waiter_keeps_its_place_and_is_served_without_memory() {
             ("d", Mode::permits(2, 3)?, Mode::permits(3, 3)?),
         ] {
             let (held, last) = (ask(name, holds), ask(name, waits));
-            let waiting = AcquireRequest { lease: millis(3000), ..ask(name, waits) };
+            let waiting = ask(name, waits).with_lease(millis(3000));
             take(&one, &held).await?;
             queue(&two, &waiting).await?;
             queue(&one, &last).await?;
@@ -87,8 +87,7 @@ fn a_downgrade_without_memory_lets_the_readers_in() {
         take(&one, &held).await?;
         queue(&two, &reader).await?;
         fill(&server).await?;
-        let weaker =
-            Renewal { claim: held.as_claim(), mode: Mode::Shared, lease: held.lease, token: None };
+        let weaker = Renewal::new(held.as_claim(), Mode::Shared, held.lease);
         assert_eq!(one.renew(&[weaker]).await?, [Renewed::Kept]);
         granted(&two, &reader).await?;
         free(&one, &held).await?;

@@ -18,7 +18,7 @@ const GUARD: Duration = Duration::from_secs(5);
 const GUARDED: &str = "dlock.restart_guard=5s";
 
 fn request() -> AcquireRequest {
-    AcquireRequest { lease: GUARD, ..attempt("a") }
+    attempt("a").with_lease(GUARD)
 }
 
 async fn until_granted(client: &DynBackend) -> Verdict {
@@ -92,11 +92,7 @@ async fn errors_of(client: &DynBackend, lease: Duration) -> Result<Vec<Error>, S
     let requests = [brief("a", lease), brief("b", lease)];
     let mut errors = vec![
         client.acquire(&requests[0]).await.err().ok_or("it is granted")?,
-        client
-            .acquire(&AcquireRequest { lease, ..attempt("a") })
-            .await
-            .err()
-            .ok_or("it is granted")?,
+        client.acquire(&attempt("a").with_lease(lease)).await.err().ok_or("it is granted")?,
     ];
     if let Some(answer) = client.acquire_all(&requests) {
         errors.push(answer.await.err().ok_or("they are granted")?);

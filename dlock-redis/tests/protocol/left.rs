@@ -1,6 +1,6 @@
 //! What is left of a lock whose waiter has died.
 
-use dlock_core::{AcquireRequest, Mode};
+use dlock_core::Mode;
 use dlock_testlab::{Verdict, redis::RedisServer};
 use tokio::time::sleep;
 
@@ -34,8 +34,8 @@ async fn a_waiter_dies(held: Mode, waits: Mode) -> Verdict {
     let url = format!("{}?dlock.retention=1s", server.url());
     let (one, two) = (connect(&url).await?, connect(&url).await?);
     let lease = millis(1000);
-    let held = AcquireRequest { lease, ..ask("a", held) };
-    let waiting = AcquireRequest { lease, ..ask("a", waits) };
+    let held = ask("a", held).with_lease(lease);
+    let waiting = ask("a", waits).with_lease(lease);
     take(&one, &held).await?;
     queue(&two, &waiting).await?;
     every_key_has_an_end(&server).await?;

@@ -38,7 +38,7 @@ fn is_spent(error: &Error) {
 async fn use_up(client: &DynBackend, request: &AcquireRequest, from: u64) -> Result<u64, Stop> {
     let mut last = from;
     for _ in 0..600 {
-        let request = AcquireRequest { claim: dlock_core::ClaimId::random(), ..request.clone() };
+        let request = request.clone().with_claim(dlock_core::ClaimId::random());
         match client.acquire(&request).await {
             Ok(Acquired::Granted(grant)) => {
                 assert!(grant.token.get() > last, "{} after {last}", grant.token);
@@ -66,7 +66,7 @@ fn tokens_rise_to_the_last_that_can_be_counted_and_end_there() {
             (Mode::Shared, 1),
             (Mode::permits(2, 3)?, 1),
         ] {
-            let request = AcquireRequest { tokens, ..ask("a", mode) };
+            let request = ask("a", mode).with_tokens(tokens);
             for from in [MOST - 300, MOST - 9, MOST - 1] {
                 set_last(&server, "a", &from.to_string()).await?;
                 let last = use_up(&client, &request, from).await?;
@@ -125,7 +125,7 @@ fn a_lock_that_is_held_is_kept_and_given_back_where_no_token_is_left() {
         let (client, other) = (connect(&server.url()).await?, connect(&server.url()).await?);
         for mode in [Mode::Exclusive, Mode::Shared] {
             for tokens in [1, 5] {
-                let held = AcquireRequest { tokens, ..ask("a", mode) };
+                let held = ask("a", mode).with_tokens(tokens);
                 let had = take(&client, &held).await?;
                 // The flag is for those that share it.
                 let digits = "9007199254741993";

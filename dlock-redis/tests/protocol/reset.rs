@@ -16,7 +16,7 @@ async fn renewed(
 ) -> Result<Renewed, Stop> {
     let (claim, mode, lease) = (request.as_claim(), request.mode, request.lease);
     let token = Some(FencingToken::new(token)?);
-    Ok(client.renew(&[Renewal { claim, mode, lease, token }]).await?[0])
+    Ok(client.renew(&[Renewal::new(claim, mode, lease).with_token(token)]).await?[0])
 }
 
 async fn flush(server: &RedisServer) -> Result<(), Stop> {

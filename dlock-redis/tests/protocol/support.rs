@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use dlock_core::{
-    AcquireRequest, Acquired, Claim, ClaimId, DynBackend, Error, ErrorKind, Grant, LockName, Mode,
-    Queue, Released, Renewal, Renewed,
+    AcquireRequest, Acquired, DynBackend, Error, ErrorKind, Grant, LockName, Mode, Queue, Released,
+    Renewal, Renewed,
 };
 use dlock_redis::{Redis, RedisConfig};
 use dlock_testlab::{
@@ -84,15 +84,7 @@ pub(crate) fn keys(name: &str) -> [String; 5] {
 }
 
 pub(crate) fn ask(lock: &str, mode: Mode) -> AcquireRequest {
-    AcquireRequest {
-        name: name(lock),
-        claim: ClaimId::random(),
-        mode,
-        lease: LEASE,
-        queue: Queue::Enqueue,
-        tokens: 1,
-        note: None,
-    }
+    AcquireRequest::new(name(lock), mode, LEASE)
 }
 
 pub(crate) fn exclusive(lock: &str) -> AcquireRequest {
@@ -100,11 +92,11 @@ pub(crate) fn exclusive(lock: &str) -> AcquireRequest {
 }
 
 pub(crate) fn brief(lock: &str, lease: Duration) -> AcquireRequest {
-    AcquireRequest { lease, ..exclusive(lock) }
+    exclusive(lock).with_lease(lease)
 }
 
 pub(crate) fn attempt(lock: &str) -> AcquireRequest {
-    AcquireRequest { queue: Queue::FailIfBusy, ..exclusive(lock) }
+    exclusive(lock).with_queue(Queue::FailIfBusy)
 }
 
 /// Takes a lock that must be free; its token.
@@ -138,7 +130,7 @@ pub(crate) async fn granted(client: &DynBackend, request: &AcquireRequest) -> Re
 
 /// Gives up a claim that must be there, and all of whose tokens were used.
 pub(crate) async fn free(client: &DynBackend, request: &AcquireRequest) -> Verdict {
-    match client.release(&Claim { used: request.tokens, ..request.as_claim() }).await? {
+    match client.release(&request.as_claim().with_used(request.tokens)).await? {
         Released::Released => Ok(()),
         other => Err(Stop::failed(format!("{} is {other:?}", request.name))),
     }
@@ -149,10 +141,8 @@ pub(crate) async fn renew(
     client: &DynBackend,
     requests: &[AcquireRequest],
 ) -> Result<Vec<Renewed>, Error> {
-    let renewals: Vec<_> = requests
-        .iter()
-        .map(|r| Renewal { claim: r.as_claim(), mode: r.mode, lease: r.lease, token: None })
-        .collect();
+    let renewals: Vec<_> =
+        requests.iter().map(|r| Renewal::new(r.as_claim(), r.mode, r.lease)).collect();
     client.renew(&renewals).await
 }
 

@@ -3,9 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use dlock_core::{
-    AcquireRequest, Acquired, Claim, ClaimId, DynBackend, Grant, Mode, Queue, Renewal,
-};
+use dlock_core::{AcquireRequest, Acquired, ClaimId, DynBackend, Grant, Mode, Queue, Renewal};
 use dlock_testlab::{Stop, Verdict, redis::RedisServer};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tokio::time::{Duration, Instant, sleep, timeout};
@@ -94,7 +92,8 @@ impl Walk {
                 let queue = if self.below(3) == 0 { Queue::FailIfBusy } else { Queue::Enqueue };
                 let lease = millis(100 * (1 + u64::try_from(self.below(6))?));
                 let tokens = [1, 1, 1, 64][self.below(4)];
-                let request = AcquireRequest { lease, queue, tokens, ..ask(name, mode) };
+                let request =
+                    ask(name, mode).with_lease(lease).with_queue(queue).with_tokens(tokens);
                 let seen = self.tokens.get(name).and_then(BTreeMap::last_key_value);
                 let seen = seen.map_or(0, |(last, _)| *last);
                 let client = self.below(CLIENTS);
@@ -157,14 +156,14 @@ impl Walk {
                 let at = self.below(self.claims.len());
                 let (client, request, _) = &self.claims[at];
                 let (claim, lease) = (request.as_claim(), request.lease);
-                let renewal = Renewal { claim, mode: request.mode, lease, token: None };
+                let renewal = Renewal::new(claim, request.mode, lease);
                 self.clients[*client].renew(&[renewal]).await?;
             }
             _ => {
                 let at = self.below(self.claims.len());
                 let (client, request, _) = self.claims.swap_remove(at);
                 let used = self.random.random_range(0..=request.tokens);
-                let claim = Claim { used, ..request.as_claim() };
+                let claim = request.as_claim().with_used(used);
                 self.clients[client].release(&claim).await?;
             }
         }

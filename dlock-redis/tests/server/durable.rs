@@ -236,12 +236,7 @@ fn an_old_master_that_is_back_is_not_believed() {
             let (held, shared) = (exclusive("a"), ask("b", Mode::Shared));
             for request in [&held, &shared] {
                 take(&client, request).await?;
-                let renewal = Renewal {
-                    claim: request.as_claim(),
-                    mode: request.mode,
-                    lease: request.lease,
-                    token: None,
-                };
+                let renewal = Renewal::new(request.as_claim(), request.mode, request.lease);
                 let renewed = client.renew(&[renewal]).await;
                 says(&renewed.err().ok_or("renewed")?, ErrorKind::Unavailable, "failover");
                 let released = client.release(&request.as_claim()).await;

@@ -184,10 +184,8 @@ fn a_key_in_the_way_of_one_lock_is_not_the_loss_of_others() {
         for (part, kept) in [(H, false), (F, true)] {
             server.command(&["RENAME", KEYS_OF_A[part], "kept"]).await?.ok()?;
             server.command(&["RPUSH", KEYS_OF_A[part], "theirs"]).await?.ok()?;
-            let renewals: Vec<_> = held
-                .iter()
-                .map(|r| Renewal { claim: r.as_claim(), mode: r.mode, lease: r.lease, token: None })
-                .collect();
+            let renewals: Vec<_> =
+                held.iter().map(|r| Renewal::new(r.as_claim(), r.mode, r.lease)).collect();
             let renewed = client.renew(&renewals).await?;
             assert_eq!(renewed[1..], [Renewed::Kept, Renewed::Kept]);
             assert_eq!(renewed[0] == Renewed::Kept, kept);
@@ -207,7 +205,7 @@ fn a_key_in_the_way_of_one_lock_is_not_in_the_way_of_who_waits_for_others() {
         let other = connect(&server.url()).await?;
         let lease = Duration::from_secs(9);
         let (held, waiting): (Vec<_>, Vec<_>) = ["a", "b"]
-            .map(|name| (exclusive(name), AcquireRequest { lease, ..exclusive(name) }))
+            .map(|name| (exclusive(name), exclusive(name).with_lease(lease)))
             .into_iter()
             .unzip();
         for (held, waiting) in held.iter().zip(&waiting) {

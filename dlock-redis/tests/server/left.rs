@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{AcquireRequest, DynBackend, Mode};
+use dlock_core::{DynBackend, Mode};
 use dlock_testlab::{
     Verdict,
     redis::{Options, RedisServer},
@@ -34,7 +34,7 @@ async fn use_once(client: &DynBackend) -> Verdict {
         match number % 4 {
             0 => {
                 // F is kept for two leases more once the lock was renewed.
-                let held = AcquireRequest { lease: SHORT, ..exclusive(&name) };
+                let held = exclusive(&name).with_lease(SHORT);
                 take(client, &held).await?;
                 renew(client, &held).await?;
                 free(client, &held).await?;
@@ -93,7 +93,7 @@ fn holders_and_waiters_that_died_leave_nothing_once_their_leases_and_the_retenti
             [("a", Mode::Exclusive), ("b", Mode::Shared), ("c", Mode::permits(2, 3)?)]
         {
             for _ in 0..3 {
-                let request = AcquireRequest { lease, ..ask(name, mode) };
+                let request = ask(name, mode).with_lease(lease);
                 client.acquire(&request).await?;
             }
         }

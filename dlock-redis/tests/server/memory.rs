@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{AcquireRequest, Certainty, ErrorKind, Mode};
+use dlock_core::{Certainty, ErrorKind, Mode};
 use dlock_testlab::{Stop, Verdict, redis::RedisServer};
 
 use crate::support::{
@@ -120,7 +120,7 @@ fn who_waits_on_a_full_server_keeps_its_place() {
         let held = exclusive("a");
         // It is asked about a few times meanwhile.
         let lease = Duration::from_secs(2);
-        let waiting = AcquireRequest { lease, ..exclusive("a") };
+        let waiting = exclusive("a").with_lease(lease);
         take(&client, &held).await?;
         queue(&other, &waiting).await?;
         fill(&server).await?;

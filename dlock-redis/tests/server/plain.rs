@@ -38,7 +38,7 @@ fn who_holds_it_keeps_the_others_out() {
     run(async {
         let (server, client) = start().await?;
         let note = Some(Note::new("web-3")?);
-        let held = dlock_core::AcquireRequest { note, ..exclusive("a") };
+        let held = exclusive("a").with_note(note);
         take(&client, &held).await?;
         // There is no place for the note.
         assert_eq!(client.inspect(&held.name).await?.holders[0].note, None);
@@ -69,8 +69,7 @@ fn a_release_and_a_renewal_touch_their_own_value_only() {
         let held = exclusive("a");
         take(&client, &held).await?;
         server.command(&["SET", "a", "theirs", "PX", "30000"]).await?.ok()?;
-        let renewal =
-            Renewal { claim: held.as_claim(), mode: held.mode, lease: 10 * LEASE, token: None };
+        let renewal = Renewal::new(held.as_claim(), held.mode, 10 * LEASE);
         assert_eq!(client.renew(&[renewal]).await?, [Renewed::Lost]);
         assert_eq!(client.release(&held.as_claim()).await?, Released::AlreadyLost);
         assert_eq!(server.command(&["GET", "a"]).await?.text()?, "theirs");
@@ -90,16 +89,12 @@ fn renewals_keep_all_that_are_held() {
         let (_server, client) = start().await?;
         // So many that the first may have ended when the last is taken, on a busy machine.
         let lease = Duration::from_secs(5);
-        let held: Vec<_> = (0..700)
-            .map(|n| dlock_core::AcquireRequest { lease, ..exclusive(&n.to_string()) })
-            .collect();
+        let held: Vec<_> = (0..700).map(|n| exclusive(&n.to_string()).with_lease(lease)).collect();
         for request in &held {
             take(&client, request).await?;
         }
-        let renewals: Vec<_> = held
-            .iter()
-            .map(|r| Renewal { claim: r.as_claim(), mode: r.mode, lease: LEASE, token: None })
-            .collect();
+        let renewals: Vec<_> =
+            held.iter().map(|r| Renewal::new(r.as_claim(), r.mode, LEASE)).collect();
         let renewed = client.renew(&renewals).await?;
         let kept = renewed.iter().filter(|answer| **answer == Renewed::Kept).count();
         sleep(lease).await;

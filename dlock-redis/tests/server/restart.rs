@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{AcquireRequest, Certainty, ConfigIssue, DynBackend, Error, ErrorKind, Exclusion};
+use dlock_core::{Certainty, ConfigIssue, DynBackend, Error, ErrorKind, Exclusion};
 use dlock_testlab::{
     Stop, Verdict,
     redis::{Options, Persistence, RedisServer},
@@ -18,7 +18,7 @@ const GUARD: Duration = Duration::from_secs(5);
 const REMEDY: &str = "dlock.restart_guard=0s";
 
 async fn fails(client: &DynBackend) -> Result<Error, Stop> {
-    match client.acquire(&AcquireRequest { lease: GUARD, ..attempt("a") }).await {
+    match client.acquire(&attempt("a").with_lease(GUARD)).await {
         Err(error) => Ok(error),
         Ok(answer) => Err(Stop::failed(format!("{answer:?}"))),
     }
@@ -55,7 +55,7 @@ fn nothing_is_granted_until_the_guard_has_passed() {
 /// Waits until the guard of this client lets somebody in.
 async fn until_passed(client: &DynBackend) -> Verdict {
     until("the guard has passed", async || {
-        let request = AcquireRequest { lease: GUARD, ..attempt("a") };
+        let request = attempt("a").with_lease(GUARD);
         let granted = client.acquire(&request).await.is_ok();
         client.release(&request.as_claim()).await?;
         Ok(granted)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{AcquireRequest, ConfigIssue, ErrorKind, Mode, WakeUp};
+use dlock_core::{ConfigIssue, ErrorKind, Mode, WakeUp};
 use dlock_testlab::{
     Stop, Verdict,
     redis::{Options, RedisCluster, RedisServer},
@@ -140,7 +140,7 @@ fn who_lacks_the_words_for_a_cluster_is_told_at_the_start() {
         assert_eq!(one.guarantees().wake_up, WakeUp::Poll);
         let held = exclusive("a");
         take(&one, &held).await?;
-        let waiting = AcquireRequest { lease: Duration::from_millis(2400), ..exclusive("a") };
+        let waiting = exclusive("a").with_lease(Duration::from_millis(2400));
         queue(&two, &waiting).await?;
         free(&one, &held).await?;
         granted(&two, &waiting).await?;
@@ -175,7 +175,7 @@ fn without_the_right_to_the_channels_waiting_locks_ask() {
             for (first, second) in [(&one, &two), (&two, &one), (&one, &one)] {
                 // It asks every third of its lease.
                 let lease = Duration::from_millis(2400);
-                let (held, waiting) = (exclusive("a"), AcquireRequest { lease, ..exclusive("a") });
+                let (held, waiting) = (exclusive("a"), exclusive("a").with_lease(lease));
                 take(first, &held).await?;
                 queue(second, &waiting).await?;
                 free(first, &held).await?;

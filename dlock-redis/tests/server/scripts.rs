@@ -47,7 +47,7 @@ async fn each_verb(server: &RedisServer, before: Before) -> Verdict {
     let waits = client().await?;
     queue(&waits, &waiting).await?;
     assert_eq!(client().await?.inspect(&held.name).await?.waiters.len(), 1);
-    let weaker = Renewal { claim: held.as_claim(), mode: Mode::Shared, lease: LEASE, token: None };
+    let weaker = Renewal::new(held.as_claim(), Mode::Shared, LEASE);
     assert_eq!(client().await?.renew(&[weaker]).await?, [Renewed::Kept]);
     free(&client().await?, &held).await?;
     granted(&waits, &waiting).await?;
@@ -151,8 +151,7 @@ fn a_restart_that_lost_everything_loses_the_locks_and_nothing_else() {
         let before = take(&client, &held).await?.token;
         queue(&client, &waiting).await?;
         server.restart().await?;
-        let renewal =
-            Renewal { claim: held.as_claim(), mode: held.mode, lease: LEASE, token: None };
+        let renewal = Renewal::new(held.as_claim(), held.mode, LEASE);
         assert_eq!(client.renew(&[renewal]).await?, [Renewed::Lost]);
         assert_eq!(client.release(&held.as_claim()).await?, Released::AlreadyLost);
         let error = granted(&client, &waiting).await.err().ok_or("the place is there still")?;
@@ -171,7 +170,7 @@ fn a_lock_that_somebody_deleted_is_lost_and_can_be_taken() {
             let held = ask("a", mode);
             let before = take(&client, &held).await?.token;
             server.command(&["FLUSHALL"]).await?.ok()?;
-            let renewal = Renewal { claim: held.as_claim(), mode, lease: LEASE, token: None };
+            let renewal = Renewal::new(held.as_claim(), mode, LEASE);
             assert_eq!(client.renew(&[renewal]).await?, [Renewed::Lost]);
             assert_eq!(client.release(&held.as_claim()).await?, Released::AlreadyLost);
             let again = ask("a", mode);

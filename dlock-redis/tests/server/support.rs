@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use dlock_core::{
-    AcquireRequest, Acquired, ClaimId, DynBackend, Error, ErrorKind, Grant, LockName, Mode, Queue,
-    Released, Renewal, Renewed,
+    AcquireRequest, Acquired, DynBackend, Error, ErrorKind, Grant, LockName, Mode, Queue, Released,
+    Renewal, Renewed,
 };
 use dlock_redis::{Redis, RedisConfig};
 use dlock_testlab::{
@@ -107,15 +107,7 @@ pub(crate) fn name(text: &str) -> LockName {
 }
 
 pub(crate) fn ask(lock: &str, mode: Mode) -> AcquireRequest {
-    AcquireRequest {
-        name: name(lock),
-        claim: ClaimId::random(),
-        mode,
-        lease: LEASE,
-        queue: Queue::Enqueue,
-        tokens: 1,
-        note: None,
-    }
+    AcquireRequest::new(name(lock), mode, LEASE)
 }
 
 pub(crate) fn exclusive(lock: &str) -> AcquireRequest {
@@ -123,7 +115,7 @@ pub(crate) fn exclusive(lock: &str) -> AcquireRequest {
 }
 
 pub(crate) fn attempt(lock: &str) -> AcquireRequest {
-    AcquireRequest { queue: Queue::FailIfBusy, ..exclusive(lock) }
+    exclusive(lock).with_queue(Queue::FailIfBusy)
 }
 
 /// Takes a lock that must be free.
@@ -157,12 +149,7 @@ pub(crate) async fn free(client: &DynBackend, request: &AcquireRequest) -> Verdi
 
 /// Starts the lease of a held claim anew.
 pub(crate) async fn renew(client: &DynBackend, request: &AcquireRequest) -> Verdict {
-    let renewal = Renewal {
-        claim: request.as_claim(),
-        mode: request.mode,
-        lease: request.lease,
-        token: None,
-    };
+    let renewal = Renewal::new(request.as_claim(), request.mode, request.lease);
     match client.renew(&[renewal]).await?.as_slice() {
         [Renewed::Kept] => Ok(()),
         other => Err(Stop::failed(format!("{} is {other:?}", request.name))),
@@ -199,8 +186,7 @@ pub(crate) async fn works_fully(client: &DynBackend, other: &DynBackend, lock: &
     // A downgrade, and a reader that was let in by it.
     let reader = ask(lock, Mode::Shared);
     queue(client, &reader).await?;
-    let weaker =
-        Renewal { claim: waiting.as_claim(), mode: Mode::Shared, lease: LEASE, token: None };
+    let weaker = Renewal::new(waiting.as_claim(), Mode::Shared, LEASE);
     other.renew(&[weaker]).await?;
     granted(client, &reader).await?;
     free(client, &reader).await?;

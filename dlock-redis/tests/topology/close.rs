@@ -1,6 +1,6 @@
 //! What a client leaves behind once it is dropped: nothing.
 
-use dlock_core::{AcquireRequest, ClaimId, Mode, Permits};
+use dlock_core::{ClaimId, Mode, Permits};
 use dlock_testlab::{
     Stop, Verdict,
     redis::{Options, RedisCluster, RedisMasters, RedisSentinel, RedisServer},
@@ -18,7 +18,7 @@ async fn uses_and_closes(url: &str, servers: &[&RedisServer]) -> Verdict {
     if backend.guarantees().permits >= Permits::Counted {
         queue(&backend, &waits).await?;
     }
-    let shared = AcquireRequest { mode: Mode::Shared, ..ask("shared", secs(60)) };
+    let shared = ask("shared", secs(60)).with_mode(Mode::Shared);
     take(&backend, &shared).await?;
     // The watches have run once.
     sleep(millis(1200)).await;

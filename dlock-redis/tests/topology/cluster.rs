@@ -1,6 +1,6 @@
 //! A cluster that is well: every kind of lock, in many buckets.
 
-use dlock_core::{AcquireRequest, Acquired, Mode, Queue};
+use dlock_core::{Acquired, Mode, Queue};
 use dlock_testlab::{
     Stop,
     redis::{Options, RedisCluster, RedisServer},
@@ -39,8 +39,7 @@ pub(crate) fn every_kind_of_lock_works_in_many_buckets() {
         // Names of one bucket are taken by one script, names of several one by one.
         let mut names: Vec<String> = (0..200).map(|i| format!("multi/{i}")).collect();
         names.retain(|name| tag(name) == tag("multi/0"));
-        let request =
-            |name: &String| AcquireRequest { queue: Queue::FailIfBusy, ..ask(name, secs(30)) };
+        let request = |name: &String| ask(name, secs(30)).with_queue(Queue::FailIfBusy);
         let together: Vec<_> = names.iter().map(request).collect();
         assert!(together.len() > 1);
         let backend = locks.backend();
@@ -149,7 +148,7 @@ pub(crate) fn a_mode_of_its_own_does_not_meet_another() {
         let backend = connect(&nodes.url()).await?;
         for i in 0..10 {
             let name = format!("mode/{i}");
-            let shared = |mode| AcquireRequest { mode, ..ask(&name, secs(30)) };
+            let shared = |mode| ask(&name, secs(30)).with_mode(mode);
             let (reader, writer) = (shared(Mode::Shared), shared(Mode::Exclusive));
             let late = shared(Mode::Shared);
             take(&backend, &reader).await?;

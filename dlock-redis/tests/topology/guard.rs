@@ -1,7 +1,7 @@
 //! Servers that come back without their data: nothing is granted until every lease that they may
 //! have forgotten is over.
 
-use dlock_core::{AcquireRequest, Acquired, ClaimId, DynBackend, Error, Queue};
+use dlock_core::{Acquired, ClaimId, DynBackend, Error, Queue};
 use dlock_testlab::{
     Door, Flow, Proxy, Stop,
     redis::{Options, RedisMasters, RedisServer},
@@ -16,7 +16,7 @@ use crate::help::{
 const GROWN_UP: std::time::Duration = millis(7200);
 
 async fn tried(backend: &DynBackend, name: &str) -> Result<Acquired, Error> {
-    let request = AcquireRequest { queue: Queue::FailIfBusy, ..ask(name, secs(6)) };
+    let request = ask(name, secs(6)).with_queue(Queue::FailIfBusy);
     backend.acquire(&request).await
 }
 

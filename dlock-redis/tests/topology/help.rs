@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use dlock_core::{
-    AcquireRequest, Acquired, ClaimId, DynBackend, Error, ErrorKind, Grant, LockName, LockOptions,
-    Locks, Mode, Queue,
+    AcquireRequest, Acquired, DynBackend, Error, ErrorKind, Grant, LockName, LockOptions, Locks,
+    Mode, Queue,
 };
 use dlock_redis::{Redis, RedisConfig};
 use dlock_testlab::{Stop, Verdict, judge, redis::RedisServer};
@@ -45,15 +45,7 @@ pub(crate) async fn locks(url: &str, lease: Duration) -> Result<Locks, Error> {
 
 /// A claim for the lock alone that waits in line.
 pub(crate) fn ask(name: &str, lease: Duration) -> AcquireRequest {
-    AcquireRequest {
-        name: LockName::new(name).expect("a name"),
-        claim: ClaimId::random(),
-        mode: Mode::Exclusive,
-        lease,
-        queue: Queue::Enqueue,
-        tokens: 1,
-        note: None,
-    }
+    AcquireRequest::new(LockName::new(name).expect("a name"), Mode::Exclusive, lease)
 }
 
 /// Takes what must be free.
@@ -119,7 +111,7 @@ pub(crate) async fn hand_over(
     waiter: &DynBackend,
 ) -> Result<Duration, Stop> {
     let (held, waits) = (ask(name, LEASE), ask(name, LEASE));
-    take(holder, &AcquireRequest { queue: Queue::FailIfBusy, ..held.clone() }).await?;
+    take(holder, &held.clone().with_queue(Queue::FailIfBusy)).await?;
     let joins = Instant::now();
     queue(waiter, &waits).await?;
     holder.release(&held.as_claim()).await?;

@@ -152,9 +152,7 @@ async fn renew(
     backend: &dlock_core::DynBackend,
     requests: &[dlock_core::AcquireRequest],
 ) -> Result<Vec<Renewed>, Error> {
-    let renewals: Vec<_> = requests
-        .iter()
-        .map(|r| Renewal { claim: r.as_claim(), mode: r.mode, lease: r.lease, token: None })
-        .collect();
+    let renewals: Vec<_> =
+        requests.iter().map(|r| Renewal::new(r.as_claim(), r.mode, r.lease)).collect();
     backend.renew(&renewals).await
 }

@@ -1,6 +1,6 @@
 //! A quorum whose masters die, hang, and come back.
 
-use dlock_core::{AcquireRequest, Acquired, ErrorKind, GuardState, Mode, Queue};
+use dlock_core::{Acquired, ErrorKind, GuardState, Mode, Queue};
 use dlock_testlab::{
     Stop,
     redis::{Options, RedisMasters},
@@ -131,7 +131,7 @@ pub(crate) fn what_majorities_can_not_do_is_refused() {
             locks.semaphore("a", 3).map(|_| ()).unwrap_err(),
             locks
                 .backend()
-                .acquire(&AcquireRequest { mode: Mode::permits(1, 3)?, ..ask("a", secs(20)) })
+                .acquire(&ask("a", secs(20)).with_mode(Mode::permits(1, 3)?))
                 .await
                 .map(|_| ())
                 .unwrap_err(),
@@ -140,14 +140,11 @@ pub(crate) fn what_majorities_can_not_do_is_refused() {
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
         }
         // Readers share.
-        let shared = || AcquireRequest {
-            mode: Mode::Shared,
-            queue: Queue::FailIfBusy,
-            ..ask("shared", secs(20))
-        };
+        let shared =
+            || ask("shared", secs(20)).with_mode(Mode::Shared).with_queue(Queue::FailIfBusy);
         take(locks.backend(), &shared()).await?;
         take(locks.backend(), &shared()).await?;
-        let writer = AcquireRequest { mode: Mode::Exclusive, ..shared() };
+        let writer = shared().with_mode(Mode::Exclusive);
         assert_eq!(locks.backend().acquire(&writer).await?, Acquired::Busy);
         Ok(())
     });

@@ -1,6 +1,6 @@
 //! How masters of a quorum vote: tokens, and what a failed attempt leaves.
 
-use dlock_core::{AcquireRequest, Acquired, DynBackend, Queue, Renewal, Renewed};
+use dlock_core::{Acquired, DynBackend, Queue, Renewal, Renewed};
 use dlock_testlab::{
     Door, Proxy, Stop,
     redis::{Options, RedisMasters},
@@ -33,7 +33,7 @@ impl Partial {
     }
 
     async fn turn(&self, name: &str) -> Result<u64, Stop> {
-        let request = AcquireRequest { queue: Queue::FailIfBusy, ..ask(name, secs(60)) };
+        let request = ask(name, secs(60)).with_queue(Queue::FailIfBusy);
         let grant = take(&self.backend, &request).await?;
         self.backend.release(&request.as_claim()).await?;
         Ok(grant.token.get())
@@ -83,14 +83,14 @@ pub(crate) fn an_attempt_that_finds_no_majority_leaves_nothing() {
         // It gets two of five, and gives them back.
         let all = Partial::open(&masters, &[0, 1, 2, 3, 4]).await?;
         for queue in [Queue::FailIfBusy, Queue::Enqueue] {
-            let request = AcquireRequest { queue, ..ask("a", secs(60)) };
+            let request = ask("a", secs(60)).with_queue(queue);
             let answer = all.backend.acquire(&request).await?;
             assert!(!matches!(answer, Acquired::Granted(_)), "{answer:?}");
             sleep(millis(200)).await;
             assert_eq!(claims(&masters).await?.len(), 3);
         }
         // It gets two, and the others are away.
-        let request = AcquireRequest { queue: Queue::FailIfBusy, ..ask("b", secs(60)) };
+        let request = ask("b", secs(60)).with_queue(Queue::FailIfBusy);
         for away in 0..3 {
             all.proxies[away].door(Door::Closed).await?;
             all.proxies[away].cut();
@@ -121,7 +121,7 @@ pub(crate) fn a_claim_is_forgotten_when_a_majority_has_lost_its_data() {
             })
             .await?;
         }
-        let renewal = Renewal { claim: held.as_claim(), mode: held.mode, lease: held.lease, token };
+        let renewal = Renewal::new(held.as_claim(), held.mode, held.lease).with_token(token);
         for (flushed, expected) in
             [Renewed::Kept, Renewed::Kept, Renewed::Forgotten].iter().enumerate()
         {
@@ -132,7 +132,7 @@ pub(crate) fn a_claim_is_forgotten_when_a_majority_has_lost_its_data() {
         // Where the last tokens are still known, it was not the data that was lost.
         let held = ask("b", secs(60));
         let token = Some(take(all, &held).await?.token);
-        let renewal = Renewal { claim: held.as_claim(), mode: held.mode, lease: held.lease, token };
+        let renewal = Renewal::new(held.as_claim(), held.mode, held.lease).with_token(token);
         all.release(&held.as_claim()).await?;
         assert_eq!(all.renew(&[renewal]).await?[0], Renewed::Lost);
         Ok(())
@@ -164,7 +164,7 @@ pub(crate) fn a_claim_does_not_stay_on_a_master_that_was_away() {
         let held = ask("b", secs(60));
         take(&other.backend, &held).await?;
         masters.servers()[2].pause()?;
-        let request = AcquireRequest { queue: Queue::FailIfBusy, ..ask("b", secs(60)) };
+        let request = ask("b", secs(60)).with_queue(Queue::FailIfBusy);
         let answer = within(SOON, all.acquire(&request)).await?;
         assert!(!matches!(answer, Ok(Acquired::Granted(_))), "{answer:?}");
         // So long that nobody waits for it any more.

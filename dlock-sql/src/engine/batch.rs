@@ -124,15 +124,12 @@ mod tests {
     }
 
     fn renewals(names: impl IntoIterator<Item = usize>) -> Vec<Renewal> {
-        let of = |n: usize| Renewal {
-            claim: Claim {
-                name: LockName::new(&n.to_string()).unwrap(),
-                id: ClaimId::random(),
-                used: 0,
-            },
-            mode: Mode::Shared,
-            lease: Duration::from_secs(1),
-            token: None,
+        let of = |n: usize| {
+            Renewal::new(
+                Claim::new(LockName::new(&n.to_string()).unwrap(), ClaimId::random()),
+                Mode::Shared,
+                Duration::from_secs(1),
+            )
         };
         names.into_iter().map(of).collect()
     }

@@ -41,7 +41,7 @@ impl Sight {
         })?;
         // It did not begin after it was learned of, however far the database's clock was set.
         let since = self.instant_of(granted.since).min(Clock::Boot.now());
-        Ok(Grant { token, tokens: granted.block, since })
+        Ok(Grant::new(token, granted.block, since))
     }
 }
 

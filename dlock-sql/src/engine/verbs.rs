@@ -10,15 +10,15 @@ use std::{
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, Clock, Error, FencingToken,
+    AcquireRequest, Acquired, Admin, Answer, Backend, Certainty, Claim, Clock, Error, FencingToken,
     Finding, Grant, Guarantees, Instant, LockName, LockState, Released, Renewal, Renewed,
-    StoreClocks, StoreEvent,
+    StoreClocks, StoreEvents,
     machine::{Micros, Op},
 };
 use tokio::{
     runtime::Handle,
     select,
-    sync::{broadcast, mpsc, oneshot},
+    sync::{mpsc, oneshot},
 };
 
 use super::{
@@ -152,7 +152,7 @@ impl Backend for Engine {
         Ok(())
     }
 
-    fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
+    fn events(&self) -> Option<StoreEvents> {
         Some(self.clocks.events())
     }
 
@@ -254,6 +254,13 @@ impl Backend for Engine {
         self.look(|reply| Look::State(name.clone(), reply)).await.map_err(place)
     }
 
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Admin for Engine {
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
         // One look for each page, so that whoever waits is looked for in between.
         let page = |range| self.look(|reply| Look::Names(range, reply));

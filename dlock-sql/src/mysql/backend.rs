@@ -11,17 +11,13 @@ use crate::{
 };
 
 /// The MySQL and MariaDB backend, for [`Registry`](dlock_core::Registry).
-pub const MYSQL: Factory = Factory {
-    name: "MySQL and MariaDB",
-    schemes: &["mysql", "mariadb"],
-    options: MysqlConfig::OPTIONS,
-    connect: |url| {
+pub const MYSQL: Factory =
+    Factory::new("MySQL and MariaDB", &["mysql", "mariadb"], MysqlConfig::OPTIONS, |url| {
         Box::pin(async move {
             let config = MysqlConfig::from_url(&url)?;
             Mysql::open(config).await
         })
-    },
-};
+    });
 
 /// Locks in a MySQL or MariaDB database.
 ///

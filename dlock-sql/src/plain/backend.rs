@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Answer, Backend, Claim, ClaimId, ClaimState, Error, ErrorKind,
+    AcquireRequest, Acquired, Admin, Answer, Backend, Claim, ClaimId, ClaimState, Error, ErrorKind,
     Finding, Grant, Guarantees, LockName, LockState, Mode, Queue, Released, Renewal, Renewed,
 };
 use tokio::{runtime::Handle, sync::oneshot};
@@ -148,18 +148,20 @@ impl Backend for PlainStore {
         let Some(seen) = seen.row.filter(|seen| seen.is_held && seen.left > 0) else {
             return Ok(LockState::default());
         };
-        let holder = ClaimState {
-            age: None,
-            note: None,
-            // Another program's name for itself is no claim of dlock's.
-            claim: seen.holder.parse().unwrap_or(ClaimId::from_bits(0)),
-            mode: Mode::Exclusive,
-            token: None,
-            remaining: Duration::from_micros(u64::try_from(seen.left).unwrap_or(0)),
-        };
+        // Another program's name for itself is no claim of dlock's.
+        let claim = seen.holder.parse().unwrap_or(ClaimId::from_bits(0));
+        let remaining = Duration::from_micros(u64::try_from(seen.left).unwrap_or(0));
+        let holder = ClaimState::new(claim, Mode::Exclusive, None, remaining);
         Ok(LockState::new(vec![holder], Vec::new(), None))
     }
 
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Admin for PlainStore {
     async fn examine(&self) -> Result<Vec<Finding>, Error> {
         self.asks
             .ask(Ask::Findings)

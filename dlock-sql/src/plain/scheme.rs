@@ -197,7 +197,7 @@ fn grant(scheme: Scheme, looked: &Looked, seen: &Seen, sent: Instant) -> Result<
         .with_certainty(Certainty::Unknown)
     })?;
     // One token a grant, as every program that takes part counts.
-    Ok(Acquired::Granted(Grant { token, tokens: 1, since: sent }))
+    Ok(Acquired::Granted(Grant::new(token, 1, sent)))
 }
 
 #[cfg(test)]

@@ -17,17 +17,13 @@ use crate::{
 };
 
 /// The PostgreSQL backend, for [`Registry`](dlock_core::Registry).
-pub const POSTGRES: Factory = Factory {
-    name: "PostgreSQL",
-    schemes: &["postgres", "postgresql"],
-    options: PostgresConfig::ALL_OPTIONS,
-    connect: |url| {
+pub const POSTGRES: Factory =
+    Factory::new("PostgreSQL", &["postgres", "postgresql"], PostgresConfig::ALL_OPTIONS, |url| {
         Box::pin(async move {
             let config = PostgresConfig::from_url(&url)?;
             Postgres::open(config).await
         })
-    },
-};
+    });
 
 /// Locks in a PostgreSQL database (12 or later), for processes on many machines.
 ///

@@ -14,17 +14,12 @@ use crate::engine::{Engine, Kept, Links, Rarely, Settings};
 const MIN_RETENTION: Duration = Duration::from_millis(20);
 
 /// The SQLite backend, for [`Registry`](dlock_core::Registry).
-pub const SQLITE: Factory = Factory {
-    name: "SQLite",
-    schemes: &["sqlite"],
-    options: SqliteConfig::OPTIONS,
-    connect: |url| {
-        Box::pin(async move {
-            let config = SqliteConfig::from_url(&url)?;
-            Sqlite::open(config).await
-        })
-    },
-};
+pub const SQLITE: Factory = Factory::new("SQLite", &["sqlite"], SqliteConfig::OPTIONS, |url| {
+    Box::pin(async move {
+        let config = SqliteConfig::from_url(&url)?;
+        Sqlite::open(config).await
+    })
+});
 
 /// Locks in a SQLite file, for the processes of one machine.
 ///

@@ -4,9 +4,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{
-    AcquireRequest, Acquired, ClaimId, DynBackend, LockName, Mode, Queue, Renewal, Renewed,
-};
+use dlock_core::{AcquireRequest, Acquired, ClaimId, DynBackend, LockName, Mode, Renewal, Renewed};
 use dlock_testkit::{Stop, Verdict};
 
 use crate::{
@@ -56,12 +54,9 @@ async fn several_rows(server: &Server, url: &str) -> Verdict {
         take(&client, request).await?;
     }
     run(server, SAVE).await?;
-    let renewals = held.each_ref().map(|request| Renewal {
-        claim: request.as_claim(),
-        mode: request.mode,
-        lease: request.lease,
-        token: None,
-    });
+    let renewals = held
+        .each_ref()
+        .map(|request| Renewal::new(request.as_claim(), request.mode, request.lease));
     client.renew(&renewals).await?;
     run(server, LOSE).await?;
     let waiting = held.each_ref().map(|request| ask(request.name.as_str()));
@@ -102,13 +97,5 @@ async fn take(client: &DynBackend, request: &AcquireRequest) -> Verdict {
 }
 
 fn ask(lock: &str) -> AcquireRequest {
-    AcquireRequest {
-        name: LockName::new(lock).expect("a name"),
-        claim: ClaimId::random(),
-        mode: Mode::Exclusive,
-        lease: LEASE,
-        queue: Queue::Enqueue,
-        tokens: 1,
-        note: None,
-    }
+    AcquireRequest::new(LockName::new(lock).expect("a name"), Mode::Exclusive, LEASE)
 }

@@ -26,7 +26,7 @@ fn killed_connections_are_not_noticed() {
             for _ in 0..5 {
                 server.terminate_backends().await?;
                 let claim = held.as_claim();
-                let renewal = Renewal { claim, mode: held.mode, lease: LEASE, token: None };
+                let renewal = Renewal::new(claim, held.mode, LEASE);
                 assert_eq!(client.renew(&[renewal]).await?, [Renewed::Kept]);
                 assert_eq!(client.acquire(&attempt("x")).await?, Acquired::Busy);
             }

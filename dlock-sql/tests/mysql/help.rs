@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use dlock_core::{
-    AcquireRequest, Acquired, ClaimId, ConfigIssue, DynBackend, Error, ErrorKind, Grant, LockName,
-    Mode, Queue, Released,
+    AcquireRequest, Acquired, ConfigIssue, DynBackend, Error, ErrorKind, Grant, LockName, Mode,
+    Queue, Released,
 };
 use dlock_sql::{Mysql, MysqlConfig};
 use dlock_testlab::{
@@ -72,20 +72,12 @@ pub(crate) fn name(text: &str) -> LockName {
 
 /// A claim for the lock alone that waits in line.
 pub(crate) fn ask(lock: &str) -> AcquireRequest {
-    AcquireRequest {
-        name: name(lock),
-        claim: ClaimId::random(),
-        mode: Mode::Exclusive,
-        lease: LEASE,
-        queue: Queue::Enqueue,
-        tokens: 1,
-        note: None,
-    }
+    AcquireRequest::new(name(lock), Mode::Exclusive, LEASE)
 }
 
 /// A claim for the lock alone that does not wait.
 pub(crate) fn attempt(lock: &str) -> AcquireRequest {
-    AcquireRequest { queue: Queue::FailIfBusy, ..ask(lock) }
+    ask(lock).with_queue(Queue::FailIfBusy)
 }
 
 /// Takes what must be free.

@@ -38,7 +38,7 @@ async fn open_hasty(pool: &MySqlPool) -> Result<DynBackend, Error> {
 }
 
 async fn renew(client: &DynBackend, held: &dlock_core::AcquireRequest) -> Verdict {
-    let renewal = Renewal { claim: held.as_claim(), mode: held.mode, lease: LEASE, token: None };
+    let renewal = Renewal::new(held.as_claim(), held.mode, LEASE);
     assert_eq!(client.renew(&[renewal]).await?, [Renewed::Kept]);
     Ok(())
 }

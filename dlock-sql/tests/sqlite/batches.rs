@@ -102,12 +102,7 @@ async fn a_thousand_renewals_are_answered_in_order() {
     }
     let renewals: Vec<_> = requests
         .iter()
-        .map(|request| Renewal {
-            claim: request.as_claim(),
-            mode: Mode::Shared,
-            lease: LEASE,
-            token: None,
-        })
+        .map(|request| Renewal::new(request.as_claim(), Mode::Shared, LEASE))
         .collect();
     let renewed = client.renew(&renewals).await.unwrap();
     for (at, answer) in renewed.into_iter().enumerate() {

@@ -77,12 +77,7 @@ async fn reads_and_renewals_dropped_half_way_leave_the_client_usable() {
     let client = store.open().await;
     let held = exclusive("x");
     take(&client, &held).await;
-    let renewal = dlock_core::Renewal {
-        claim: held.as_claim(),
-        mode: held.mode,
-        lease: held.lease,
-        token: None,
-    };
+    let renewal = dlock_core::Renewal::new(held.as_claim(), held.mode, held.lease);
     for n in 0..20 {
         polled(client.inspect(&held.name), n % 3).await;
         polled(client.renew(std::slice::from_ref(&renewal)), n % 3).await;

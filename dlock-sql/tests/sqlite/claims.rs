@@ -1,8 +1,6 @@
 //! Every verb may be sent again, and a claim leaves no trace when it is given up.
 
-use dlock_core::{
-    AcquireRequest, Acquired, Certainty, Claim, ConfigIssue, ErrorKind, Mode, Released,
-};
+use dlock_core::{Acquired, Certainty, ConfigIssue, ErrorKind, Mode, Released};
 
 use crate::support::{LEASE, Store, ask, attempt, exclusive, free, granted, queue, take};
 
@@ -95,7 +93,7 @@ async fn another_size_is_refused_while_in_use_and_accepted_after() {
     let of = |of| ask("x", Mode::permits(1, of).unwrap(), LEASE);
     let held = of(3);
     take(&client, &held).await;
-    let tries = [of(5), AcquireRequest { queue: dlock_core::Queue::FailIfBusy, ..of(5) }];
+    let tries = [of(5), of(5).with_queue(dlock_core::Queue::FailIfBusy)];
     for other in tries {
         let error = client.acquire(&other).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Capacity));
@@ -112,11 +110,11 @@ async fn another_size_is_refused_while_in_use_and_accepted_after() {
 async fn unused_tokens_of_a_block_go_back() {
     let store = Store::new();
     let client = store.open().await;
-    let request = AcquireRequest { tokens: 1_000_000_000, ..exclusive("x") };
+    let request = exclusive("x").with_tokens(1_000_000_000);
     let grant = take(&client, &request).await;
     assert_eq!(grant.tokens, 1_000_000_000);
     let used = grant.token.plus(2);
-    client.release(&Claim { used: 3, ..request.as_claim() }).await.unwrap();
+    client.release(&request.as_claim().with_used(3)).await.unwrap();
     let next = take(&client, &exclusive("x")).await.token;
     assert!(next > used && next < grant.token.plus(999_999_999), "{next}");
 }

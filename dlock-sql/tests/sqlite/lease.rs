@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{Claim, Clock, ErrorKind, Mode, Released, Renewal, Renewed};
+use dlock_core::{Clock, ErrorKind, Mode, Released, Renewal, Renewed};
 
 use crate::support::{LEASE, SHORT, Store, ask, exclusive, free, granted, lock, queue, take};
 
@@ -13,7 +13,7 @@ const RENEWED: Duration = Duration::from_secs(3);
 const ENDLESS: Duration = Duration::from_secs(3600);
 
 fn renewal(request: &dlock_core::AcquireRequest, mode: Mode) -> Renewal {
-    Renewal { claim: request.as_claim(), mode, lease: request.lease, token: None }
+    Renewal::new(request.as_claim(), mode, request.lease)
 }
 
 #[tokio::test]
@@ -146,8 +146,8 @@ async fn a_renewal_of_what_nobody_holds_is_lost() {
     let store = Store::new();
     let client = store.open().await;
     let stranger = exclusive("x");
-    let claim = Claim { used: 0, ..stranger.as_claim() };
-    let renewal = Renewal { claim, mode: Mode::Exclusive, lease: LEASE, token: None };
+    let claim = stranger.as_claim().with_used(0);
+    let renewal = Renewal::new(claim, Mode::Exclusive, LEASE);
     assert_eq!(client.renew(&[renewal]).await.unwrap(), [Renewed::Lost]);
     assert!(client.renew(&[]).await.unwrap().is_empty());
 }

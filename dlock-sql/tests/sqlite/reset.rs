@@ -11,12 +11,7 @@ async fn renewed(
     request: &dlock_core::AcquireRequest,
     token: FencingToken,
 ) -> Renewed {
-    let renewal = Renewal {
-        claim: request.as_claim(),
-        mode: request.mode,
-        lease: request.lease,
-        token: Some(token),
-    };
+    let renewal = Renewal::new(request.as_claim(), request.mode, request.lease).with_token(token);
     client.renew(&[renewal]).await.unwrap()[0]
 }
 

@@ -40,12 +40,7 @@ async fn ten_thousand_locks_that_are_held_keep_small_rows() {
     }
     let renewals: Vec<_> = requests
         .iter()
-        .map(|request| Renewal {
-            claim: request.as_claim(),
-            mode: request.mode,
-            lease: request.lease,
-            token: None,
-        })
+        .map(|request| Renewal::new(request.as_claim(), request.mode, request.lease))
         .collect();
     for _ in 0..6 {
         let renewed = client.renew(&renewals).await.unwrap();
@@ -99,8 +94,7 @@ async fn a_slow_client_does_not_undo_what_others_did() {
         }
         let other = ask("x", Mode::Shared, LEASE);
         take(&fast, &other).await;
-        let renewal =
-            Renewal { claim: kept.as_claim(), mode: Mode::Shared, lease: LEASE, token: None };
+        let renewal = Renewal::new(kept.as_claim(), Mode::Shared, LEASE);
         assert_eq!(slow.renew(&[renewal]).await.unwrap(), [Renewed::Kept]);
         let state = fast.inspect(&kept.name).await.unwrap();
         assert!(state.holders.iter().any(|holder| holder.claim == other.claim));
@@ -134,12 +128,8 @@ async fn a_row_that_was_removed_is_not_made_again_from_memory() {
     let store = Store::new();
     let client = store.open().await;
     let kept = ["x", "y"].map(|name| ask(name, Mode::Shared, LEASE));
-    let renewals = kept.clone().map(|request| Renewal {
-        claim: request.as_claim(),
-        mode: Mode::Shared,
-        lease: LEASE,
-        token: None,
-    });
+    let renewals =
+        kept.clone().map(|request| Renewal::new(request.as_claim(), Mode::Shared, LEASE));
     // After some of these numbers of operations the client remembers the rows in short form.
     for (renewals, times) in
         (0..6).flat_map(|times| [(&renewals[..1], times), (&renewals[..], times)])

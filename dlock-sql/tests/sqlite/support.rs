@@ -5,9 +5,7 @@ use std::{
     time::Duration,
 };
 
-use dlock_core::{
-    AcquireRequest, Acquired, ClaimId, DynBackend, Grant, LockName, Mode, Queue, Released,
-};
+use dlock_core::{AcquireRequest, Acquired, DynBackend, Grant, LockName, Mode, Queue, Released};
 use dlock_sql::{Sqlite, SqliteConfig};
 use sqlx::{ConnectOptions, Row, SqliteConnection, sqlite::SqliteConnectOptions};
 use tempfile::TempDir;
@@ -70,15 +68,7 @@ pub(crate) fn name(text: &str) -> LockName {
 }
 
 pub(crate) fn ask(lock: &str, mode: Mode, lease: Duration) -> AcquireRequest {
-    AcquireRequest {
-        name: name(lock),
-        claim: ClaimId::random(),
-        mode,
-        lease,
-        queue: Queue::Enqueue,
-        tokens: 1,
-        note: None,
-    }
+    AcquireRequest::new(name(lock), mode, lease)
 }
 
 pub(crate) fn exclusive(lock: &str) -> AcquireRequest {
@@ -86,7 +76,7 @@ pub(crate) fn exclusive(lock: &str) -> AcquireRequest {
 }
 
 pub(crate) fn attempt(lock: &str) -> AcquireRequest {
-    AcquireRequest { queue: Queue::FailIfBusy, ..exclusive(lock) }
+    exclusive(lock).with_queue(Queue::FailIfBusy)
 }
 
 /// Takes a lock that must be free.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{AcquireRequest, Mode};
+use dlock_core::Mode;
 
 use crate::support::{SHORT, Store, ask, exclusive, free, lock, take};
 
@@ -15,7 +15,7 @@ async fn tokens_grow_over_release_expiry_and_processes() {
         let client = &clients[n % 2];
         let dies = n % 10 == 9;
         let lease = if dies { SHORT } else { Duration::from_secs(30) };
-        let request = AcquireRequest { tokens: 5, ..ask("x", Mode::Exclusive, lease) };
+        let request = ask("x", Mode::Exclusive, lease).with_tokens(5);
         let grant = lock(client, &request).await;
         assert!(grant.token.get() > last, "{} after {last}", grant.token);
         last = grant.token.get() + 4;
@@ -49,7 +49,7 @@ async fn a_block_that_is_ahead_of_the_clock_keeps_its_row() {
     let config = store.config().with_retention(Duration::from_millis(20));
     let client = dlock_sql::Sqlite::open(config).await.unwrap();
     // As many tokens as a clock counts in 0.7 s, of a holder that dies.
-    let dies = AcquireRequest { tokens: 700_000, ..ask("x", Mode::Exclusive, SHORT) };
+    let dies = ask("x", Mode::Exclusive, SHORT).with_tokens(700_000);
     let last = take(&client, &dies).await.token.plus(699_999);
     tokio::time::sleep(SHORT * 2).await;
     assert_eq!(store.rows().await.len(), 1);

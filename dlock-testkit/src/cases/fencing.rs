@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dlock_core::{AcquireRequest, Claim, Fence, FencingToken, Lock, Mode, Renew};
+use dlock_core::{Fence, FencingToken, Lock, Mode, Renew};
 use parking_lot::Mutex;
 
 use crate::{
@@ -103,7 +103,7 @@ pub(crate) async fn blocks_of_tokens_do_not_meet(cx: Cx) -> Verdict {
     let mut tokens = Growing::default();
     // How many tokens of the block are handed out; zero is a client that does not know.
     for (backend, used) in [(&a, 8), (&b, 1), (&a, 0), (&a, 4), (&b, 0)] {
-        let request = AcquireRequest { tokens: 8, ..alone(&name) };
+        let request = alone(&name).with_tokens(8);
         let grant = take(backend, &request).await?;
         ensure!((1..=8).contains(&grant.tokens), "{grant:?} of a block of 8");
         tokens.next(grant.token)?;
@@ -111,14 +111,14 @@ pub(crate) async fn blocks_of_tokens_do_not_meet(cx: Cx) -> Verdict {
         if used > 0 {
             tokens.at_least(grant.token.plus(u64::from(used - 1)));
         }
-        backend.release(&Claim { used, ..request.as_claim() }).await?;
+        backend.release(&request.as_claim().with_used(used)).await?;
     }
     Ok(())
 }
 
 pub(crate) async fn an_expired_block_is_passed_over(cx: Cx) -> Verdict {
     let (backend, name) = (cx.backend().await?, cx.name("lock"));
-    let dead = AcquireRequest { tokens: 1000, ..leased(alone(&name), cx.lease()) };
+    let dead = leased(alone(&name), cx.lease()).with_tokens(1000);
     let grant = take(&backend, &dead).await?;
     pass(cx.lease() * 2).await;
     let next = alone(&name);

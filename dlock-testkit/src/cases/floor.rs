@@ -1,8 +1,6 @@
-//! The token floor, for a resource that has seen larger tokens than the store remembers.
+//! Raised tokens, for a resource that has seen larger ones than the store remembers.
 
-use dlock_core::{
-    AcquireRequest, Claim, DynBackend, ErrorKind, FencingToken, Lock, LockName, Released, Renewed,
-};
+use dlock_core::{DynBackend, ErrorKind, FencingToken, Lock, LockName, Released, Renewed};
 
 use crate::{
     Stop, Verdict,
@@ -19,17 +17,22 @@ pub(crate) async fn tokens_of_all_clients_rise_above_it(cx: Cx) -> Verdict {
     let mut floor = seen(&other, &name).await?.plus(FAR);
     raise(&client, &name, floor).await?;
     ensure!(seen(&other, &name).await? > floor, "another client's token is not above {floor}");
-    floor = floor.plus(FAR);
-    let locks = cx.locks_over(client, cx.steady().with_token_floor(floor))?;
+    let locks = cx.locks_over(client, cx.steady())?;
     let (mutex, rw, multi) = (locks.mutex(&name)?, locks.rw(&name)?, locks.multi([&name])?);
     let kinds: [&dyn Lock; 4] = [&mutex, rw.write(), rw.read(), &multi];
     for lock in kinds {
+        floor = floor.plus(FAR);
+        locks.raise_tokens(&name, floor).await?;
         let guard = lock.lock().await?;
         ensure!(guard.token() > floor, "{:?} is not above {floor}", guard.token());
         guard.release().await?;
         ensure!(seen(&other, &name).await? > floor, "the next token is not above {floor}");
     }
-    let several = locks.multi([&name, &cx.name("second")])?.lock().await?;
+    floor = floor.plus(FAR);
+    let second = cx.name("second");
+    locks.raise_tokens(&name, floor).await?;
+    locks.raise_tokens(&second, floor).await?;
+    let several = locks.multi([&name, &second])?.lock().await?;
     ensure!(several.tokens().iter().all(|(_, token)| *token > floor), "{several:?} over {floor}");
     several.release().await?;
     Ok(())
@@ -60,12 +63,12 @@ pub(crate) async fn tokens_behind_a_holder_rise_above_it(cx: Cx) -> Verdict {
 pub(crate) async fn a_block_that_is_given_back_does_not_lower_it(cx: Cx) -> Verdict {
     let (client, name) = (cx.backend().await?, cx.name("lock"));
     for (used, part) in [(1, 500), (100, 999), (999, 999), (1, 1)] {
-        let held = AcquireRequest { tokens: 1000, ..alone(&name) };
+        let held = alone(&name).with_tokens(1000);
         let next = alone(&name);
         let first = take(&client, &held).await?.token;
         let floor = first.plus(part);
         raise(&client, &name, floor).await?;
-        let released = client.release(&Claim { used, ..held.as_claim() }).await?;
+        let released = client.release(&held.as_claim().with_used(used)).await?;
         ensure_eq!(released, Released::Released, "the release");
         let token = take(&client, &next).await?.token;
         ensure!(token > floor, "{token:?} is not above {floor}");
@@ -113,12 +116,10 @@ pub(crate) async fn where_it_can_not_be_it_is_refused_and_leaves_nothing(cx: Cx)
         Err(error) => error,
     };
     ensure_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
-    let locks = cx.locks_over(client.clone(), cx.steady().with_token_floor(floor))?;
-    for taken in [locks.mutex(&name)?.lock().await, locks.rw(&name)?.write().lock().await] {
-        let error = taken.err().ok_or("a lock with a floor was granted")?;
-        ensure_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-        ensure_eq!(error.lock(), Some(&name), "the lock that the error names");
-    }
+    let locks = cx.locks_over(client.clone(), cx.steady())?;
+    let error = locks.raise_tokens(&name, floor).await.err().ok_or("tokens were raised")?;
+    ensure_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    ensure_eq!(error.lock(), Some(&name), "the lock that the error names");
     cx.free(&client, &name).await
 }
 

@@ -131,12 +131,8 @@ pub(crate) async fn renewals_are_answered_one_by_one(cx: Cx) -> Verdict {
         take(&backend, request).await?;
     }
     release(&backend, &gone).await?;
-    let renewals = [&gone, &held, &never, &also_held].map(|request| Renewal {
-        claim: request.as_claim(),
-        mode: request.mode,
-        lease: request.lease,
-        token: None,
-    });
+    let renewals = [&gone, &held, &never, &also_held]
+        .map(|request| Renewal::new(request.as_claim(), request.mode, request.lease));
     let answers = backend.renew(&renewals).await?;
     use Renewed::{Kept, Lost};
     ensure_eq!(answers, [Lost, Kept, Lost, Kept], "the answers");

@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use dlock_core::{Backend as _, DynBackend, ErrorKind, LockName, Mode, Prefixed};
+use dlock_core::{Admin as _, DynBackend, ErrorKind, LockName, Mode, Prefixed};
 use futures_util::future::try_join_all;
 
 use super::names::HOSTILE;

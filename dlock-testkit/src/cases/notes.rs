@@ -13,7 +13,7 @@ use crate::{
 
 /// The same claim with a note.
 fn noted(request: AcquireRequest, note: &str) -> Result<AcquireRequest, Stop> {
-    Ok(AcquireRequest { note: Some(Note::new(note)?), ..request })
+    Ok(request.with_note(Note::new(note)?))
 }
 
 /// The notes of those who hold a name, then of those who wait for it.

@@ -45,8 +45,7 @@ pub(crate) async fn an_offset_is_in_no_token_that_the_store_is_asked_about(cx: C
     let lifted: DynBackend = TokenOffset::new(store.clone(), OFFSET)?;
     let (held, next) = (alone(&name), alone(&name));
     let first = take(&lifted, &held).await?.token;
-    let renewal =
-        Renewal { claim: held.as_claim(), mode: held.mode, lease: held.lease, token: Some(first) };
+    let renewal = Renewal::new(held.as_claim(), held.mode, held.lease).with_token(first);
     ensure_eq!(lifted.renew(std::slice::from_ref(&renewal)).await?, [Renewed::Kept], "a renewal");
     if cx.guarantees().fairness >= Fairness::Fifo {
         queue(&lifted, &next).await?;

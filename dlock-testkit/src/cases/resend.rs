@@ -1,6 +1,6 @@
 //! Verbs whose answer got lost: asked again, they have their effect once.
 
-use dlock_core::{AcquireRequest, Acquired, ErrorKind, Mode, Renewed};
+use dlock_core::{Acquired, ErrorKind, Mode, Renewed};
 
 use crate::{
     Verdict,
@@ -13,7 +13,7 @@ use crate::{
 pub(crate) async fn an_acquire_sent_again_is_one_hold(cx: Cx) -> Verdict {
     let (a, name) = (cx.backend().await?, cx.name("lock"));
     let b = cx.twin(&a).await?;
-    let request = AcquireRequest { tokens: 3, ..alone(&name) };
+    let request = alone(&name).with_tokens(3);
     let first = take(&a, &request).await?;
     for backend in [&a, &b] {
         let again = take(backend, &request).await?;

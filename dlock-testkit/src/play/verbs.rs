@@ -165,7 +165,7 @@ impl Play {
         lease: Duration,
     ) -> AcquireRequest {
         let queue = if wait { Queue::Enqueue } else { Queue::FailIfBusy };
-        let request = AcquireRequest { lease, queue, ..ask(&self.name, mode) };
+        let request = ask(&self.name, mode).with_lease(lease).with_queue(queue);
         self.slots[slot] = Some(request.clone());
         request
     }
@@ -213,8 +213,7 @@ impl Play {
             None => Renewed::Lost,
         };
         self.model.renew(request.claim, mode, 1, 0);
-        let renewal =
-            Renewal { claim: request.as_claim(), mode, lease: request.lease, token: None };
+        let renewal = Renewal::new(request.as_claim(), mode, request.lease);
         let answers = self.client(slot).renew(&[renewal]).await?;
         ensure_eq!(answers, [expected], "the renewal of {:?}", request.claim);
         Ok(())

@@ -4,8 +4,8 @@
 use std::{sync::Arc, time::Duration};
 
 use dlock_core::{
-    AcquireRequest, Acquired, Backend, ClaimId, Clock, FencingToken, Instant, LockName,
-    LockOptions, Locks, Mode, Queue,
+    AcquireRequest, Acquired, Backend, Clock, FencingToken, Instant, LockName, LockOptions, Locks,
+    Mode,
 };
 use dlock_testkit::history::{Event, History, Op, Reply, exclusion};
 use libtest_mimic::Failed;
@@ -29,15 +29,7 @@ pub(crate) async fn belief_ends_before_the_lease_of_a_fast_clock(toy: Toy) -> Re
 
 /// Who asks again for what it holds has it for no longer than before, or anew.
 pub(crate) async fn belief_in_what_is_found_ends_before_the_lease(toy: Toy) -> Result<(), Failed> {
-    let request = AcquireRequest {
-        name: LockName::new("lock")?,
-        claim: ClaimId::random(),
-        mode: Mode::Exclusive,
-        lease: LEASE,
-        queue: Queue::Enqueue,
-        tokens: 1,
-        note: None,
-    };
+    let request = AcquireRequest::new(LockName::new("lock")?, Mode::Exclusive, LEASE);
     toy.acquire(&request).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let Acquired::Granted(grant) = toy.acquire(&request).await? else {

@@ -174,7 +174,7 @@ impl Lock {
 impl Entry {
     pub(crate) fn grant(&self) -> Option<Grant> {
         let token = FencingToken::new(self.token?).ok()?;
-        Some(Grant { token, tokens: self.block, since: self.since })
+        Some(Grant::new(token, self.block, self.since))
     }
 }
 
@@ -191,7 +191,7 @@ pub(crate) fn now() -> Instant {
 pub(crate) fn later(acquired: Acquired, by: Duration) -> Acquired {
     match acquired {
         Acquired::Granted(grant) => {
-            Acquired::Granted(Grant { since: grant.since.saturating_add(by), ..grant })
+            Acquired::Granted(Grant::new(grant.token, grant.tokens, grant.since.saturating_add(by)))
         }
         other => other,
     }

@@ -1,20 +1,21 @@
 //! A small store in memory that is right without a fault, and wrong in one way with one. Written
 //! apart from the memory backend and from the model.
 
+mod admin;
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, ClaimId, ClaimState, ConfigIssue,
-    Error, ErrorKind, Exclusion, Fairness, Fencing, FencingToken, Grant, Guarantees, Instant,
-    LockName, LockState, Mode, Notes, Permits, Queue, Released, Renewal, Renewed, WakeUp,
+    AcquireRequest, Acquired, Admin, Answer, Backend, Certainty, Claim, ClaimId, ClaimState,
+    ConfigIssue, Error, ErrorKind, Exclusion, Fairness, Fencing, FencingToken, Grant, Guarantees,
+    Instant, LockName, LockState, Mode, Notes, Permits, Queue, Released, Renewal, Renewed, WakeUp,
 };
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::{
     fault::Fault,
-    listing,
     rules::{Entry, Lock, later, now},
 };
 
@@ -198,15 +199,12 @@ impl Toy {
                     Renewed::Kept
                 }
                 None if fault == Fault::RenewalResurrects && empty => {
-                    let request = AcquireRequest {
-                        name: renewal.claim.name.clone(),
-                        claim: renewal.claim.id,
-                        mode: renewal.mode,
-                        lease: renewal.lease,
-                        queue: Queue::Enqueue,
-                        tokens: 1,
-                        note: None,
-                    };
+                    let request = AcquireRequest::new(
+                        renewal.claim.name.clone(),
+                        renewal.mode,
+                        renewal.lease,
+                    )
+                    .with_claim(renewal.claim.id);
                     lock.join(&request, fault, now);
                     Renewed::Kept
                 }
@@ -241,7 +239,7 @@ impl Toy {
             let Some(entry) = lock.find(request.claim) else {
                 if fault == Fault::BelievesTheWakeUp {
                     let token = FencingToken::new(last + 1)?;
-                    return Ok(Some(Grant { token, tokens: request.tokens, since: now }));
+                    return Ok(Some(Grant::new(token, request.tokens, now)));
                 }
                 let text = "the place in the queue is gone: ask again";
                 return Err(Error::new(ErrorKind::NotHeld, text).with_lock(&request.name));
@@ -337,43 +335,26 @@ impl Backend for Toy {
         }
         let of = |held: bool| -> Vec<ClaimState> {
             let entries = lock.entries.iter().filter(|entry| entry.token.is_some() == held);
-            let state = |entry: &Entry| ClaimState {
-                age: Some(lock.age(entry, self.fault, now)),
-                claim: entry.id,
-                mode: match self.fault {
-                    Fault::InspectLiesAboutModes => Mode::Exclusive,
-                    _ => entry.mode,
-                },
-                token: entry.token.and_then(|token| FencingToken::new(token).ok()),
-                remaining: entry.until.since(now),
-                note: lock.note(entry, self.fault).filter(|_| !self.modest),
+            let state = |entry: &Entry| {
+                ClaimState::new(
+                    entry.id,
+                    match self.fault {
+                        Fault::InspectLiesAboutModes => Mode::Exclusive,
+                        _ => entry.mode,
+                    },
+                    entry.token.and_then(|token| FencingToken::new(token).ok()),
+                    entry.until.since(now),
+                )
+                .with_age(lock.age(entry, self.fault, now))
+                .with_note(lock.note(entry, self.fault).filter(|_| !self.modest))
             };
             entries.map(state).collect()
         };
         Ok(LockState::new(of(true), of(false), FencingToken::new(lock.last).ok()))
     }
 
-    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
-        match self.modest {
-            true => Err(Error::new(ErrorKind::Unsupported, "the modest do not list: inspect")),
-            false => listing::list(self.fault, &mut self.names.lock(), prefix, limit),
-        }
-    }
-
-    async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
-        if self.modest {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                "tokens of the modest do not rise: wait",
-            ));
-        }
-        let fault = self.fault;
-        self.with(name, |lock, _| match fault {
-            Fault::IgnoresTheFloor => {}
-            Fault::FloorEndsWithABlock => lock.last = lock.last.max(above.get()),
-            _ => lock.last = (lock.last + 1).max(above.get()),
-        });
-        Ok(())
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
     }
 
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {

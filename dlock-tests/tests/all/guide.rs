@@ -110,10 +110,22 @@ fn the_subcommands_known_here_are_those_of_the_command() {
     let (_, variants) = source.split_once("enum Command {\n").expect("the subcommands");
     let variants = variants.lines().take_while(|line| !line.starts_with('}'));
     let there: BTreeSet<_> = variants
-        .filter_map(|line| Some(line.trim().split_once('(')?.0.to_lowercase()))
+        .filter_map(|line| Some(kebab(line.trim().split_once('(')?.0)))
         .chain(["help".to_owned()])
         .collect();
     assert_eq!(known.into_iter().map(str::to_owned).collect::<BTreeSet<_>>(), there);
+}
+
+/// The subcommand of a variant: `raise-tokens` of `RaiseTokens`.
+fn kebab(variant: &str) -> String {
+    let mut name = String::new();
+    for letter in variant.chars() {
+        if letter.is_uppercase() && !name.is_empty() {
+            name.push('-');
+        }
+        name.extend(letter.to_lowercase());
+    }
+    name
 }
 
 #[test]

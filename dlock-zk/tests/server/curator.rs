@@ -111,8 +111,7 @@ fn every_kind_of_holder_keeps_a_java_waiter_out_until_it_releases() {
             java.queues(&place, 1).await?;
             java.waits().await?;
             if let Some(weaker) = weaker {
-                let renewal =
-                    Renewal { claim: held.as_claim(), mode: weaker, lease: LEASE, token: None };
+                let renewal = Renewal::new(held.as_claim(), weaker, LEASE);
                 client.renew(&[renewal]).await?;
                 java.waits().await?;
             }
@@ -190,7 +189,7 @@ fn a_look_shows_a_java_holder_and_waiter() {
         assert!(holder.token.is_some() && holder.token == state.last_token, "{state:?}");
         assert!(waiter.token.is_none() && waiter.claim != holder.claim, "{state:?}");
         // A holder's node can be removed by hand; who waits goes on.
-        let claim = dlock_core::Claim { name: name("a"), id: holder.claim, used: 0 };
+        let claim = dlock_core::Claim::new(name("a"), holder.claim);
         assert_eq!(client.release(&claim).await?, dlock_core::Released::Released);
         second.says("acquired").await?;
         second.frees().await

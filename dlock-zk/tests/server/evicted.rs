@@ -16,7 +16,7 @@ use crate::{
 
 /// Ends a claim by its id alone, as a person does who has looked at the lock.
 async fn evict(client: &DynBackend, lock: &str, id: ClaimId) -> Verdict {
-    let claim = Claim { name: name(lock), id, used: 0 };
+    let claim = Claim::new(name(lock), id);
     match client.release(&claim).await? {
         Released::Released => Ok(()),
         other => Err(Stop::failed(format!("{id} is {other:?}"))),
@@ -102,8 +102,7 @@ fn a_holder_that_is_evicted_at_once_is_told() {
             take(&client, &held).await?;
             evict(&other, "a", held.claim).await?;
             assert_eq!(timeout(SOON, losses.recv()).await??, StoreEvent::Ended(held.claim));
-            let renewal =
-                Renewal { claim: held.as_claim(), mode: held.mode, lease: held.lease, token: None };
+            let renewal = Renewal::new(held.as_claim(), held.mode, held.lease);
             assert_eq!(client.renew(&[renewal]).await?, [Renewed::Lost]);
         }
         Ok(())
@@ -150,8 +149,7 @@ fn who_gives_permits_back_is_not_evicted_and_can_be() {
             }
             for n in [3, 1] {
                 let mode = Mode::permits(n, 5)?;
-                let renewal =
-                    Renewal { claim: held.as_claim(), mode, lease: held.lease, token: None };
+                let renewal = Renewal::new(held.as_claim(), mode, held.lease);
                 assert_eq!(client.renew(&[renewal]).await?, [Renewed::Kept]);
                 assert!(timeout(Duration::from_millis(600), losses.recv()).await.is_err());
                 let state = other.inspect(&held.name).await?;
@@ -197,12 +195,7 @@ fn a_waiter_that_is_evicted_never_gets_the_lock() {
             assert_eq!(told?.kind(), ErrorKind::NotHeld);
             free(&client, held).await?;
             granted(&other, next).await?;
-            let renewal = Renewal {
-                claim: evicted.as_claim(),
-                mode: evicted.mode,
-                lease: evicted.lease,
-                token: None,
-            };
+            let renewal = Renewal::new(evicted.as_claim(), evicted.mode, evicted.lease);
             assert_eq!(client.renew(&[renewal]).await?, [Renewed::Lost]);
             // Who asks again with the same claim stands at the end of the queue.
             queue(&client, evicted).await?;

@@ -184,12 +184,7 @@ fn permits_that_are_given_back_keep_their_place_at_the_end_of_numbers() {
         queue(c, &second).await?;
         queue(a, &third).await?;
         queue(b, &last).await?;
-        let fewer = Renewal {
-            claim: first.as_claim(),
-            mode: Mode::permits(1, 5)?,
-            lease: LEASE,
-            token: None,
-        };
+        let fewer = Renewal::new(first.as_claim(), Mode::permits(1, 5)?, LEASE);
         b.renew(&[fewer]).await?;
         granted(c, &second).await?;
         waits(a, &third).await?;

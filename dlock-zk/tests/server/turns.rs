@@ -22,8 +22,7 @@ fn a_reader_goes_with_a_writer_that_was_not_the_first_when_it_looked() {
         queue(&other, &reader).await?;
         free(&client, &first).await?;
         granted(&client, &writer).await?;
-        let weaker =
-            Renewal { claim: writer.as_claim(), mode: Mode::Shared, lease: LEASE, token: None };
+        let weaker = Renewal::new(writer.as_claim(), Mode::Shared, LEASE);
         if client.renew(&[weaker]).await? != [Renewed::Kept] {
             return Err(Stop::failed("the downgrade is refused"));
         }

@@ -19,7 +19,7 @@ use std::{
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, Clock, DynBackend, Error,
+    AcquireRequest, Acquired, Admin, Answer, Backend, Certainty, Claim, Clock, DynBackend, Error,
     ErrorKind, Fairness, Fencing, FencingToken, Grant, Guarantees, Instant, LockName, LockState,
     Mode, Notes, OrphanRelease, Permits, Released, Renewal, Renewed, Scope, WakeUp,
     machine::{Granted, Machine, Micros, Op, Outcome, conflict, spent, text},
@@ -225,10 +225,8 @@ impl Backend for Files {
         Ok(table.locks.get(name.as_str()).unwrap_or(&free).inspect(now))
     }
 
-    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
-        let (table, _) = self.look().await?;
-        let names = table.locks.keys().filter(|name| name.starts_with(prefix));
-        names.take(limit).map(|name| LockName::new(name)).collect()
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
     }
 
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
@@ -245,6 +243,15 @@ impl Backend for Files {
             let answers: Result<_, Error> = files.visit(all).await?.into_iter().collect();
             answers.map_err(|error| error.with_certainty(Certainty::Unknown))
         }))
+    }
+}
+
+#[async_trait]
+impl Admin for Files {
+    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
+        let (table, _) = self.look().await?;
+        let names = table.locks.keys().filter(|name| name.starts_with(prefix));
+        names.take(limit).map(|name| LockName::new(name)).collect()
     }
 }
 
@@ -272,11 +279,11 @@ fn acquired(mode: Mode, outcome: Outcome) -> Result<Acquired, Error> {
 
 /// The store's clock is the holder's clock.
 fn grant(granted: &Granted) -> Result<Grant, Error> {
-    Ok(Grant {
-        token: FencingToken::new(granted.token)?,
-        tokens: granted.block,
-        since: Instant::from_nanos(granted.since.saturating_mul(1000)),
-    })
+    Ok(Grant::new(
+        FencingToken::new(granted.token)?,
+        granted.block,
+        Instant::from_nanos(granted.since.saturating_mul(1000)),
+    ))
 }
 
 fn micros() -> Micros {

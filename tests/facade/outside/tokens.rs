@@ -8,7 +8,7 @@ use std::{
 
 use dlock::{
     BackendUrl, ClaimId, ConfigIssue, DynBackend, Ended, ErrorKind, Factory, Fence, FencingToken,
-    Level, LockOptions, Locks, Memory, Owner, Ran, Registry, connect, connect_with, registry,
+    Level, Locks, Memory, Owner, Ran, Registry, connect, connect_with, registry,
 };
 
 /// What a resource has seen of another store: more than any clock gives.
@@ -44,18 +44,13 @@ impl Shop {
 /// Memory that all connections to one address share.
 fn memory() -> Registry {
     static STORES: Mutex<Option<HashMap<String, Arc<Memory>>>> = Mutex::new(None);
-    registry().with(Factory {
-        name: "shared",
-        schemes: &["shared"],
-        options: &[],
-        connect: |url: BackendUrl| {
-            let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
-            let stores = stores.get_or_insert_default();
-            let store = stores.entry(url.address().to_owned()).or_insert_with(Memory::new);
-            let store: DynBackend = store.clone();
-            Box::pin(async { Ok(store) })
-        },
-    })
+    registry().with(Factory::new("shared", &["shared"], &[], |url: BackendUrl| {
+        let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+        let stores = stores.get_or_insert_default();
+        let store = stores.entry(url.address().to_owned()).or_insert_with(Memory::new);
+        let store: DynBackend = store.clone();
+        Box::pin(async { Ok(store) })
+    }))
 }
 
 /// Runs it on memory, and on SQLite where that is there.
@@ -164,13 +159,12 @@ async fn a_lock_that_is_taken_away_is_told_with_it_and_the_store_has_not_forgott
 }
 
 #[tokio::test]
-async fn a_floor_is_of_tokens_with_the_offset() {
+async fn raised_tokens_are_those_with_the_offset() {
     on_each(|shop| async move {
         let (locks, plain) = shop.both().await;
         for above in [7, SEEN - 7, SEEN, SEEN + (1 << 60)] {
-            let options = LockOptions::new().with_token_floor(token(above));
-            let guard = locks.with_options(options).unwrap().mutex("n").unwrap();
-            let guard = guard.lock().await.unwrap();
+            locks.raise_tokens("n", token(above)).await.unwrap();
+            let guard = locks.mutex("n").unwrap().lock().await.unwrap();
             assert!(guard.token() > token(above.max(SEEN)), "{:?} over {above}", guard.token());
             let own = plain.inspect("n").await.unwrap().last_token.unwrap();
             assert!(own < token(1 << 61), "{own:?} was raised too far");
@@ -184,9 +178,8 @@ async fn a_floor_is_of_tokens_with_the_offset() {
 async fn a_sum_that_can_not_be_counted_is_refused_and_leaves_nothing() {
     on_each(|shop| async move {
         let plain = shop.connect("").await;
-        let far = LockOptions::new().with_token_floor(token(1 << 62));
-        let raised = plain.with_options(far).unwrap();
-        raised.mutex("far").unwrap().lock().await.unwrap().release().await.unwrap();
+        plain.raise_tokens("far", token(1 << 62)).await.unwrap();
+        plain.mutex("far").unwrap().lock().await.unwrap().release().await.unwrap();
 
         let locks = shop.connect(&format!("&dlock.token_offset={LARGEST}")).await;
         let several = locks.multi(["far", "near"]).unwrap();

@@ -3,12 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use tokio::sync::broadcast;
 
 use crate::{
-    AcquireRequest, Acquired, Answer, Backend, Certainty, Claim, Clock, ConfigIssue, DynBackend,
-    Error, ErrorKind, Fencing, FencingToken, Finding, Grant, Guarantees, LockName, LockState,
-    Released, Renewal, Renewed, StoreEvent,
+    AcquireRequest, Acquired, Admin, Answer, Backend, Certainty, Claim, Clock, ConfigIssue,
+    DynBackend, Error, ErrorKind, Fencing, FencingToken, Finding, Grant, Guarantees, LockName,
+    LockState, Released, Renewal, Renewed, StoreEvents,
 };
 
 /// Adds a number to every token of a store: for a resource that has seen the tokens of another
@@ -162,7 +161,7 @@ impl Backend for TokenOffset {
         self.inner.response_timeout()
     }
 
-    fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
+    fn events(&self) -> Option<StoreEvents> {
         self.inner.events()
     }
 
@@ -195,6 +194,27 @@ impl Backend for TokenOffset {
         self.shift(name, "inspect").state(self.inner.inspect(name).await?)
     }
 
+    fn admin(&self) -> Option<&dyn Admin> {
+        // It has something to say of itself.
+        Some(self)
+    }
+
+    fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
+        let shifts: Vec<_> =
+            requests.iter().map(|request| self.shift(&request.name, "acquire")).collect();
+        Some(and_then(self.inner.acquire_all(requests)?, move |answers| {
+            let mut shifts = shifts.iter();
+            // A number of answers that is wrong is the core's to tell.
+            let ours =
+                |acquired| shifts.next().map_or(Ok(acquired), |shift| shift.acquired(acquired));
+            answers.into_iter().map(ours).collect()
+        }))
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl Admin for TokenOffset {
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
         self.inner.list(prefix, limit).await
     }
@@ -220,23 +240,11 @@ impl Backend for TokenOffset {
         raised.map_err(|error| match error.kind() {
             // It names the store's own number.
             ErrorKind::Config(issue @ ConfigIssue::Token) => {
-                let text = format!("without the offset, a floor of {above} is {inner}: {error}");
+                let text = format!("without the offset, {above} is {inner}: {error}");
                 Error::config(issue, text).with_source(error)
             }
             _ => error,
         })
-    }
-
-    fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
-        let shifts: Vec<_> =
-            requests.iter().map(|request| self.shift(&request.name, "acquire")).collect();
-        Some(and_then(self.inner.acquire_all(requests)?, move |answers| {
-            let mut shifts = shifts.iter();
-            // A number of answers that is wrong is the core's to tell.
-            let ours =
-                |acquired| shifts.next().map_or(Ok(acquired), |shift| shift.acquired(acquired));
-            answers.into_iter().map(ours).collect()
-        }))
     }
 }
 
@@ -261,15 +269,8 @@ mod outside {
         let above = FencingToken::new(FencingToken::MAX.get() - TokenOffset::MAX - 3).unwrap();
         store.raise_tokens(&name, above).await.unwrap();
         let shifted = TokenOffset::new(store, TokenOffset::MAX).unwrap();
-        let request = AcquireRequest {
-            name,
-            claim: crate::ClaimId::random(),
-            mode: crate::Mode::Exclusive,
-            lease: Duration::from_secs(30),
-            queue: crate::Queue::FailIfBusy,
-            tokens: 10,
-            note: None,
-        };
+        let lease = Duration::from_secs(30);
+        let request = AcquireRequest::new(name, crate::Mode::Exclusive, lease).with_tokens(10);
         let Acquired::Granted(grant) = shifted.acquire(&request).await.unwrap() else {
             panic!("it is free");
         };

@@ -3,12 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use tokio::sync::broadcast;
 
 use crate::{
-    AcquireRequest, Acquired, Answer, Backend, Claim, Clock, ConfigIssue, DynBackend, Error,
+    AcquireRequest, Acquired, Admin, Answer, Backend, Claim, Clock, ConfigIssue, DynBackend, Error,
     FencingToken, Finding, Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed,
-    StoreEvent,
+    StoreEvents,
 };
 
 /// Puts a prefix before every name, so that applications can share a store.
@@ -85,7 +84,7 @@ impl Backend for Prefixed {
         self.inner.response_timeout()
     }
 
-    fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
+    fn events(&self) -> Option<StoreEvents> {
         self.inner.events()
     }
 
@@ -119,6 +118,22 @@ impl Backend for Prefixed {
         self.inner.inspect(&self.name(name)?).await
     }
 
+    fn admin(&self) -> Option<&dyn Admin> {
+        self.inner.admin()?;
+        Some(self)
+    }
+
+    fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
+        match requests.iter().map(|request| self.request(request)).collect::<Result<Vec<_>, _>>() {
+            Ok(requests) => self.inner.acquire_all(&requests),
+            Err(error) => Some(Answer::ready(Err(error))),
+        }
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl Admin for Prefixed {
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
         // The prefix itself is a name in the store, but none here.
         let more = limit.saturating_add(1);
@@ -133,13 +148,6 @@ impl Backend for Prefixed {
 
     async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
         self.inner.raise_tokens(&self.name(name)?, above).await
-    }
-
-    fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
-        match requests.iter().map(|request| self.request(request)).collect::<Result<Vec<_>, _>>() {
-            Ok(requests) => self.inner.acquire_all(&requests),
-            Err(error) => Some(Answer::ready(Err(error))),
-        }
     }
 }
 

@@ -3,12 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use tokio::sync::broadcast;
 use tracing::{Instrument, Span, field::Empty, level_filters::LevelFilter};
 
 use crate::{
-    AcquireRequest, Acquired, Answer, Backend, Claim, Clock, DynBackend, Error, FencingToken,
-    Finding, Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed, StoreEvent,
+    AcquireRequest, Acquired, Admin, Answer, Backend, Claim, Clock, DynBackend, Error,
+    FencingToken, Finding, Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed,
+    StoreEvents,
 };
 
 /// Puts a `tracing` span of level debug around every verb, with target `dlock`.
@@ -221,7 +221,7 @@ impl Backend for Traced {
         self.inner.response_timeout()
     }
 
-    fn events(&self) -> Option<broadcast::Receiver<StoreEvent>> {
+    fn events(&self) -> Option<StoreEvents> {
         self.inner.events()
     }
 
@@ -266,6 +266,21 @@ impl Backend for Traced {
         result
     }
 
+    fn admin(&self) -> Option<&dyn Admin> {
+        self.inner.admin()?;
+        Some(self)
+    }
+
+    fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
+        let span = verb!("dlock.acquire_all", self, claims = requests.len());
+        let answer = span.in_scope(|| self.inner.acquire_all(requests))?;
+        Some(Self::answer(span, answer))
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl Admin for Traced {
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
         let span = verb!("dlock.list", self, prefix);
         let result = self.inner.list(prefix, limit).instrument(span.clone()).await;
@@ -285,11 +300,5 @@ impl Backend for Traced {
         let result = self.inner.raise_tokens(name, above).instrument(span.clone()).await;
         record(&span, &result);
         result
-    }
-
-    fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
-        let span = verb!("dlock.acquire_all", self, claims = requests.len());
-        let answer = span.in_scope(|| self.inner.acquire_all(requests))?;
-        Some(Self::answer(span, answer))
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{AcquireRequest, Acquired, ClaimId, DynBackend, Mode, Queue};
+use dlock_core::{Acquired, ClaimId, DynBackend, Mode, Queue};
 use dlock_testlab::{
     Proxy, SteppedClock, Stop, Verdict,
     redis::{Options, RedisMasters, RedisServer},
@@ -242,7 +242,7 @@ fn acquires_that_arrive_late_are_no_votes_of_a_quorum() {
             let addresses: Vec<_> = proxies.iter().map(Proxy::address).collect();
             let url = format!("redis+quorum://{}{}", addresses.join(","), when.option());
             let one = connect(&format!("{url}&dlock.restart_guard=0s")).await?;
-            let request = AcquireRequest { queue: Queue::FailIfBusy, ..exclusive("a") };
+            let request = exclusive("a").with_queue(Queue::FailIfBusy);
             for proxy in &proxies[1..] {
                 proxy.strand();
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{AcquireRequest, DynBackend, Error, ErrorKind, Exclusion};
+use dlock_core::{DynBackend, Error, ErrorKind, Exclusion};
 use dlock_testlab::{
     SteppedClock, Stop,
     redis::{Options, Persistence, RedisMasters, RedisServer},
@@ -23,7 +23,7 @@ async fn fails(client: &DynBackend) -> Result<Error, Stop> {
 
 /// Waits until a client with a guard of a second is let in.
 async fn until_granted(client: &DynBackend) -> Result<(), Stop> {
-    let request = AcquireRequest { lease: Duration::from_secs(1), ..attempt("a") };
+    let request = attempt("a").with_lease(Duration::from_secs(1));
     until("the guard is over", async || Ok(client.acquire(&request).await.is_ok())).await?;
     client.release(&request.as_claim()).await?;
     Ok(())
@@ -140,7 +140,7 @@ fn a_client_that_comes_later_need_not_wait_again() {
         assert_eq!(id, run_id(&server).await?);
         assert!(millis.parse().is_ok_and(|millis: u64| millis >= 1000), "{mark}");
         let second = connect(&url).await?;
-        let request = AcquireRequest { lease: Duration::from_secs(1), ..attempt("a") };
+        let request = attempt("a").with_lease(Duration::from_secs(1));
         take(&second, &request).await?;
         free(&second, &request).await
     })

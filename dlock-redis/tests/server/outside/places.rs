@@ -15,7 +15,7 @@ const BRIEF: Duration = Duration::from_secs(60);
 const OF_THE_QUEUE: [&str; 2] = [KEYS_OF_A[2], KEYS_OF_A[3]];
 
 fn brief() -> AcquireRequest {
-    AcquireRequest { lease: BRIEF, ..exclusive("a") }
+    exclusive("a").with_lease(BRIEF)
 }
 
 /// Whether the keys of the queue live for longer than the leases in it.

@@ -40,10 +40,8 @@ async fn harm(server: &RedisServer, command: &[&str], request: &AcquireRequest) 
 }
 
 async fn renew_all(client: &DynBackend, held: &[AcquireRequest]) -> Result<Vec<Renewed>, Error> {
-    let renewals: Vec<_> = held
-        .iter()
-        .map(|r| Renewal { claim: r.as_claim(), mode: r.mode, lease: r.lease, token: None })
-        .collect();
+    let renewals: Vec<_> =
+        held.iter().map(|r| Renewal::new(r.as_claim(), r.mode, r.lease)).collect();
     client.renew(&renewals).await
 }
 
@@ -91,7 +89,7 @@ fn a_record_of_one_waiter_that_can_not_be_read_ends_no_wait_of_others() {
             take(&client, &good).await?;
             // Both are asked about after the same time, with one command.
             let lease = Duration::from_secs(60);
-            let waits = ["a", "b"].map(|name| AcquireRequest { lease, ..exclusive(name) });
+            let waits = ["a", "b"].map(|name| exclusive(name).with_lease(lease));
             for request in &waits {
                 queue(&other, request).await?;
             }

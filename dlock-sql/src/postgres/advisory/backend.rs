@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Answer, Backend, Claim, ClaimId, ClaimState, Error, ErrorKind,
+    AcquireRequest, Acquired, Admin, Answer, Backend, Claim, ClaimId, ClaimState, Error, ErrorKind,
     Fencing, Finding, Grant, Guarantees, LockName, LockState, Mode, OrphanRelease, Queue, Released,
     Renewal, Renewed, Scope,
 };
@@ -134,19 +134,22 @@ impl Backend for Advisory {
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         let seen = self.asks.ask(|reply| Ask::Look { name: name.clone(), reply }).await;
         let seen = seen.map_err(|error| self.named(error, "inspect", name))?;
-        let holders = seen.is_held.then(|| ClaimState {
-            age: None,
-            note: None,
+        let holders = seen.is_held.then(|| {
             // The server knows the session of another holder, not its claim.
-            claim: seen.claim.unwrap_or(ClaimId::from_bits(0)),
-            mode: Mode::Exclusive,
-            token: seen.token,
-            // As long as the session.
-            remaining: Duration::MAX,
+            let claim = seen.claim.unwrap_or(ClaimId::from_bits(0));
+            // It stays as long as the session.
+            ClaimState::new(claim, Mode::Exclusive, seen.token, Duration::MAX)
         });
         Ok(LockState::new(holders.into_iter().collect(), Vec::new(), seen.token))
     }
 
+    fn admin(&self) -> Option<&dyn Admin> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Admin for Advisory {
     async fn examine(&self) -> Result<Vec<Finding>, Error> {
         // A look that takes too long would end the session, and with it all its locks.
         Ok(vec![Finding::warning(

@@ -342,7 +342,7 @@ fn is_out_of_range(error: &Error) -> bool {
 }
 
 fn granted(token: FencingToken, since: Instant) -> Acquired {
-    Acquired::Granted(Grant { token, tokens: 1, since })
+    Acquired::Granted(Grant::new(token, 1, since))
 }
 
 fn token(number: i64) -> Result<FencingToken, Fault> {

@@ -1,8 +1,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use dlock_core::{
-    AcquireRequest, Acquired, ClaimId, DynBackend, FencingToken, LockName, Mode, Queue,
-    machine::Granted,
+    AcquireRequest, Acquired, ClaimId, DynBackend, FencingToken, LockName, Mode, machine::Granted,
 };
 use tempfile::TempDir;
 use tokio::time::timeout;
@@ -53,15 +52,7 @@ impl Store {
 }
 
 fn request() -> AcquireRequest {
-    AcquireRequest {
-        name: LockName::new("x").unwrap(),
-        claim: ClaimId::random(),
-        mode: Mode::Exclusive,
-        lease: LEASE,
-        queue: Queue::Enqueue,
-        tokens: 1,
-        note: None,
-    }
+    AcquireRequest::new(LockName::new("x").unwrap(), Mode::Exclusive, LEASE)
 }
 
 async fn take(client: &DynBackend) -> (AcquireRequest, FencingToken) {

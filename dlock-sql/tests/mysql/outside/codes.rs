@@ -114,7 +114,7 @@ fn a_row_that_can_not_be_written_costs_no_other_lock() {
         server.run_sql("INSERT INTO sick VALUES ('l029', 1644)").await?;
         let renewal = |request: &AcquireRequest| {
             let AcquireRequest { mode, lease, .. } = *request;
-            Renewal { claim: request.as_claim(), mode, lease, token: None }
+            Renewal::new(request.as_claim(), mode, lease)
         };
         let renewals: Vec<_> = held.iter().map(renewal).collect();
         let renewed = client.renew(&renewals).await?;

@@ -125,7 +125,7 @@ async fn until(what: &str, mut check: impl AsyncFnMut() -> Result<bool, Stop>) -
 }
 
 fn kinds() -> Result<Vec<Vec<AcquireRequest>>, Stop> {
-    let of = |lock, mode| AcquireRequest { mode, ..ask(lock) };
+    let of = |lock, mode| ask(lock).with_mode(mode);
     Ok(vec![
         vec![ask("fair")],
         vec![attempt("mutex")],
@@ -207,7 +207,7 @@ fn a_row_that_is_taken_late_is_given_back() {
             take(&client, &request).await?;
             free(&client, &request).await?;
         }
-        let request = AcquireRequest { lease: LEASE * 20, ..attempt("a") };
+        let request = attempt("a").with_lease(LEASE * 20);
         let asking = ask_in_vain(&proxy, &client, std::slice::from_ref(&request)).await?;
         proxy.abandon();
         assert!(matches!(asking.await??[..], [Acquired::Granted(_)]));

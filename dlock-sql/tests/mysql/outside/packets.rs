@@ -25,10 +25,8 @@ async fn join(client: &DynBackend, request: &AcquireRequest) -> Result<bool, Sto
 }
 
 async fn renew(client: &DynBackend, held: &[AcquireRequest]) -> Result<Vec<Renewed>, Error> {
-    let renewals: Vec<_> = held
-        .iter()
-        .map(|held| Renewal { claim: held.as_claim(), mode: held.mode, lease: LEASE, token: None })
-        .collect();
+    let renewals: Vec<_> =
+        held.iter().map(|held| Renewal::new(held.as_claim(), held.mode, LEASE)).collect();
     client.renew(&renewals).await
 }
 

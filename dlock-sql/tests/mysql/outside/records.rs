@@ -23,7 +23,7 @@ fn a_record_that_can_not_be_read_costs_no_other_lock() {
             server.run_sql(&format!("{spoil} {spoiled} WHERE name = 'l029'")).await?;
             let renewal = |request: &AcquireRequest| {
                 let AcquireRequest { mode, lease, .. } = *request;
-                Renewal { claim: request.as_claim(), mode, lease, token: None }
+                Renewal::new(request.as_claim(), mode, lease)
             };
             let renewals: Vec<_> = held.iter().map(renewal).collect();
             let renewed = client.renew(&renewals).await?;
@@ -42,7 +42,7 @@ fn a_record_that_can_not_be_read_keeps_no_other_name_waiting() {
     with_mariadb(async {
         let server = server().await?;
         let (client, other) = (connect(&server).await?, connect(&server).await?);
-        let long = |name| AcquireRequest { lease: Duration::from_secs(600), ..ask(name) };
+        let long = |name| ask(name).with_lease(Duration::from_secs(600));
         let held = [long("bad"), long("good")];
         let waits = [long("bad"), long("good")];
         for (held, waits) in held.iter().zip(&waits) {

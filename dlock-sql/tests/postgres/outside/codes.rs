@@ -107,7 +107,7 @@ fn a_server_that_fails_at_everything_is_not_asked_for_each_lock() {
         server.run_sql("INSERT INTO sick SELECT name, 'XX000' FROM dlock_lock").await?;
         let renewal = |request: &AcquireRequest| {
             let AcquireRequest { mode, lease, .. } = *request;
-            Renewal { claim: request.as_claim(), mode, lease, token: None }
+            Renewal::new(request.as_claim(), mode, lease)
         };
         let error = client.renew(&held.iter().map(renewal).collect::<Vec<_>>()).await.err();
         let error = error.ok_or_else(|| Stop::failed("it was renewed"))?;

@@ -220,10 +220,9 @@ fn what_arrives_past_its_deadline_does_nothing() {
 fn a_renewal_that_arrives_late_keeps_nothing() {
     run(async {
         let scene = Scene::start("dlock.response_timeout=1s").await?;
-        let held = AcquireRequest { lease: Duration::from_secs(6), ..exclusive("kept") };
+        let held = exclusive("kept").with_lease(Duration::from_secs(6));
         take(&scene.client, &held).await?;
-        let renewal =
-            Renewal { claim: held.as_claim(), mode: held.mode, lease: held.lease, token: None };
+        let renewal = Renewal::new(held.as_claim(), held.mode, held.lease);
         let client = scene.client.clone();
         let renewing = async move { Ok(client.renew(&[renewal]).await?) };
         let renewing = sent_in_vain(&scene.proxy, renewing).await?;
@@ -287,7 +286,7 @@ fn a_row_that_is_taken_late_is_given_back() {
             take(&client, &request).await?;
             free(&client, &request).await?;
         }
-        let request = AcquireRequest { lease: LEASE * 20, ..attempt("a") };
+        let request = attempt("a").with_lease(LEASE * 20);
         let asking = ask_in_vain(&proxy, &client, &request).await?;
         proxy.abandon();
         assert!(matches!(asking.await??, Acquired::Granted(_)));
@@ -301,7 +300,7 @@ fn a_row_that_is_taken_late_is_given_back() {
         take(&other, &next).await?;
         free(&other, &next).await?;
         // Past its deadline it is not even taken.
-        let request = AcquireRequest { lease: LEASE * 20, ..attempt("b") };
+        let request = attempt("b").with_lease(LEASE * 20);
         let asking = ask_in_vain(&proxy, &client, &request).await?;
         proxy.door(Door::Closed).await?;
         proxy.abandon();

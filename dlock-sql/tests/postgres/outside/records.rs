@@ -7,7 +7,7 @@ use crate::support::{connect, create, exclusive, run, server, take};
 
 fn renewal(request: &AcquireRequest) -> Renewal {
     let AcquireRequest { mode, lease, .. } = *request;
-    Renewal { claim: request.as_claim(), mode, lease, token: None }
+    Renewal::new(request.as_claim(), mode, lease)
 }
 
 /// Renews many locks at once, the row of the last of which was changed like this.

@@ -21,7 +21,7 @@ async fn a_record_that_can_not_be_read_costs_no_other_lock() {
         sqlx::raw_sql(spoil).execute(&mut store.raw().await).await.unwrap();
         let renewal = |request: &AcquireRequest| {
             let AcquireRequest { mode, lease, .. } = *request;
-            Renewal { claim: request.as_claim(), mode, lease, token: None }
+            Renewal::new(request.as_claim(), mode, lease)
         };
         let renewals: Vec<_> = held.iter().map(renewal).collect();
         let renewed = client.renew(&renewals).await.unwrap();

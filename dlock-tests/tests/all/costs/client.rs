@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use dlock::{ClaimId, LockName, Locks, Mode, WakeUp};
-use dlock_core::{AcquireRequest, Acquired, Queue, Released, Renewal, Renewed};
+use dlock::{LockName, Locks, Mode, WakeUp};
+use dlock_core::{AcquireRequest, Acquired, Released, Renewal, Renewed};
 use dlock_testlab::{Proxy, Stop, Verdict};
 
 use super::{cost::Cost, log::Log};
@@ -90,11 +90,8 @@ impl Client {
 
     /// Renews claims that must be held.
     pub(crate) async fn renew(&self, requests: &[AcquireRequest]) -> Verdict {
-        let renewal = |request: &AcquireRequest| Renewal {
-            claim: request.as_claim(),
-            mode: request.mode,
-            lease: request.lease,
-            token: None,
+        let renewal = |request: &AcquireRequest| {
+            Renewal::new(request.as_claim(), request.mode, request.lease)
         };
         let renewals: Vec<_> = requests.iter().map(renewal).collect();
         let renewed = self.locks.backend().renew(&renewals).await?;
@@ -107,13 +104,5 @@ impl Client {
 
 /// A claim of this name.
 pub(crate) fn claim(name: &str, mode: Mode) -> Result<AcquireRequest, Stop> {
-    Ok(AcquireRequest {
-        name: LockName::new(name)?,
-        claim: ClaimId::random(),
-        mode,
-        lease: LEASE,
-        queue: Queue::Enqueue,
-        tokens: 1,
-        note: None,
-    })
+    Ok(AcquireRequest::new(LockName::new(name)?, mode, LEASE))
 }

@@ -6,7 +6,7 @@ use dlock_tests::root;
 use serde_json::Value;
 
 /// The subcommands of `dlock` with their own options; `url` and `connect-timeout` belong to all.
-pub(crate) const SUBCOMMANDS: [(&str, &[&str]); 10] = [
+pub(crate) const SUBCOMMANDS: [(&str, &[&str]); 11] = [
     ("break", &["yes", "json"]),
     ("completions", &[]),
     ("doctor", &["strict", "token", "json"]),
@@ -15,6 +15,7 @@ pub(crate) const SUBCOMMANDS: [(&str, &[&str]); 10] = [
     ("inspect", &["json"]),
     ("list", &["limit", "json"]),
     ("man", &[]),
+    ("raise-tokens", &["json"]),
     (
         "run",
         &[

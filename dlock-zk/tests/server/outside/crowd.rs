@@ -30,7 +30,7 @@ fn list_for_each(crowd: usize) -> u64 {
 }
 
 fn ask() -> AcquireRequest {
-    AcquireRequest { lease: LEASE, ..exclusive("a") }
+    exclusive("a").with_lease(LEASE)
 }
 
 /// A server, a client of it, and one behind a proxy. No session and no lease ends on a busy machine.
@@ -60,7 +60,7 @@ async fn join_queue(client: &DynBackend, crowd: &[AcquireRequest]) -> Verdict {
 fn a_crowd_comes_in_steps_and_the_holder_keeps_its_session() {
     run(async {
         let (_server, proxy, [holder, client]) = two_clients().await?;
-        let (held, other) = (ask(), AcquireRequest { lease: LEASE, ..exclusive("b") });
+        let (held, other) = (ask(), exclusive("b").with_lease(LEASE));
         take(&holder, &held).await?;
         take(&client, &other).await?;
         let crowd: Vec<_> = (0..LARGE).map(|_| ask()).collect();
