@@ -9,17 +9,16 @@ use std::time::Duration;
 
 use dlock_core::{AcquireRequest, Certainty, Error, ErrorKind};
 use futures_util::future::join_all;
-use redis::{Cmd, RedisError, RedisResult, Value};
+use redis::{Pipeline, RedisError, RedisResult, Value};
 
 use crate::{
     config::{Durability, RedisConfig},
-    error::{Cure, cure, explain, is_denial, no_token, unreadable},
+    error::{explain, is_denial, no_token, unreadable},
     inbox::{Turn, gone},
     link::{Link, window::Sending},
     reply::{Standing, standing, standings},
-    scripts::Call,
-    session::Trouble,
-    store::Store,
+    scripts::{Call, Known},
+    session::{Session, Trouble},
 };
 
 /// The connection on which replicas are waited for.
@@ -50,10 +49,10 @@ impl Durable {
 
     /// Tries `WAIT` on each server.
     async fn check_rights(config: &RedisConfig, link: &Link) -> Result<(), Error> {
-        let (mut servers, mut wait) = (link.servers(), Cmd::new());
+        let (mut servers, mut wait) = (link.servers(), redis::pipe());
         servers.sort();
         servers.dedup();
-        wait.arg("WAIT").arg(0).arg(1);
+        wait.cmd("WAIT").arg(0).arg(1);
         let tried = join_all(servers.iter().map(|server| link.send_to(server, &wait))).await;
         // One that is away may come back.
         let denied = tried.into_iter().filter_map(Result::err).find(is_denial);
@@ -73,22 +72,11 @@ impl Durable {
     /// `Unavailable`, of unknown outcome, when too few know of it: the core releases the claim.
     pub(crate) async fn run(&self, call: &Call<'_>) -> Result<Value, Error> {
         let mut trouble = Trouble::new(self.patience);
-        let mut with_text = false;
         loop {
-            let script = match with_text {
-                false => call.by_digest().clone(),
-                true => call.by_text(),
-            };
-            let error = match self.send(script, call.sending()).await {
+            match self.send(trouble.commands(call).into_owned(), call.sending()).await {
                 Ok((value, waited)) => return self.judge(value, waited),
-                Err(error) => error,
-            };
-            if cure(&error) == Cure::SendText && !with_text {
-                with_text = true;
-                continue;
+                Err(error) => trouble.over(error).await?,
             }
-            with_text = false;
-            trouble.over(error).await?;
         }
     }
 
@@ -108,10 +96,11 @@ impl Durable {
     /// waits, because a failover has lost that grant.
     pub(crate) async fn confirm(
         &self,
-        store: &Store,
+        session: &Session,
         request: &AcquireRequest,
     ) -> Result<Option<Turn>, Error> {
-        let call = store.poll_call(request);
+        let claim = (request.claim, &request.name, request.mode, request.lease);
+        let call = session.scripts.keep(&[claim], Known::ToWait);
         let value = self.run(&call).await?;
         let since = call.sending().began();
         match standings(&value)?.as_slice() {
@@ -125,14 +114,11 @@ impl Durable {
 
     async fn send(
         &self,
-        script: Cmd,
+        mut script: Pipeline,
         sending: &Sending<'_>,
     ) -> Result<(Value, RedisResult<Value>), RedisError> {
-        let mut wait = Cmd::new();
-        wait.arg("WAIT").arg(self.replicas).arg(self.patience.as_millis().to_string());
-        let mut commands = redis::pipe();
-        commands.add_command(script).add_command(wait).ignore_errors();
-        let mut answers = self.link.send_all(&commands, sending).await?.into_iter();
+        script.cmd("WAIT").arg(self.replicas).arg(self.patience.as_millis().to_string());
+        let mut answers = self.link.send_all(&script, sending).await?.into_iter();
         let value = answers.next().unwrap_or_default().extract_error()?;
         Ok((value, answers.next().unwrap_or_default().extract_error()))
     }

@@ -9,7 +9,7 @@ mod server;
 use std::{collections::HashMap, time::Duration};
 
 use dlock_core::{Error, Finding, Level};
-use redis::{Cmd, RedisError, Value};
+use redis::{Pipeline, RedisError, Value};
 
 use self::server::{Server, Wants};
 use crate::{
@@ -102,17 +102,17 @@ pub(crate) fn merged(all: Vec<(String, Vec<Finding>)>) -> Vec<Finding> {
 
 /// Asks one server for all that matters.
 async fn ask(link: &Link, at: &link::Server) -> Result<Server, RedisError> {
-    let info = told(link, at, redis::cmd("INFO").arg("everything")).await?;
+    let info = told(link, at, redis::pipe().cmd("INFO").arg("everything")).await?;
     let info = info.as_ref().and_then(reply::text).map(|text| read_info(&text));
     let mut settings = HashMap::new();
     for name in SETTINGS {
-        let answer = told(link, at, redis::cmd("CONFIG").arg("GET").arg(name)).await?;
+        let answer = told(link, at, redis::pipe().cmd("CONFIG").arg("GET").arg(name)).await?;
         if let Some(value) = answer.as_ref().and_then(reply::setting) {
             settings.insert(name, value);
         }
     }
-    let time = told(link, at, &redis::cmd("TIME")).await?;
-    let scans = link.send_to(at, redis::cmd("SCAN").arg(0).arg("COUNT").arg(1)).await;
+    let time = told(link, at, redis::pipe().cmd("TIME")).await?;
+    let scans = link.send_to(at, redis::pipe().cmd("SCAN").arg(0).arg("COUNT").arg(1)).await;
     let may_scan = match scans {
         // What keeps it from doing it just now says nothing of rights.
         Err(error) if is_refusal(&error) => !is_denial(&error),
@@ -127,7 +127,11 @@ async fn ask(link: &Link, at: &link::Server) -> Result<Server, RedisError> {
 }
 
 /// The answer of a server; `None` where it does not want to give one.
-async fn told(link: &Link, at: &link::Server, command: &Cmd) -> Result<Option<Value>, RedisError> {
+async fn told(
+    link: &Link,
+    at: &link::Server,
+    command: &Pipeline,
+) -> Result<Option<Value>, RedisError> {
     match link.send_to(at, command).await {
         Ok((answer, _)) => Ok(Some(answer)),
         Err(error) if is_refusal(&error) => Ok(None),

@@ -67,7 +67,6 @@ pub(crate) struct Keys {
     text: String,
     /// How long H is; the others have a byte more.
     base: usize,
-    bucket: Bucket,
 }
 
 impl Keys {
@@ -75,8 +74,7 @@ impl Keys {
     pub(crate) const COUNT: usize = 5;
 
     pub(crate) fn of(name: &LockName) -> Self {
-        let bucket = Bucket::of(name);
-        let tag = format!("dlock:{{{}}}", bucket.number());
+        let tag = format!("dlock:{{{}}}", Bucket::of(name).number());
         let base = tag.len() + 1 + name.as_str().len();
         let mut text = String::with_capacity(5 * base + 4);
         // Behind the name, a letter could make it another name's key.
@@ -86,11 +84,7 @@ impl Keys {
             text.push(':');
             text.push_str(name.as_str());
         }
-        Self { text, base, bucket }
-    }
-
-    pub(crate) const fn bucket(&self) -> Bucket {
-        self.bucket
+        Self { text, base }
     }
 
     /// H, the exclusive holder's.

@@ -5,23 +5,16 @@
 //! Each stands here once, however often its release is tried, and until its lease has ended, which
 //! gives it up as well. One task sees to all of a server's, so that many of them cost no task each.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
-use dlock_core::{ClaimId, Clock, Error, Instant, LockName};
-use futures_util::{StreamExt, stream};
+use dlock_core::{ClaimId, Instant, LockName};
 use parking_lot::Mutex;
-
-use crate::unanswered::Unanswered;
 
 /// For how long a claim is given up later, however long its lease is: as long as leases last by
 /// default.
 pub(crate) const LATER: Duration = Duration::from_secs(30);
-/// How often that is tried.
-const AGAIN: Duration = Duration::from_millis(200);
 /// And for how many claims of a server; each takes some 200 bytes.
 const MOST: usize = 4096;
-/// How many are sent at a time.
-const AT_ONCE: usize = 16;
 
 /// What a server is still to be told.
 #[derive(Default)]
@@ -36,37 +29,18 @@ struct Debts {
 
 /// One claim.
 #[derive(Clone)]
-struct GivenUp {
-    name: LockName,
-    used: u32,
+pub(crate) struct GivenUp {
+    pub(crate) name: LockName,
+    pub(crate) used: u32,
     /// Not before this, and not after that.
-    from: Instant,
-    until: Instant,
-}
-
-/// A server that is told later.
-pub(crate) trait Owed: Send + Sync + 'static {
-    fn later(&self) -> &Later;
-
-    /// The acquires that it may still get.
-    fn unanswered(&self) -> &Unanswered;
-
-    /// Whether it is worth the try.
-    fn is_up(&self) -> bool;
-
-    /// Gives a claim up; whether it was there.
-    fn give_up(
-        &self,
-        name: &LockName,
-        claim: ClaimId,
-        used: u32,
-    ) -> impl Future<Output = Result<bool, Error>> + Send;
+    pub(crate) from: Instant,
+    pub(crate) until: Instant,
 }
 
 impl Later {
     /// Notes a claim, unless its lease has ended or there are too many; whether a task has to be
     /// started that sees to it.
-    fn add(&self, claim: ClaimId, given_up: GivenUp, now: Instant) -> bool {
+    pub(crate) fn add(&self, claim: ClaimId, given_up: GivenUp, now: Instant) -> bool {
         let mut owed = self.0.lock();
         if given_up.until <= now {
             return false;
@@ -87,21 +61,21 @@ impl Later {
     }
 
     /// Forgets those whose leases have ended; whether others are left. If not, the task ends.
-    fn are_left(&self, now: Instant) -> bool {
+    pub(crate) fn are_left(&self, now: Instant) -> bool {
         let mut owed = self.0.lock();
         owed.claims.retain(|_, other| other.until > now);
         owed.runs = !owed.claims.is_empty();
         owed.runs
     }
 
-    fn due(&self, now: Instant) -> Vec<(ClaimId, GivenUp)> {
+    pub(crate) fn due(&self, now: Instant) -> Vec<(ClaimId, GivenUp)> {
         let owed = self.0.lock();
         let due = owed.claims.iter().filter(|(_, other)| other.from <= now);
         due.map(|(claim, other)| (*claim, other.clone())).collect()
     }
 
     /// The server was told at this time, which may have been too early by now.
-    fn is_done(&self, claim: ClaimId, sent: Instant) {
+    pub(crate) fn is_done(&self, claim: ClaimId, sent: Instant) {
         let mut owed = self.0.lock();
         if owed.claims.get(&claim).is_some_and(|other| other.from <= sent) {
             owed.claims.remove(&claim);
@@ -111,68 +85,6 @@ impl Later {
     /// How many claims there are.
     pub(crate) fn len(&self) -> usize {
         self.0.lock().claims.len()
-    }
-}
-
-/// The server does not know this claim, by which nothing is asked for any more. If an acquire of it may
-/// still arrive, it is given up once more afterwards.
-pub(crate) fn is_over(server: &Arc<impl Owed>, name: &LockName, claim: ClaimId) {
-    if let Some(past) = server.unanswered().take(claim) {
-        give_up_later(server, name, claim, 0, past, past.saturating_add(LATER));
-    }
-}
-
-/// Gives a claim up as soon as the server answers, from a time on, but not once the lease has ended.
-pub(crate) fn give_up_later(
-    server: &Arc<impl Owed>,
-    name: &LockName,
-    claim: ClaimId,
-    used: u32,
-    from: Instant,
-    lease_ends: Instant,
-) {
-    let now = Clock::Boot.now();
-    let until = lease_ends.min(now.max(from).saturating_add(LATER));
-    let given_up = GivenUp { name: name.clone(), used, from, until };
-    if server.later().add(claim, given_up, now) {
-        background(see_to(Arc::clone(server)));
-    }
-}
-
-async fn see_to(server: Arc<impl Owed>) {
-    loop {
-        tokio::time::sleep(AGAIN.mul_f64(rand::random_range(0.5..1.0))).await;
-        let now = Clock::Boot.now();
-        if !server.later().are_left(now) {
-            return;
-        }
-        if !server.is_up() {
-            continue;
-        }
-        let claims = server.later().due(now).into_iter().map(|(claim, given_up)| {
-            let server = &server;
-            async move {
-                let answer = server.give_up(&given_up.name, claim, given_up.used).await;
-                (given_up.name, claim, answer)
-            }
-        });
-        let mut releasing = stream::iter(claims).buffer_unordered(AT_ONCE);
-        while let Some((name, claim, answer)) = releasing.next().await {
-            match answer {
-                Ok(_) => is_over(&server, &name, claim),
-                // It is away again.
-                Err(error) if error.is_transient() => break,
-                Err(_) => {}
-            }
-            server.later().is_done(claim, now);
-        }
-    }
-}
-
-/// Sees work through that nobody waits for.
-pub(crate) fn background(work: impl Future<Output = ()> + Send + 'static) {
-    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-        runtime.spawn(work);
     }
 }
 

@@ -124,6 +124,7 @@ mod later;
 mod link;
 mod list;
 mod minder;
+mod owed;
 mod plain;
 mod poll;
 mod quorum;

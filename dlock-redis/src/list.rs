@@ -20,7 +20,6 @@ use crate::{
     keys::{self, Bucket, Keys},
     link::Server,
     reply,
-    scripts::Scripts,
     session::{Session, Trouble},
 };
 
@@ -30,31 +29,22 @@ const STEP: u32 = 512;
 const WALKS: usize = 8;
 
 /// What a walk is for.
-pub(crate) struct Search<'a> {
-    pub(crate) session: &'a Session,
-    pub(crate) limit: usize,
+struct Search<'a> {
+    session: &'a Session,
+    limit: usize,
     /// As `SCAN` takes it.
-    pub(crate) pattern: String,
-    /// How it is found out which of the names behind these keys are in use.
-    pub(crate) look: Look<'a>,
-}
-
-pub(crate) enum Look<'a> {
-    /// The keys are the names.
-    Plain,
-    /// By the keys of the name.
-    Keys(&'a Scripts),
+    pattern: String,
+    /// The keys are the names. Otherwise the keys of a name say whether it is in use.
+    plain: bool,
 }
 
 /// The names that begin with `prefix` and are held or waited for, at most `limit`.
 pub(crate) async fn list(
     session: &Session,
-    scripts: &Scripts,
     prefix: &str,
     limit: usize,
 ) -> Result<Vec<LockName>, Error> {
-    let (pattern, look) = (keys::pattern(prefix), Look::Keys(scripts));
-    Search { session, limit, pattern, look }.run(prefix).await
+    Search { session, limit, pattern: keys::pattern(prefix), plain: false }.run(prefix).await
 }
 
 /// The names of the plain form that begin with `prefix`: all keys that could be one.
@@ -64,14 +54,14 @@ pub(crate) async fn list_plain(
     limit: usize,
 ) -> Result<Vec<LockName>, Error> {
     let pattern = format!("{}*", keys::literal(prefix));
-    Search { session, limit, pattern, look: Look::Plain }.run(prefix).await
+    Search { session, limit, pattern, plain: true }.run(prefix).await
 }
 
 impl Search<'_> {
     async fn run(&self, prefix: &str) -> Result<Vec<LockName>, Error> {
         let mut found = BTreeSet::new();
         if LockName::can_begin_with(prefix) {
-            let mut left = if matches!(self.look, Look::Plain) { 1 } else { 2 };
+            let mut left = if self.plain { 1 } else { 2 };
             for _ in 0..WALKS {
                 if self.walk(prefix, &mut found).await? {
                     left -= 1;
@@ -114,9 +104,9 @@ impl Search<'_> {
         let mut trouble = Trouble::new(self.session.patience());
         let (mut cursor, mut first) = ("0".to_owned(), None);
         loop {
-            let mut scan = redis::cmd("SCAN");
-            scan.arg(&cursor).arg("MATCH").arg(&self.pattern).arg("COUNT").arg(STEP);
-            if matches!(self.look, Look::Plain) {
+            let mut scan = redis::pipe();
+            scan.cmd("SCAN").arg(&cursor).arg("MATCH").arg(&self.pattern).arg("COUNT").arg(STEP);
+            if self.plain {
                 scan.arg("TYPE").arg("string");
             }
             let (answer, connection) = match self.session.link.send_to(server, &scan).await {
@@ -148,15 +138,17 @@ impl Search<'_> {
     }
 
     fn name(&self, key: &[u8]) -> Option<LockName> {
-        match self.look {
-            Look::Plain => LockName::new(std::str::from_utf8(key).ok()?).ok(),
-            Look::Keys(_) => keys::name_of(key),
+        match self.plain {
+            true => LockName::new(std::str::from_utf8(key).ok()?).ok(),
+            false => keys::name_of(key),
         }
     }
 
     /// Those of the names that are held or waited for.
     async fn used(&self, names: BTreeSet<LockName>) -> Result<Vec<LockName>, Error> {
-        let Look::Keys(scripts) = self.look else { return Ok(names.into_iter().collect()) };
+        if self.plain {
+            return Ok(names.into_iter().collect());
+        }
         let mut groups = BTreeMap::<Option<Bucket>, Vec<LockName>>::new();
         let is_cluster = self.session.topology == Topology::Cluster;
         for name in names {
@@ -179,8 +171,7 @@ impl Search<'_> {
                     [Value::Int(_), Value::Int(1)] => used.push(name),
                     // The dead leave the queue when somebody comes by.
                     [Value::Int(_), Value::Int(_)] => {
-                        let call = scripts.inspect.on(Keys::COUNT).keys(&Keys::of(&name));
-                        if !reply::state(&self.session.run(&call).await?)?.is_free() {
+                        if !self.session.inspect(&name).await?.is_free() {
                             used.push(name);
                         }
                     }

@@ -20,13 +20,11 @@ use crate::{
     config::RedisConfig,
     error::{explain, unreadable},
     examine::examine,
-    later::{Later, Owed, is_over},
     list::list_plain,
+    owed::{Owed, give_up, is_over},
     poll::Pace,
     reply::{millis, renewal},
-    scripts::Scripts,
     session::Session,
-    unanswered::Unanswered,
 };
 
 /// One server, as one client sees it.
@@ -34,15 +32,12 @@ pub(crate) struct Plain(Arc<Shared>);
 
 struct Shared {
     session: Session,
-    scripts: Scripts,
-    later: Later,
 }
 
 impl Plain {
     pub(crate) async fn connect(config: RedisConfig) -> Result<Arc<Self>, Error> {
         let session = Session::open(&config, None).await?;
-        let (scripts, later) = (Scripts::new(), Later::default());
-        Ok(Arc::new(Self(Arc::new(Shared { session, scripts, later }))))
+        Ok(Arc::new(Self(Arc::new(Shared { session }))))
     }
 }
 
@@ -57,6 +52,7 @@ impl Shared {
         }
         self.session.check_lease(request.lease)?;
         let call = self
+            .session
             .scripts
             .plain
             .on(1)
@@ -76,7 +72,7 @@ impl Shared {
     }
 
     async fn renew(&self, claims: &[(ClaimId, &LockName, Duration)]) -> Result<Vec<usize>, Error> {
-        let mut call = self.scripts.renew.on(claims.len());
+        let mut call = self.session.scripts.renew.on(claims.len());
         for (_, name, _) in claims {
             call = call.arg(name.as_str());
         }
@@ -89,9 +85,7 @@ impl Shared {
     }
 
     async fn release(self: &Arc<Self>, claim: &Claim) -> Result<Released, Error> {
-        let found = self.give_up(&claim.name, claim.id, claim.used).await?;
-        is_over(self, &claim.name, claim.id);
-        Ok(match found {
+        Ok(match give_up(self, &claim.name, claim.id, claim.used).await? {
             true => Released::Released,
             false => Released::AlreadyLost,
         })
@@ -132,27 +126,13 @@ impl Shared {
 }
 
 impl Owed for Shared {
-    fn later(&self) -> &Later {
-        &self.later
+    fn session(&self) -> &Session {
+        &self.session
     }
 
-    fn unanswered(&self) -> &Unanswered {
-        &self.session.unanswered
-    }
-
-    fn is_up(&self) -> bool {
-        self.session.link.epoch().is_some()
-    }
-
-    async fn give_up(&self, name: &LockName, claim: ClaimId, _used: u32) -> Result<bool, Error> {
-        let call = self
-            .scripts
-            .delete
-            .on(1)
-            .arg(name.as_str())
-            .arg(claim.to_string())
-            .giving_up(&self.session.unanswered, claim);
-        self.session.give_up(&call).await
+    async fn send_release(&self, name: &LockName, claim: ClaimId, _: u32) -> Result<bool, Error> {
+        let call = self.session.scripts.delete.on(1).arg(name.as_str()).arg(claim.to_string());
+        self.session.give_up(call, claim).await
     }
 }
 

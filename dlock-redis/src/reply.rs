@@ -1,7 +1,7 @@
 //! What the scripts answer.
 
 use dlock_core::{ClaimId, ClaimState, Error, FencingToken, LockState, Mode, Note, Queue};
-use redis::Value;
+use redis::{RedisResult, Value};
 use std::{collections::HashMap, time::Duration};
 
 use crate::error::unreadable;
@@ -40,6 +40,11 @@ pub(crate) struct Place {
     pub(crate) next_end: Duration,
     /// The server's clock, in microseconds.
     pub(crate) at: u64,
+}
+
+/// The first of these answers, or its error.
+pub(crate) fn first(answers: Vec<Value>) -> RedisResult<Value> {
+    answers.into_iter().next().unwrap_or_default().extract_error()
 }
 
 /// Reads the answer to ACQUIRE, or one of the answers to ACQUIRE_ALL and KEEP.

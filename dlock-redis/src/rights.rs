@@ -123,7 +123,8 @@ impl Rights {
         }
         let mut denied = Vec::new();
         for key in keys {
-            let got = link.send(redis::cmd("GET").arg(key), &Sending::of(Kind::Acquire)).await;
+            let got =
+                link.send(redis::pipe().cmd("GET").arg(key), &Sending::of(Kind::Acquire)).await;
             if got.is_err_and(|error| is_key_denial(&error.to_string())) {
                 let begins = key.rsplit_once("?probe:").map_or(key.as_str(), |(begins, _)| begins);
                 denied.push(format!("{begins}NAME"));

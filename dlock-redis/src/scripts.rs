@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use dlock_core::{AcquireRequest, ClaimId, ConfigIssue, Error, FencingToken, LockName, Mode, Note};
-use redis::{Cmd, ToRedisArgs};
+use dlock_core::{AcquireRequest, ClaimId, ConfigIssue, Error, FencingToken, LockName, Mode};
+use redis::{Cmd, Pipeline, ToRedisArgs};
 
 use crate::{
     keys::Keys,
-    link::window::{Kind, Sending},
+    link::window::{Kind, Role, Sending},
     reply::{millis, tries},
     unanswered::Unanswered,
 };
@@ -37,20 +37,22 @@ pub(crate) enum Known {
 /// All scripts.
 #[derive(Debug)]
 pub(crate) struct Scripts {
-    pub(crate) acquire: Script,
+    acquire: Script,
     pub(crate) acquire_all: Script,
-    pub(crate) release: Script,
+    release: Script,
     pub(crate) delete: Script,
     pub(crate) renew: Script,
     keep: Script,
-    pub(crate) inspect: Script,
+    inspect: Script,
     pub(crate) raise: Script,
     floor: Script,
     pub(crate) plain: Script,
+    /// How long the last token of a free lock is kept, in milliseconds.
+    pub(crate) retention: u64,
 }
 
 impl Scripts {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(retention: Duration) -> Self {
         const LOCK: &str = include_str!("scripts/lock.lua");
         let acquire = concat!(
             include_str!("scripts/quick.lua"),
@@ -69,17 +71,46 @@ impl Scripts {
             raise: script(Kind::Release, include_str!("scripts/raise.lua")),
             floor: script(Kind::Acquire, include_str!("scripts/floor.lua")),
             plain: script(Kind::Acquire, include_str!("scripts/plain.lua")),
+            retention: u64::try_from(retention.as_millis()).unwrap_or(u64::MAX),
         }
+    }
+
+    /// ACQUIRE for this claim, which is told on this channel of a grant that comes later. Its token is
+    /// the proposed one or larger.
+    pub(crate) fn acquire(
+        &self,
+        request: &AcquireRequest,
+        channel: Option<&str>,
+        proposal: u64,
+    ) -> Call<'_> {
+        let call = self.acquire.on(Keys::COUNT).keys(&Keys::of(&request.name));
+        let call = call.request(request, channel).arg(self.retention).arg(proposal);
+        // One without a note has no such argument.
+        match &request.note {
+            Some(note) => call.arg(note.as_str()),
+            None => call,
+        }
+    }
+
+    /// RELEASE for this claim.
+    pub(crate) fn release(&self, name: &LockName, claim: ClaimId, used: u32) -> Call<'_> {
+        let call = self.release.on(Keys::COUNT).keys(&Keys::of(name));
+        call.arg(claim.to_string()).arg(used).arg(self.retention)
+    }
+
+    /// INSPECT for this name.
+    pub(crate) fn inspect(&self, name: &LockName) -> Call<'_> {
+        self.inspect.on(Keys::COUNT).keys(&Keys::of(name))
     }
 
     /// KEEP for these claims, whose names are of one slot, and which wait as far as this client
     /// knows, or hold their locks.
-    pub(crate) fn keep(&self, claims: &[Kept<'_>], known: Known, retention: u64) -> Call<'_> {
+    pub(crate) fn keep(&self, claims: &[Kept<'_>], known: Known) -> Call<'_> {
         let mut call = self.keep.on(Keys::COUNT * claims.len());
         for (_, name, ..) in claims {
             call = call.keys(&Keys::of(name));
         }
-        call = call.arg(retention);
+        call = call.arg(self.retention);
         for (claim, _, mode, lease) in claims {
             call = call
                 .arg(claim.to_string())
@@ -98,12 +129,7 @@ impl Scripts {
     ///
     /// # Errors
     /// `Config(Token)` for a token beyond the numbers that scripts count with exactly.
-    pub(crate) fn floor(
-        &self,
-        name: &LockName,
-        above: FencingToken,
-        retention: u64,
-    ) -> Result<Call<'_>, Error> {
+    pub(crate) fn floor(&self, name: &LockName, above: FencingToken) -> Result<Call<'_>, Error> {
         if above.get() > LARGEST_FLOOR {
             return Err(Error::config(
                 ConfigIssue::Token,
@@ -114,7 +140,7 @@ impl Scripts {
             ));
         }
         let call = self.floor.on(Keys::COUNT).keys(&Keys::of(name));
-        Ok(call.arg(above.get()).arg(retention))
+        Ok(call.arg(above.get()).arg(self.retention))
     }
 }
 
@@ -141,7 +167,9 @@ impl Script {
         // About what a verb on one name takes, so that it is allocated once.
         let mut command = Cmd::with_capacity(keys + 12, 64 * keys + 192);
         command.arg("EVALSHA").arg(&self.digest).arg(keys);
-        Call { script: self, sending: Sending::of(self.kind), command }
+        let mut commands = Pipeline::with_capacity(1);
+        commands.add_command(command).ignore_errors();
+        Call { script: self, sending: Sending::of(self.kind), commands }
     }
 }
 
@@ -153,43 +181,22 @@ impl Script {
 pub(crate) struct Call<'a> {
     script: &'a Script,
     sending: Sending<'a>,
-    command: Cmd,
-}
-
-/// What a command does to claims, as far as a link has to know.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Role<'a> {
-    /// Nothing that would be of harm, whenever it arrives: it renews claims that are there, or looks.
-    Other,
-    /// It may grant a lock to claims that are there, so it is not for a server that may have lost
-    /// who holds it.
-    Grants,
-    /// It grants locks, and places in queues, to claims of which the server need not know. Beyond its
-    /// deadline it must not.
-    Takes(&'a Unanswered, &'a [AcquireRequest]),
-    /// It gives a claim up.
-    GivesUp(&'a Unanswered, ClaimId),
-}
-
-impl Role<'_> {
-    /// Whether it may grant a lock.
-    pub(crate) const fn grants(self) -> bool {
-        matches!(self, Self::Grants | Self::Takes(..))
-    }
+    /// One, by the digest.
+    commands: Pipeline,
 }
 
 impl<'a> Call<'a> {
     /// All five keys of a name.
     pub(crate) fn keys(mut self, keys: &Keys) -> Self {
         for key in keys.all() {
-            self.command.arg(key);
+            self.commands.arg(key);
         }
         self
     }
 
     /// One key, or one argument.
     pub(crate) fn arg(mut self, argument: impl ToRedisArgs) -> Self {
-        self.command.arg(argument);
+        self.commands.arg(argument);
         self
     }
 
@@ -202,14 +209,6 @@ impl<'a> Call<'a> {
             .arg(request.tokens)
             .arg(tries(request.queue))
             .arg(channel.unwrap_or_default())
-    }
-
-    /// The note of an acquire, behind its arguments. One without has no such argument.
-    pub(crate) fn note(self, note: Option<&Note>) -> Self {
-        match note {
-            Some(note) => self.arg(note.as_str()),
-            None => self,
-        }
     }
 
     /// It takes locks, or places in their queues, for these claims. The link adds the deadline, as
@@ -234,19 +233,19 @@ impl<'a> Call<'a> {
     }
 
     /// The call by digest.
-    pub(crate) fn by_digest(&self) -> &Cmd {
-        &self.command
+    pub(crate) const fn by_digest(&self) -> &Pipeline {
+        &self.commands
     }
 
     /// The call with the text, for a server that does not know the digest.
-    pub(crate) fn by_text(&self) -> Cmd {
-        let mut command = Cmd::new();
-        command.arg("EVAL").arg(&self.script.text);
-        for argument in self.command.args_iter().skip(2) {
+    pub(crate) fn by_text(&self) -> Pipeline {
+        let mut commands = redis::pipe();
+        commands.cmd("EVAL").arg(&self.script.text).ignore_errors();
+        for argument in self.commands.cmd_iter().flat_map(Cmd::args_iter).skip(2) {
             if let redis::Arg::Simple(argument) = argument {
-                command.arg(argument);
+                commands.arg(argument);
             }
         }
-        command
+        commands
     }
 }

@@ -1,8 +1,10 @@
 //! A link with what to do when a command fails: what all forms of the backend send through.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
-use dlock_core::{Certainty, Clock, ConfigIssue, Error, Exclusion, Instant};
+use dlock_core::{
+    Certainty, ClaimId, Clock, ConfigIssue, Error, Exclusion, Instant, LockName, LockState,
+};
 use futures_util::future::join_all;
 use redis::{Pipeline, RedisError, Value};
 
@@ -10,12 +12,14 @@ use crate::{
     config::{RedisConfig, Topology},
     error::{Cure, cure, explain, unreadable},
     inbox::Inbox,
+    later::Later,
     link::{
         Link,
         window::{Kind, Sending},
     },
+    reply,
     rights::Rights,
-    scripts::Call,
+    scripts::{Call, Scripts},
     unanswered::Unanswered,
 };
 
@@ -24,8 +28,11 @@ pub(crate) struct Session {
     store: String,
     pub(crate) topology: Topology,
     pub(crate) link: Link,
+    pub(crate) scripts: Scripts,
     /// The acquires that may still arrive.
     pub(crate) unanswered: Unanswered,
+    /// The claims that are given up later.
+    pub(crate) later: Later,
     guard: Duration,
     patience: Duration,
     rights: Rights,
@@ -50,7 +57,9 @@ impl Session {
             store: config.store(),
             topology: config.topology.clone(),
             link,
+            scripts: Scripts::new(config.retention),
             unanswered: Unanswered::default(),
+            later: Later::default(),
             guard: config.restart_guard.unwrap_or_default(),
             patience: config.response_timeout,
         }
@@ -91,31 +100,42 @@ impl Session {
         self.run_through(call, &mut Trouble::new(self.patience)).await
     }
 
+    /// Gives a claim up by the script of the release; whether the claim was there.
+    pub(crate) async fn release(
+        &self,
+        name: &LockName,
+        claim: ClaimId,
+        used: u32,
+    ) -> Result<bool, Error> {
+        self.give_up(self.scripts.release(name, claim, used), claim).await
+    }
+
     /// Runs a script that gives a claim up; whether the claim was there. An earlier sending whose
     /// answer got lost may have been the one that found it.
-    pub(crate) async fn give_up(&self, call: &Call<'_>) -> Result<bool, Error> {
+    pub(crate) async fn give_up<'a>(
+        &'a self,
+        call: Call<'a>,
+        claim: ClaimId,
+    ) -> Result<bool, Error> {
         let mut trouble = Trouble::new(self.patience);
-        match self.run_through(call, &mut trouble).await? {
+        let call = call.giving_up(&self.unanswered, claim);
+        match self.run_through(&call, &mut trouble).await? {
             Value::Int(1) => Ok(true),
             Value::Int(0) => Ok(trouble.unknown()),
             other => Err(unreadable("a release", &other)),
         }
     }
 
+    /// Who holds the lock and who waits.
+    pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
+        reply::state(&self.run(&self.scripts.inspect(name)).await?)
+    }
+
     async fn run_through(&self, call: &Call<'_>, trouble: &mut Trouble) -> Result<Value, Error> {
-        let mut with_text = false;
         loop {
-            let answer = match with_text {
-                false => self.link.send(call.by_digest(), call.sending()).await,
-                true => self.link.send(&call.by_text(), call.sending()).await,
-            };
-            match answer {
+            match self.link.send(&trouble.commands(call), call.sending()).await {
                 Ok(value) => return Ok(value),
-                Err(error) if cure(&error) == Cure::SendText && !with_text => with_text = true,
-                Err(error) => {
-                    with_text = false;
-                    trouble.over(error).await?;
-                }
+                Err(error) => trouble.over(error).await?,
             }
         }
     }
@@ -130,6 +150,11 @@ impl Session {
                 Err(error) => trouble.over(error).await?,
             }
         }
+    }
+
+    /// Whether a server can be asked just now, as far as is known. Of a cluster a part may be up.
+    pub(crate) fn is_up(&self) -> bool {
+        self.topology == Topology::Cluster || self.link.epoch().is_some()
     }
 
     /// What exclusion survives.
@@ -173,16 +198,26 @@ pub(crate) struct Trouble {
     patience: Duration,
     tries: u32,
     unknown: bool,
+    /// The server does not know the script that was sent by its digest.
+    with_text: bool,
 }
 
 impl Trouble {
     pub(crate) const fn new(patience: Duration) -> Self {
-        Self { began: None, patience, tries: 0, unknown: false }
+        Self { began: None, patience, tries: 0, unknown: false, with_text: false }
     }
 
     /// Whether a sending may have had its effect although no answer came.
     const fn unknown(&self) -> bool {
         self.unknown
+    }
+
+    /// What is to be sent now.
+    pub(crate) fn commands<'a>(&self, call: &'a Call<'_>) -> Cow<'a, Pipeline> {
+        match self.with_text {
+            false => Cow::Borrowed(call.by_digest()),
+            true => Cow::Owned(call.by_text()),
+        }
     }
 
     /// Waits before the next try.
@@ -191,6 +226,10 @@ impl Trouble {
     /// The error explained, when there is to be none.
     pub(crate) async fn over(&mut self, error: RedisError) -> Result<(), Error> {
         let cure = cure(&error);
+        self.with_text = cure == Cure::SendText && !self.with_text;
+        if self.with_text {
+            return Ok(());
+        }
         let explained = explain(error);
         self.unknown |= explained.certainty() == Certainty::Unknown;
         let now = Clock::Boot.now();

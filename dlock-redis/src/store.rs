@@ -18,24 +18,19 @@ use crate::{
     error::{no_token, unreadable},
     examine::examine,
     inbox::{Inbox, Turn},
-    keys::{Bucket, Keys},
-    later::{Later, Owed, is_over},
+    keys::Bucket,
     list,
-    reply::{self, Standing, standing},
-    scripts::Scripts,
+    owed::{Owed, give_up, is_over},
+    reply::{Standing, standing},
     session::Session,
-    unanswered::Unanswered,
 };
 
 /// One store, as one client sees it.
 pub(crate) struct Store {
     pub(crate) session: Session,
     durable: Option<Durable>,
-    scripts: Scripts,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) clocks: StoreClocks,
-    later: Later,
-    retention: u64,
 }
 
 impl Store {
@@ -46,15 +41,7 @@ impl Store {
             Durability::Master => None,
             durability => Some(Durable::open(&config, durability, &session.link).await?),
         };
-        Ok(Self {
-            session,
-            durable,
-            scripts: Scripts::new(),
-            inbox,
-            clocks: StoreClocks::new(),
-            later: Later::default(),
-            retention: u64::try_from(config.retention.as_millis()).unwrap_or(u64::MAX),
-        })
+        Ok(Self { session, durable, inbox, clocks: StoreClocks::new() })
     }
 
     /// Where who waits is to be told of its grant, which is expected from now on.
@@ -73,18 +60,9 @@ impl Store {
         request: &AcquireRequest,
     ) -> Result<Acquired, Error> {
         self.session.check_lease(request.lease)?;
-        let keys = Keys::of(&request.name);
-        let channel = self.channel_for(request, keys.bucket()).await;
-        let call = self
-            .scripts
-            .acquire
-            .on(Keys::COUNT)
-            .keys(&keys)
-            .request(request, channel.as_deref())
-            .arg(self.retention)
-            .arg(0)
-            .note(request.note.as_ref())
-            .taking(&self.session.unanswered, std::slice::from_ref(request));
+        let channel = self.channel_for(request, Bucket::of(&request.name)).await;
+        let call = self.session.scripts.acquire(request, channel.as_deref(), 0);
+        let call = call.taking(&self.session.unanswered, std::slice::from_ref(request));
         let answer = match &self.durable {
             None => self.session.run(&call).await.and_then(|value| standing(&value)),
             Some(durable) => durable.run(&call).await.and_then(|value| standing(&value)),
@@ -134,7 +112,7 @@ impl Store {
         if let Some(durable) = &self.durable {
             // What another client wrote is waited for by writing something behind it.
             loop {
-                if let Some(turn) = durable.confirm(self, request).await? {
+                if let Some(turn) = durable.confirm(&self.session, request).await? {
                     return Ok(turn.grant(request));
                 }
                 self.inbox.listen(request).await?;
@@ -151,9 +129,7 @@ impl Store {
 
     pub(crate) async fn release(self: &Arc<Self>, claim: &Claim) -> Result<Released, Error> {
         self.inbox.forget(claim.id);
-        let found = self.give_up(&claim.name, claim.id, claim.used).await?;
-        is_over(self, &claim.name, claim.id);
-        if found {
+        if give_up(self, &claim.name, claim.id, claim.used).await? {
             return Ok(Released::Released);
         }
         self.check_master()?;
@@ -161,12 +137,11 @@ impl Store {
     }
 
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
-        let call = self.scripts.inspect.on(Keys::COUNT).keys(&Keys::of(name));
-        reply::state(&self.session.run(&call).await?)
+        self.session.inspect(name).await
     }
 
     pub(crate) async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
-        list::list(&self.session, &self.scripts, prefix, limit).await
+        list::list(&self.session, prefix, limit).await
     }
 
     pub(crate) async fn examine(&self) -> Result<Vec<Finding>, Error> {
@@ -178,7 +153,7 @@ impl Store {
         name: &LockName,
         above: FencingToken,
     ) -> Result<(), Error> {
-        let call = self.scripts.floor(name, above, self.retention)?;
+        let call = self.session.scripts.floor(name, above)?;
         match self.session.run(&call).await? {
             Value::Int(1) => Ok(()),
             other => Err(unreadable("a script", &other)),
@@ -229,30 +204,17 @@ impl Store {
 }
 
 impl Owed for Store {
-    fn later(&self) -> &Later {
-        &self.later
+    fn session(&self) -> &Session {
+        &self.session
     }
 
-    fn unanswered(&self) -> &Unanswered {
-        &self.session.unanswered
-    }
-
-    fn is_up(&self) -> bool {
-        // Of a cluster a part may be.
-        self.session.topology == Topology::Cluster || self.session.link.epoch().is_some()
-    }
-
-    async fn give_up(&self, name: &LockName, claim: ClaimId, used: u32) -> Result<bool, Error> {
-        let call = self
-            .scripts
-            .release
-            .on(Keys::COUNT)
-            .keys(&Keys::of(name))
-            .arg(claim.to_string())
-            .arg(used)
-            .arg(self.retention)
-            .giving_up(&self.session.unanswered, claim);
-        self.session.give_up(&call).await
+    async fn send_release(
+        &self,
+        name: &LockName,
+        claim: ClaimId,
+        used: u32,
+    ) -> Result<bool, Error> {
+        self.session.release(name, claim, used).await
     }
 }
 

@@ -233,6 +233,23 @@ impl Tale {
     }
 }
 
+impl Excuse {
+    /// Whether the store may have forgotten this hold.
+    pub(super) fn covers(&self, tale: &Tale) -> bool {
+        self.may_have_met(tale) && tale.ended() > self.at
+    }
+
+    /// Whether the store may have forgotten this hold before its release came, which it has
+    /// answered then.
+    pub(super) fn covers_release(&self, tale: &Tale, answered: Instant) -> bool {
+        self.may_have_met(tale) && answered > self.at
+    }
+
+    fn may_have_met(&self, tale: &Tale) -> bool {
+        tale.heard.is_some_and(|heard| heard <= self.excused_until)
+    }
+}
+
 /// What was granted and believed in: for the checkers of exclusion, readers and permits.
 pub(super) fn beliefs(tales: &[Tale]) -> History {
     history(tales.iter().filter(|tale| tale.was_believed()).flat_map(Tale::events))

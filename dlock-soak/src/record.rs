@@ -12,7 +12,7 @@ use dlock_core::Instant;
 use dlock_testkit::{Stop, Verdict};
 use serde::{Deserialize, Serialize};
 
-use super::{belief::Tale, line::Line, resource::Write, wire};
+use super::{line::Line, resource::Write, wire};
 
 /// One line of the story. Each kind has a field that no other has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,23 +50,6 @@ pub(crate) struct Excuse {
     pub(super) at: Instant,
     #[serde(with = "wire::nanos")]
     pub(super) excused_until: Instant,
-}
-
-impl Excuse {
-    /// Whether the store may have forgotten this hold.
-    pub(super) fn covers(&self, tale: &Tale) -> bool {
-        self.may_have_met(tale) && tale.ended() > self.at
-    }
-
-    /// Whether the store may have forgotten this hold before its release came, which it has
-    /// answered then.
-    pub(super) fn covers_release(&self, tale: &Tale, answered: Instant) -> bool {
-        self.may_have_met(tale) && answered > self.at
-    }
-
-    fn may_have_met(&self, tale: &Tale) -> bool {
-        tale.heard.is_some_and(|heard| heard <= self.excused_until)
-    }
 }
 
 /// What a process must never do: panic, end by itself, or not come to its end.

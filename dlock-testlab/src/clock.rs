@@ -16,7 +16,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
-use super::{daemon::find, home::Home};
+use super::{home::Home, program::find};
 use crate::{Stop, Verdict};
 
 /// A part of this package, and of no other.

@@ -4,18 +4,13 @@
 //! nothing is dropped; then a [`Watchdog`] does it. Server and watchdog are in process groups of
 //! their own, so an interrupt from the terminal reaches neither before the test process is gone.
 
-use std::{
-    path::{Path, PathBuf},
-    process::ExitStatus,
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::Path, process::ExitStatus, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use rustix::process::Signal;
 use tokio::time::sleep;
 
-use super::{launch::Launch, running::Running, watchdog::Watchdog};
+use super::{home::Home, launch::Launch, running::Running, watchdog::Watchdog};
 use crate::{Stop, Verdict};
 
 /// How often to look whether a program that is to end has ended.
@@ -133,6 +128,19 @@ impl Daemon {
     }
 }
 
+impl Home {
+    /// Starts such a program.
+    pub(super) fn start(&self, launch: Launch) -> Result<Daemon, Stop> {
+        Daemon::start_watched(launch, Arc::clone(&self.watchdog))
+    }
+
+    /// Runs shell commands here that end by themselves, with these as `$1` and so on.
+    pub(super) async fn run(&self, commands: &str, args: &[&str]) -> Verdict {
+        let all = [&["-c", commands, "prepare"], args].concat();
+        self.start(self.launch(Path::new("/bin/sh"), &all))?.finish().await
+    }
+}
+
 impl Drop for Daemon {
     fn drop(&mut self) {
         self.kill();
@@ -141,16 +149,4 @@ impl Drop for Daemon {
 
 fn killed() -> Stop {
     Stop::failed("the server was killed")
-}
-
-/// Where the program is, as a shell would find it.
-pub(super) fn find(program: &str) -> Option<PathBuf> {
-    if program.contains('/') {
-        return Some(PathBuf::from(program)).filter(|path| path.is_file());
-    }
-    let path = std::env::var_os("PATH")?;
-    // Servers stand where the path of an ordinary user does not lead.
-    let folders =
-        std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);
-    folders.map(|folder| folder.join(program)).find(|path| path.is_file())
 }

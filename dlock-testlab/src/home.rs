@@ -4,7 +4,7 @@ use std::{os::unix::fs::chown, path::Path, sync::Arc};
 
 use tempfile::TempDir;
 
-use super::{account::Account, daemon::Daemon, launch::Launch, tls, watchdog::Watchdog};
+use super::{account::Account, tls, watchdog::Watchdog};
 use crate::{Stop, Verdict};
 
 /// A temporary directory that belongs to the account that its server runs as.
@@ -12,13 +12,13 @@ use crate::{Stop, Verdict};
 pub(super) struct Home {
     directory: TempDir,
     // After the directory, which it removes if this process ends in the middle of doing so.
-    watchdog: Arc<Watchdog>,
-    account: Option<Account>,
-    remains: &'static str,
+    pub(super) watchdog: Arc<Watchdog>,
+    pub(super) account: Option<Account>,
+    pub(super) remains: &'static str,
 }
 
 impl Home {
-    /// Makes the directory of a server with these [remains](Launch::with_remains).
+    /// Makes the directory of a server with these [remains](super::launch::Launch::remains).
     pub(super) fn new(
         prefix: &str,
         account: Option<Account>,
@@ -53,23 +53,6 @@ impl Home {
             self.give(name)?;
         }
         Ok(())
-    }
-
-    /// A program that is to run here.
-    pub(super) fn launch(&self, program: &Path, args: &[&str]) -> Launch {
-        let launch = Launch::new(program, args, self.path());
-        launch.with_account(self.account).with_remains(self.remains)
-    }
-
-    /// Starts such a program.
-    pub(super) fn start(&self, launch: Launch) -> Result<Daemon, Stop> {
-        Daemon::start_watched(launch, Arc::clone(&self.watchdog))
-    }
-
-    /// Runs shell commands here that end by themselves, with these as `$1` and so on.
-    pub(super) async fn run(&self, commands: &str, args: &[&str]) -> Verdict {
-        let all = [&["-c", commands, "prepare"], args].concat();
-        self.start(self.launch(Path::new("/bin/sh"), &all))?.finish().await
     }
 
     fn give(&self, name: &str) -> Verdict {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{account::Account, clock::SteppedClock};
+use super::{account::Account, clock::SteppedClock, home::Home};
 
 /// What the program prints, in its directory.
 pub(super) const LOG: &str = "log";
@@ -13,8 +13,11 @@ pub(super) struct Launch {
     pub(super) program: PathBuf,
     pub(super) args: Vec<String>,
     pub(super) directory: PathBuf,
+    /// As whom it runs, if not as ourselves.
     pub(super) account: Option<Account>,
     pub(super) children: Children,
+    /// The shell commands that remove what it leaves outside of its directory, which they run in. They
+    /// run after each of its ends.
     pub(super) remains: &'static str,
     pub(super) clock: Option<SteppedClock>,
 }
@@ -42,22 +45,9 @@ impl Launch {
         }
     }
 
-    /// Sets whom it runs as, if not as ourselves.
-    pub(super) fn with_account(mut self, account: Option<Account>) -> Self {
-        self.account = account;
-        self
-    }
-
     /// Sets where its children are.
     pub(super) fn with_children(mut self, children: Children) -> Self {
         self.children = children;
-        self
-    }
-
-    /// Sets the shell commands that remove what it leaves outside of its directory, which they run
-    /// in. They run after each of its ends.
-    pub(super) fn with_remains(mut self, commands: &'static str) -> Self {
-        self.remains = commands;
         self
     }
 
@@ -69,5 +59,13 @@ impl Launch {
 
     pub(super) fn printed(&self) -> String {
         std::fs::read_to_string(self.directory.join(LOG)).unwrap_or_default()
+    }
+}
+
+impl Home {
+    /// A program that is to run here.
+    pub(super) fn launch(&self, program: &Path, args: &[&str]) -> Launch {
+        let (account, remains) = (self.account, self.remains);
+        Launch { account, remains, ..Launch::new(program, args, self.path()) }
     }
 }

@@ -3,13 +3,18 @@
 use std::{
     net::{Ipv4Addr, SocketAddr},
     sync::{Arc, atomic::Ordering},
-    time::Duration,
 };
 
 use parking_lot::Mutex;
 use tokio::{net::TcpListener, runtime::Handle, sync::watch};
 
-use super::{counts::Counts, pushes::Protocol, relay::Acceptor, wait::until};
+use super::{
+    counts::Counts,
+    pushes::Protocol,
+    relay::Acceptor,
+    rules::{Door, End, Flow, Rules},
+    wait::until,
+};
 use crate::{Stop, Verdict};
 
 /// A TCP proxy on a free port of the loopback interface. It passes everything on until it is told
@@ -22,56 +27,7 @@ pub struct Proxy {
     ends: watch::Sender<End>,
     listening: watch::Receiver<bool>,
     server: Arc<Mutex<String>>,
-    pub(super) counts: Arc<Counts>,
-}
-
-/// What happens to the bytes of one direction. It holds for connections that are open, too.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Flow {
-    /// They pass.
-    #[default]
-    Pass,
-    /// They pass so much later, or later still.
-    Delay(Duration),
-    /// They wait until this changes, as in a network that is cut and heals.
-    Hold,
-    /// They are gone for good. What passes afterwards is not what the peer expects, so end the
-    /// connections before.
-    Drop,
-}
-
-/// What happens to new connections.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Door {
-    /// They are passed on.
-    #[default]
-    Open,
-    /// They are accepted and never answered, whether the server is there or not.
-    Silent,
-    /// They are refused.
-    Closed,
-}
-
-/// What the tasks listen to.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Rules {
-    pub(super) requests: Flow,
-    pub(super) replies: Flow,
-    pub(super) door: Door,
-    /// Whether what the server sends unasked gets lost.
-    pub(super) lose_pushes: bool,
-    /// The connections up to this number are stranded.
-    pub(super) stranded: u64,
-    /// Whether the clients of those have lost them.
-    pub(super) abandoned: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
-    Reset,
-    Finish,
+    counts: Arc<Counts>,
 }
 
 impl Proxy {
@@ -216,7 +172,11 @@ impl Proxy {
     pub fn hang_up(&self) {
         self.ends.send_replace(End::Finish);
     }
+}
 
+/// What it has done since its start. Connections that a closed door refused are not counted: the
+/// system refuses them, and tells nobody.
+impl Proxy {
     /// How many connections there were.
     pub fn connections(&self) -> u64 {
         self.counts.connections.load(Ordering::Relaxed)
@@ -230,5 +190,55 @@ impl Proxy {
     /// How many bytes came from the server, passed on or not.
     pub fn reply_bytes(&self) -> u64 {
         self.counts.replies.load(Ordering::Relaxed)
+    }
+
+    /// How often a client has spoken on a connection first, or after the server had: the round
+    /// trips, when the client waits for each answer. Requests that it sends together are one.
+    pub fn round_trips(&self) -> u64 {
+        self.counts.round_trips.load(Ordering::Relaxed)
+    }
+
+    /// How many answers have come whole from the server. It takes a
+    /// [protocol](Self::start_for): a command of Redis and a request of ZooKeeper have one answer
+    /// each, a statement of PostgreSQL has several.
+    pub fn answers(&self) -> u64 {
+        self.counts.answers.load(Ordering::Relaxed)
+    }
+
+    /// How many messages have come whole that nobody asked for, lost or not. It takes a
+    /// [protocol](Self::start_for).
+    pub fn pushes(&self) -> u64 {
+        self.counts.pushes.load(Ordering::Relaxed)
+    }
+
+    /// How many connections it has reset or closed when it was [told to](Self::cut).
+    pub fn cuts(&self) -> u64 {
+        self.counts.cuts.load(Ordering::Relaxed)
+    }
+
+    /// How many connections a [silent door](Door::Silent) has accepted.
+    pub fn silenced(&self) -> u64 {
+        self.counts.silenced.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes have come that had to wait because of [`Flow::Hold`], whether they have
+    /// passed since or not. More may wait behind them, where the proxy does not see them yet.
+    pub fn held_bytes(&self) -> u64 {
+        self.counts.held.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes have passed later because of [`Flow::Delay`], or are about to.
+    pub fn delayed_bytes(&self) -> u64 {
+        self.counts.delayed.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes are gone because of [`Flow::Drop`].
+    pub fn dropped_bytes(&self) -> u64 {
+        self.counts.dropped.load(Ordering::Relaxed)
+    }
+
+    /// How many messages of the server are gone that [nobody asked for](Self::lose_pushes).
+    pub fn lost_pushes(&self) -> u64 {
+        self.counts.lost_pushes.load(Ordering::Relaxed)
     }
 }

@@ -26,8 +26,8 @@ use tokio::{
 
 use super::{
     counts::{Counts, add},
-    proxy::{Door, End, Flow, Rules},
     pushes::{Filter, Protocol},
+    rules::{Door, End, Flow, Rules},
 };
 
 pub(super) struct Acceptor {

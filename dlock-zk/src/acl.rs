@@ -5,7 +5,7 @@ use std::str::FromStr;
 use dlock_core::Error;
 use zookeeper_client::{Acl as Entry, Acls, AuthId, Permission};
 
-use crate::config::value;
+use crate::error::value;
 
 pub(crate) const CREATE: &str = "create (c)";
 pub(crate) const READ: &str = "read (r)";

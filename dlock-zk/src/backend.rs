@@ -4,15 +4,14 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Admin, Answer, Backend, Certainty, Claim, DynBackend, Error,
-    FencingToken, Finding, Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed,
-    StoreEvents, current_io_runtime,
+    AcquireRequest, Acquired, Admin, Answer, Backend, Claim, DynBackend, Error, FencingToken, Finding,
+    Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed, StoreEvents,
+    current_io_runtime,
 };
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{
     config::ZkConfig,
-    error::{explain, no_answer, no_floor, too_many},
+    error::{no_floor, too_many},
     examine::examine,
     minder,
     store::Store,
@@ -85,9 +84,8 @@ impl Backend for ZooKeeper {
             let name = request.name.clone();
             let answer = async {
                 let session = store.living().await?;
-                let permit = session.enter_window(&session.windows.acquires).await?;
                 let entering = Arc::clone(&session).enter(request);
-                session.see_through(held_by(permit, entering)).await
+                session.enter_window(&session.acquires, entering).await
             };
             Self::named(answer.await, &store, "acquire", &name)
         })
@@ -109,9 +107,8 @@ impl Backend for ZooKeeper {
             let name = claim.name.clone();
             let answer = async {
                 let session = store.living().await?;
-                let permit = session.enter_window(&session.windows.releases).await?;
                 let leaving = Arc::clone(&session).leave(claim);
-                session.see_through(held_by(permit, leaving)).await
+                session.enter_window(&session.releases, leaving).await
             };
             Self::named(answer.await, &store, "release", &name)
         })
@@ -120,10 +117,7 @@ impl Backend for ZooKeeper {
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         let state = async {
             let session = self.store.living().await?;
-            match tokio::time::timeout(session.patience(), session.look_into(name)).await {
-                Ok(state) => state.map_err(explain),
-                Err(_) => Err(no_answer()),
-            }
+            session.in_time(session.look_into(name)).await
         };
         Self::named(state.await, &self.store, "inspect", name)
     }
@@ -140,11 +134,8 @@ impl Backend for ZooKeeper {
                 if !session.fit_together(&requests) {
                     return Err(too_many(requests.len()));
                 }
-                let permit = session.enter_window(&session.windows.acquires).await?;
                 let entering = Arc::clone(&session).enter_all(requests);
-                // After an error some may be in their queues: the core gives them back.
-                let entered = session.see_through(held_by(permit, entering)).await;
-                entered.map_err(|error| error.with_certainty(Certainty::Unknown))
+                session.enter_window(&session.acquires, entering).await
             };
             answer.await.map_err(|error| error.during("acquire").with_store(store.name()))
         }))
@@ -172,13 +163,6 @@ impl fmt::Debug for ZooKeeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ZooKeeper").field("store", &self.store.name()).finish_non_exhaustive()
     }
-}
-
-/// Keeps its place in a window until it is done.
-async fn held_by<T>(permit: OwnedSemaphorePermit, work: impl Future<Output = T>) -> T {
-    let done = work.await;
-    drop(permit);
-    done
 }
 
 /// Makes something that needs the I/O of tokio's runtime.

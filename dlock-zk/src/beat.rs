@@ -3,22 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use dlock_core::{Clock, Instant};
-use parking_lot::Mutex;
 use tokio::{sync::watch, time::sleep};
 use zookeeper_client::{Error as ZkError, MultiWriteError};
 
-use crate::session::Session;
+use crate::session::{Beat, Session};
 
 /// For how long a shared heartbeat waits for others who need one: a hundred thousand locks are
 /// renewed in many calls, which come one behind the other.
 const GATHER: Duration = Duration::from_millis(1);
-
-/// When it was sent, once it is answered.
-type Answer = watch::Receiver<Option<Result<Instant, ZkError>>>;
-
-/// The shared heartbeat that has not been sent yet, if somebody waits for it.
-#[derive(Default)]
-pub(crate) struct NextBeat(Mutex<Option<Answer>>);
 
 impl Session {
     /// Asks a majority for a sign of life. When it is answered, the next read shows what was
@@ -54,8 +46,8 @@ impl Session {
         }
     }
 
-    fn next_heartbeat(self: &Arc<Self>) -> Answer {
-        let mut next = self.next_beat.0.lock();
+    fn next_heartbeat(self: &Arc<Self>) -> Beat {
+        let mut next = self.next_beat.lock();
         if let Some(answer) = &*next {
             return answer.clone();
         }
@@ -66,7 +58,7 @@ impl Session {
         self.background(async move {
             sleep(GATHER).await;
             // Who comes from here on has asked too late for this one.
-            *session.next_beat.0.lock() = None;
+            *session.next_beat.lock() = None;
             tell.send_replace(Some(session.heartbeat().await));
         });
         answer

@@ -5,13 +5,11 @@
 //! way of all else that the server has to say, to other clients as well. Only a few lists of a
 //! directory are on their way at a time; whoever wants one meanwhile shares the next.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc};
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::{runtime::Handle, sync::watch};
 use zookeeper_client::{Client, Error as ZkError};
-
-use crate::session::Session;
 
 /// The names of the nodes in a directory.
 pub(crate) type Children = Arc<Vec<String>>;
@@ -22,9 +20,12 @@ const TOGETHER: usize = 4;
 /// Tells several of a list that they wait for.
 type Tell = watch::Sender<Option<Result<Children, ZkError>>>;
 
-/// The lists of a session that are on their way, by directory.
-#[derive(Default)]
-pub(crate) struct Lists(Mutex<HashMap<String, Dir>>);
+/// The lists of a session that are on their way.
+pub(crate) struct Lists {
+    client: Client,
+    runtime: Handle,
+    dirs: Mutex<HashMap<String, Dir>>,
+}
 
 #[derive(Default)]
 struct Dir {
@@ -34,13 +35,17 @@ struct Dir {
     next: Option<Tell>,
 }
 
-impl Session {
+impl Lists {
+    pub(crate) fn new(client: Client, runtime: Handle) -> Arc<Self> {
+        Arc::new(Self { client, runtime, dirs: Mutex::default() })
+    }
+
     /// The children of a directory, by a list that is sent after this was first polled: it holds
     /// whatever this session has asked for before.
-    pub(crate) async fn children(&self, dir: &str) -> Result<Children, ZkError> {
+    pub(crate) async fn children(self: &Arc<Self>, dir: &str) -> Result<Children, ZkError> {
         let mut shared = {
-            let mut lists = self.lists.0.lock();
-            let known = lists.entry(dir.to_owned()).or_default();
+            let mut dirs = self.dirs.lock();
+            let known = dirs.entry(dir.to_owned()).or_default();
             if known.sent < TOGETHER {
                 known.sent += 1;
                 None
@@ -49,7 +54,7 @@ impl Session {
             }
         };
         let Some(shared) = &mut shared else {
-            let _sent = Sent { session: self, dir };
+            let _sent = Sent { lists: self, dir };
             return self.client.list_children(dir).await.map(Arc::new);
         };
         match shared.wait_for(Option::is_some).await.as_deref() {
@@ -58,47 +63,45 @@ impl Session {
             _ => Err(ZkError::ClientClosed),
         }
     }
-}
 
-/// A list that is on its way. When it is there, or nobody wants it any more, the next one goes.
-struct Sent<'a> {
-    session: &'a Session,
-    dir: &'a str,
-}
-
-impl Drop for Sent<'_> {
-    fn drop(&mut self) {
-        let Some(tell) = self.session.lists.next(self.dir) else { return };
-        let (lists, client) = (Arc::clone(&self.session.lists), self.session.client.clone());
-        let (dir, limit) = (self.dir.to_owned(), self.session.timeout);
-        // Those who wait only listen, and hold nobody else up by going away.
-        self.session.background(async move { lists.serve(&client, &dir, limit, tell).await });
-    }
-}
-
-impl Lists {
     /// One list is there: who waits for the next one, which is to be sent.
     fn next(&self, dir: &str) -> Option<Tell> {
-        let mut lists = self.0.lock();
-        let known = lists.get_mut(dir)?;
+        let mut dirs = self.dirs.lock();
+        let known = dirs.get_mut(dir)?;
         let next = known.next.take();
         if next.is_none() {
             known.sent -= 1;
             if known.sent == 0 {
-                lists.remove(dir);
+                dirs.remove(dir);
             }
         }
         next
     }
 
     /// Sends lists for as long as somebody waits for the next one.
-    async fn serve(&self, client: &Client, dir: &str, limit: Duration, first: Tell) {
+    async fn serve(&self, dir: &str, first: Tell) {
+        let limit = self.client.session_timeout();
         let mut next = Some(first);
         while let Some(tell) = next {
-            let answer = tokio::time::timeout(limit, client.list_children(dir)).await;
+            let answer = tokio::time::timeout(limit, self.client.list_children(dir)).await;
             let answer = answer.unwrap_or(Err(ZkError::Timeout));
             tell.send_replace(Some(answer.map(Arc::new)));
             next = self.next(dir);
         }
+    }
+}
+
+/// A list that is on its way. When it is there, or nobody wants it any more, the next one goes.
+struct Sent<'a> {
+    lists: &'a Arc<Lists>,
+    dir: &'a str,
+}
+
+impl Drop for Sent<'_> {
+    fn drop(&mut self) {
+        let Some(tell) = self.lists.next(self.dir) else { return };
+        let (lists, dir) = (Arc::clone(self.lists), self.dir.to_owned());
+        // Those who wait only listen, and hold nobody else up by going away.
+        self.lists.runtime.spawn(async move { lists.serve(&dir, tell).await });
     }
 }

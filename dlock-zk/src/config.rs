@@ -5,7 +5,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 use dlock_core::{BackendUrl, ConfigIssue, Error};
 use percent_encoding::percent_decode_str;
 
-use crate::acl::Acl;
+use crate::{acl::Acl, error::value, tls::Tls};
 
 /// A ZooKeeper store: which servers, how to get in, and where its locks are.
 ///
@@ -37,14 +37,6 @@ pub struct ZkConfig {
     pub(crate) login: Option<String>,
     pub(crate) acl: Option<Acl>,
     pub(crate) tls: Option<Tls>,
-}
-
-/// Files with what TLS needs, in PEM.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Tls {
-    pub(crate) authorities: Option<PathBuf>,
-    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "the same shape as with TLS"))]
-    pub(crate) certificate: Option<(PathBuf, PathBuf)>,
 }
 
 impl ZkConfig {
@@ -320,10 +312,6 @@ fn malformed(what: &str) -> Error {
         ConfigIssue::Url,
         format!("{what}: write zk://user:password@host1:2181,host2:2181/chroot"),
     )
-}
-
-pub(crate) fn value(what: &str) -> Error {
-    Error::config(ConfigIssue::OptionValue, what.to_owned())
 }
 
 impl fmt::Debug for ZkConfig {

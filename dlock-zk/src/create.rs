@@ -137,7 +137,7 @@ impl Session {
     /// Lists of all the directories, where they come.
     async fn list_all(&self, dirs: &[String]) -> Vec<Option<Children>> {
         // By one request each: servers before 3.6 know no other.
-        let lists = dirs.iter().map(|dir| self.answer(self.children(dir)));
+        let lists = dirs.iter().map(|dir| self.answer(self.lists.children(dir)));
         join_all(lists).await.into_iter().map(Result::ok).collect()
     }
 

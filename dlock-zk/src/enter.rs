@@ -9,9 +9,10 @@ use dlock_core::{
 use crate::{
     data::Mark,
     error::{conflict, explain, gone, no_tokens},
-    place::{Place, Spot, Stage, token},
+    place::{Place, Spot, Stage},
     queue::Standing,
     session::Session,
+    token::token,
 };
 
 impl Session {

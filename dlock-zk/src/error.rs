@@ -3,7 +3,7 @@
 use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind};
 use zookeeper_client::Error as ZkError;
 
-use crate::place::ELECTIONS;
+use crate::token::ELECTIONS;
 
 /// `EPHEMERALONLOCALSESSION`, which the driver has no name for.
 const LOCAL_SESSION: i32 = -120;
@@ -105,6 +105,11 @@ pub(crate) fn explain(error: ZkError) -> Error {
         _ => Certainty::NotApplied,
     };
     explained.with_certainty(certainty).with_source(error)
+}
+
+/// An option has a value that can't be.
+pub(crate) fn value(what: &str) -> Error {
+    Error::config(ConfigIssue::OptionValue, what.to_owned())
 }
 
 /// No answer in time; the request is seen through in the background.

@@ -8,8 +8,8 @@ use zookeeper_client::Error as ZkError;
 use crate::{
     config::ZkConfig,
     error::{explain, no_answer},
-    place::ELECTIONS,
     session::Session,
+    token::ELECTIONS,
     warn::{ask_any, longest_deafness},
 };
 

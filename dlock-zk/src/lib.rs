@@ -115,6 +115,7 @@ mod session;
 mod stand;
 mod store;
 mod tls;
+mod token;
 mod try_out;
 mod wake;
 mod warn;

@@ -57,7 +57,7 @@ impl Session {
     }
 
     /// What is answered while a caller has patience.
-    async fn in_time<T>(
+    pub(crate) async fn in_time<T>(
         &self,
         answer: impl Future<Output = Result<T, ZkError>>,
     ) -> Result<T, Error> {

@@ -5,9 +5,9 @@ use zookeeper_client::{Error as ZkError, MultiReadResult};
 
 use crate::{
     data::{Data, Mark},
-    place::token,
     queue::Queue,
     session::Session,
+    token::token,
 };
 
 /// How many nodes are read with one request.

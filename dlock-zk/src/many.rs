@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dlock_core::{AcquireRequest, Acquired, Clock, Error};
+use dlock_core::{AcquireRequest, Acquired, Certainty, Clock, Error};
 use futures_util::future::{join_all, try_join_all};
 
 use crate::{
@@ -43,7 +43,8 @@ impl Session {
                 }
             }
         }
-        answer
+        // Some may be in their queues: the core gives them back.
+        answer.map_err(|error| error.with_certainty(Certainty::Unknown))
     }
 
     async fn enter_places(

@@ -16,8 +16,8 @@ use zookeeper_client::{EventType, StateWatcher};
 
 use crate::{
     error::is_unknown,
-    own::{Own, OwnWatch},
-    place::Place,
+    own::Own,
+    place::{OwnWatch, Place},
     session::{Rest, Session},
     store::Store,
 };

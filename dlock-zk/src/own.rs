@@ -1,30 +1,11 @@
 //! Watching the nodes of this session's claims, which others may delete.
 
-use std::pin::Pin;
-
-use zookeeper_client::{Error as ZkError, EventType, WatchedEvent};
+use zookeeper_client::{Error as ZkError, EventType};
 
 use crate::{
-    place::{Place, Stage},
+    place::{OwnWatch, Place, Stage},
     session::Session,
 };
-
-/// A watch of the own node, and the name that it had.
-///
-/// It is kept until something happens to the node. Of a watcher that is dropped before, the driver
-/// has the server remove the watch: a request more for each grant, and two for each release, where
-/// the deletion has been told already.
-pub(crate) struct OwnWatch {
-    event: Pin<Box<dyn Future<Output = WatchedEvent> + Send>>,
-    child: String,
-}
-
-impl OwnWatch {
-    /// What happens to the node.
-    pub(crate) async fn event(self) -> EventType {
-        self.event.await.event_type
-    }
-}
 
 /// What is known of a claim's own node.
 pub(crate) enum Own {

@@ -1,24 +1,15 @@
 //! One claim of this client, from the first request to the end of its node.
 
-use std::time::Duration;
+use std::{pin::Pin, time::Duration};
 
 use dlock_core::{
     AcquireRequest, ClaimId, Clock, FencingToken, Grant, Instant, LockName, Mode, Note,
 };
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use zookeeper_client::{EventType, WatchedEvent};
 
-use crate::{data::Data, own::OwnWatch, queue::Watch};
-
-/// Tokens that one node has room for: `czxid * 16384 + k`.
-///
-/// A zxid is the number of the election in its upper 32 bits and a counter in the others, and
-/// tokens are below 2^63. So this is a choice between long blocks, which make a lock cheap that
-/// a whole process wants, and [`ELECTIONS`].
-pub(crate) const TOKENS: u32 = 1 << 14;
-
-/// For how many elections of a leader there are tokens: one each hour for 15 years.
-pub(crate) const ELECTIONS: u64 = 1 << (63 - 32 - TOKENS.trailing_zeros());
+use crate::{data::Data, queue::Watch, token::TOKENS};
 
 /// A claim of a session.
 pub(crate) struct Place {
@@ -59,6 +50,23 @@ pub(crate) struct Spot {
     pub(crate) worn: bool,
     /// What to watch, as of the last list.
     pub(crate) watch: Option<Watch>,
+}
+
+/// A watch of the own node, and the name that it had.
+///
+/// It is kept until something happens to the node. Of a watcher that is dropped before, the driver
+/// has the server remove the watch: a request more for each grant, and two for each release, where
+/// the deletion has been told already.
+pub(crate) struct OwnWatch {
+    pub(crate) event: Pin<Box<dyn Future<Output = WatchedEvent> + Send>>,
+    pub(crate) child: String,
+}
+
+impl OwnWatch {
+    /// What happens to the node.
+    pub(crate) async fn event(self) -> EventType {
+        self.event.await.event_type
+    }
 }
 
 /// How long the claim lives without a sign of life.
@@ -263,12 +271,6 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// The first token of a node; `None` after too many [`ELECTIONS`].
-pub(crate) fn token(czxid: i64) -> Option<FencingToken> {
-    let first = u64::try_from(czxid).ok()?.checked_mul(u64::from(TOKENS))?;
-    FencingToken::new(first).ok()
-}
-
 impl Spot {
     pub(crate) fn path(&self) -> String {
         format!("{}/{}", self.dir, self.child)
@@ -278,6 +280,7 @@ impl Spot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::token::token;
 
     fn place(lease: Duration) -> Place {
         Place::new(
@@ -292,15 +295,6 @@ mod tests {
         assert_eq!(b.get() - a.get(), u64::from(TOKENS));
         let grant = place(Duration::ZERO).grant(a, Instant::from_nanos(0)).unwrap();
         assert_eq!((grant.token, grant.tokens), (a, TOKENS));
-    }
-
-    #[test]
-    fn the_last_election_with_tokens_has_room_for_each() {
-        let last = i64::try_from((ELECTIONS << 32) - 1).unwrap();
-        assert!(token(last).unwrap() <= FencingToken::MAX);
-        assert_eq!(token(last).unwrap().plus(u64::from(TOKENS) - 1), FencingToken::MAX);
-        assert_eq!(token(last + 1), None);
-        assert_eq!(token(i64::MAX), None);
     }
 
     #[test]

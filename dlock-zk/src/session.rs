@@ -23,24 +23,31 @@ use dlock_core::{
     AcquireRequest, ClaimId, Clock, Error, Instant, LockName, StoreEvent, StoreEventSender,
 };
 use parking_lot::Mutex;
-use tokio::{runtime::Handle, sync::Notify};
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, Semaphore, watch},
+};
 use zookeeper_client::{Client, Error as ZkError};
 
 use crate::{
     acl::Acl,
-    beat::NextBeat,
     children::Lists,
     config::ZkConfig,
     connect::{Servers, connect, servers},
     error::{is_passing, is_unknown, no_answer},
     node::segment,
     place::Place,
-    window::Windows,
 };
 
 /// For how long nobody watches the node of a claim that is granted: to watch is a request, and most
 /// claims are given back before.
 const BRIEF: Duration = Duration::from_secs(1);
+
+/// How many requests of a kind are on their way at a time.
+pub(crate) const MOST: usize = 256;
+
+/// When a shared heartbeat was sent, once it is answered.
+pub(crate) type Beat = watch::Receiver<Option<Result<Instant, ZkError>>>;
 
 /// One session.
 pub(crate) struct Session {
@@ -58,9 +65,14 @@ pub(crate) struct Session {
     /// Claims that were granted a short while ago, and when, in that order.
     fresh: Mutex<VecDeque<(Instant, Arc<Place>)>>,
     beat: AtomicU64,
-    pub(crate) next_beat: NextBeat,
+    /// The shared heartbeat that has not been sent yet, if somebody waits for it.
+    pub(crate) next_beat: Mutex<Option<Beat>>,
     pub(crate) lists: Arc<Lists>,
-    pub(crate) windows: Windows,
+    /// Room for claims that come, for those that are given up, and for what those ask who wait: see
+    /// [`window`](crate::window).
+    pub(crate) acquires: Arc<Semaphore>,
+    pub(crate) releases: Arc<Semaphore>,
+    pub(crate) polls: Semaphore,
     over: AtomicBool,
     ending: Notify,
     rest: Arc<Rest>,
@@ -86,7 +98,6 @@ impl Session {
         Ok(Arc::new(Self {
             timeout: client.session_timeout(),
             servers: servers(&client).await?,
-            client,
             acl: config.acl(),
             root: config.root.clone(),
             epoch: tokio::sync::Mutex::default(),
@@ -94,13 +105,16 @@ impl Session {
             next_end: AtomicU64::new(u64::MAX),
             fresh: Mutex::default(),
             beat: AtomicU64::new(began.as_nanos()),
-            next_beat: NextBeat::default(),
-            lists: Arc::default(),
-            windows: Windows::new(),
+            next_beat: Mutex::default(),
+            lists: Lists::new(client.clone(), runtime.clone()),
+            acquires: Arc::new(Semaphore::new(MOST)),
+            releases: Arc::new(Semaphore::new(MOST)),
+            polls: Semaphore::new(MOST),
             over: AtomicBool::new(false),
             ending: Notify::new(),
             rest: Arc::default(),
             events,
+            client,
             runtime,
         }))
     }

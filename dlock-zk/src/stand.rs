@@ -44,7 +44,7 @@ impl Session {
         if listed.is_some() {
             return Ok(listed);
         }
-        match self.read(|| self.children(dir)).await {
+        match self.read(|| self.lists.children(dir)).await {
             Ok(children) => Ok(Some(children)),
             Err(ZkError::NoNode) => Ok(None),
             Err(error) => Err(error),

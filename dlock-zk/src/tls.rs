@@ -2,11 +2,18 @@
 
 #[cfg(feature = "tls")]
 use std::path::Path;
+use std::path::PathBuf;
 
 use dlock_core::{ConfigIssue, Error, ErrorKind};
 use zookeeper_client::{Client, Connector, Error as ZkError};
 
-use crate::config::Tls;
+/// Files with what TLS needs, in PEM.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tls {
+    pub(crate) authorities: Option<PathBuf>,
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "the same shape as with TLS"))]
+    pub(crate) certificate: Option<(PathBuf, PathBuf)>,
+}
 
 /// Connects by TLS.
 #[cfg(feature = "tls")]

@@ -2,9 +2,9 @@
 //!
 //! A server serves the requests of a session in their order, so a heartbeat, by which all locks of
 //! the session are renewed, waits for what was sent before. There may be thousands who ask for locks,
-//! wait, or give locks back. So of each of these kinds [`MOST`] are on their way at a time, and the
-//! others wait here, in the order in which they came. A crowd that comes at once is thereby let in in
-//! steps, each of which [shares lists](crate::children).
+//! wait, or give locks back. So [a number](crate::session::MOST) of each of these kinds is on its way at
+//! a time, and the others wait here, in the order in which they came. A crowd that comes at once is
+//! thereby let in in steps, each of which [shares lists](crate::children).
 
 use std::sync::Arc;
 
@@ -14,49 +14,34 @@ use zookeeper_client::Error as ZkError;
 
 use crate::{error::no_answer, place::Spot, queue::Standing, session::Session};
 
-/// How many of each kind are on their way at a time.
-const MOST: usize = 256;
-
-/// The windows of one session.
-pub(crate) struct Windows {
-    /// Of claims that come.
-    pub(crate) acquires: Window,
-    /// Of claims that are given up.
-    pub(crate) releases: Window,
-    /// Of what those ask who wait.
-    polls: Window,
-}
-
-pub(crate) struct Window(Arc<Semaphore>);
-
-impl Windows {
-    pub(crate) fn new() -> Self {
-        let window = || Window(Arc::new(Semaphore::new(MOST)));
-        Self { acquires: window(), releases: window(), polls: window() }
-    }
-}
-
 impl Session {
-    /// Waits until one more may be on its way, for as long as the servers answer at all. It is, until
-    /// the permit is dropped.
+    /// Waits until one more may be on its way, for as long as the servers answer at all, and sees work
+    /// [through](Self::see_through) which counts as that until it is done.
     ///
     /// # Errors
     /// `Unavailable` when no answer comes or the session ends: nothing was sent.
-    pub(crate) async fn enter_window(
+    pub(crate) async fn enter_window<T: Send + 'static>(
         &self,
-        window: &Window,
-    ) -> Result<OwnedSemaphorePermit, Error> {
-        match Arc::clone(&window.0).try_acquire_owned() {
-            Ok(permit) => Ok(permit),
+        window: &Arc<Semaphore>,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        let permit = match Arc::clone(window).try_acquire_owned() {
+            Ok(permit) => permit,
             // Boxed: most find room.
-            Err(_) => Box::pin(self.enter_later(window)).await,
-        }
+            Err(_) => Box::pin(self.enter_later(window)).await?,
+        };
+        self.see_through(async move {
+            let done = work.await;
+            drop(permit);
+            done
+        })
+        .await
     }
 
-    async fn enter_later(&self, window: &Window) -> Result<OwnedSemaphorePermit, Error> {
+    async fn enter_later(&self, window: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Error> {
         let not_sent = || no_answer().with_certainty(Certainty::NotApplied);
         let began = Clock::Boot.now();
-        let mut permit = std::pin::pin!(Arc::clone(&window.0).acquire_owned());
+        let mut permit = std::pin::pin!(Arc::clone(window).acquire_owned());
         loop {
             tokio::select! {
                 permit = &mut permit => return permit.map_err(|_| not_sent()),
@@ -77,13 +62,13 @@ impl Session {
         F: Future<Output = Result<T, ZkError>>,
     {
         // It is never closed.
-        let _permit = self.windows.polls.0.acquire().await;
+        let _permit = self.polls.acquire().await;
         self.read(send).await
     }
 
     /// How the node of a claim stands that waits.
     pub(crate) async fn standing_of_waiter(&self, spot: &Spot) -> Result<Standing, ZkError> {
-        let _permit = self.windows.polls.0.acquire().await;
+        let _permit = self.polls.acquire().await;
         self.standing(spot, None).await
     }
 }

@@ -15,8 +15,8 @@ const SLOTS: &str = "16384";
 
 /// Asks the first node that tells.
 pub(super) async fn examine(link: &Link, servers: &[Server]) -> Vec<Finding> {
-    let mut info = redis::cmd("CLUSTER");
-    info.arg("INFO");
+    let mut info = redis::pipe();
+    info.cmd("CLUSTER").arg("INFO");
     for server in servers {
         if let Ok(Some(answer)) = told(link, server, &info).await
             && let Some(text) = reply::text(&answer)

@@ -25,7 +25,7 @@ use std::{
 use dlock_core::{Error, ErrorKind, current_runtime};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
-use redis::{Cmd, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
+use redis::{Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::{
     sync::OnceCell,
     task::AbortHandle,
@@ -34,15 +34,15 @@ use tokio::{
 
 use self::{
     ears::Ears,
-    place::{Place, asking, bucket_of},
+    place::{Place, asking, bucket_of, lost},
 };
 use super::{
     facts::{Facts, Silent},
     node::NodeLink,
-    open, receive,
+    open,
     window::{Kind, Sending},
 };
-use crate::{config::RedisConfig, inbox::Inbox, keys::Bucket};
+use crate::{config::RedisConfig, inbox::Inbox, keys::Bucket, reply};
 
 /// How many redirections a command follows.
 const HOPS: usize = 5;
@@ -102,50 +102,26 @@ impl ClusterLink {
         Ok(Self { shared, watch })
     }
 
-    pub(super) async fn send(&self, command: &Cmd, sending: &Sending<'_>) -> RedisResult<Value> {
-        let mut place = self.shared.place(command)?;
-        for _ in 0..HOPS {
-            let node = self.shared.node(&place.at).await;
-            let answer = match place.asking {
-                false => node.send(command, sending).await,
-                true => {
-                    let commands = asking(std::iter::once(command));
-                    let answers = node.send_all(&commands, 1, sending).await;
-                    answers.and_then(|answers| {
-                        answers.into_iter().nth(1).unwrap_or_default().extract_error()
-                    })
-                }
-            };
-            match answer.as_ref().err().and_then(|error| place.next(error)) {
-                Some(next) => place = self.shared.follow(next),
-                None => return answer.map_err(unsettled),
-            }
-        }
-        Err(lost())
-    }
-
     pub(super) async fn send_all(
         &self,
         commands: &Pipeline,
         sending: &Sending<'_>,
     ) -> RedisResult<Vec<Value>> {
-        let first = commands.cmd_iter().next().ok_or_else(lost)?;
-        let mut place = self.shared.place(first)?;
+        let mut place = self.shared.place(commands)?;
         for _ in 0..HOPS {
             let node = self.shared.node(&place.at).await;
             let answers = match place.asking {
                 false => node.send_all(commands, 0, sending).await?,
                 true => {
-                    let answers = node.send_all(&asking(commands.cmd_iter()), 1, sending).await?;
+                    let answers = node.send_all(&asking(commands), 1, sending).await?;
                     answers.into_iter().skip(1).collect()
                 }
             };
-            let Some(Err(error)) = answers.first().cloned().map(Value::extract_error) else {
-                return Ok(answers);
-            };
+            let Some(Value::ServerError(error)) = answers.first() else { return Ok(answers) };
+            let error = RedisError::from(error.clone());
             match place.next(&error) {
                 Some(next) => place = self.shared.follow(next),
-                None if is_unsettled(&error) => return Err(unsettled(error)),
+                None if is_unsettled(&error) => return Err(unsettled(&error)),
                 None => return Ok(answers),
             }
         }
@@ -176,11 +152,11 @@ impl ClusterLink {
     /// Tries what is sent to a master that this bucket is on its way to.
     pub(super) async fn try_asking(&self, bucket: Bucket) -> RedisResult<()> {
         let Some(at) = self.shared.ears.master(bucket.number().into()) else { return Ok(()) };
-        let time = redis::cmd("TIME");
+        let mut time = redis::pipe();
+        time.cmd("TIME");
         let node = self.shared.node(&at).await;
-        let answers =
-            node.send_all(&asking(std::iter::once(&time)), 1, &Sending::of(Kind::Acquire)).await?;
-        answers.into_iter().next().unwrap_or_default().extract_error().map(drop)
+        let answers = node.send_all(&asking(&time), 1, &Sending::of(Kind::Acquire)).await?;
+        reply::first(answers).map(drop)
     }
 
     /// Whether messages can be had.
@@ -192,7 +168,7 @@ impl ClusterLink {
     pub(super) async fn send_to(
         &self,
         at: &Arc<str>,
-        command: &Cmd,
+        command: &Pipeline,
     ) -> RedisResult<(Value, Option<u64>)> {
         self.shared.node(at).await.send_known(command).await
     }
@@ -208,9 +184,10 @@ impl ClusterLink {
 }
 
 impl Shared {
-    /// The master of the command's keys, as far as it is known.
-    fn place(&self, command: &Cmd) -> RedisResult<Place> {
-        let at = bucket_of(command).and_then(|bucket| self.ears.master(bucket));
+    /// The master of the first command's keys, as far as it is known.
+    fn place(&self, commands: &Pipeline) -> RedisResult<Place> {
+        let bucket = commands.cmd_iter().next().and_then(bucket_of);
+        let at = bucket.and_then(|bucket| self.ears.master(bucket));
         Ok(Place { at: at.ok_or_else(lost)?, asking: false })
     }
 
@@ -259,17 +236,9 @@ fn is_unsettled(error: &RedisError) -> bool {
 }
 
 /// The error for a slot that has no settled place.
-fn unsettled(error: RedisError) -> RedisError {
-    if !is_unsettled(&error) {
-        return error;
-    }
+fn unsettled(error: &RedisError) -> RedisError {
     let kind = redis::ErrorKind::Server(ServerErrorKind::ClusterDown);
     RedisError::from((kind, "the slot is being moved", error.to_string()))
-}
-
-pub(super) fn lost() -> RedisError {
-    let kind = redis::ErrorKind::Server(ServerErrorKind::ClusterDown);
-    RedisError::from((kind, "no master has the slot"))
 }
 
 /// Why the first node does not say where the slots are.

@@ -11,6 +11,7 @@ pub(crate) mod cluster;
 pub(crate) mod facts;
 pub(crate) mod node;
 mod open;
+mod push;
 pub(crate) mod sentinel;
 mod sight;
 mod tls;
@@ -18,14 +19,15 @@ pub(crate) mod window;
 
 use std::{fmt, sync::Arc};
 
-use dlock_core::{Error, Instant};
-use redis::{Cmd, Pipeline, PushInfo, PushKind, RedisResult, Value};
+use dlock_core::Error;
+use redis::{Pipeline, RedisResult, Value};
 
 use self::{cluster::ClusterLink, facts::Facts, node::NodeLink, window::Sending};
 use crate::{
     config::{RedisConfig, Topology},
     inbox::Inbox,
     keys::Bucket,
+    reply,
 };
 
 /// A way to the servers of one store.
@@ -60,18 +62,18 @@ impl Link {
         }
     }
 
-    /// Sends a command to the server of its keys. One that may grant a lock is refused while the
-    /// server may have lost who holds it, and one that takes a lock gets its deadline.
-    pub(crate) async fn send(&self, command: &Cmd, sending: &Sending<'_>) -> RedisResult<Value> {
-        match self {
-            Self::Node(link) => link.send(command, sending).await,
-            // Boxed: its size would be that of every send.
-            Self::Cluster(link) => Box::pin(link.send(command, sending)).await,
-        }
+    /// Sends one command to the server of its keys.
+    pub(crate) async fn send(
+        &self,
+        command: &Pipeline,
+        sending: &Sending<'_>,
+    ) -> RedisResult<Value> {
+        reply::first(self.send_all(command, sending).await?)
     }
 
-    /// Sends commands back to back, the first of which has a key, and this role; errors stand among
-    /// the answers.
+    /// Sends commands back to back to the server that has the keys of the first, which has this role;
+    /// errors stand among the answers. If it may grant a lock, it is refused while the server may have
+    /// lost who holds it, and if it takes one, it gets its deadline.
     pub(crate) async fn send_all(
         &self,
         commands: &Pipeline,
@@ -79,6 +81,7 @@ impl Link {
     ) -> RedisResult<Vec<Value>> {
         match self {
             Self::Node(link) => link.send_all(commands, 0, sending).await,
+            // Boxed: its size would be that of every send.
             Self::Cluster(link) => Box::pin(link.send_all(commands, sending)).await,
         }
     }
@@ -120,12 +123,12 @@ impl Link {
     pub(crate) async fn send_to(
         &self,
         server: &Server,
-        command: &Cmd,
+        command: &Pipeline,
     ) -> RedisResult<(Value, Option<u64>)> {
         match (self, &server.0) {
             (Self::Node(link), _) => link.send_known(command).await,
             (Self::Cluster(link), Some(at)) => Box::pin(link.send_to(at, command)).await,
-            (Self::Cluster(_), None) => Err(cluster::lost()),
+            (Self::Cluster(_), None) => Err(cluster::place::lost()),
         }
     }
 
@@ -183,16 +186,4 @@ impl Link {
             Self::Cluster(link) => link.facts(),
         }
     }
-}
-
-/// What a connection pushes: hands messages to the inbox; whether the connection is gone.
-fn receive(info: PushInfo, inbox: Option<&Inbox>, now: Instant) -> bool {
-    match (info.kind, info.data.as_slice(), inbox) {
-        (PushKind::Disconnection, ..) => return true,
-        (PushKind::Message | PushKind::SMessage, [_, Value::BulkString(text)], Some(inbox)) => {
-            inbox.receive(text, now);
-        }
-        _ => {}
-    }
-    false
 }

@@ -17,22 +17,21 @@ use std::{
 
 use dlock_core::{Clock, Error, ErrorKind, Instant, StoreClock, current_runtime};
 use parking_lot::Mutex;
-use redis::{Cmd, Pipeline, RedisError, RedisResult, Value, aio::MultiplexedConnection};
+use redis::{Pipeline, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use tokio::{sync::watch::Sender, task::AbortHandle};
 
 use super::{
     facts::{Facts, Silent},
-    open, receive,
+    open,
     sentinel::Sentinels,
     sight::Sight,
-    window::{Kind, Sending, Window},
+    window::{Kind, Role, Sending, Window},
 };
 use crate::{
     config::{RedisConfig, Topology},
-    error::{Cure, cure, guarded, is_refusal, late, not_connected},
+    error::{Cure, cure, guarded, late, not_connected},
     inbox::Inbox,
     reply,
-    scripts::Role,
     unanswered::{self, Via, patience},
 };
 
@@ -138,41 +137,8 @@ impl NodeLink {
         (Self { shared, upkeep }, started.and(first))
     }
 
-    pub(super) async fn send(&self, command: &Cmd, sending: &Sending<'_>) -> RedisResult<Value> {
-        let connection = self.shared.connection().await?;
-        let _permit = connection.window.enter(sending.kind).await?;
-        self.shared.check_guard(&connection, sending.role)?;
-        sending.begin();
-        for _ in 0..SENDINGS {
-            let trip = self.shared.trip(&connection, sending.role);
-            let answer = match trip.deadline {
-                Some(deadline) => {
-                    let command = dated(command, deadline);
-                    connection.redis.clone().send_packed_command(&command).await
-                }
-                None => connection.redis.clone().send_packed_command(command).await,
-            };
-            let answer = answer.and_then(Value::extract_error);
-            self.shared.seen(&connection, answer.as_ref().err());
-            if answer.as_ref().err().is_none_or(is_refusal) {
-                trip.answered(&connection, answer.as_ref().ok());
-            }
-            if !answer.as_ref().is_ok_and(reply::is_late) {
-                return answer;
-            }
-        }
-        Err(late())
-    }
-
-    /// As [`send`](Self::send); beside the answer the number of the connection that brought it,
-    /// unless it was lost meanwhile.
-    pub(super) async fn send_known(&self, command: &Cmd) -> RedisResult<(Value, Option<u64>)> {
-        let before = self.epoch();
-        let answer = self.send(command, &Sending::of(Kind::Acquire)).await?;
-        Ok((answer, before.filter(|_| before == self.epoch())))
-    }
-
-    /// As [`send`](Self::send) for several, of which the one at this place has the role.
+    /// Sends commands back to back, of which the one at this place has the role; errors stand among the
+    /// answers.
     pub(super) async fn send_all(
         &self,
         commands: &Pipeline,
@@ -186,13 +152,9 @@ impl NodeLink {
         let mut redis = connection.redis.clone();
         for _ in 0..SENDINGS {
             let trip = self.shared.trip(&connection, sending.role);
-            let answers = match trip.deadline {
-                Some(deadline) => {
-                    let commands = all_dated(commands, at, deadline);
-                    redis.send_packed_commands(&commands, 0, commands.len()).await
-                }
-                None => redis.send_packed_commands(commands, 0, commands.len()).await,
-            };
+            let dated = trip.deadline.map(|deadline| dated(commands, at, deadline));
+            let commands = dated.as_ref().unwrap_or(commands);
+            let answers = exchange(&mut redis, commands).await;
             match &answers {
                 Ok(answers) => {
                     self.shared.seen(&connection, first_error(answers).as_ref());
@@ -206,6 +168,14 @@ impl NodeLink {
             return answers;
         }
         Err(late())
+    }
+
+    /// Sends one command; beside the answer the number of the connection that brought it, unless it was
+    /// lost meanwhile.
+    pub(super) async fn send_known(&self, command: &Pipeline) -> RedisResult<(Value, Option<u64>)> {
+        let before = self.epoch();
+        let answers = self.send_all(command, 0, &Sending::of(Kind::Acquire)).await?;
+        Ok((reply::first(answers)?, before.filter(|_| before == self.epoch())))
     }
 
     pub(super) fn epoch(&self) -> Option<u64> {
@@ -355,20 +325,27 @@ impl Door {
     }
 }
 
-/// The command with its deadline as the last argument.
-fn dated(command: &Cmd, deadline: u64) -> Cmd {
-    let mut command = command.clone();
-    command.arg(deadline);
-    command
+/// Sends commands. One alone is told by the driver if its answer can't be read; several only learn
+/// that the connection is lost.
+async fn exchange(
+    redis: &mut MultiplexedConnection,
+    commands: &Pipeline,
+) -> RedisResult<Vec<Value>> {
+    match commands.cmd_iter().next() {
+        Some(command) if commands.len() == 1 => Ok(vec![redis.send_packed_command(command).await?]),
+        _ => redis.send_packed_commands(commands, 0, commands.len()).await,
+    }
 }
 
-/// The commands, of which the one at this place has a deadline.
-fn all_dated(commands: &Pipeline, at: usize, deadline: u64) -> Pipeline {
+/// The commands, of which the one at this place has a deadline as its last argument.
+fn dated(commands: &Pipeline, at: usize, deadline: u64) -> Pipeline {
     let mut all = redis::pipe();
     for (place, command) in commands.cmd_iter().enumerate() {
-        all.add_command(if place == at { dated(command, deadline) } else { command.clone() });
+        all.add_command(command.clone());
+        if place == at {
+            all.arg(deadline);
+        }
     }
-    all.ignore_errors();
     all
 }
 

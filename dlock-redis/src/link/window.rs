@@ -17,11 +17,11 @@
 
 use std::sync::OnceLock;
 
-use dlock_core::{Clock, Error, ErrorKind, Instant};
+use dlock_core::{AcquireRequest, ClaimId, Clock, Error, ErrorKind, Instant};
 use redis::RedisResult;
 use tokio::sync::{Semaphore, SemaphorePermit, TryAcquireError};
 
-use crate::{error::not_connected, scripts::Role};
+use crate::{error::not_connected, unanswered::Unanswered};
 
 const RELEASES: usize = 256;
 const POLLS: usize = 4;
@@ -38,6 +38,28 @@ pub(crate) enum Kind {
     Poll,
     /// It takes a lock, or looks at something.
     Acquire,
+}
+
+/// What a command does to claims, as far as a link has to know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Role<'a> {
+    /// Nothing that would be of harm, whenever it arrives: it renews claims that are there, or looks.
+    Other,
+    /// It may grant a lock to claims that are there, so it is not for a server that may have lost
+    /// who holds it.
+    Grants,
+    /// It grants locks, and places in queues, to claims of which the server need not know. Beyond its
+    /// deadline it must not.
+    Takes(&'a Unanswered, &'a [AcquireRequest]),
+    /// It gives a claim up.
+    GivesUp(&'a Unanswered, ClaimId),
+}
+
+impl Role<'_> {
+    /// Whether it may grant a lock.
+    pub(crate) const fn grants(self) -> bool {
+        matches!(self, Self::Grants | Self::Takes(..))
+    }
 }
 
 /// How a request is sent, and when it was sent first.

@@ -50,7 +50,7 @@ impl Quorum {
             failed.sort_by_key(Error::is_transient);
             let first = failed.swap_remove(0);
             let error = match first.is_transient() {
-                true => no_majority(&first, tally, members.len()),
+                true => no_majority(Some(&first), tally, members.len()),
                 false => first,
             };
             return Err(error.during("connect").with_store(&store));
@@ -188,8 +188,7 @@ impl Backend for Quorum {
                 Verdict::No => Released::AlreadyLost,
                 Verdict::Unknown | Verdict::Open => {
                     voters.book.ends(claim.id, Clock::Boot.now());
-                    let quiet = Error::new(ErrorKind::Unavailable, "masters do not answer");
-                    let error = no_majority(&failed.unwrap_or(quiet), tally, voters.count());
+                    let error = no_majority(failed.as_ref(), tally, voters.count());
                     return Err(Self::named(&store, error, "release", &claim.name));
                 }
             };
@@ -200,16 +199,10 @@ impl Backend for Quorum {
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         let said = join_all(self.voters.members.iter().map(|member| member.inspect(name))).await;
-        let (states, failed): (Vec<_>, Vec<_>) = said.into_iter().partition(Result::is_ok);
-        let needed = majority(self.voters.count());
-        if states.len() < needed
-            && let Some(Err(error)) = failed.first()
-        {
-            let tally = Tally { yes: states.len(), no: 0, unknown: failed.len() };
-            let error = no_majority(error, tally, self.voters.count());
-            return Err(Self::named(&self.store, error, "inspect", name));
+        match self.heard(said) {
+            Ok((states, _)) => Ok(merged(&states, majority(self.voters.count()))),
+            Err(error) => Err(Self::named(&self.store, error, "inspect", name)),
         }
-        Ok(merged(&states.into_iter().flatten().collect::<Vec<_>>(), needed))
     }
 
     fn admin(&self) -> Option<&dyn Admin> {
@@ -222,20 +215,15 @@ impl Admin for Quorum {
     /// What is held is held on a majority, of which some may not have answered.
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
         let said = join_all(self.voters.members.iter().map(|member| member.list(prefix))).await;
-        let (lists, failed): (Vec<_>, Vec<_>) = said.into_iter().partition(Result::is_ok);
-        let needed = majority(self.voters.count());
-        if lists.len() < needed
-            && let Some(Err(error)) = failed.first()
-        {
-            let tally = Tally { yes: lists.len(), no: 0, unknown: failed.len() };
-            let error = no_majority(error, tally, self.voters.count());
-            return Err(error.during("list").with_store(&self.store));
-        }
+        let heard = self.heard(said);
+        let (lists, silent) =
+            heard.map_err(|error| error.during("list").with_store(&self.store))?;
         let mut votes = BTreeMap::<LockName, usize>::new();
-        for name in lists.into_iter().flatten().flatten() {
+        for name in lists.into_iter().flatten() {
             *votes.entry(name).or_default() += 1;
         }
-        let held = votes.into_iter().filter(|(_, votes)| votes + failed.len() >= needed);
+        let needed = majority(self.voters.count());
+        let held = votes.into_iter().filter(|(_, votes)| votes + silent >= needed);
         Ok(held.take(limit).map(|(name, _)| name).collect())
     }
 
@@ -251,7 +239,7 @@ impl Admin for Quorum {
         }
         if let (true, Some((_, error))) = (findings.is_empty(), failed.first()) {
             let tally = Tally { yes: 0, no: 0, unknown: all };
-            let error = no_majority(error, tally, all);
+            let error = no_majority(Some(error), tally, all);
             return Err(error.during("examine").with_store(&self.store));
         }
         let mut merged = vec![masters(findings.len(), all)];
@@ -273,6 +261,22 @@ impl Admin for Quorum {
 }
 
 impl Quorum {
+    /// What the masters answer, if a majority does, and how many do not.
+    fn heard<T>(&self, said: Vec<Result<T, Error>>) -> Result<(Vec<T>, usize), Error> {
+        let (mut answers, mut failed) = (Vec::new(), Vec::new());
+        for answer in said {
+            match answer {
+                Ok(answer) => answers.push(answer),
+                Err(error) => failed.push(error),
+            }
+        }
+        if answers.len() < majority(self.voters.count()) {
+            let tally = Tally { yes: answers.len(), no: 0, unknown: failed.len() };
+            return Err(no_majority(failed.first(), tally, self.voters.count()));
+        }
+        Ok((answers, failed.len()))
+    }
+
     /// What has become of a claim that is not held: whether a majority has lost what it knew of the
     /// name.
     async fn fate(&self, renewal: &Renewal) -> Renewed {

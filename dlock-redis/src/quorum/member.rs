@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use dlock_core::{
     AcquireRequest, ClaimId, Clock, Error, ErrorKind, FencingToken, Finding, Instant, LockName,
-    LockState,
+    LockState, Queue,
 };
 use parking_lot::Mutex;
 use redis::Value;
@@ -15,13 +15,12 @@ use crate::{
     error::unreadable,
     examine::examine,
     keys::Keys,
-    later::{Later, Owed, is_over},
     link::{Link, node::NodeLink},
     list::list,
-    reply::{self, Standing, kept, millis, standing},
-    scripts::{Call, Kept, Known, Scripts},
+    owed::{Owed, is_over},
+    reply::{Standing, kept, standing},
+    scripts::{Call, Kept, Known},
     session::Session,
-    unanswered::Unanswered,
 };
 
 /// How many claims one command carries.
@@ -39,10 +38,6 @@ pub(super) struct Member {
     session: Session,
     /// The acquires that are under way: a release of the same claim goes behind.
     under_way: Mutex<HashMap<ClaimId, Pending>>,
-    /// The claims that are given up later.
-    later: Later,
-    scripts: Scripts,
-    retention: u64,
 }
 
 impl Member {
@@ -57,10 +52,7 @@ impl Member {
         let (link, first) = NodeLink::open_anyway(&config).await;
         let member = Self {
             under_way: Mutex::default(),
-            later: Later::default(),
             session: Session::over(&config, Link::Node(link), None),
-            scripts: Scripts::new(),
-            retention: u64::try_from(config.retention.as_millis()).unwrap_or(u64::MAX),
         };
         let first = match first {
             Ok(()) => member.session.check_rights().await,
@@ -83,7 +75,7 @@ impl Member {
         proposal: u64,
     ) -> impl Future<Output = Result<(Standing, Instant), Error>> + Send + use<> {
         let under_way = UnderWay::begin(self, claim);
-        let request = request.clone().with_claim(claim);
+        let request = request.clone().with_claim(claim).with_queue(Queue::FailIfBusy);
         async move { under_way.member.ask(&request, proposal).await }
     }
 
@@ -92,22 +84,8 @@ impl Member {
         request: &AcquireRequest,
         proposal: u64,
     ) -> Result<(Standing, Instant), Error> {
-        let call = self
-            .scripts
-            .acquire
-            .on(Keys::COUNT)
-            .keys(&Keys::of(&request.name))
-            .arg(request.claim.to_string())
-            .arg(millis(request.lease))
-            .arg(request.mode.weight())
-            .arg(request.mode.capacity())
-            .arg(request.tokens)
-            .arg("1")
-            .arg("")
-            .arg(self.retention)
-            .arg(proposal)
-            .note(request.note.as_ref())
-            .taking(&self.session.unanswered, std::slice::from_ref(request));
+        let call = self.session.scripts.acquire(request, None, proposal);
+        let call = call.taking(&self.session.unanswered, std::slice::from_ref(request));
         let stands = standing(&self.run(&call).await?)?;
         if !stands.is_held() {
             is_over(self, &request.name, request.claim);
@@ -122,15 +100,15 @@ impl Member {
         claim: ClaimId,
         token: FencingToken,
     ) -> Result<bool, Error> {
-        let call = self
-            .scripts
+        let scripts = &self.session.scripts;
+        let call = scripts
             .raise
             .on(Keys::COUNT)
             .keys(&Keys::of(&request.name))
             .arg(claim.to_string())
             .arg(token.get())
             .arg(request.tokens)
-            .arg(self.retention);
+            .arg(scripts.retention);
         self.yes_or_no(&call).await
     }
 
@@ -140,12 +118,12 @@ impl Member {
         name: &LockName,
         above: FencingToken,
     ) -> Result<bool, Error> {
-        self.yes_or_no(&self.scripts.floor(name, above, self.retention)?).await
+        self.yes_or_no(&self.session.scripts.floor(name, above)?).await
     }
 
     /// Starts leases anew; whether each claim holds the lock here.
     pub(super) async fn keep(&self, claims: &[Kept<'_>]) -> Result<Vec<bool>, Error> {
-        let call = self.scripts.keep(claims, Known::ToHold, self.retention);
+        let call = self.session.scripts.keep(claims, Known::ToHold);
         let answers = kept(&self.run(&call).await?, claims.len())?;
         Ok(answers.into_iter().map(Standing::is_held).collect())
     }
@@ -155,31 +133,19 @@ impl Member {
         self.session.link.keeps_grants()
     }
 
-    /// Gives a claim up; whether it was there.
-    pub(super) async fn release(
-        self: &Arc<Self>,
-        name: &LockName,
-        claim: ClaimId,
-        used: u32,
-    ) -> Result<bool, Error> {
-        let found = self.give_up(name, claim, used).await?;
-        is_over(self, name, claim);
-        Ok(found)
-    }
-
     /// How many claims are given up later.
     pub(super) fn owes(&self) -> usize {
-        self.later.len()
+        self.session.later.len()
     }
 
     pub(super) async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
-        let call = self.scripts.inspect.on(Keys::COUNT).keys(&Keys::of(name));
-        reply::state(&self.run(&call).await?)
+        self.check_up()?;
+        self.session.inspect(name).await
     }
 
     pub(super) async fn list(&self, prefix: &str) -> Result<Vec<LockName>, Error> {
         self.check_up()?;
-        list(&self.session, &self.scripts, prefix, usize::MAX).await
+        list(&self.session, prefix, usize::MAX).await
     }
 
     /// By the server's address.
@@ -220,7 +186,7 @@ impl Member {
     }
 
     fn check_up(&self) -> Result<(), Error> {
-        if self.is_up() {
+        if self.session.is_up() {
             return Ok(());
         }
         let away = Error::new(ErrorKind::Unavailable, "a master of the quorum is away");
@@ -229,31 +195,19 @@ impl Member {
 }
 
 impl Owed for Member {
-    fn later(&self) -> &Later {
-        &self.later
+    fn session(&self) -> &Session {
+        &self.session
     }
 
-    fn unanswered(&self) -> &Unanswered {
-        &self.session.unanswered
-    }
-
-    fn is_up(&self) -> bool {
-        self.session.link.epoch().is_some()
-    }
-
-    async fn give_up(&self, name: &LockName, claim: ClaimId, used: u32) -> Result<bool, Error> {
+    async fn send_release(
+        &self,
+        name: &LockName,
+        claim: ClaimId,
+        used: u32,
+    ) -> Result<bool, Error> {
         self.until_none_is_under_way(claim).await;
-        let call = self
-            .scripts
-            .release
-            .on(Keys::COUNT)
-            .keys(&Keys::of(name))
-            .arg(claim.to_string())
-            .arg(used)
-            .arg(self.retention)
-            .giving_up(&self.session.unanswered, claim);
         self.check_up()?;
-        self.session.give_up(&call).await
+        self.session.release(name, claim, used).await
     }
 }
 

@@ -17,7 +17,8 @@ use super::{
 };
 use crate::{
     error::no_token,
-    later::{LATER, background, give_up_later},
+    later::LATER,
+    owed::{background, give_up, give_up_later},
     reply::Standing,
 };
 
@@ -126,7 +127,7 @@ impl Voters {
             _ if spent > self.count() - majority(self.count()) => Err(no_token()),
             // Not for want of answers, if those that answered could be a majority.
             (None, Some(error)) if tally.unknown > self.count() - majority(self.count()) => {
-                Err(no_majority(&error, tally, self.count()))
+                Err(no_majority(Some(&error), tally, self.count()))
             }
             _ => Ok(Attempt::Busy),
         };
@@ -257,8 +258,7 @@ impl Voters {
         let renewed: Vec<_> = tallies.iter().map(renewed).collect();
         match tallies.first() {
             Some(tally) if renewed.iter().all(|answer| *answer == Renewed::Unknown) => {
-                let quiet = Error::new(ErrorKind::Unavailable, "masters do not answer");
-                Err(no_majority(failed.as_ref().unwrap_or(&quiet), *tally, of))
+                Err(no_majority(failed.as_ref(), *tally, of))
             }
             _ => Ok(renewed),
         }
@@ -292,10 +292,7 @@ impl Voters {
             (Verdict::Yes, _) => Ok(()),
             // No number of masters can count so far.
             (_, Some(error)) if !error.is_transient() => Err(error),
-            (_, failed) => {
-                let quiet = Error::new(ErrorKind::Unavailable, "masters do not answer");
-                Err(no_majority(&failed.unwrap_or(quiet), tally, self.count()))
-            }
+            (_, failed) => Err(no_majority(failed.as_ref(), tally, self.count())),
         }
     }
 
@@ -352,7 +349,7 @@ fn releasing(
     let releasing = members.into_iter().map(|member| {
         let name = name.clone();
         async move {
-            let answer = member.release(&name, claim, used).await;
+            let answer = give_up(&member, &name, claim, used).await;
             (member, answer)
         }
     });
@@ -375,8 +372,10 @@ fn agreed(won: &[(usize, FencingToken)], of: usize) -> Option<FencingToken> {
     won.iter().map(|(_, token)| *token).find(|token| took(*token) >= majority(of))
 }
 
-/// Too few masters can be asked.
-pub(super) fn no_majority(error: &Error, tally: Tally, of: usize) -> Error {
+/// Too few masters can be asked, one of which gave this error.
+pub(super) fn no_majority(error: Option<&Error>, tally: Tally, of: usize) -> Error {
+    let quiet = Error::new(ErrorKind::Unavailable, "masters do not answer");
+    let error = error.unwrap_or(&quiet);
     Error::new(
         ErrorKind::Unavailable,
         format!(

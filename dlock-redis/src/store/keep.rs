@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use dlock_core::{AcquireRequest, ClaimId, Error, Instant, LockName, Renewal, Renewed};
+use dlock_core::{ClaimId, Error, Instant, LockName, Renewal, Renewed};
 
 use super::Store;
 use crate::{
     error::unreadable,
     keys::Keys,
     reply::{self, Standing, kept, millis},
-    scripts::{Call, Kept, Known},
+    scripts::{Kept, Known},
 };
 
 impl Store {
@@ -20,7 +20,7 @@ impl Store {
         claims: &[Kept<'_>],
         known: Known,
     ) -> Result<(Instant, Vec<Standing>), Error> {
-        let call = self.scripts.keep(claims, known, self.retention);
+        let call = self.session.scripts.keep(claims, known);
         let answer = self.session.run(&call).await?;
         let sent = call.sending().began();
         if let (Some(at), Some((_, name, ..))) = (reply::time_of(&answer), claims.first()) {
@@ -41,12 +41,6 @@ impl Store {
         }
     }
 
-    /// Asks how a claim stands that waits.
-    pub(crate) fn poll_call(&self, request: &AcquireRequest) -> Call<'_> {
-        let claim = (request.claim, &request.name, request.mode, request.lease);
-        self.scripts.keep(&[claim], Known::ToWait, self.retention)
-    }
-
     /// Starts the leases of exclusive holders anew; the places in the list of those that hold
     /// nothing so. The names are of one batch.
     pub(crate) async fn renew(
@@ -54,7 +48,7 @@ impl Store {
         claims: &[(ClaimId, &LockName, Duration)],
     ) -> Result<Vec<usize>, Error> {
         let Some((_, first, _)) = claims.first() else { return Ok(Vec::new()) };
-        let mut call = self.scripts.renew.on(2 * claims.len());
+        let mut call = self.session.scripts.renew.on(2 * claims.len());
         let keys: Vec<_> = claims.iter().map(|(_, name, _)| Keys::of(name)).collect();
         for keys in &keys {
             call = call.arg(keys.holder());
@@ -65,7 +59,7 @@ impl Store {
         for (claim, _, lease) in claims {
             call = call.arg(claim.to_string()).arg(millis(*lease));
         }
-        let call = call.arg(self.retention);
+        let call = call.arg(self.session.scripts.retention);
         let answer = self.session.run(&call).await?;
         let (at, gone) = reply::renewal(&answer).ok_or_else(|| unreadable("a renewal", &answer))?;
         self.clocks.observe(self.shard(first), at, call.sending().began());
@@ -76,7 +70,7 @@ impl Store {
     /// name.
     pub(crate) async fn fate(&self, renewal: &Renewal) -> Renewed {
         // A shorter retention says nothing about a lease.
-        let kept = u128::from(self.retention) > renewal.lease.as_millis();
+        let kept = u128::from(self.session.scripts.retention) > renewal.lease.as_millis();
         let Some(token) = renewal.token.filter(|_| kept) else { return Renewed::Lost };
         match self.inspect(&renewal.claim.name).await {
             Ok(state) if state.last_token.is_none_or(|last| last < token) => Renewed::Forgotten,

@@ -30,12 +30,12 @@ impl Store {
         for request in requests {
             self.session.check_lease(request.lease)?;
         }
-        let mut call = self.scripts.acquire_all.on(Keys::COUNT * requests.len());
+        let mut call = self.session.scripts.acquire_all.on(Keys::COUNT * requests.len());
         for request in requests {
             call = call.keys(&Keys::of(&request.name));
         }
         let noted = requests.iter().any(|request| request.note.is_some());
-        call = call.arg(self.retention);
+        call = call.arg(self.session.scripts.retention);
         for request in requests {
             let channel = self.channel_for(request, Bucket::of(&request.name)).await;
             call = call.request(request, channel.as_deref());

@@ -10,6 +10,7 @@ mod single;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use dlock_core::{DynBackend, Error, Memory, Registry};
 use dlock_testkit::Stop;
 
 use super::fault::{Bite, Fault};
@@ -174,6 +175,18 @@ impl Place {
             }
         })
     }
+}
+
+/// Connects to any store.
+pub(super) async fn connect(url: String) -> Result<DynBackend, Error> {
+    let registry = Registry::new()
+        .with(Memory::FACTORY)
+        .with(dlock_sql::SQLITE)
+        .with(dlock_sql::POSTGRES)
+        .with(dlock_sql::MYSQL)
+        .with(dlock_redis::REDIS)
+        .with(dlock_zk::ZK);
+    registry.connect(url.parse()?, &[]).await
 }
 
 /// With some locks beside those that all want.

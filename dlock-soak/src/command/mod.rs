@@ -25,12 +25,11 @@ mod verdict;
 
 use std::{path::Path, process::ExitCode, time::Duration};
 
-use dlock_core::{DynBackend, Error, Memory, Registry};
 use dlock_testkit::Stop;
 use futures_util::{StreamExt, stream};
 
 use self::{
-    arena::{Place, SETUPS},
+    arena::{Place, SETUPS, connect},
     options::{Asked, HELP, Options},
     round::{Plan, Round},
     table::Row,
@@ -92,18 +91,6 @@ fn judge(file: &Path) -> ExitCode {
 fn misused(what: &str) -> ExitCode {
     eprintln!("dlock-soak: {what}");
     ExitCode::from(MISUSED)
-}
-
-/// Connects to any store.
-async fn connect(url: String) -> Result<DynBackend, Error> {
-    let registry = Registry::new()
-        .with(Memory::FACTORY)
-        .with(dlock_sql::SQLITE)
-        .with(dlock_sql::POSTGRES)
-        .with(dlock_sql::MYSQL)
-        .with(dlock_redis::REDIS)
-        .with(dlock_zk::ZK);
-    registry.connect(url.parse()?, &[]).await
 }
 
 async fn soak(options: &Options) -> ExitCode {

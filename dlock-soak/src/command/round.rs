@@ -9,8 +9,7 @@ use rand::seq::SliceRandom;
 use tokio::{process::Command, time::sleep};
 
 use super::{
-    arena::{Arena, Place},
-    connect,
+    arena::{Arena, Place, connect},
     fault::{Bite, Fault},
 };
 use crate::{Check, Report, Running};

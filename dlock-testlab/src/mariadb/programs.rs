@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{Stop, daemon::find};
+use crate::{Stop, program::find};
 
 const BIN: &str = "DLOCK_TEST_MARIADB_BIN";
 

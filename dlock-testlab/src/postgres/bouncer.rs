@@ -8,10 +8,11 @@ use super::{
 };
 use crate::{
     Stop, Verdict,
-    daemon::{Daemon, find},
+    daemon::Daemon,
     home::Home,
     instance::{Instance, Kind},
     launch::Launch,
+    program::find,
 };
 
 const KIND: Kind = Kind { name: "pgbouncer", is_ready };

@@ -1,7 +1,6 @@
 //! How a PostgreSQL server is to be set up.
 
-use super::PostgresServer;
-use crate::{Proxy, SteppedClock};
+use crate::SteppedClock;
 
 /// How a PostgreSQL server is to be set up.
 #[derive(Clone, Debug)]
@@ -57,22 +56,6 @@ impl Options {
     #[must_use]
     pub fn with_fsync(mut self, fsync: bool) -> Self {
         self.fsync = fsync;
-        self
-    }
-
-    /// Makes it a hot standby of this server, which it copies at its start: it answers queries and
-    /// refuses everything else. It wants to be allowed at least as many connections.
-    #[must_use]
-    pub fn standby_of(mut self, primary: &PostgresServer) -> Self {
-        self.primary = Some(primary.admin_url());
-        self
-    }
-
-    /// The same, with the proxy between the two, which leads to the primary.
-    #[must_use]
-    pub fn standby_through(mut self, proxy: &Proxy, primary: &PostgresServer) -> Self {
-        let url = primary.admin_url().replace(&primary.address(), &proxy.address());
-        self.primary = Some(url);
         self
     }
 

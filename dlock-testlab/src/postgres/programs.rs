@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{Stop, daemon::find};
+use crate::{Stop, program::find};
 
 const BIN: &str = "DLOCK_TEST_POSTGRES_BIN";
 

@@ -11,7 +11,9 @@ use super::{
     launch::{FAST, KIND, launch},
     programs::Programs,
 };
-use crate::{Snapshot, Stop, Verdict, client::ask, instance::Instance, sql, tls, wait::until};
+use crate::{
+    Proxy, Snapshot, Stop, Verdict, client::ask, instance::Instance, sql, tls, wait::until,
+};
 
 /// One PostgreSQL server, which dies with this value.
 ///
@@ -261,5 +263,23 @@ impl PostgresServer {
     async fn value(&self, query: &str) -> Result<String, Stop> {
         let value = self.query(query).await?.into_iter().flatten().next();
         value.ok_or_else(|| Stop::failed("no answer"))
+    }
+}
+
+impl Options {
+    /// Makes it a hot standby of this server, which it copies at its start: it answers queries and
+    /// refuses everything else. It wants to be allowed at least as many connections.
+    #[must_use]
+    pub fn standby_of(mut self, primary: &PostgresServer) -> Self {
+        self.primary = Some(primary.admin_url());
+        self
+    }
+
+    /// The same, with the proxy between the two, which leads to the primary.
+    #[must_use]
+    pub fn standby_through(mut self, proxy: &Proxy, primary: &PostgresServer) -> Self {
+        let url = primary.admin_url().replace(&primary.address(), &proxy.address());
+        self.primary = Some(url);
+        self
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{Options, Persistence};
-use crate::{Stop, daemon::find, port, tls};
+use crate::{Stop, port, program::find, tls};
 
 /// Names in the server's directory.
 pub(super) const CONFIG: &str = "redis.conf";

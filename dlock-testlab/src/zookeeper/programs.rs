@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{Stop, daemon::find};
+use crate::{Stop, program::find};
 
 const CLASS_PATH: &str = "DLOCK_TEST_ZOOKEEPER_CLASSPATH";
 

@@ -284,13 +284,13 @@ fn core_has_no_import_cycle() {
 /// How many files of each other library stand in circles of more than two. The numbers may only fall.
 const IN_CIRCLES: [(&str, usize); 8] = [
     ("dlock", 0),
-    ("dlock-cli", 11),
-    ("dlock-redis", 4),
-    ("dlock-soak", 5),
+    ("dlock-cli", 0),
+    ("dlock-redis", 0),
+    ("dlock-soak", 0),
     ("dlock-sql", 17),
     ("dlock-testkit", 0),
-    ("dlock-testlab", 11),
-    ("dlock-zk", 11),
+    ("dlock-testlab", 0),
+    ("dlock-zk", 0),
 ];
 
 #[test]

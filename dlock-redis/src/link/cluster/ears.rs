@@ -25,10 +25,10 @@ use redis::{PushInfo, PushKind, RedisResult};
 use tokio::sync::Notify;
 
 use super::{
+    super::{open, push::receive},
     book::{Book, Ear, Heard, is_deaf, number},
-    lost,
     map::Map,
-    open, receive,
+    place::lost,
 };
 use crate::{config::RedisConfig, error::is_denial, inbox::Inbox, keys::Bucket};
 

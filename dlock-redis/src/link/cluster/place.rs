@@ -33,14 +33,19 @@ pub(crate) fn bucket_of(command: &Cmd) -> Option<usize> {
 
 /// The commands for a node that a slot is on its way to. One behind the other, so that nobody
 /// else's command comes between.
-pub(crate) fn asking<'a>(commands: impl Iterator<Item = &'a Cmd>) -> Pipeline {
+pub(crate) fn asking(commands: &Pipeline) -> Pipeline {
     let mut asking = redis::pipe();
-    asking.cmd("ASKING");
-    for command in commands {
+    asking.cmd("ASKING").ignore_errors();
+    for command in commands.cmd_iter() {
         asking.add_command(command.clone());
     }
-    asking.ignore_errors();
     asking
+}
+
+/// No master is known to have the keys.
+pub(crate) fn lost() -> RedisError {
+    let kind = redis::ErrorKind::Server(ServerErrorKind::ClusterDown);
+    RedisError::from((kind, "no master has the slot"))
 }
 
 #[cfg(test)]

@@ -12,7 +12,9 @@ use dlock_core::{Clock, Error};
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
-use super::{Connection, Door, Sentinels, Shared, Topology, Via, Window, open, receive};
+use super::{
+    super::push::receive, Connection, Door, Sentinels, Shared, Topology, Via, Window, open,
+};
 
 /// How often the sentinels are asked who the master is; also how long a connection has to hold
 /// until the next one is tried for without a pause.
@@ -113,10 +115,7 @@ async fn until_shut(shared: &Shared, sentinels: &mut Sentinels) {
         return;
     }
     while timeout(WATCH, &mut shut).await.is_err() {
-        let behind = match &*shared.door.borrow() {
-            Door::Open(connection) => Arc::clone(connection),
-            Door::Shut(_) => return,
-        };
+        let Some(behind) = shared.door.borrow().open().cloned() else { return };
         if let Ok(master) = sentinels.master(&shared.config).await
             && master != behind.address
         {

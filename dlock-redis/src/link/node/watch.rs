@@ -9,7 +9,7 @@ use std::{
 use dlock_core::Clock;
 use redis::Value;
 
-use super::{Connection, Door, Facts, Shared, Sight, Silent, Topology, open};
+use super::{Connection, Facts, Shared, Sight, Silent, Topology, open};
 use crate::keys;
 
 /// How often settings are read again that a promise depends on.
@@ -41,10 +41,7 @@ impl Shared {
 
     /// Never ends; to be dropped when the door shuts.
     pub(super) async fn look_after(&self) {
-        let open = match &*self.door.borrow() {
-            Door::Open(connection) => Some(Arc::clone(connection)),
-            Door::Shut(_) => None,
-        };
+        let open = self.door.borrow().open().cloned();
         if let Some(connection) = open {
             tokio::join!(self.vouch(&connection), self.reread(&connection));
         }

@@ -1,0 +1,157 @@
+//! Reading a URL.
+
+use std::{path::PathBuf, time::Duration};
+
+use dlock_core::{BackendUrl, ConfigIssue, Error};
+use percent_encoding::percent_decode_str;
+
+use super::{Durability, Login, RedisConfig, Tls, Topology, malformed, value};
+
+impl RedisConfig {
+    /// Takes dlock's options out of a URL and reads the rest.
+    pub(crate) fn take(url: &mut BackendUrl) -> Result<Self, Error> {
+        let scheme = url.scheme().to_owned();
+        let (base, kind) = scheme.split_once('+').unwrap_or((&scheme, ""));
+        let tls = base == "rediss";
+        if !Self::SCHEMES.contains(&scheme.as_str()) {
+            return Err(Error::config(
+                ConfigIssue::UnknownScheme,
+                format!("{scheme:.40}: is not of Redis: use {}", Self::SCHEMES.join(", ")),
+            ));
+        }
+        if tls && cfg!(not(feature = "tls")) {
+            return Err(Error::config(
+                ConfigIssue::MissingFeature,
+                format!("{scheme}: needs the Cargo feature \"tls\""),
+            ));
+        }
+        let mut config = Self {
+            topology: Topology::Single,
+            addresses: Vec::new(),
+            login: Login::default(),
+            sentinel_login: Login {
+                user: url.take("sentinel_user"),
+                password: url.take("sentinel_password"),
+            },
+            database: 0,
+            tls: tls.then(Tls::default),
+            given: None,
+            durability: Durability::Master,
+            retention: Duration::from_secs(600),
+            restart_guard: url.take_duration("restart_guard")?,
+            response_timeout: Duration::from_secs(2),
+            plain: url.take_bool("plain")?.unwrap_or(false),
+            prefix: url.prefix().to_owned(),
+        };
+        if let Some(text) = url.take("durability") {
+            config.durability = text.parse()?;
+        }
+        if let Some(retention) = url.take_duration("retention")? {
+            config.retention = retention;
+        }
+        if let Some(timeout) = url.take_duration("response_timeout")? {
+            config.response_timeout = timeout;
+        }
+        config.take_tls(url)?;
+        config.read_address(kind, url.address())?;
+        config.checked()
+    }
+
+    fn take_tls(&mut self, url: &mut BackendUrl) -> Result<(), Error> {
+        let authorities = url.take("tls_ca").map(PathBuf::from);
+        let certificate = match (url.take("tls_cert"), url.take("tls_key")) {
+            (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
+            (None, None) => None,
+            _ => return Err(value("dlock.tls_cert and dlock.tls_key go together")),
+        };
+        match &mut self.tls {
+            Some(tls) => *tls = Tls { authorities, certificate },
+            None if authorities.is_some() || certificate.is_some() => {
+                return Err(value("dlock.tls_* needs a rediss URL"));
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Reads `//[[user]:password@]host[:port][,...][/master][/database]`, or a socket's path.
+    fn read_address(&mut self, kind: &str, address: &str) -> Result<(), Error> {
+        let (address, query) = address.split_once('?').unwrap_or((address, ""));
+        if !query.is_empty() {
+            return Err(Error::config(
+                ConfigIssue::UnknownOption,
+                "Redis URLs have no options but dlock's own, which begin with dlock.: write the \
+                 user and password before the host, and the database behind it",
+            ));
+        }
+        let rest = address.strip_prefix("//").ok_or_else(|| malformed("// is missing"))?;
+        if kind == "unix" {
+            self.topology = Topology::Socket;
+            let at = rest.find('/').ok_or_else(|| malformed("the socket's path is missing"))?;
+            let (login, path) = rest.split_at(at);
+            no_password_in(path)?;
+            self.login = match login.strip_suffix('@') {
+                Some(login) => read_login(login)?,
+                None if login.is_empty() => Login::default(),
+                None => return Err(malformed("a socket has no host: redis+unix:///path")),
+            };
+            self.addresses.push(decoded(path)?);
+            return Ok(());
+        }
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        no_password_in(path)?;
+        let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+        self.login = read_login(login)?;
+        let sentinel = kind == "sentinel";
+        let mut path = path.split('/').filter(|part| !part.is_empty());
+        self.topology = match kind {
+            "sentinel" => Topology::Sentinel(decoded(path.next().ok_or_else(|| {
+                malformed("the name of the master is missing: redis+sentinel://host/mymaster")
+            })?)?),
+            "cluster" => Topology::Cluster,
+            "quorum" => Topology::Quorum,
+            _ => Topology::Single,
+        };
+        if let Some(database) = path.next() {
+            self.database =
+                database.parse().ok().filter(|database| *database >= 0).ok_or_else(|| {
+                    malformed("the database is not a number: redis://host:6379/0")
+                })?;
+        }
+        if path.next().is_some() {
+            return Err(malformed("too many parts behind the host"));
+        }
+        let port = if sentinel { 26379 } else { 6379 };
+        for host in hosts.split(',') {
+            self.addresses.push(BackendUrl::with_port(host, port).map_err(malformed)?);
+        }
+        Ok(())
+    }
+}
+
+fn read_login(text: &str) -> Result<Login, Error> {
+    let filled = |text: &str| -> Result<Option<String>, Error> {
+        if text.is_empty() { Ok(None) } else { decoded(text).map(Some) }
+    };
+    let (user, password) = text.split_once(':').unwrap_or((text, ""));
+    let login = Login { user: filled(user)?, password: filled(password)? };
+    if login.user.is_some() && login.password.is_none() {
+        // The driver would not log in at all.
+        return Err(malformed("the user has no password (redis://:password@host has no user)"));
+    }
+    Ok(login)
+}
+
+/// An @ behind a slash ends a password that is not encoded, and the path is shown.
+fn no_password_in(path: &str) -> Result<(), Error> {
+    if path.contains('@') {
+        return Err(malformed("an @ stands behind a slash, where it has to be written %40"));
+    }
+    Ok(())
+}
+
+fn decoded(text: &str) -> Result<String, Error> {
+    let text = percent_decode_str(text).decode_utf8();
+    text.map(|text| text.into_owned())
+        .map_err(|_| malformed("a part of the URL is not UTF-8: percent-encode it as UTF-8"))
+}

@@ -1,0 +1,18 @@
+//! What a connection pushes.
+
+use dlock_core::Instant;
+use redis::{PushInfo, PushKind, Value};
+
+use crate::inbox::Inbox;
+
+/// Hands messages to the inbox; whether the connection is gone.
+pub(super) fn receive(info: PushInfo, inbox: Option<&Inbox>, now: Instant) -> bool {
+    match (info.kind, info.data.as_slice(), inbox) {
+        (PushKind::Disconnection, ..) => return true,
+        (PushKind::Message | PushKind::SMessage, [_, Value::BulkString(text)], Some(inbox)) => {
+            inbox.receive(text, now);
+        }
+        _ => {}
+    }
+    false
+}
