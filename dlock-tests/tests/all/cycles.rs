@@ -287,7 +287,7 @@ const IN_CIRCLES: [(&str, usize); 8] = [
     ("dlock-cli", 11),
     ("dlock-redis", 4),
     ("dlock-soak", 5),
-    ("dlock-sql", 17),
+    ("dlock-sql", 0),
     ("dlock-testkit", 0),
     ("dlock-testlab", 11),
     ("dlock-zk", 11),
