@@ -28,8 +28,9 @@ pub fn error(data: &[u8]) {
 
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (code, said) = text.split_once(' ').unwrap_or((text, ""));
-    assert!(!by_code(code, said).3.is_empty());
-    assert!(!by_number(code.parse().unwrap_or_default(), said).text.is_empty());
+    assert!(!by_code(code, said).error.to_string().is_empty());
+    let fault = by_number(code.parse().unwrap_or_default(), said);
+    assert!(!fault.error.to_string().is_empty());
 }
 
 #[cfg(feature = "sqlite")]
@@ -158,7 +159,7 @@ mod postgres {
     use crate::{
         PostgresConfig,
         engine::Note,
-        postgres::{literal::fill, statement::Arg},
+        postgres::literal::{Arg, fill},
     };
 
     /// A URL with a password, whatever is special in it: it shows nowhere, and what is accepted

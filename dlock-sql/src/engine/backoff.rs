@@ -8,7 +8,7 @@ use std::time::Duration;
 use dlock_core::{Clock, Error, Instant};
 
 use super::{
-    conn::{Cure, Fault},
+    fault::{Cure, Fault},
     patience::jittered,
 };
 

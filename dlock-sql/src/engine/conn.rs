@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use dlock_core::{Certainty, Error, ErrorKind, Finding, LockName, machine::Micros};
+use dlock_core::{Error, Finding, LockName, machine::Micros};
 
 use super::{
+    fault::Fault,
     names::Range,
     note::Note,
     row::{Mark, Row, Wanted, Write},
@@ -53,7 +54,9 @@ pub(crate) trait Conn: Send + 'static {
     fn read(&mut self, wanted: &[Wanted]) -> impl Future<Output = Result<Sighting, Fault>> + Send;
 
     /// A number that changes when somebody else has written; `None` if the database has none.
-    fn version(&mut self) -> impl Future<Output = Result<Option<i64>, Fault>> + Send;
+    fn version(&mut self) -> impl Future<Output = Result<Option<i64>, Fault>> + Send {
+        std::future::ready(Ok(None))
+    }
 
     /// Reads up to `most` rows behind the name `after`, in order.
     fn page(
@@ -131,6 +134,14 @@ impl Sighting {
     pub(crate) fn of(names: usize) -> Self {
         Self { now: 0, rows: std::iter::repeat_with(|| None).take(names).collect() }
     }
+
+    /// What was seen at a time of the name at this place: its row, if it has one.
+    pub(crate) fn put(&mut self, at: i64, now: Micros, row: Option<Result<Row, Error>>) {
+        self.now = now;
+        if let Some(slot) = usize::try_from(at).ok().and_then(|at| self.rows.get_mut(at)) {
+            *slot = row;
+        }
+    }
 }
 
 /// A row of a page.
@@ -142,52 +153,4 @@ pub(crate) struct Paged {
     /// `None` for a row whose snapshot is too young for the row to be of interest, or whose text
     /// can't be read.
     pub(crate) row: Option<Row>,
-}
-
-/// A call that failed.
-#[derive(Debug)]
-pub(crate) struct Fault {
-    pub(crate) error: Error,
-    pub(crate) cure: Cure,
-}
-
-/// What helps against a fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cure {
-    /// Sending the same again, soon.
-    Retry,
-    /// The same, a few times without a pause: somebody else's write was in the way.
-    AtOnce,
-    /// The same, soon, without a row that somebody else may keep locked.
-    Apart,
-    /// Nobody knows: perhaps sending the same again, later, or without one of the rows.
-    Unclear,
-    /// Nothing that this program can do.
-    None,
-}
-
-impl Fault {
-    /// A statement came past its deadline. Its answer has told the time, so that the next one will not.
-    pub(crate) fn too_late() -> Self {
-        let text = "what was sent came to the database too late, and was not done: see whether it is \
-                    overloaded or its clock jumps, or raise dlock.response_timeout";
-        let error = Error::new(ErrorKind::Unavailable, text);
-        Self { error: error.with_certainty(Certainty::NotApplied), cure: Cure::AtOnce }
-    }
-
-    /// The same of a connection that could not be had: nothing was applied, and no row is in the way.
-    #[cfg(any(feature = "mysql", feature = "postgres"))]
-    pub(crate) fn before_anything_was_sent(self) -> Self {
-        let cure = match self.cure {
-            Cure::Apart | Cure::Unclear => Cure::Retry,
-            cure => cure,
-        };
-        Self { error: self.error.with_certainty(Certainty::NotApplied), cure }
-    }
-}
-
-impl From<Error> for Fault {
-    fn from(error: Error) -> Self {
-        Self { error, cure: Cure::None }
-    }
 }

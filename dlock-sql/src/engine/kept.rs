@@ -12,6 +12,8 @@ use std::{
 use dlock_core::{Clock, Exclusion, Guarantees, Instant};
 use tokio::sync::Notify;
 
+use super::fault::Fault;
+
 /// How often the settings are looked at again, while the database is used. It costs no operation a
 /// round trip: another connection looks.
 const REREAD: Duration = Duration::from_secs(10);
@@ -52,6 +54,16 @@ impl Kept {
                 "the server's settings have changed, so a crash may lose the last grants: see dlock \
                  doctor for the one to set back, and open the store again"
             );
+        }
+    }
+
+    /// Books what a look at its settings came to.
+    pub(crate) fn looked(&self, keeps: Result<bool, Fault>) {
+        match keeps {
+            Ok(keeps) => self.saw(keeps),
+            Err(fault) => {
+                tracing::debug!(target: "dlock", error = %fault.error, "could not look at the settings");
+            }
         }
     }
 

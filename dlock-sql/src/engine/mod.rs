@@ -20,6 +20,7 @@ mod cache;
 mod conn;
 mod crowd;
 mod doubts;
+mod fault;
 mod finding;
 mod job;
 mod kept;
@@ -49,8 +50,12 @@ pub(crate) use backoff::Backoff;
 pub(crate) use conn::Deaf;
 #[cfg(any(feature = "postgres", all(feature = "sqlite", unix)))]
 pub(crate) use conn::Ears;
-pub(crate) use conn::{Conn, Cure, Fault, Paged, Sighting};
+pub(crate) use conn::{Conn, Paged, Sighting};
 pub(crate) use dlock_core::machine::Micros;
+use dlock_core::{
+    Exclusion, Fairness, Fencing, Guarantees, Notes, OrphanRelease, Permits, Scope, WakeUp,
+};
+pub(crate) use fault::{Cure, Fault};
 pub(crate) use finding::of_tables;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use finding::room;
@@ -68,7 +73,7 @@ pub(crate) use names::{Listed, PAGE, list};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) use note::Note;
 pub(crate) use pace::Rarely;
-pub(crate) use patience::Patience;
+pub(crate) use patience::{Patience, retry};
 pub(crate) use row::{Mark, Row, Wanted, Write, in_order};
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use tasks::spawn;
@@ -89,4 +94,17 @@ pub(crate) struct Settings {
     pub(crate) home: u32,
     /// How to look all the same, while those ears are open.
     pub(crate) rarely: Rarely,
+}
+
+/// What rows promise at best.
+pub(crate) fn guarantees(scope: Scope, wake_up: WakeUp) -> Guarantees {
+    Guarantees::WEAKEST
+        .with_exclusion(Exclusion::Restart)
+        .with_fencing(Fencing::Clock)
+        .with_orphan_release(OrphanRelease::LeaseEnd)
+        .with_fairness(Fairness::Fifo)
+        .with_wake_up(wake_up)
+        .with_scope(scope)
+        .with_permits(Permits::Counted)
+        .with_notes(Notes::Kept)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use dlock_core::{Certainty, Clock, Error, Instant};
 
 use super::{
-    conn::{Cure, Fault},
+    fault::{Cure, Fault},
     tasks::Napper,
 };
 
@@ -23,10 +23,39 @@ pub(crate) struct Patience {
     at_once: u32,
     pause: Duration,
     certainty: Certainty,
+    /// Whether what may be the fault of one row is left to the caller.
+    of_all_names: bool,
     napper: Napper,
 }
 
+/// Does something until it works, or another try does not help, or the patience is over.
+///
+/// It is a macro, since the future of a function can't be shown to be `Send` when it calls a closure
+/// that borrows anew for each call.
+macro_rules! retry {
+    ($patience:expr, $call:expr) => {{
+        let mut patience = $patience;
+        loop {
+            match $call {
+                Ok(done) => break Ok(done),
+                Err(fault) => {
+                    if let Err(error) = patience.after(fault).await {
+                        break Err(error);
+                    }
+                }
+            }
+        }
+    }};
+}
+
+pub(crate) use retry;
+
 impl Patience {
+    /// Patience for so long.
+    pub(crate) fn of(time: Duration) -> Self {
+        Self::until(Clock::Boot.now().saturating_add(time))
+    }
+
     /// Patience until the clock shows `until`.
     pub(crate) fn until(until: Instant) -> Self {
         Self {
@@ -34,6 +63,7 @@ impl Patience {
             at_once: AT_ONCE,
             pause: SHORTEST,
             certainty: Certainty::NotApplied,
+            of_all_names: false,
             napper: Napper::default(),
         }
     }
@@ -59,17 +89,11 @@ impl Patience {
         self.certainty
     }
 
-    /// The same for a task that serves all names. What may be the fault of one row is left to the
-    /// caller's next try, so that the others have their turn.
+    /// That of a task which serves all names. What may be the fault of one row is left to the caller's
+    /// next try, so that the others have their turn.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
-    pub(crate) async fn after_unless_of_a_row(&mut self, fault: Fault) -> Result<(), Error> {
-        match fault.cure {
-            Cure::Apart | Cure::Unclear => {
-                let certainty = self.certainty_of(&fault);
-                Err(fault.error.with_certainty(certainty))
-            }
-            _ => self.after(fault).await,
-        }
+    pub(crate) fn of_all_names(time: Duration) -> Self {
+        Self { of_all_names: true, ..Self::of(time) }
     }
 
     /// Waits until it is time for another try.
@@ -79,7 +103,9 @@ impl Patience {
     pub(crate) async fn after(&mut self, fault: Fault) -> Result<(), Error> {
         let now = Clock::Boot.now();
         let certainty = self.certainty_of(&fault);
-        if fault.cure == Cure::None || now >= self.until {
+        let is_of_a_row = matches!(fault.cure, Cure::Apart | Cure::Unclear);
+        let is_left = self.of_all_names && is_of_a_row;
+        if fault.cure == Cure::None || is_left || now >= self.until {
             return Err(fault.error.with_certainty(certainty));
         }
         if fault.cure == Cure::AtOnce && self.at_once > 0 {
@@ -112,8 +138,7 @@ mod tests {
 
     #[tokio::test]
     async fn ends_at_its_time_with_the_least_certainty_seen() {
-        let mut patience =
-            Patience::until(Clock::Boot.now().saturating_add(Duration::from_millis(20)));
+        let mut patience = Patience::of(Duration::from_millis(20));
         assert!(!patience.in_doubt());
         patience.after(fault(Certainty::Unknown, Cure::Retry)).await.unwrap();
         assert!(patience.in_doubt());
@@ -130,8 +155,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_was_in_the_way_is_asked_again_at_once_a_few_times() {
-        let mut patience =
-            Patience::until(Clock::Boot.now().saturating_add(Duration::from_secs(60)));
+        let mut patience = Patience::of(Duration::from_secs(60));
         for _ in 0..AT_ONCE {
             let mut again = pin!(patience.after(fault(Certainty::NotApplied, Cure::AtOnce)));
             let polled = poll_fn(|cx| Poll::Ready(again.as_mut().poll(cx))).await;
@@ -144,8 +168,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_does_not_pass_is_not_tried_again() {
-        let mut patience =
-            Patience::until(Clock::Boot.now().saturating_add(Duration::from_secs(60)));
+        let mut patience = Patience::of(Duration::from_secs(60));
         assert!(patience.after(fault(Certainty::NotApplied, Cure::None)).await.is_err());
     }
 

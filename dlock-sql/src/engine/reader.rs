@@ -17,12 +17,13 @@ use tokio::{
 
 use super::{
     Settings,
-    conn::{Conn, Cure, Fault, Paged},
+    conn::{Conn, Paged},
+    fault::{Cure, Fault},
     kept::Kept,
     names::{self, Listed, Range},
     note::Note,
     pace,
-    patience::Patience,
+    patience::{Patience, retry},
     row::{Mark, Wanted},
     snapshots::Snapshots,
     tasks::Napper,
@@ -140,7 +141,7 @@ impl<C: Conn> Reader<C> {
                     Some(look) => self.show(look).await,
                     None => break,
                 },
-                () = self.kept.is_due() => self.look_at_settings().await,
+                () = self.kept.is_due() => self.kept.looked(self.conn.keeps().await),
                 () = self.waiters.arrived() => {}
                 () = self.napper.nap(left), if !left.is_zero() => {}
                 // The look may have changed what is due.
@@ -181,15 +182,6 @@ impl<C: Conn> Reader<C> {
             }
         };
         self.looked = Clock::Boot.now();
-    }
-
-    async fn look_at_settings(&mut self) {
-        match self.conn.keeps().await {
-            Ok(keeps) => self.kept.saw(keeps),
-            Err(fault) => {
-                tracing::debug!(target: "dlock", error = %fault.error, "could not look at the settings");
-            }
-        }
     }
 
     async fn look_at_rows(&mut self) -> Result<(), Fault> {
@@ -241,14 +233,8 @@ impl<C: Conn> Reader<C> {
     }
 
     async fn state(&mut self, name: LockName) -> Result<LockState, Error> {
-        let mut patience = self.patience();
         let wanted = [Wanted { name, known: None }];
-        let seen = loop {
-            match self.conn.read(&wanted).await {
-                Ok(seen) => break seen,
-                Err(fault) => patience.after(fault).await?,
-            }
-        };
+        let seen = retry!(self.patience(), self.conn.read(&wanted).await)?;
         let row = seen.rows.into_iter().flatten().next().transpose()?;
         let replayed = row.map(|row| row.replay()).transpose()?;
         let machine = replayed.map(|replayed| replayed.machine).unwrap_or_default();
@@ -256,13 +242,7 @@ impl<C: Conn> Reader<C> {
     }
 
     async fn names(&mut self, range: &Range) -> Result<Vec<Listed>, Error> {
-        let mut patience = self.patience();
-        let rows = loop {
-            match self.conn.range(range, names::PAGE).await {
-                Ok(rows) => break rows,
-                Err(fault) => patience.after(fault).await?,
-            }
-        };
+        let rows = retry!(self.patience(), self.conn.range(range, names::PAGE).await)?;
         let listed = rows.into_iter().map(|Paged { name, now, row }| {
             // A look at one that can't be read says why.
             let replayed = row.map(|row| row.replay()).and_then(Result::ok);
@@ -273,17 +253,11 @@ impl<C: Conn> Reader<C> {
     }
 
     async fn findings(&mut self) -> Result<Vec<Finding>, Error> {
-        let mut patience = self.patience();
-        loop {
-            match self.conn.examine().await {
-                Ok(findings) => return Ok(findings),
-                Err(fault) => patience.after(fault).await?,
-            }
-        }
+        retry!(self.patience(), self.conn.examine().await)
     }
 
     fn patience(&self) -> Patience {
-        Patience::until(Clock::Boot.now().saturating_add(self.settings.patience))
+        Patience::of(self.settings.patience)
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use dlock_core::{DynBackend, Error, Exclusion, Factory, WakeUp, current_io_runtime};
+use dlock_core::{DynBackend, Error, Factory, Scope, WakeUp, current_io_runtime};
 
 use super::{config::MysqlConfig, open::open, plain::open_plain, queries};
 use crate::{
-    engine::{Engine, Kept},
-    server::{guarantees, needs_io},
+    engine::{Engine, Kept, guarantees},
+    server::needs_io,
 };
 
 /// The MySQL and MariaDB backend, for [`Registry`](dlock_core::Registry).
@@ -73,7 +73,7 @@ impl Mysql {
             return open_plain(&config, scheme, &runtime, store.clone()).await.map_err(place);
         }
         let opened = open(&config).await.map_err(place)?;
-        let guarantees = guarantees(Exclusion::Restart, WakeUp::Poll);
+        let guarantees = guarantees(Scope::Network, WakeUp::Poll);
         let settings = config.settings(queries::TICK, 0);
         let kept = Kept::new(opened.keeps);
         Ok(Arc::new(Engine::start(&runtime, store, guarantees, opened.links, settings, kept)))

@@ -2,7 +2,7 @@
 
 use dlock_core::{ConfigIssue, Error, ErrorKind};
 
-use super::{conn::MysqlConn, durability::Settings, error::is_denied, queries};
+use super::{conn::MysqlConn, durability::Settings, error::is_denied};
 use crate::engine::Fault;
 
 /// What a server is.
@@ -19,16 +19,19 @@ pub(super) async fn check_server(conn: &mut MysqlConn) -> Result<Server, Fault> 
     Ok(read(&Settings::read(conn).await?)?)
 }
 
-/// Finds out what the user may not do.
-pub(super) async fn check_rights(conn: &mut MysqlConn) -> Result<(), Fault> {
+/// Finds out what the user may not do to a table.
+pub(super) async fn check_rights(
+    conn: &mut MysqlConn,
+    table: &str,
+    rights: &[(&str, &'static str)],
+) -> Result<(), Fault> {
     let mut missing = Vec::new();
     let mut last = None;
-    for (right, probe) in queries::RIGHTS {
-        let sql = conn.sql(probe);
-        match conn.fetch(sqlx::query(sql)).await {
+    for (right, probe) in rights {
+        match conn.rows(probe).await {
             Ok(_) => {}
             Err(fault) if is_denied(&fault.error) => {
-                missing.push(right);
+                missing.push(*right);
                 last = Some(fault.error);
             }
             Err(fault) => return Err(fault),
@@ -38,7 +41,7 @@ pub(super) async fn check_rights(conn: &mut MysqlConn) -> Result<(), Fault> {
     let rights = missing.join(", ");
     Err(Error::config(
         ConfigIssue::Access,
-        format!("the user lacks rights: run GRANT {rights} ON dlock_lock TO the user"),
+        format!("the user lacks rights: run GRANT {rights} ON {table} TO the user"),
     )
     .with_source(last)
     .into())

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use dlock_core::{BackendUrl, ConfigIssue, Error};
+use dlock_core::{BackendUrl, Error};
 use sqlx::{ConnectOptions as _, MySqlPool, mysql::MySqlConnectOptions};
 
 use super::{error::classify, way::Source};
-use crate::server::{Durability, ServerConfig};
+use crate::server::{Durability, ServerConfig, value};
 
 mod address;
 
@@ -39,7 +39,7 @@ impl ServerConfig<MysqlDriver> {
     pub const SCHEMA: &'static str = super::queries::SCHEMA;
 
     /// The statement that makes the table of the plain mode: `mysql/plain.sql` of this crate.
-    pub const PLAIN_SCHEMA: &'static str = super::plain::SCHEMA;
+    pub const PLAIN_SCHEMA: &'static str = super::queries::PLAIN_SCHEMA;
 
     /// The `dlock.*` options of a URL.
     pub(super) const OPTIONS: &'static [&'static str] = &[
@@ -112,8 +112,7 @@ impl ServerConfig<MysqlDriver> {
     pub(super) fn supported(self) -> Result<Self, Error> {
         match self.durability {
             Durability::Full => self.checked(),
-            Durability::Relaxed => Err(Error::config(
-                ConfigIssue::OptionValue,
+            Durability::Relaxed => Err(value(
                 "dlock.durability=relaxed can't be had: MySQL and MariaDB relax all statements or \
                  none; leave it out, and set innodb_flush_log_at_trx_commit=2 on the server",
             )),

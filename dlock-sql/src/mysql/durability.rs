@@ -27,7 +27,7 @@ impl Settings {
     pub(super) async fn read(conn: &mut MysqlConn) -> Result<Self, Fault> {
         let mut settings = HashMap::new();
         for statement in [queries::SETTINGS, queries::STATUS] {
-            for row in &conn.fetch(sqlx::query(statement)).await? {
+            for row in &conn.rows(statement).await? {
                 settings.insert(text(row, 0)?.to_lowercase(), text(row, 1)?);
             }
         }

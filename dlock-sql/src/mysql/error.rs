@@ -1,111 +1,77 @@
 //! From the server's and the driver's errors to dlock's, each with its remedy.
 
-use std::borrow::Cow;
-
 use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind};
 use sqlx::mysql::MySqlDatabaseError;
 
-use crate::engine::{Cure, Fault};
+use crate::{
+    engine::{Cure, Fault},
+    server::{POOL_CLOSED, POOL_TIMED_OUT},
+};
 
 pub(crate) mod numbers;
 
-use numbers::{Meaning, by_number};
+use numbers::{by_number, foreign};
 
 /// Tells what an error of the server or the driver means.
 pub(super) fn classify(error: sqlx::Error) -> Fault {
-    let meaning = match &error {
+    use ConfigIssue::Access;
+
+    let Fault { error: meaning, cure } = match &error {
         sqlx::Error::Database(database) => {
             by_number(number(&error).unwrap_or(0), database.message())
         }
         sqlx::Error::Io(io) => by_text(&io.to_string()),
-        sqlx::Error::Tls(_) => Meaning::access(
+        sqlx::Error::Tls(_) => Fault::config(
+            Access,
             "TLS can't be had: see that the server offers it and that the files of the URL's \
              ssl- options can be read, or say ssl-mode=DISABLED",
         ),
-        sqlx::Error::Configuration(why) if why.to_string().contains("RSA") => Meaning::access(
+        sqlx::Error::Configuration(why) if why.to_string().contains("RSA") => Fault::config(
+            Access,
             "the server wants the password over TLS only (caching_sha2_password): use \
              ssl-mode=REQUIRED or stricter, or give the user mysql_native_password",
         ),
-        sqlx::Error::Protocol(why) if why.contains("plugin") => Meaning::access(
+        sqlx::Error::Protocol(why) if why.contains("plugin") => Fault::config(
+            Access,
             "the driver does not know how this user is to log in: give it a password by \
              mysql_native_password, or by caching_sha2_password with TLS",
         ),
         sqlx::Error::Configuration(_) => {
-            Meaning::access("the driver refuses the URL: see the source of this error")
+            Fault::config(Access, "the driver refuses the URL: see the source of this error")
         }
         sqlx::Error::ColumnDecode { .. } | sqlx::Error::ColumnIndexOutOfBounds { .. } => {
-            Meaning::foreign(Certainty::Unknown)
+            foreign().with_certainty(Certainty::Unknown)
         }
-        sqlx::Error::RowNotFound => Meaning::passing(
+        sqlx::Error::RowNotFound => Fault::passing(
             "the server takes no writes (read_only): give the address of the primary, not of a \
              replica",
         ),
-        sqlx::Error::PoolTimedOut => Meaning::passing(
-            "the application's pool gave no connection in time: see whether the server answers; \
-             make the pool larger, give its connections back sooner, or open dlock by URL",
-        ),
-        sqlx::Error::PoolClosed => Meaning::stuck(
-            "the application has closed its pool: close it after the locks, or open dlock by URL",
-        ),
-        _ => Meaning {
-            kind: ErrorKind::Protocol,
-            certainty: Certainty::Unknown,
-            cure: Cure::None,
-            text: "the server does not answer as MySQL and MariaDB do: see that the address is \
-                   theirs",
-        },
+        sqlx::Error::PoolTimedOut => Fault::passing(POOL_TIMED_OUT),
+        sqlx::Error::PoolClosed => Fault::stuck(POOL_CLOSED),
+        _ => Error::new(
+            ErrorKind::Protocol,
+            "the server does not answer as MySQL and MariaDB do: see that the address is theirs",
+        )
+        .into(),
     };
-    let Meaning { kind, certainty, cure, text } = meaning;
-    let message: Cow<_> = match server_says(&error) {
-        Some(says) => format!("{text} ({says})").into(),
-        None => text.into(),
+    let message = match server_says(&error) {
+        Some(says) => format!("{meaning} ({says})"),
+        None => meaning.to_string(),
     };
-    let error = Error::new(kind, message).with_certainty(certainty).with_source(error);
-    Fault { error, cure }
-}
-
-/// No answer came in time.
-///
-/// It may be that somebody keeps a row locked, where the server does not tell.
-pub(super) fn late() -> Fault {
-    let fault = silent(
-        "no answer from the server in time: see whether it is overloaded or cut off, or raise \
-         dlock.response_timeout",
-    );
-    Fault { cure: Cure::Apart, ..fault }
+    let (kind, certainty) = (meaning.kind(), meaning.certainty());
+    Fault { error: Error::new(kind, message).with_certainty(certainty).with_source(error), cure }
 }
 
 /// A statement was not sent, since it is larger than the server takes.
 pub(super) fn too_large() -> Fault {
-    let Meaning { kind, certainty, cure, text } = by_number(numbers::PACKET_TOO_LARGE, "");
-    Fault { error: Error::new(kind, text).with_certainty(certainty), cure }
-}
-
-/// No answer came in time from what was connected to.
-pub(super) fn silent_at_first() -> Fault {
-    silent(
-        "no answer from the server in time: see that MySQL or MariaDB is at this address, and \
-         whether it is overloaded or cut off, or raise dlock.response_timeout",
-    )
-}
-
-fn silent(text: &'static str) -> Fault {
-    let error = Error::new(ErrorKind::Unavailable, text).with_certainty(Certainty::Unknown);
-    Fault { error, cure: Cure::Retry }
-}
-
-/// The operation has been applied, whatever has happened since.
-pub(super) fn in_doubt(fault: Fault) -> Fault {
-    Fault { error: fault.error.with_certainty(Certainty::Unknown), ..fault }
+    by_number(numbers::PACKET_TOO_LARGE, "")
 }
 
 pub(super) fn overtaken() -> Fault {
-    let error = Error::new(
-        ErrorKind::Unavailable,
+    Fault::cut(
         "others were faster each time that the row was read: try again, or use MariaDB, which \
          returns what it has written",
-    );
-    Fault { error, cure: Cure::Retry }
+    )
 }
 
 /// Whether the connection is as good as before. So it is, after a statement that was refused for a
@@ -158,25 +124,22 @@ fn server_says(error: &sqlx::Error) -> Option<String> {
 }
 
 /// What a broken connection means. The TLS library speaks through such errors, too.
-fn by_text(text: &str) -> Meaning {
+fn by_text(text: &str) -> Fault {
     if text.contains("invalid peer certificate") {
-        return Meaning::access(
+        return Fault::config(
+            ConfigIssue::Access,
             "the server's certificate is not trusted: give its authority's file with ssl-ca, and \
              in the URL the name that it is made for",
         );
     }
     if text.contains("received fatal alert") {
-        return Meaning::access(
+        return Fault::config(
+            ConfigIssue::Access,
             "the server refuses this client's TLS: if it wants a certificate, give one that it \
              trusts with ssl-cert and ssl-key",
         );
     }
-    Meaning {
-        kind: ErrorKind::Unavailable,
-        certainty: Certainty::Unknown,
-        cure: Cure::Retry,
-        text: "the server can't be reached: see that it runs, and that the address is right",
-    }
+    Fault::cut("the server can't be reached: see that it runs, and that the address is right")
 }
 
 #[cfg(test)]

@@ -6,27 +6,21 @@ use dlock_core::Finding;
 
 use super::{
     answer::micros,
-    check::{check_rights, check_server},
+    check::check_server,
     conn::MysqlConn,
     durability::Settings,
-    plain, queries, schema,
+    queries,
+    schema::{Tables, prepare},
 };
 use crate::engine::{Fault, of_tables, room};
 
 /// Connections that are closed sooner when they are idle are told of, in seconds.
 const SOON: i64 = 60;
 
-/// Whose tables are looked for.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Tables {
-    Locks,
-    Plain,
-}
-
 /// What there is to say of the server and of the tables.
 pub(super) async fn examine(conn: &mut MysqlConn, tables: Tables) -> Result<Vec<Finding>, Fault> {
     let mut findings = server(&Settings::read(conn).await?);
-    for row in &conn.fetch(sqlx::query(queries::NOW)).await? {
+    for row in &conn.rows(queries::NOW).await? {
         findings.push(Finding::clock(Duration::from_micros(micros(row, 0)?)));
     }
     findings.push(of_tables(prepared(conn, tables).await)?);
@@ -36,13 +30,7 @@ pub(super) async fn examine(conn: &mut MysqlConn, tables: Tables) -> Result<Vec<
 /// Checks what is checked when connecting: the server's version and role, the tables, the rights.
 async fn prepared(conn: &mut MysqlConn, tables: Tables) -> Result<(), Fault> {
     check_server(conn).await?;
-    match tables {
-        Tables::Locks => {
-            schema::prepare(conn, false).await?;
-            check_rights(conn).await
-        }
-        Tables::Plain => plain::probe(conn).await,
-    }
+    prepare(conn, tables, false).await
 }
 
 fn server(settings: &Settings) -> Vec<Finding> {

@@ -12,6 +12,7 @@ pub(crate) mod json;
 mod open;
 mod plain;
 mod queries;
+mod rows;
 mod schema;
 mod way;
 

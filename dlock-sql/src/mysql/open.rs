@@ -1,15 +1,15 @@
 //! Opening a database: connect, see what the server is, and check or make the tables.
 
-use dlock_core::{Clock, ConfigIssue, Error};
+use dlock_core::{ConfigIssue, Error};
 
 use super::{
-    check::{Server, check_rights, check_server},
+    check::{Server, check_server},
     config::MysqlConfig,
     conn::MysqlConn,
-    schema::prepare,
+    schema::{Tables, prepare},
     way::{Source, Way},
 };
-use crate::engine::{Deaf, Fault, Links, Patience, sight};
+use crate::engine::{Deaf, Fault, Links, Patience, retry, sight};
 
 /// An open database.
 pub(super) struct Opened {
@@ -20,16 +20,10 @@ pub(super) struct Opened {
 
 /// Opens the database. Several processes may do so at once, also the first time.
 pub(super) async fn open(config: &MysqlConfig) -> Result<Opened, Error> {
-    let until = Clock::Boot.now().saturating_add(config.patience);
-    let mut patience = Patience::until(until);
     let conn = |source: Source| MysqlConn::new(Way::new(source, config.patience));
     let mut first = conn(config.driver.shared());
-    let server = loop {
-        match check(&mut first, config.create_schema).await {
-            Ok(server) => break server,
-            Err(fault) => patience.after(fault).await?,
-        }
-    };
+    let server =
+        retry!(Patience::of(config.patience), check(&mut first, config.create_schema).await)?;
     let database = match config.driver.pool {
         Some(_) => same_database(&mut first, &mut conn(config.driver.own())).await?,
         None => first.database().await.map_err(|fault| fault.error)?,
@@ -66,7 +60,6 @@ async fn same_database(pooled: &mut MysqlConn, own: &mut MysqlConn) -> Result<St
 
 async fn check(conn: &mut MysqlConn, create: bool) -> Result<Server, Fault> {
     let server = check_server(conn).await?;
-    prepare(conn, create).await?;
-    check_rights(conn).await?;
+    prepare(conn, Tables::Locks, create).await?;
     Ok(server)
 }

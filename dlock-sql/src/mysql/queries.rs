@@ -10,6 +10,8 @@ pub(super) const SCHEMA_VERSION: i64 = 1;
 pub(super) const TICK: Micros = 1;
 
 pub(super) const SCHEMA: &str = include_str!("schema.sql");
+/// The table of the plain mode.
+pub(super) const PLAIN_SCHEMA: &str = include_str!("plain.sql");
 pub(super) const SESSION: &str = include_str!("session.sql");
 pub(super) const POOLED: &str = include_str!("pooled.sql");
 pub(super) const APPLY_ONE: &str = include_str!("apply_one.sql");
@@ -71,4 +73,15 @@ pub(super) const RIGHTS: [(&str, &str); 4] = [
     ),
     ("UPDATE", "UPDATE dlock_lock SET cut = 0 WHERE name = ''"),
     ("DELETE", "DELETE FROM dlock_lock WHERE name = ''"),
+];
+/// The same in the plain mode.
+pub(super) const PLAIN_RIGHTS: [(&str, &str); 4] = [
+    ("SELECT", "SELECT holder FROM dlock_plain WHERE 1 = 0"),
+    (
+        "INSERT",
+        "INSERT INTO dlock_plain (name, holder, state, version, expiry) \
+         SELECT '', '', '', 0, 0 FROM (SELECT 1) AS nothing WHERE 1 = 0",
+    ),
+    ("UPDATE", "UPDATE dlock_plain SET state = state WHERE 1 = 0"),
+    ("DELETE", "DELETE FROM dlock_plain WHERE 1 = 0"),
 ];

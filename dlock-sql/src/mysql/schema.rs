@@ -1,9 +1,10 @@
 //! Whether a database holds dlock's tables, and making them when asked to.
 
-use dlock_core::{ConfigIssue, Error};
+use dlock_core::ConfigIssue;
 
 use super::{
     answer::{get, text},
+    check::check_rights,
     conn::MysqlConn,
     error::is_missing,
     queries,
@@ -20,48 +21,67 @@ const COLUMNS: [(&str, &str, bool); 6] = [
     ("log", "mediumblob", false),
 ];
 
-/// Makes sure that the tables are there, in our version.
-pub(super) async fn prepare(conn: &mut MysqlConn, create: bool) -> Result<(), Fault> {
-    match check(conn).await {
+/// Whose tables are looked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Tables {
+    Locks,
+    Plain,
+}
+
+/// Makes sure that the tables are there, in our version, and that the user has the rights it needs.
+pub(super) async fn prepare(
+    conn: &mut MysqlConn,
+    tables: Tables,
+    create: bool,
+) -> Result<(), Fault> {
+    match check(conn, tables).await {
         // Somebody may be about to make them, so that they are there in part.
         Err(fault) if create && is_missing(&fault) => {
-            conn.script(queries::SCHEMA).await?;
-            check(conn).await
+            let schema = match tables {
+                Tables::Locks => queries::SCHEMA,
+                Tables::Plain => queries::PLAIN_SCHEMA,
+            };
+            conn.script(schema).await?;
+            check(conn, tables).await
         }
         checked => checked,
     }
 }
 
-async fn check(conn: &mut MysqlConn) -> Result<(), Fault> {
+async fn check(conn: &mut MysqlConn, tables: Tables) -> Result<(), Fault> {
+    if let Tables::Plain = tables {
+        let checked = check_rights(conn, "dlock_plain", &queries::PLAIN_RIGHTS).await;
+        return checked.map_err(|fault| match is_missing(&fault) {
+            true => Fault::config(
+                ConfigIssue::SchemaMissing,
+                "the database has no table dlock_plain: open with create_schema \
+                 (dlock.create_schema=true), or run MysqlConfig::PLAIN_SCHEMA",
+            ),
+            false => fault,
+        });
+    }
     check_version(version(conn).await?)?;
     check_engines(conn).await?;
-    check_columns(conn).await
+    check_columns(conn).await?;
+    check_rights(conn, "dlock_lock", &queries::RIGHTS).await
 }
 
 async fn version(conn: &mut MysqlConn) -> Result<Option<i64>, Fault> {
-    let sql = conn.sql(queries::VERSION);
-    let found = conn.fetch(sqlx::query(sql)).await?;
+    let found = conn.rows(queries::VERSION).await?;
     found.first().map(|found| get(found, 0)).transpose()
 }
 
-fn check_version(version: Option<i64>) -> Result<(), Error> {
+fn check_version(version: Option<i64>) -> Result<(), Fault> {
+    let ours = queries::SCHEMA_VERSION;
     match version {
-        Some(queries::SCHEMA_VERSION) => Ok(()),
-        Some(newer) if newer > queries::SCHEMA_VERSION => Err(Error::config(
-            ConfigIssue::SchemaNewer,
-            format!(
-                "the tables have version {newer}, this program knows {}: run the same version of \
-                 dlock everywhere",
-                queries::SCHEMA_VERSION
-            ),
-        )),
-        None => Err(Error::config(
+        Some(found) if found == ours => Ok(()),
+        Some(newer) if newer > ours => Err(Fault::newer(newer, ours)),
+        None => Err(Fault::config(
             ConfigIssue::SchemaMissing,
             "dlock's tables are only half made: open with create_schema \
              (dlock.create_schema=true), or run MysqlConfig::SCHEMA",
         )),
-        Some(_) => Err(Error::config(
-            ConfigIssue::ForeignStore,
+        Some(_) => Err(foreign(
             "the table dlock_schema tells no version that dlock has ever written: give the locks a \
              database of their own",
         )),
@@ -70,10 +90,8 @@ fn check_version(version: Option<i64>) -> Result<(), Error> {
 
 /// Other engines than InnoDB lock whole tables, or do not undo what has failed half-way.
 async fn check_engines(conn: &mut MysqlConn) -> Result<(), Fault> {
-    let sql = conn.sql(queries::ENGINES);
-    let found = conn.fetch(sqlx::query(sql)).await?;
     let mut has_rows = false;
-    for found in &found {
+    for found in &conn.rows(queries::ENGINES).await? {
         let table = text(found, 0)?;
         let engine = get::<Option<Vec<u8>>>(found, 1)?.unwrap_or_default();
         let engine = String::from_utf8_lossy(&engine).into_owned();
@@ -87,23 +105,20 @@ async fn check_engines(conn: &mut MysqlConn) -> Result<(), Fault> {
         }
     }
     if !has_rows {
-        return Err(Error::config(
+        return Err(Fault::config(
             ConfigIssue::SchemaMissing,
             "the database has no table dlock_lock, or the user has no right to it: open with \
              create_schema (dlock.create_schema=true), run MysqlConfig::SCHEMA, or run GRANT \
              SELECT, INSERT, UPDATE, DELETE ON dlock_lock TO the user",
-        )
-        .into());
+        ));
     }
     Ok(())
 }
 
 /// Names of another type would be compared by their looks.
 async fn check_columns(conn: &mut MysqlConn) -> Result<(), Fault> {
-    let sql = conn.sql(queries::COLUMNS);
-    let found = conn.fetch(sqlx::query(sql)).await?;
     let mut columns = Vec::new();
-    for found in &found {
+    for found in &conn.rows(queries::COLUMNS).await? {
         columns.push((text(found, 0)?, text(found, 1)?, text(found, 2)? == "PRI"));
     }
     let ours = COLUMNS.map(|(name, kind, key)| (name.to_owned(), kind.to_owned(), key));
@@ -117,5 +132,5 @@ async fn check_columns(conn: &mut MysqlConn) -> Result<(), Fault> {
 }
 
 fn foreign(what: &str) -> Fault {
-    Error::config(ConfigIssue::ForeignStore, what.to_owned()).into()
+    Fault::config(ConfigIssue::ForeignStore, what.to_owned())
 }

@@ -1,26 +1,24 @@
 //! The way to the server, which every new connection goes: one of our own, or out of an
 //! application's pool.
 
-use std::{
-    ops::{Deref, DerefMut},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use dlock_core::{ConfigIssue, Error};
 use sqlx::{
-    AssertSqlSafe, ConnectOptions as _, MySql, MySqlConnection, MySqlPool,
+    AssertSqlSafe, ConnectOptions as _, MySql, MySqlPool,
     mysql::{MySqlConnectOptions, MySqlRow},
-    pool::PoolConnection,
 };
 use tokio::time::timeout;
 
 use super::{
     answer::get,
-    error::{classify, is_in_transaction, late, silent_at_first},
+    error::{classify, is_in_transaction},
     queries,
 };
-use crate::{engine::Fault, server::tries};
+use crate::{
+    engine::Fault,
+    server::{Taken, late, silent_at_first, tries},
+};
 
 /// Where connections come from.
 #[derive(Clone)]
@@ -56,12 +54,6 @@ pub(super) struct Way {
     pub(super) returning: bool,
 }
 
-/// A connection that is in use.
-pub(super) enum Taken {
-    Own(MySqlConnection),
-    Pooled(PoolConnection<MySql>),
-}
-
 impl Way {
     /// A try may take half of the `patience`, so that there is time for another.
     pub(super) fn new(source: Source, patience: Duration) -> Self {
@@ -82,7 +74,7 @@ impl Way {
     }
 
     /// Connects; how many bytes a statement may have there. Nothing has been applied when that fails.
-    pub(super) async fn connect(&self) -> Result<(Taken, usize), Fault> {
+    pub(super) async fn connect(&self) -> Result<(Taken<MySql>, usize), Fault> {
         let connected = match &self.source {
             Source::Own(options) => self.own(options).await,
             Source::Beside(pool) => self.own(&beside(pool)).await,
@@ -91,14 +83,16 @@ impl Way {
         connected.map_err(Fault::before_anything_was_sent)
     }
 
-    async fn own(&self, options: &MySqlConnectOptions) -> Result<(Taken, usize), Fault> {
+    async fn own(&self, options: &MySqlConnectOptions) -> Result<(Taken<MySql>, usize), Fault> {
         let connect = async {
             let mut conn = options.connect().await.map_err(classify)?;
             let session = sqlx::raw_sql(AssertSqlSafe(self.session.clone()));
             let rows = session.fetch_all(&mut conn).await.map_err(classify)?;
             Ok((Taken::Own(conn), packet(&rows)?))
         };
-        timeout(self.limit, connect).await.unwrap_or_else(|_| Err(silent_at_first()))
+        timeout(self.limit, connect)
+            .await
+            .unwrap_or_else(|_| Err(silent_at_first("MySQL or MariaDB is")))
     }
 
     /// Takes a connection out of the application's pool that is in no transaction, commits each
@@ -108,7 +102,7 @@ impl Way {
     /// A `begin()` that was dropped half-way leaves one open that the driver does not know of
     /// (<https://github.com/launchbadge/sqlx/issues/2054>). What is written in there is seen by
     /// nobody, and undone when somebody notices.
-    async fn pooled(&self, pool: &MySqlPool) -> Result<(Taken, usize), Fault> {
+    async fn pooled(&self, pool: &MySqlPool) -> Result<(Taken<MySql>, usize), Fault> {
         // After all that are there, one is new. If that is no better, all of them are like it.
         let mut left = tries(pool.num_idle(), pool.size());
         loop {
@@ -148,36 +142,6 @@ impl Way {
                     return Err(late());
                 }
             }
-        }
-    }
-}
-
-impl Taken {
-    /// Closes it, without a word to the server.
-    pub(super) fn discard(self) {
-        match self {
-            Self::Own(conn) => drop(conn),
-            Self::Pooled(conn) => drop(conn.detach()),
-        }
-    }
-}
-
-impl Deref for Taken {
-    type Target = MySqlConnection;
-
-    fn deref(&self) -> &MySqlConnection {
-        match self {
-            Self::Own(conn) => conn,
-            Self::Pooled(conn) => conn,
-        }
-    }
-}
-
-impl DerefMut for Taken {
-    fn deref_mut(&mut self) -> &mut MySqlConnection {
-        match self {
-            Self::Own(conn) => conn,
-            Self::Pooled(conn) => conn,
         }
     }
 }

@@ -1,73 +1,52 @@
-//! A scheme as a backend.
+//! A backend that has nothing but the mutex: the plain schemes, and locks of a session.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Admin, Answer, Backend, Claim, ClaimId, ClaimState, Error, ErrorKind,
-    Finding, Grant, Guarantees, LockName, LockState, Mode, Queue, Released, Renewal, Renewed,
+    AcquireRequest, Acquired, Admin, Answer, Backend, Claim, Error, Finding, Grant, Guarantees,
+    LockName, LockState, Queue, Released, Renewal, Renewed,
 };
-use tokio::{runtime::Handle, sync::oneshot};
+use tokio::runtime::Handle;
 
 use super::{
-    PlainConn, Scheme, Statements,
+    ask::{Ask, Asks, Want},
     pauses::Pauses,
-    scheme::Want,
-    worker::{Ask, Reply, Worker},
 };
-use crate::engine::{Kept, Lanes, answer_of, gone, lanes, list, spawn};
+use crate::engine::{Ends, lanes, list, spawn};
 
-/// A backend over plain rows. Its task ends when it and the answers that it gave are dropped.
-pub(crate) struct PlainStore {
+/// A backend over a task that does one thing after another, and ends when the backend and the answers
+/// that it gave are dropped.
+pub(crate) struct MutexStore {
     store: Arc<str>,
-    scheme: Scheme,
-    /// What the database promises at best, and whether it still does.
-    database: (Guarantees, Kept),
+    form: Form,
     asks: Asks,
     patience: Duration,
 }
 
-#[derive(Clone)]
-struct Asks(Lanes<Ask>);
-
-impl Asks {
-    async fn ask<T>(&self, ask: impl FnOnce(Reply<T>) -> Ask) -> Result<T, Error> {
-        let (reply, answer) = oneshot::channel();
-        let ask = ask(reply);
-        let lane = self.0.of(&ask);
-        lane.send(ask).await.map_err(|_| gone())?;
-        answer_of(answer, lane).await.unwrap_or_else(|| Err(gone()))
-    }
-
-    async fn take(&self, request: &AcquireRequest) -> Result<Acquired, Error> {
-        if request.mode != Mode::Exclusive {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                "the plain form (dlock.plain) is for the mutex only: leave it away for readers and \
-                 permits",
-            ));
-        }
-        let want = Want { name: request.name.clone(), claim: request.claim, lease: request.lease };
-        self.ask(|reply| Ask::Take(want, reply)).await
-    }
+/// What tells one such backend from another.
+pub(crate) struct Form {
+    /// Its name, with the option that chooses it.
+    pub(crate) name: &'static str,
+    /// How many claims are renewed at a time, one or more.
+    pub(crate) together: usize,
+    /// What it promises now.
+    pub(crate) promises: Box<dyn Fn() -> Guarantees + Send + Sync>,
 }
 
-impl PlainStore {
-    /// Starts the task. `store` names the database, without secrets; `database` is what it promises
-    /// at best, and whether it still does.
-    pub(crate) fn start<C: PlainConn>(
+impl MutexStore {
+    /// Starts the task. `store` names the database, without secrets.
+    pub(crate) fn start<T: Future<Output = ()> + Send + 'static>(
         runtime: &Handle,
         store: Arc<str>,
-        database: (Guarantees, Kept),
-        conn: C,
-        scheme: Scheme,
-        texts: Statements,
+        form: Form,
         patience: Duration,
+        task: impl FnOnce(Ends<Ask>) -> T,
     ) -> Self {
-        let (sender, asks) = lanes();
-        let kept = database.1.clone();
-        spawn(runtime, Worker::new(conn, asks, scheme, texts, patience, kept).run());
-        Self { store, scheme, database, asks: Asks(sender), patience }
+        let (lanes, ends) = lanes();
+        spawn(runtime, task(ends));
+        let asks = Asks { lanes, form: form.name };
+        Self { store, form, asks, patience }
     }
 
     fn named(&self, error: Error, verb: &'static str, name: &LockName) -> Error {
@@ -76,14 +55,13 @@ impl PlainStore {
 }
 
 #[async_trait]
-impl Backend for PlainStore {
+impl Backend for MutexStore {
     fn store(&self) -> &str {
         &self.store
     }
 
     fn guarantees(&self) -> Guarantees {
-        let (best, kept) = &self.database;
-        self.scheme.guarantees(kept.promised(*best))
+        (self.form.promises)()
     }
 
     fn response_timeout(&self) -> Duration {
@@ -104,12 +82,12 @@ impl Backend for PlainStore {
     }
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
+        let place = |error| self.named(error, "acquire", &request.name);
         let mut pauses = Pauses::new(request.lease);
         loop {
-            match self.asks.take(request).await {
-                Ok(Acquired::Granted(grant)) => return Ok(grant),
-                Ok(_) => tokio::time::sleep(pauses.next()).await,
-                Err(error) => return Err(self.named(error, "acquire", &request.name)),
+            match self.asks.take(request).await.map_err(place)? {
+                Acquired::Granted(grant) => return Ok(grant),
+                _ => tokio::time::sleep(pauses.next()).await,
             }
         }
     }
@@ -117,17 +95,24 @@ impl Backend for PlainStore {
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let mut renewed = Vec::with_capacity(renewals.len());
         let (mut failed, mut last) = (0, None);
-        for Renewal { claim, lease, .. } in renewals {
-            let want = Want { name: claim.name.clone(), claim: claim.id, lease: *lease };
-            renewed.push(match self.asks.ask(|reply| Ask::Renew(want, reply)).await {
-                Ok(true) => Renewed::Kept,
-                Ok(false) => Renewed::Lost,
-                Err(error) => {
-                    failed += 1;
-                    last = Some(self.named(error, "renew", &claim.name));
-                    Renewed::Unknown
+        for part in renewals.chunks(self.form.together) {
+            let want = |Renewal { claim, lease, .. }: &Renewal| Want {
+                name: claim.name.clone(),
+                claim: claim.id,
+                lease: *lease,
+            };
+            let wants = part.iter().map(want).collect();
+            match self.asks.ask(|reply| Ask::Renew(wants, reply)).await {
+                Ok(kept) => {
+                    let of = |kept| if kept { Renewed::Kept } else { Renewed::Lost };
+                    renewed.extend(kept.into_iter().map(of));
                 }
-            });
+                Err(error) => {
+                    failed += part.len();
+                    last = Some(self.named(error, "renew", &part[0].claim.name));
+                    renewed.resize(renewed.len() + part.len(), Renewed::Unknown);
+                }
+            }
         }
         last.filter(|_| failed == renewals.len()).map_or(Ok(renewed), Err)
     }
@@ -144,15 +129,7 @@ impl Backend for PlainStore {
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         let seen = self.asks.ask(|reply| Ask::Look(name.clone(), reply)).await;
-        let seen = seen.map_err(|error| self.named(error, "inspect", name))?;
-        let Some(seen) = seen.row.filter(|seen| seen.is_held && seen.left > 0) else {
-            return Ok(LockState::default());
-        };
-        // Another program's name for itself is no claim of dlock's.
-        let claim = seen.holder.parse().unwrap_or(ClaimId::from_bits(0));
-        let remaining = Duration::from_micros(u64::try_from(seen.left).unwrap_or(0));
-        let holder = ClaimState::new(claim, Mode::Exclusive, None, remaining);
-        Ok(LockState::new(vec![holder], Vec::new(), None))
+        seen.map_err(|error| self.named(error, "inspect", name))
     }
 
     fn admin(&self) -> Option<&dyn Admin> {
@@ -161,7 +138,7 @@ impl Backend for PlainStore {
 }
 
 #[async_trait]
-impl Admin for PlainStore {
+impl Admin for MutexStore {
     async fn examine(&self) -> Result<Vec<Finding>, Error> {
         self.asks
             .ask(Ask::Findings)
@@ -177,8 +154,8 @@ impl Admin for PlainStore {
     }
 }
 
-impl fmt::Debug for PlainStore {
+impl fmt::Debug for MutexStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PlainStore").field("store", &self.store).finish_non_exhaustive()
+        f.debug_struct("MutexStore").field("store", &self.store).finish_non_exhaustive()
     }
 }

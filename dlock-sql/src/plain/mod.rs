@@ -19,6 +19,7 @@
 //! before that, since it is other programs' as well. So a claim that was given back while a sending of it
 //! may be on its way is given back once more, when that has no effect any more.
 
+mod ask;
 mod backend;
 mod owed;
 mod pauses;
@@ -28,10 +29,12 @@ mod worker;
 
 use dlock_core::{Error, ErrorKind, Finding, LockName};
 
-pub(crate) use backend::PlainStore;
 #[cfg(feature = "postgres")]
-pub(crate) use pauses::Pauses;
+pub(crate) use ask::{Ask, Want};
+#[cfg(feature = "postgres")]
+pub(crate) use backend::{Form, MutexStore};
 pub use scheme::Scheme;
+pub(crate) use worker::start;
 
 use crate::engine::{Fault, Listed, Range};
 
@@ -97,8 +100,9 @@ pub(crate) struct Seen {
 }
 
 /// A look has one row.
-pub(crate) fn no_answer() -> Error {
-    Error::new(ErrorKind::Protocol, "the database did not tell its time: see what answers there")
+pub(crate) fn no_answer() -> Fault {
+    let text = "the database did not tell its time: see what answers there";
+    Error::new(ErrorKind::Protocol, text).into()
 }
 
 /// The statements of a database. The files that hold them tell their arguments.

@@ -9,6 +9,7 @@ use dlock_core::{
 
 use super::{
     Argument, Looked, PlainConn, Seen,
+    ask::Want,
     table::{Sent, Table},
 };
 use crate::engine::Fault;
@@ -35,19 +36,10 @@ impl FromStr for Scheme {
     }
 }
 
-/// What somebody wants of a row.
-#[derive(Clone, Debug)]
-pub(super) struct Want {
-    pub(super) name: LockName,
-    pub(super) claim: ClaimId,
-    pub(super) lease: Duration,
-}
-
-impl Want {
-    fn lease(&self) -> i64 {
-        // A microsecond more, since either end may be read at the end of one.
-        i64::try_from(self.lease.as_micros()).unwrap_or(i64::MAX / 4).saturating_add(1)
-    }
+/// A lease as the statements take it.
+fn micros(lease: Duration) -> i64 {
+    // A microsecond more, since either end may be read at the end of one.
+    i64::try_from(lease.as_micros()).unwrap_or(i64::MAX / 4).saturating_add(1)
 }
 
 impl Scheme {
@@ -77,7 +69,7 @@ impl Scheme {
         let insert = [
             Argument::Text(want.name.as_str()),
             Argument::Text(&holder),
-            Argument::Number(want.lease()),
+            Argument::Number(micros(want.lease)),
             Argument::Number(sent.deadline),
         ];
         let texts = table.texts;
@@ -148,7 +140,7 @@ impl Scheme {
     ) -> Result<bool, Fault> {
         let holder = want.claim.to_string();
         let arguments = [
-            Argument::Number(want.lease()),
+            Argument::Number(micros(want.lease)),
             Argument::Text(want.name.as_str()),
             Argument::Text(&holder),
             Argument::Number(sent.deadline),

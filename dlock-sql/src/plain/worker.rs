@@ -1,37 +1,45 @@
 //! The task that owns the connection: it does what callers ask for, one after another, whether they
 //! still wait for the answer or not; renewals and releases first.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use dlock_core::{
-    Acquired, Certainty, ClaimId, Clock, Error, Finding, Instant, LockName, Released, StoreClock,
+    Acquired, Certainty, ClaimId, ClaimState, Clock, Error, Exclusion, Finding, Guarantees,
+    Instant, LockName, LockState, Mode, Released, Scope, StoreClock,
 };
-use tokio::{select, sync::oneshot};
+use tokio::{runtime::Handle, select};
 
-use super::{Looked, PlainConn, Scheme, Statements, owed::Owed, scheme::Want, table::Table};
-use crate::engine::{Ends, Fault, Kept, Listed, Message, PAGE, Patience, Range};
+use super::{
+    PlainConn, Scheme, Statements,
+    ask::{Ask, Want},
+    backend::{Form, MutexStore},
+    owed::Owed,
+    table::Table,
+};
+use crate::engine::{Ends, Kept, Listed, PAGE, Patience, Range, retry};
 
-/// What a caller asks for, and where the answer goes.
-#[derive(Debug)]
-pub(super) enum Ask {
-    Take(Want, Reply<Acquired>),
-    Renew(Want, Reply<bool>),
-    GiveBack(LockName, ClaimId, Reply<Released>),
-    Look(LockName, Reply<Looked>),
-    Names(Range, Reply<Vec<Listed>>),
-    Findings(Reply<Vec<Finding>>),
+/// A backend over plain rows. `kept` is whether the database keeps what it has answered.
+pub(crate) fn start<C: PlainConn>(
+    runtime: &Handle,
+    store: Arc<str>,
+    kept: Kept,
+    conn: C,
+    scheme: Scheme,
+    texts: Statements,
+    patience: Duration,
+) -> MutexStore {
+    let best = Guarantees::WEAKEST.with_exclusion(Exclusion::Restart).with_scope(Scope::Network);
+    let seen = kept.clone();
+    let promises = Box::new(move || scheme.guarantees(seen.promised(best)));
+    let form = Form { name: "the plain form (dlock.plain)", together: 1, promises };
+    MutexStore::start(runtime, store, form, patience, |asks| {
+        let table = Table { conn, texts, patience, clock: StoreClock::new() };
+        Worker { table, asks, scheme, owed: Owed::default(), kept }.run()
+    })
 }
 
-pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
-
-impl Message for Ask {
-    fn is_urgent(&self) -> bool {
-        matches!(self, Self::Renew(..) | Self::GiveBack(..))
-    }
-}
-
 #[derive(Debug)]
-pub(super) struct Worker<C> {
+struct Worker<C> {
     table: Table<C>,
     asks: Ends<Ask>,
     scheme: Scheme,
@@ -40,20 +48,8 @@ pub(super) struct Worker<C> {
 }
 
 impl<C: PlainConn> Worker<C> {
-    pub(super) fn new(
-        conn: C,
-        asks: Ends<Ask>,
-        scheme: Scheme,
-        texts: Statements,
-        patience: Duration,
-        kept: Kept,
-    ) -> Self {
-        let table = Table { conn, texts, patience, clock: StoreClock::new() };
-        Self { table, asks, scheme, owed: Owed::default(), kept }
-    }
-
     /// Works until the last caller has gone.
-    pub(super) async fn run(mut self) {
+    async fn run(mut self) {
         if let Ok(name) = LockName::new("dlock") {
             // It shows the clock. Should it fail, the first statement is too late and tells the time.
             let _ = self.table.look(&name).await;
@@ -69,7 +65,7 @@ impl<C: PlainConn> Worker<C> {
                     }
                     None => is_asked = false,
                 },
-                () = self.kept.is_due() => self.look_at_settings().await,
+                () = self.kept.is_due() => self.kept.looked(self.table.conn.keeps().await),
                 () = Clock::Boot.sleep_until(due.unwrap_or(Instant::from_nanos(0))), if due.is_some() => {
                     self.pay().await;
                 }
@@ -86,9 +82,9 @@ impl<C: PlainConn> Worker<C> {
                     let _ = reply.send(self.take(&want).await);
                 }
             }
-            Ask::Renew(want, reply) => {
+            Ask::Renew(wants, reply) => {
                 if !reply.is_closed() {
-                    let _ = reply.send(self.renew(&want).await);
+                    let _ = reply.send(self.renew(&wants).await);
                 }
             }
             Ask::GiveBack(name, claim, reply) => {
@@ -104,15 +100,6 @@ impl<C: PlainConn> Worker<C> {
             }
             Ask::Findings(reply) => {
                 let _ = reply.send(self.findings().await);
-            }
-        }
-    }
-
-    async fn look_at_settings(&mut self) {
-        match self.table.conn.keeps().await {
-            Ok(keeps) => self.kept.saw(keeps),
-            Err(fault) => {
-                tracing::debug!(target: "dlock", error = %fault.error, "could not look at the settings");
             }
         }
     }
@@ -135,21 +122,22 @@ impl<C: PlainConn> Worker<C> {
                         self.owed.unanswered(want.claim, sent.over);
                     }
                     // It is more than one statement, of which the first may have had its effect.
-                    patience.after_unless_of_a_row(unsure(fault)).await?;
+                    let fault = fault.with_certainty(Certainty::Unknown);
+                    patience.after(fault).await?;
                 }
             }
         }
     }
 
-    async fn renew(&mut self, want: &Want) -> Result<bool, Error> {
-        let mut patience = self.patience();
-        loop {
-            let sent = self.table.sending(want.lease / 3);
-            match self.scheme.renew(&mut self.table, want, sent).await {
-                Ok(kept) => return Ok(kept),
-                Err(fault) => patience.after_unless_of_a_row(fault).await?,
-            }
+    async fn renew(&mut self, wants: &[Want]) -> Result<Vec<bool>, Error> {
+        let mut kept = Vec::with_capacity(wants.len());
+        for want in wants {
+            kept.push(retry!(self.patience(), {
+                let sent = self.table.sending(want.lease / 3);
+                self.scheme.renew(&mut self.table, want, sent).await
+            })?);
         }
+        Ok(kept)
     }
 
     async fn give_back(&mut self, name: &LockName, claim: ClaimId) -> Result<Released, Error> {
@@ -160,7 +148,7 @@ impl<C: PlainConn> Worker<C> {
                 // The try whose answer was lost has released it.
                 Ok(false) if patience.in_doubt() => return Ok(Released::Released),
                 Ok(false) => return Ok(Released::AlreadyLost),
-                Err(fault) => patience.after_unless_of_a_row(fault).await?,
+                Err(fault) => patience.after(fault).await?,
             }
         }
     }
@@ -181,41 +169,28 @@ impl<C: PlainConn> Worker<C> {
         }
     }
 
-    async fn look(&mut self, name: &LockName) -> Result<Looked, Error> {
-        let mut patience = self.patience();
-        loop {
-            match self.table.look(name).await {
-                Ok(seen) => return Ok(seen),
-                Err(fault) => patience.after_unless_of_a_row(fault).await?,
-            }
-        }
+    async fn look(&mut self, name: &LockName) -> Result<LockState, Error> {
+        let seen = retry!(self.patience(), self.table.look(name).await)?;
+        let Some(seen) = seen.row.filter(|seen| seen.is_held && seen.left > 0) else {
+            return Ok(LockState::default());
+        };
+        // Another program's name for itself is no claim of dlock's.
+        let claim = seen.holder.parse().unwrap_or(ClaimId::from_bits(0));
+        let remaining = Duration::from_micros(u64::try_from(seen.left).unwrap_or(0));
+        let holder = ClaimState::new(claim, Mode::Exclusive, None, remaining);
+        Ok(LockState::new(vec![holder], Vec::new(), None))
     }
 
     async fn names(&mut self, range: &Range) -> Result<Vec<Listed>, Error> {
-        let mut patience = self.patience();
-        loop {
-            match self.table.conn.range(self.table.texts.range, range, PAGE).await {
-                Ok(names) => return Ok(names),
-                Err(fault) => patience.after_unless_of_a_row(fault).await?,
-            }
-        }
+        let statement = self.table.texts.range;
+        retry!(self.patience(), self.table.conn.range(statement, range, PAGE).await)
     }
 
     async fn findings(&mut self) -> Result<Vec<Finding>, Error> {
-        let mut patience = self.patience();
-        loop {
-            match self.table.conn.examine().await {
-                Ok(findings) => return Ok(findings),
-                Err(fault) => patience.after_unless_of_a_row(fault).await?,
-            }
-        }
+        retry!(self.patience(), self.table.conn.examine().await)
     }
 
     fn patience(&self) -> Patience {
-        Patience::until(Clock::Boot.now().saturating_add(self.table.patience))
+        Patience::of_all_names(self.table.patience)
     }
-}
-
-fn unsure(fault: Fault) -> Fault {
-    Fault { error: fault.error.with_certainty(Certainty::Unknown), ..fault }
 }

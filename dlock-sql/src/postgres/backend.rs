@@ -2,23 +2,23 @@
 
 use std::sync::Arc;
 
-use dlock_core::{DynBackend, Error, Exclusion, Factory, WakeUp, current_io_runtime};
+use dlock_core::{DynBackend, Error, Factory, Scope, WakeUp, current_io_runtime};
 use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
     PostgresConfig,
     modes::{open_advisory, open_plain},
     open::open,
-    queries,
+    queries, url,
 };
 use crate::{
-    engine::{Engine, gone, spawn},
-    server::{guarantees, needs_io},
+    engine::{Engine, gone, guarantees, spawn},
+    server::needs_io,
 };
 
 /// The PostgreSQL backend, for [`Registry`](dlock_core::Registry).
 pub const POSTGRES: Factory =
-    Factory::new("PostgreSQL", &["postgres", "postgresql"], PostgresConfig::ALL_OPTIONS, |url| {
+    Factory::new("PostgreSQL", &["postgres", "postgresql"], url::OPTIONS, |url| {
         Box::pin(async move {
             let config = PostgresConfig::from_url(&url)?;
             Postgres::open(config).await
@@ -80,7 +80,7 @@ async fn start(
     }
     let opened = open(&config, runtime).await?;
     let wake_up = if opened.home == 0 { WakeUp::Poll } else { WakeUp::Push };
-    let guarantees = guarantees(Exclusion::Restart, wake_up);
+    let guarantees = guarantees(Scope::Network, wake_up);
     let settings = config.settings(queries::TICK, opened.home);
     Ok(Arc::new(Engine::start(runtime, store, guarantees, opened.links, settings, opened.kept)))
 }

@@ -1,148 +1,138 @@
 //! What the server's error codes mean: <https://www.postgresql.org/docs/current/errcodes-appendix.html>
 
-use std::borrow::Cow;
-
 use dlock_core::{
-    Certainty::{NotApplied, Unknown},
     ConfigIssue::{Access, ForeignStore, OptionValue, SchemaMissing},
-    ErrorKind::{Config, Protocol, Unavailable, Unsupported},
+    Error,
+    ErrorKind::{Protocol, Unsupported},
 };
 
-use super::error::{ENCODING, MISSING, Meaning, NOT_OURS, RIGHTS};
-use crate::engine::Cure;
+use crate::engine::{Cure, Fault};
 
-const POOLER: &str = "there is a pooler before the server, which needs dlock.pooler=true";
+pub(super) const NO_WRITES: &str = "the server takes no writes, as a standby or by \
+                                    default_transaction_read_only: give the address of the primary";
+
+pub(super) const RIGHTS: &str = "grant SELECT, INSERT, UPDATE and DELETE on dlock_lock and SELECT \
+                                 on dlock_schema; to make the tables takes CREATE on the schema";
+
+pub(super) const NOT_OURS: &str = "the tables dlock_lock and dlock_schema are not as dlock makes them: give the locks a schema of \
+     their own, by options[search_path] or the user's search_path";
+
+pub(super) const MISSING: &str = "the search path does not lead to dlock's tables: open with create_schema \
+     (dlock.create_schema=true), or run PostgresConfig::SCHEMA";
+
+pub(super) const ENCODING: &str = "the database is not in UTF8, which the names of locks are: give \
+                                   the locks a database that is";
 
 /// What a code means. A statement that the server refuses has not been applied.
-pub(crate) fn by_code(code: &str, text: &str) -> Meaning {
-    let retry = |what: Cow<'static, str>| (Unavailable, NotApplied, Cure::Retry, what);
-    let apart = |what: Cow<'static, str>| (Unavailable, NotApplied, Cure::Apart, what);
-    let config = |issue, what: Cow<'static, str>| (Config(issue), NotApplied, Cure::None, what);
+pub(crate) fn by_code(code: &str, text: &str) -> Fault {
     match code {
-        "40001" | "40P01" => (
-            Unavailable,
-            NotApplied,
-            Cure::AtOnce,
-            "somebody else changed the same locks: try again".into(),
-        ),
-        "55P03" => apart(
+        "40001" | "40P01" => Fault::passing("somebody else changed the same locks: try again")
+            .with_cure(Cure::AtOnce),
+        "55P03" => Fault::passing(
             "somebody else's transaction keeps a row of dlock_lock locked: keep such transactions \
-             short, and leave the table alone"
-                .into(),
-        ),
-        "57014" => apart(
+             short, and leave the table alone",
+        )
+        .with_cure(Cure::Apart),
+        "57014" => Fault::passing(
             "the server took too long, or somebody cancelled the statement: see whether it is \
-             overloaded, or raise dlock.response_timeout"
-                .into(),
-        ),
+             overloaded, or raise dlock.response_timeout",
+        )
+        .with_cure(Cure::Apart),
         "0A000" if text.contains("cached plan") => {
-            retry("the tables changed under the statement: try again".into())
+            Fault::passing("the tables changed under the statement: try again")
         }
-        "0A000" if text.contains("option") => config(
+        "0A000" if text.contains("option") => Fault::config(
             OptionValue,
             format!(
                 "the server, or a proxy before it such as AWS RDS Proxy, takes no settings from a \
                  URL: leave options out of it (and out of PGOPTIONS), and give them to the user by \
                  ALTER ROLE ({text:.200})"
-            )
-            .into(),
+            ),
         ),
-        "53300" => retry(
-            "the server, or the user, has as many connections as it may: raise the limit, or \
-             open dlock once for all locks of a process"
-                .into(),
+        "53300" => Fault::passing(
+            "the server, or the user, has as many connections as it may: raise the limit, or open \
+             dlock once for all locks of a process",
         ),
-        "57P03" => retry(format!("the server takes no connections just now: wait ({text})").into()),
-        "25006" => retry(
-            "the server takes no writes, as a standby or by default_transaction_read_only: give the \
-             address of the primary"
-                .into(),
-        ),
-        "57P01" | "57P02" | "57P04" | "57P05" | "25P03" | "25P04" => (
-            Unavailable,
-            Unknown,
-            Cure::Retry,
-            format!("the server ended the connection: try again ({text})").into(),
-        ),
-        "53100" => (
-            Unavailable,
-            NotApplied,
-            Cure::None,
-            "the server's disk is full: free some space".into(),
-        ),
-        "53000" | "53200" | "53400" => (
-            Unavailable,
-            NotApplied,
-            Cure::None,
-            format!("the server lacks memory or other resources: give it more ({text})").into(),
-        ),
-        "28P01" | "28000" => config(Access, no_entry(text)),
+        "57P03" => {
+            Fault::passing(format!("the server takes no connections just now: wait ({text})"))
+        }
+        "25006" => Fault::passing(NO_WRITES),
+        "57P01" | "57P02" | "57P04" | "57P05" | "25P03" | "25P04" => {
+            Fault::cut(format!("the server ended the connection: try again ({text})"))
+        }
+        "53100" => Fault::stuck("the server's disk is full: free some space"),
+        "53000" | "53200" | "53400" => Fault::stuck(format!(
+            "the server lacks memory or other resources: give it more ({text})"
+        )),
+        "28P01" | "28000" => no_entry(text),
         // So say poolers.
         "08P01" if text.contains("authentication failed") || text.contains("no such user") => {
-            config(Access, no_entry(text))
+            no_entry(text)
         }
-        "3D000" => config(
+        "3D000" => Fault::config(
             Access,
-            format!("there is no such database: create it, or correct the URL ({text})").into(),
+            format!("there is no such database: create it, or correct the URL ({text})"),
         ),
-        "3F000" => config(
+        "3F000" => Fault::config(
             Access,
-            "no schema of the search path exists: create one, or set the user's search_path".into(),
+            "no schema of the search path exists: create one, or set the user's search_path",
         ),
-        "42501" => config(Access, format!("the user lacks rights ({text}): {RIGHTS}").into()),
-        "42P01" => config(SchemaMissing, MISSING.into()),
-        "42703" | "42804" | "42809" | "42P10" => config(ForeignStore, NOT_OURS.into()),
-        "22021" | "22P05" => config(ForeignStore, ENCODING.into()),
-        "26000" | "42P05" => config(OptionValue, format!("{POOLER} ({text})").into()),
+        "42501" => Fault::config(Access, format!("the user lacks rights ({text}): {RIGHTS}")),
+        "42P01" => Fault::config(SchemaMissing, MISSING),
+        "42703" | "42804" | "42809" | "42P10" => Fault::config(ForeignStore, NOT_OURS),
+        "22021" | "22P05" => Fault::config(ForeignStore, ENCODING),
+        "26000" | "42P05" => pooler(text),
         "08P01" if text.contains("startup parameter") || text.contains("bind message") => {
-            config(OptionValue, format!("{POOLER} ({text})").into())
+            pooler(text)
         }
-        "42601" | "42883" | "42704" => (
+        "42601" | "42883" | "42704" => Error::new(
             Unsupported,
-            NotApplied,
-            Cure::None,
             format!(
                 "the server does not know what dlock uses: take PostgreSQL 12 or later ({text})"
-            )
-            .into(),
-        ),
-        "XX001" | "XX002" => (
-            Protocol,
-            Unknown,
-            Cure::None,
-            format!("the server's data are damaged: see its log ({text})").into(),
-        ),
-        _ if code.starts_with("08") => (
-            Unavailable,
-            Unknown,
-            Cure::Retry,
-            format!("the connection to the server was lost or refused: try again ({text})").into(),
-        ),
-        _ if code.starts_with("23") => config(ForeignStore, NOT_OURS.into()),
+            ),
+        )
+        .into(),
+        "XX001" | "XX002" => {
+            Error::new(Protocol, format!("the server's data are damaged: see its log ({text})"))
+                .into()
+        }
+        _ if code.starts_with("08") => Fault::cut(format!(
+            "the connection to the server was lost or refused: try again ({text})"
+        )),
+        _ if code.starts_with("23") => Fault::config(ForeignStore, NOT_OURS),
         // Such as XX000, 58030 and 55000, which a proxy also says of a server that it can't reach.
-        _ => (
-            Unavailable,
-            Unknown,
-            Cure::Unclear,
-            format!(
-                "the server, or a proxy before it, failed in a way that dlock does not know: see its \
-                 log ({code}: {text:.200})"
-            )
-            .into(),
-        ),
+        _ => Fault::cut(format!(
+            "the server, or a proxy before it, failed in a way that dlock does not know: see its \
+             log ({code}: {text:.200})"
+        ))
+        .with_cure(Cure::Unclear),
     }
 }
 
-fn no_entry(text: &str) -> Cow<'static, str> {
-    format!(
-        "the server does not let the user in: check user and password in the URL, sslmode, and the \
-         server's pg_hba.conf ({text})"
+fn no_entry(text: &str) -> Fault {
+    Fault::config(
+        Access,
+        format!(
+            "the server does not let the user in: check user and password in the URL, sslmode, and \
+             the server's pg_hba.conf ({text})"
+        ),
     )
-    .into()
+}
+
+fn pooler(text: &str) -> Fault {
+    Fault::config(
+        OptionValue,
+        format!("there is a pooler before the server, which needs dlock.pooler=true ({text})"),
+    )
 }
 
 #[cfg(test)]
 mod tests {
+    use dlock_core::{
+        Certainty::{NotApplied, Unknown},
+        ErrorKind::{Config, Unavailable},
+    };
+
     use super::*;
 
     #[test]
@@ -198,9 +188,10 @@ mod tests {
             ("", "", Unavailable, Unknown, Cure::Unclear, "log"),
         ];
         for (code, said, kind, certainty, cure, says) in rows {
-            let (k, c, help, text) = by_code(code, said);
-            assert_eq!((k, c, help), (kind, certainty, cure), "{code} {said}");
-            assert!(text.contains(says), "{code}: {text}");
+            let fault = by_code(code, said);
+            let found = (fault.error.kind(), fault.error.certainty(), fault.cure);
+            assert_eq!(found, (kind, certainty, cure), "{code} {said}");
+            assert!(fault.error.to_string().contains(says), "{code}: {}", fault.error);
         }
     }
 }

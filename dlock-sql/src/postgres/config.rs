@@ -1,4 +1,4 @@
-//! Where the server is and how it is used.
+//! Reading a configuration: where the server is and how it is used.
 
 use std::str::FromStr as _;
 
@@ -8,40 +8,19 @@ use sqlx::{
     postgres::{PgConnectOptions, PgSslMode},
 };
 
-use super::{driver::PostgresDriver, url};
-use crate::server::ServerConfig;
+use super::{
+    driver::{PostgresConfig, PostgresDriver},
+    queries, url,
+};
 
-/// How to open a [`Postgres`](super::Postgres).
-///
-/// ```
-/// use dlock_sql::PostgresConfig;
-/// let url = "postgres://app:secret@localhost/locks";
-/// let config = PostgresConfig::from_url(&url.parse()?)?.with_create_schema(true);
-/// # Ok::<(), dlock_core::Error>(())
-/// ```
-pub type PostgresConfig = ServerConfig<PostgresDriver>;
-
-impl ServerConfig<PostgresDriver> {
-    /// The `dlock.*` options of a URL, those of every server included.
-    pub(super) const ALL_OPTIONS: &'static [&'static str] = &[
-        "advisory",
-        "connections",
-        "create_schema",
-        "durability",
-        "listen",
-        "plain",
-        "pooler",
-        "response_timeout",
-        "retention",
-    ];
-
+impl PostgresConfig {
     /// The statements that make dlock's tables, for who does it himself: `schema.sql` of this
     /// crate, which also says what rights users of the locks need. Running them again changes
     /// nothing.
-    pub const SCHEMA: &'static str = super::queries::SCHEMA;
+    pub const SCHEMA: &'static str = queries::SCHEMA;
 
     /// The statement that makes the table of the plain mode: `postgres/plain.sql` of this crate.
-    pub const PLAIN_SCHEMA: &'static str = super::plain::SCHEMA;
+    pub const PLAIN_SCHEMA: &'static str = queries::PLAIN_SCHEMA;
 
     /// The statement that makes the table of the advisory mode: `postgres/advisory/schema.sql` of
     /// this crate.

@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use dlock_core::{Error, Finding, LockName};
-use sqlx::{Postgres, Row as _, postgres::PgRow};
+use sqlx::postgres::PgRow;
 
 use super::{
-    error::classify,
-    examine::{Tables, examine},
+    answer::{get, micros, row},
+    examine::examine,
     link::Link,
+    literal::Arg,
     queries,
-    statement::Arg,
+    schema::Tables,
 };
 use crate::engine::{
     Conn, Fault, Mark, Micros, Note, Paged, Range, Row, Sighting, Wanted, Write, in_order,
@@ -76,46 +77,21 @@ impl Conn for PgConn {
         ];
         let mut seen = Sighting::of(wanted.len());
         for found in &self.0.fetch_from_primary(queries::READ, &args).await? {
-            seen.now = micros(found, 1)?;
-            let at = usize::try_from(get::<i64>(found, 0)?).unwrap_or(usize::MAX);
-            if let Some(slot) = seen.rows.get_mut(at)
-                && get::<Option<i64>>(found, 2)?.is_some()
-            {
-                *slot = Some(row(found, 2));
-            }
+            let is_there = get::<Option<i64>>(found, 2)?.is_some();
+            seen.put(get(found, 0)?, micros(found, 1)?, is_there.then(|| row(found, 2)));
         }
         Ok(seen)
-    }
-
-    async fn version(&mut self) -> Result<Option<i64>, Fault> {
-        Ok(None)
     }
 
     async fn page(&mut self, after: &str, old: Micros, most: u32) -> Result<Vec<Paged>, Fault> {
         let old = i64::try_from(old).unwrap_or(i64::MAX);
         let args = [Arg::Text(after), Arg::Number(old), Arg::Number(most.into())];
-        let found = self.0.fetch(queries::PAGE, &args).await?;
-        found
-            .iter()
-            .map(|found| {
-                let is_old = get::<Option<String>>(found, 3)?.is_some();
-                Ok(Paged {
-                    name: get(found, 0)?,
-                    now: micros(found, 1)?,
-                    // One that can't be read is not to be deleted, and not to stop the others.
-                    row: is_old.then(|| row(found, 2)).and_then(Result::ok),
-                })
-            })
-            .collect()
+        self.0.fetch(queries::PAGE, &args).await?.iter().map(paged).collect()
     }
 
     async fn range(&mut self, range: &Range, most: u32) -> Result<Vec<Paged>, Fault> {
         let args = [Arg::Text(&range.from), Arg::Text(&range.end), Arg::Number(most.into())];
-        let found = self.0.fetch_from_primary(queries::RANGE, &args).await?;
-        let paged = |found| {
-            Ok(Paged { name: get(found, 0)?, now: micros(found, 1)?, row: row(found, 2).ok() })
-        };
-        found.iter().map(paged).collect()
+        self.0.fetch_from_primary(queries::RANGE, &args).await?.iter().map(paged).collect()
     }
 
     async fn delete(&mut self, rows: &[(String, Mark)]) -> Result<(), Fault> {
@@ -124,16 +100,14 @@ impl Conn for PgConn {
             Arg::Numbers(rows.iter().map(|(_, mark)| mark.base).collect()),
             Arg::Numbers(rows.iter().map(|(_, mark)| mark.len).collect()),
         ];
-        self.0.fetch(queries::DELETE, &args).await?;
-        Ok(())
+        self.0.fetch(queries::DELETE, &args).await.map(drop)
     }
 
     async fn tell(&mut self, notes: &[Note]) -> Result<(), Fault> {
         let notes: Vec<_> =
             notes.iter().map(|note| (channel(note.granted.home), note.to_string())).collect();
         let (channels, texts) = notes.iter().map(|(channel, text)| (&**channel, &**text)).unzip();
-        self.0.fetch(queries::TELL, &[Arg::Texts(channels), Arg::Texts(texts)]).await?;
-        Ok(())
+        self.0.fetch(queries::TELL, &[Arg::Texts(channels), Arg::Texts(texts)]).await.map(drop)
     }
 
     async fn keeps(&mut self) -> Result<bool, Fault> {
@@ -154,20 +128,8 @@ pub(super) fn channel(home: u32) -> String {
     format!("dlock_{home:08x}")
 }
 
-/// The columns base, snap and log, from `at` on.
-fn row(found: &PgRow, at: usize) -> Result<Row, Error> {
-    let read =
-        || Ok(Row { base: get(found, at)?, snap: get(found, at + 1)?, log: get(found, at + 2)? });
-    read().map_err(|fault: Fault| fault.error)
-}
-
-fn micros(found: &PgRow, at: usize) -> Result<Micros, Fault> {
-    Ok(Micros::try_from(get::<i64>(found, at)?).unwrap_or(0))
-}
-
-pub(super) fn get<'r, T: sqlx::Decode<'r, Postgres> + sqlx::Type<Postgres>>(
-    found: &'r PgRow,
-    at: usize,
-) -> Result<T, Fault> {
-    found.try_get(at).map_err(classify)
+/// A row of a page. One that can't be read, or has no snapshot here, is not to be deleted, and not to
+/// stop the others.
+fn paged(found: &PgRow) -> Result<Paged, Fault> {
+    Ok(Paged { name: get(found, 0)?, now: micros(found, 1)?, row: row(found, 2).ok() })
 }

@@ -8,17 +8,25 @@ use std::{
     },
 };
 
-use dlock_core::{ConfigIssue, Error};
+use dlock_core::Error;
 use sqlx::{ConnectOptions as _, PgConnection, PgPool, postgres::PgConnectOptions};
 
 use super::{
-    PostgresConfig,
     error::refuses_options,
     queries,
-    source::Source,
     statement::{Travel, millis},
 };
-use crate::server::Durability;
+use crate::server::{Durability, ServerConfig, value};
+
+/// How to open a [`Postgres`](super::Postgres).
+///
+/// ```
+/// use dlock_sql::PostgresConfig;
+/// let url = "postgres://app:secret@localhost/locks";
+/// let config = PostgresConfig::from_url(&url.parse()?)?.with_create_schema(true);
+/// # Ok::<(), dlock_core::Error>(())
+/// ```
+pub type PostgresConfig = ServerConfig<PostgresDriver>;
 
 /// The driver's part of a [`PostgresConfig`].
 // The driver's options print the password.
@@ -64,19 +72,6 @@ impl PostgresConfig {
         if self.driver.pooler { Travel::Text } else { Travel::Prepared }
     }
 
-    /// Where connections come from that are dlock's own.
-    pub(super) fn own(&self) -> Source {
-        Source::Own(Arc::new(self.clone()))
-    }
-
-    /// Where other connections come from.
-    pub(super) fn shared(&self) -> Source {
-        match &self.driver.pool {
-            Some(pool) => Source::Pool(pool.clone()),
-            None => self.own(),
-        }
-    }
-
     /// # Errors
     /// `Config(OptionValue)` when the durability can't be had.
     pub(super) fn checked_durability(self) -> Result<Self, Error> {
@@ -84,8 +79,7 @@ impl PostgresConfig {
         if self.durability == Durability::Full || settings {
             return Ok(self);
         }
-        Err(Error::config(
-            ConfigIssue::OptionValue,
+        Err(value(
             "dlock.durability=relaxed can't be set on the connections of a pool or a pooler: set \
              synchronous_commit = off for the user instead (ALTER ROLE)",
         ))

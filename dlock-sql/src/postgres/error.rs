@@ -3,26 +3,33 @@
 use std::{borrow::Cow, fmt, io};
 
 use dlock_core::{
-    Certainty::{self, NotApplied, Unknown},
+    Certainty::Unknown,
     ConfigIssue::{Access, ForeignStore},
     Error,
-    ErrorKind::{self, Config, Protocol, Unavailable},
+    ErrorKind::Protocol,
 };
 
-use super::code::by_code;
-use crate::engine::{Cure, Fault};
-
-pub(crate) type Meaning = (ErrorKind, Certainty, Cure, Cow<'static, str>);
+use super::code::{NO_WRITES, NOT_OURS, by_code};
+use crate::{
+    engine::Fault,
+    server::{POOL_CLOSED, POOL_TIMED_OUT},
+};
 
 /// Tells what an error of the driver means. Its texts never hold the password.
 pub(super) fn classify(error: sqlx::Error) -> Fault {
-    let (kind, certainty, cure, message) = match &error {
+    let fault = match &error {
         sqlx::Error::Database(database) => {
             by_code(database.code().as_deref().unwrap_or_default(), database.message())
         }
         other => by_driver(other),
     };
-    Fault { error: Error::new(kind, message).with_certainty(certainty).with_source(error), cure }
+    fault.with_source(error)
+}
+
+/// The server's code of what is behind an error.
+pub(super) fn code_of(error: &Error) -> Option<Cow<'_, str>> {
+    let error = std::error::Error::source(error)?.downcast_ref::<sqlx::Error>()?;
+    error.as_database_error()?.code()
 }
 
 /// Whether the connection is of no use after this error.
@@ -48,109 +55,59 @@ pub(super) fn is_unprepared(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|error| error.code().as_deref() == Some("26000"))
 }
 
-/// The server takes no writes.
-pub(super) fn standby() -> Error {
-    Error::new(Unavailable, STANDBY).with_certainty(NotApplied)
-}
-
-/// What the user may not do.
-pub(super) fn lacking(what: &str) -> Error {
-    Error::config(Access, format!("the user lacks rights ({what:.200}): {RIGHTS}"))
-}
-
-/// The tables are of somebody else.
-pub(super) fn not_ours() -> Error {
-    Error::config(ForeignStore, NOT_OURS)
-}
-
-const NO_WRITES: &str = "the server takes no writes, as a standby or by \
-                         default_transaction_read_only: give the address of the primary";
-
-const STANDBY: &str = "the server is a read-only standby: give the address of the primary";
-
-pub(super) const RIGHTS: &str = "grant SELECT, INSERT, UPDATE and DELETE on dlock_lock and SELECT \
-                                 on dlock_schema; to make the tables takes CREATE on the schema";
-
-pub(super) const NOT_OURS: &str = "the tables dlock_lock and dlock_schema are not as dlock makes them: give the locks a schema of \
-     their own, by options[search_path] or the user's search_path";
-
-const UNKNOWN: &str =
-    "PostgreSQL failed in a way that dlock does not know: see the source of this error";
-
-fn by_driver(error: &sqlx::Error) -> Meaning {
+fn by_driver(error: &sqlx::Error) -> Fault {
     use sqlx::Error as Driver;
     match error {
         // So says the TLS library.
         Driver::Io(error) if error.kind() == io::ErrorKind::InvalidData => tls(error),
         Driver::Tls(error) => tls(error),
-        Driver::Io(error) if error.kind() == io::ErrorKind::NotFound => (
-            Unavailable,
-            NotApplied,
-            Cure::Retry,
-            format!(
-                "the server's socket is not there, or a file for TLS that the URL names: see that \
-                 the server runs, and correct the URL ({error})"
-            )
-            .into(),
-        ),
-        Driver::Io(error) => (
-            Unavailable,
-            Unknown,
-            Cure::Retry,
-            format!("the server can't be reached: see that it runs, and where ({error})").into(),
-        ),
+        Driver::Io(error) if error.kind() == io::ErrorKind::NotFound => Fault::passing(format!(
+            "the server's socket is not there, or a file for TLS that the URL names: see that the \
+             server runs, and correct the URL ({error})"
+        )),
+        Driver::Io(error) => Fault::cut(format!(
+            "the server can't be reached: see that it runs, and where ({error})"
+        )),
         // So a link says it.
-        Driver::RowNotFound => (Unavailable, NotApplied, Cure::Retry, NO_WRITES.into()),
-        Driver::PoolTimedOut => (
-            Unavailable,
-            NotApplied,
-            Cure::Retry,
-            "the application's pool gave no connection in time: see whether the server answers; make \
-             the pool larger, give its connections back sooner, or open dlock by URL"
-                .into(),
-        ),
-        Driver::PoolClosed => (
-            Unavailable,
-            NotApplied,
-            Cure::None,
-            "the application has closed its pool: close it after the locks, or open dlock by URL"
-                .into(),
-        ),
+        Driver::RowNotFound => Fault::passing(NO_WRITES),
+        Driver::PoolTimedOut => Fault::passing(POOL_TIMED_OUT),
+        Driver::PoolClosed => Fault::stuck(POOL_CLOSED),
         Driver::ColumnDecode { .. }
         | Driver::ColumnIndexOutOfBounds { .. }
         | Driver::ColumnNotFound(_)
-        | Driver::Decode(_) => (Config(ForeignStore), Unknown, Cure::None, NOT_OURS.into()),
-        Driver::Protocol(text) => (
+        | Driver::Decode(_) => Fault::config(ForeignStore, NOT_OURS).with_certainty(Unknown),
+        Driver::Protocol(text) => Error::new(
             Protocol,
-            Unknown,
-            Cure::None,
             format!(
                 "what answers is not PostgreSQL, or asks for a way to log in that the driver does \
                  not know: check the address, and pg_hba.conf ({text:.200})"
-            )
-            .into(),
-        ),
-        _ => (Protocol, Unknown, Cure::None, UNKNOWN.into()),
+            ),
+        )
+        .into(),
+        _ => Error::new(
+            Protocol,
+            "PostgreSQL failed in a way that dlock does not know: see the source of this error",
+        )
+        .into(),
     }
 }
 
-fn tls(error: &dyn fmt::Display) -> Meaning {
-    let text = format!(
-        "TLS with the server fails ({error}): check its certificate against sslrootcert and the host \
-         in the URL, and that the server has ssl=on"
-    );
-    (Config(Access), NotApplied, Cure::None, text.into())
+fn tls(error: &dyn fmt::Display) -> Fault {
+    Fault::config(
+        Access,
+        format!(
+            "TLS with the server fails ({error}): check its certificate against sslrootcert and \
+             the host in the URL, and that the server has ssl=on"
+        ),
+    )
 }
-
-pub(super) const MISSING: &str = "the search path does not lead to dlock's tables: open with create_schema \
-     (dlock.create_schema=true), or run PostgresConfig::SCHEMA";
-
-pub(super) const ENCODING: &str = "the database is not in UTF8, which the names of locks are: give \
-                                   the locks a database that is";
 
 #[cfg(test)]
 mod tests {
+    use dlock_core::Certainty::NotApplied;
+
     use super::*;
+    use crate::engine::Cure;
 
     #[test]
     fn the_drivers_error_is_the_source() {

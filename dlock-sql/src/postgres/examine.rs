@@ -5,7 +5,12 @@ use std::time::Duration;
 use dlock_core::{Finding, Level};
 use sqlx::postgres::PgRow;
 
-use super::{conn::get, link::Link, modes, queries, schema};
+use super::{
+    answer::{get, no_answer},
+    link::Link,
+    queries,
+    schema::{Tables, prepare},
+};
 use crate::engine::{Fault, of_tables, room};
 
 /// Transactions that go on for longer are told of, in seconds.
@@ -15,32 +20,22 @@ const SOON: i64 = 60_000;
 
 const DURABILITY: &str = "durability";
 
-/// Whose tables are looked for.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Tables {
-    Locks,
-    Plain,
-}
-
 /// What there is to say of the server and of the tables.
 pub(super) async fn examine(link: &mut Link, tables: Tables) -> Result<Vec<Finding>, Fault> {
     let rows = link.fetch(queries::EXAMINE, &[]).await?;
-    let Some(row) = rows.first() else { return Err(schema::no_answer()) };
+    let Some(row) = rows.first() else { return Err(no_answer()) };
     let mut findings = server(row)?;
     // A standby has been told of, and is refused for that.
     if !get::<bool>(row, 5)? {
-        let prepared = match tables {
-            Tables::Locks => schema::prepare(link, false).await,
-            Tables::Plain => modes::prepare_plain(link).await,
-        };
+        let prepared = prepare(link, tables, false).await;
         // Two users may have two search paths, and then two locks of one name.
         if let Ok(prepared) = &prepared {
             let found = format!("dlock's tables are in the schema {:.100}", prepared.schema);
             findings.push(Finding::fine("schema", found));
             let is_fine = |found: &Finding| found.about != DURABILITY || found.level == Level::Fine;
             let keeps = match tables {
-                Tables::Locks => queries::KEEPS,
                 Tables::Plain => queries::PLAIN_KEEPS,
+                Tables::Locks | Tables::Advisory => queries::KEEPS,
             };
             if findings.iter().all(is_fine) && !link.keeps(keeps).await? {
                 findings.push(table());

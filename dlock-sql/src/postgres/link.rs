@@ -3,22 +3,23 @@
 
 use std::{sync::Arc, time::Duration};
 
-use dlock_core::{Certainty, Clock, Error, ErrorKind, Instant};
+use dlock_core::{Clock, Instant};
 use sqlx::{
-    AssertSqlSafe, Connection as _, PgConnection, Row as _, SqlSafeStr as _, SqlStr,
+    AssertSqlSafe, Connection as _, PgConnection, Postgres, Row as _, SqlSafeStr as _, SqlStr,
     postgres::PgRow,
 };
 use tokio::time::timeout;
 
 use super::{
     error::{breaks, classify, is_unprepared},
+    literal::Arg,
     queries,
-    source::{Conn, Source, clean, greet},
-    statement::{Arg, RESET_PATH, RESET_ROLE, Travel},
+    source::{Source, clean, greet, prepares_again},
+    statement::{RESET_PATH, RESET_ROLE, Travel},
 };
 use crate::{
-    engine::{Backoff, Cure, Fault, Kept},
-    server::{Texts, from_primary},
+    engine::{Backoff, Fault, Kept},
+    server::{Taken, Texts, from_primary, late, silent_at_first},
 };
 
 /// Runs statements, each to its end or to its time-out.
@@ -188,7 +189,7 @@ impl Link {
         let (travel, patience, sent) = (self.travel, self.patience, Clock::Boot.now());
         let mut result = timeout(self.limit, work.run(travel, patience, conn.raw())).await;
         if matches!(&result, Ok(Err(error)) if is_unprepared(error))
-            && conn.prepares_again(self.limit).await
+            && prepares_again(&mut conn, self.limit).await
         {
             result = timeout(self.limit, work.run(travel, patience, conn.raw())).await;
         }
@@ -212,7 +213,7 @@ impl Link {
     }
 
     /// A connection to run a statement on.
-    async fn take(&mut self) -> Result<Conn, Fault> {
+    async fn take(&mut self) -> Result<Taken<Postgres>, Fault> {
         if self.idle.is_none() || self.left.is_some() {
             self.backoff.pause().await?;
         }
@@ -237,7 +238,11 @@ impl Link {
     }
 
     /// Whether a statement of this user that was sent then, or before, waits in its commit.
-    async fn waits_for_a_standby(&mut self, conn: &mut Conn, sent: Instant) -> Result<bool, Fault> {
+    async fn waits_for_a_standby(
+        &mut self,
+        conn: &mut Taken<Postgres>,
+        sent: Instant,
+    ) -> Result<bool, Fault> {
         let age = Clock::Boot.now().since(sent).as_micros();
         // It may have been a little longer on its way than this one.
         let args = [Arg::Number(i64::try_from(age).unwrap_or(i64::MAX) / 10 * 9)];
@@ -247,16 +252,16 @@ impl Link {
         found.first().map_or(Ok(false), |row| row.try_get(0).map_err(classify))
     }
 
-    async fn connection(&mut self) -> Result<Conn, Fault> {
+    async fn connection(&mut self) -> Result<Taken<Postgres>, Fault> {
         if let Some(conn) = self.idle.take() {
-            return Ok(Conn::Own(conn));
+            return Ok(Taken::Own(conn));
         }
         let nothing_sent = |fault: Fault| fault.before_anything_was_sent();
         let config = match &self.source {
             Source::Own(config) => config,
             Source::Pool(pool) => {
                 let conn = clean(pool, self.limit, &self.sessions).await;
-                return conn.map(Conn::Pooled).map_err(nothing_sent);
+                return conn.map(Taken::Pooled).map_err(nothing_sent);
             }
         };
         let connecting = async {
@@ -265,13 +270,16 @@ impl Link {
             Ok(conn)
         };
         let connected = timeout(self.limit, connecting).await;
-        connected.unwrap_or_else(|_| Err(silent_at_first())).map(Conn::Own).map_err(nothing_sent)
+        connected
+            .unwrap_or_else(|_| Err(silent_at_first("PostgreSQL is")))
+            .map(Taken::Own)
+            .map_err(nothing_sent)
     }
 
-    fn give_back(&mut self, conn: Conn) {
+    fn give_back(&mut self, conn: Taken<Postgres>) {
         match conn {
-            Conn::Own(conn) => self.idle = Some(conn),
-            Conn::Pooled(conn) => drop(conn),
+            Taken::Own(conn) => self.idle = Some(conn),
+            Taken::Pooled(conn) => drop(conn),
         }
     }
 
@@ -299,31 +307,8 @@ impl Link {
 }
 
 fn waits_for_a_standby() -> Fault {
-    let fault = silent(
+    Fault::passing(
         "a commit on the server waits for a synchronous standby: see that it runs, or change \
          synchronous_standby_names",
-    );
-    Fault { error: fault.error.with_certainty(Certainty::NotApplied), ..fault }
-}
-
-/// It may be that somebody keeps a row locked, where the server does not tell.
-pub(super) fn late() -> Fault {
-    let fault = silent(
-        "no answer from the server in time: see whether it is overloaded or cut off, or raise \
-         dlock.response_timeout",
-    );
-    Fault { cure: Cure::Apart, ..fault }
-}
-
-/// Of what was connected to.
-fn silent_at_first() -> Fault {
-    silent(
-        "no answer from the server in time: see that PostgreSQL is at this address, and whether it \
-         is overloaded or cut off, or raise dlock.response_timeout",
     )
-}
-
-fn silent(text: &'static str) -> Fault {
-    let error = Error::new(ErrorKind::Unavailable, text).with_certainty(Certainty::Unknown);
-    Fault { error, cure: Cure::Retry }
 }

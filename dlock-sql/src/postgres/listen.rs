@@ -9,7 +9,7 @@ use sqlx::{
 };
 use tokio::{runtime::Handle, time::timeout};
 
-use super::{PostgresConfig, conn::channel, error::classify, link::Link, queries, statement::Arg};
+use super::{PostgresConfig, conn::channel, error::classify, link::Link, literal::Arg, queries};
 use crate::engine::{Ears, Fault};
 
 /// What an engine tells itself to see whether notes arrive. It is no note.

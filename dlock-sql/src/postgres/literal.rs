@@ -1,8 +1,16 @@
-//! Arguments written into the text of a statement, for poolers that can't keep prepared ones.
+//! The arguments of a statement, and how they are written into its text, for poolers that can't keep
+//! prepared ones.
 
 use std::fmt::Write as _;
 
-use super::statement::Arg;
+/// An argument of a statement.
+#[derive(Clone, Debug)]
+pub(crate) enum Arg<'a> {
+    Text(&'a str),
+    Number(i64),
+    Texts(Vec<&'a str>),
+    Numbers(Vec<i64>),
+}
 
 /// The statement without its comments, and with its arguments in the places of `$1` to `$9`. What
 /// stands in an argument is not looked at again, nor what stands in the quoted name of a schema.

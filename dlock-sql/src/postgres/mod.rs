@@ -1,6 +1,7 @@
 //! PostgreSQL: one database, for processes on many machines.
 
 mod advisory;
+mod answer;
 mod backend;
 pub(crate) mod code;
 mod config;
@@ -21,7 +22,7 @@ pub(crate) mod statement;
 mod url;
 
 pub use backend::{POSTGRES, Postgres};
-pub use config::PostgresConfig;
+pub use driver::PostgresConfig;
 #[cfg(test)]
 pub(crate) use plain::STATEMENTS as PLAIN_STATEMENTS;
 #[cfg(test)]

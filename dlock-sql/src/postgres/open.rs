@@ -2,19 +2,20 @@
 
 use std::sync::Arc;
 
-use dlock_core::{Clock, ConfigIssue, Error};
+use dlock_core::{ConfigIssue, Error};
 use tokio::runtime::Handle;
 
 use super::{
     PostgresConfig,
-    conn::{PgConn, get},
+    answer::get,
+    conn::PgConn,
     link::Link,
     listen::PgEars,
     queries,
-    schema::{Prepared, prepare},
+    schema::{Prepared, Tables, prepare, prepare_in_time},
     source::Source,
 };
-use crate::engine::{Fault, Kept, Links, Patience, sight};
+use crate::engine::{Fault, Kept, Links, sight};
 
 /// An open database.
 pub(super) struct Opened {
@@ -29,14 +30,7 @@ pub(super) struct Opened {
 pub(super) async fn open(config: &PostgresConfig, runtime: &Handle) -> Result<Opened, Error> {
     let link = |source: Source| Link::new(source, config.travel(), config.patience);
     let mut first = link(config.shared());
-    let until = Clock::Boot.now().saturating_add(config.patience);
-    let mut patience = Patience::until(until);
-    let Prepared { mut texts, .. } = loop {
-        match prepare(&mut first, config.create_schema).await {
-            Ok(prepared) => break prepared,
-            Err(fault) => patience.after(fault).await?,
-        }
-    };
+    let Prepared { mut texts, .. } = prepare_in_time(&mut first, Tables::Locks, config).await?;
     let mut sessions: Arc<[String]> = Arc::default();
     let mut is_durable = true;
     if config.driver.pool.is_some() {
@@ -44,7 +38,7 @@ pub(super) async fn open(config: &PostgresConfig, runtime: &Handle) -> Result<Op
         let found = check_same_table(&mut first, &mut own).await?;
         // Somebody may have left the connection of the pool that was asked first otherwise, and
         // the one that was compared is perhaps another one.
-        let own = prepare(&mut own, false).await.map_err(|fault| fault.error)?;
+        let own = prepare(&mut own, Tables::Locks, false).await.map_err(|fault| fault.error)?;
         texts = own.texts;
         is_durable = !found.iter().any(|session| session.starts_with("off "));
         sessions = Arc::from(found);

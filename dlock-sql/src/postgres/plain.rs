@@ -2,19 +2,11 @@
 
 use dlock_core::{Finding, LockName};
 
-use super::{
-    conn::{PgConn, get},
-    examine::{Tables, examine},
-    queries,
-    statement::Arg,
-};
+use super::{answer::get, conn::PgConn, examine::examine, literal::Arg, queries, schema::Tables};
 use crate::{
     engine::{Conn, Fault, Listed, Range},
     plain::{Argument, Looked, PlainConn, Seen, Statements, no_answer},
 };
-
-/// The table.
-pub(super) const SCHEMA: &str = include_str!("plain.sql");
 
 macro_rules! now {
     () => {
@@ -96,7 +88,7 @@ impl PlainConn for PgConn {
 
     async fn look(&mut self, statement: &'static str, name: &LockName) -> Result<Looked, Fault> {
         let rows = self.0.fetch(statement, &[Arg::Text(name.as_str())]).await?;
-        let row = rows.first().ok_or_else(|| Fault::from(no_answer()))?;
+        let row = rows.first().ok_or_else(no_answer)?;
         let now = get(row, 0)?;
         let Some(holder) = get::<Option<String>>(row, 1)? else {
             return Ok(Looked { now, row: None });

@@ -12,6 +12,8 @@ pub(super) const SCHEMA_VERSION: i64 = 1;
 pub(super) const TICK: Micros = 1;
 
 pub(super) const SCHEMA: &str = include_str!("schema.sql");
+/// The table of the plain mode.
+pub(super) const PLAIN_SCHEMA: &str = include_str!("plain.sql");
 pub(super) const APPLY_ONE: &str = include_str!("apply_one.sql");
 pub(super) const APPLY_MANY: &str = include_str!("apply_many.sql");
 pub(super) const READ: &str = include_str!("read.sql");
@@ -115,3 +117,13 @@ pub(super) const VERSION: &str = "SELECT version::text FROM dlock_schema WHERE i
 /// The columns that `tables.sql` finds in a table as `schema.sql` makes it.
 pub(super) const COLUMNS: &str = "base bigint, cut bigint, log text default, name text C, \
                                   seen bigint, snap text default";
+
+/// $1: the table of a mode. Whether the user has all rights on it, null without it, and its schema,
+/// quoted where it has to be.
+pub(super) const TABLE: &str = "SELECT has_table_privilege(t.it, 'SELECT')\n\
+     AND has_table_privilege(t.it, 'INSERT')\n\
+     AND has_table_privilege(t.it, 'UPDATE')\n\
+     AND has_table_privilege(t.it, 'DELETE'),\n\
+     (SELECT quote_ident(n.nspname) FROM pg_class AS c\n\
+     JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = t.it)\n\
+     FROM (VALUES (to_regclass($1::text))) AS t (it)";

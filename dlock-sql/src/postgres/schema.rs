@@ -3,26 +3,29 @@
 use dlock_core::{ConfigIssue, Error, ErrorKind};
 
 use super::{
-    conn::get,
-    error::{ENCODING, MISSING, lacking, not_ours, standby},
+    advisory,
+    answer::{get, no_answer},
+    code::{ENCODING, MISSING, NOT_OURS, RIGHTS},
+    driver::PostgresConfig,
+    error::code_of,
     link::Link,
+    literal::Arg,
     queries,
 };
 use crate::{
-    engine::{Cure, Fault},
+    engine::{Cure, Fault, Patience, retry},
     server::Texts,
 };
 
 /// The oldest server: 12.0.
 const OLDEST: u32 = 120_000;
 
-/// What the search path leads to.
-struct Tables {
-    found: i64,
-    columns: Option<String>,
-    lacking: Option<String>,
-    /// The schemas of both.
-    schemas: [Option<String>; 2],
+/// Whose tables are looked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Tables {
+    Locks,
+    Plain,
+    Advisory,
 }
 
 /// A database that will do.
@@ -34,11 +37,15 @@ pub(super) struct Prepared {
 }
 
 /// Makes sure that the server will do and the tables are there, in our version.
-pub(super) async fn prepare(link: &mut Link, create: bool) -> Result<Prepared, Fault> {
+pub(super) async fn prepare(
+    link: &mut Link,
+    tables: Tables,
+    create: bool,
+) -> Result<Prepared, Fault> {
     let mut missing = None;
     for place in link.places(create) {
         link.look_in(place);
-        match prepare_there(link, place.create).await {
+        match prepare_there(link, tables, place.create).await {
             Err(fault) if is_missing(&fault) => missing = Some(fault),
             found => return found,
         }
@@ -46,34 +53,30 @@ pub(super) async fn prepare(link: &mut Link, create: bool) -> Result<Prepared, F
     Err(missing.unwrap_or_else(no_answer))
 }
 
-pub(super) fn is_missing(fault: &Fault) -> bool {
+/// The same, tried again while that may help.
+pub(super) async fn prepare_in_time(
+    link: &mut Link,
+    tables: Tables,
+    config: &PostgresConfig,
+) -> Result<Prepared, Error> {
+    retry!(Patience::of(config.patience), prepare(link, tables, config.create_schema).await)
+}
+
+fn is_missing(fault: &Fault) -> bool {
     fault.error.kind() == ErrorKind::Config(ConfigIssue::SchemaMissing)
 }
 
-async fn prepare_there(link: &mut Link, create: bool) -> Result<Prepared, Fault> {
+async fn prepare_there(link: &mut Link, tables: Tables, create: bool) -> Result<Prepared, Fault> {
     check_server(link).await?;
-    let mut tables = tables(link).await?;
-    if tables.found < 2 && create {
-        check_columns(&tables)?;
-        make(link).await?;
-        tables = self::tables(link).await?;
+    match tables {
+        Tables::Locks => prepare_locks(link, create).await,
+        Tables::Plain => prepare_table(link, &PLAIN, create).await,
+        Tables::Advisory => prepare_table(link, &ADVISORY, create).await,
     }
-    if tables.found < 2 {
-        return Err(Error::config(ConfigIssue::SchemaMissing, MISSING).into());
-    }
-    check_columns(&tables)?;
-    if let Some(what) = &tables.lacking {
-        return Err(lacking(what).into());
-    }
-    check_version(link).await?;
-    let homes = ["dlock_lock", "dlock_schema"].into_iter().zip(&tables.schemas);
-    let texts = Texts::new(homes.filter_map(|(table, schema)| Some((table, schema.as_deref()?))));
-    let schema = tables.schemas[0].clone().unwrap_or_default();
-    Ok(Prepared { texts, schema })
 }
 
 /// Makes sure that the server will do.
-pub(super) async fn check_server(link: &mut Link) -> Result<(), Fault> {
+async fn check_server(link: &mut Link) -> Result<(), Fault> {
     let rows = link.fetch(queries::SERVER, &[]).await?;
     let row = rows.first().ok_or_else(no_answer)?;
     let version: String = get(row, 0)?;
@@ -82,47 +85,75 @@ pub(super) async fn check_server(link: &mut Link) -> Result<(), Fault> {
         return Err(Error::new(ErrorKind::Unsupported, text).into());
     }
     if get::<bool>(row, 2)? {
-        return Err(standby().into());
+        let text = "the server is a read-only standby: give the address of the primary";
+        return Err(Fault::stuck(text));
     }
     if get::<bool>(row, 3)? {
-        return Err(Error::config(
+        return Err(Fault::config(
             ConfigIssue::Access,
             "the user's transactions are read-only: set default_transaction_read_only = off",
-        )
-        .into());
+        ));
     }
     if get::<String>(row, 1)? != "UTF8" {
-        return Err(Error::config(ConfigIssue::ForeignStore, ENCODING).into());
+        return Err(Fault::config(ConfigIssue::ForeignStore, ENCODING));
     }
     Ok(())
 }
 
-async fn tables(link: &mut Link) -> Result<Tables, Fault> {
+/// What the search path leads to.
+struct Found {
+    tables: i64,
+    columns: Option<String>,
+    lacking: Option<String>,
+    /// The schemas of both.
+    schemas: [Option<String>; 2],
+}
+
+async fn prepare_locks(link: &mut Link, create: bool) -> Result<Prepared, Fault> {
+    let mut found = look(link).await?;
+    if found.tables < 2 && create {
+        check_columns(&found)?;
+        make(link).await?;
+        found = look(link).await?;
+    }
+    if found.tables < 2 {
+        return Err(Fault::config(ConfigIssue::SchemaMissing, MISSING));
+    }
+    check_columns(&found)?;
+    if let Some(what) = &found.lacking {
+        let text = format!("the user lacks rights ({what:.200}): {RIGHTS}");
+        return Err(Fault::config(ConfigIssue::Access, text));
+    }
+    check_version(link).await?;
+    let homes = ["dlock_lock", "dlock_schema"].into_iter().zip(&found.schemas);
+    let texts = Texts::new(homes.filter_map(|(table, schema)| Some((table, schema.as_deref()?))));
+    let schema = found.schemas[0].clone().unwrap_or_default();
+    Ok(Prepared { texts, schema })
+}
+
+async fn look(link: &mut Link) -> Result<Found, Fault> {
     let rows = link.fetch(queries::TABLES, &[]).await?;
     let row = rows.first().ok_or_else(no_answer)?;
-    Ok(Tables {
-        found: get(row, 0)?,
+    Ok(Found {
+        tables: get(row, 0)?,
         columns: get(row, 1)?,
         lacking: get(row, 2)?,
         schemas: [get(row, 3)?, get(row, 4)?],
     })
 }
 
-fn check_columns(tables: &Tables) -> Result<(), Fault> {
-    match tables.columns.as_deref() {
+fn check_columns(found: &Found) -> Result<(), Fault> {
+    match found.columns.as_deref() {
         None | Some(queries::COLUMNS) => Ok(()),
-        Some(_) => Err(not_ours().into()),
+        Some(_) => Err(Fault::config(ConfigIssue::ForeignStore, NOT_OURS)),
     }
 }
 
 async fn make(link: &mut Link) -> Result<(), Fault> {
     link.run_script(queries::SCHEMA).await.map_err(|fault| {
         // Somebody else made them at the same moment, by hand.
-        let source = std::error::Error::source(&fault.error);
-        let error = source.and_then(|source| source.downcast_ref::<sqlx::Error>());
-        let code = error.and_then(sqlx::Error::as_database_error).and_then(|error| error.code());
-        match code.as_deref() {
-            Some("23505" | "42P07" | "42710") => Fault { error: fault.error, cure: Cure::Retry },
+        match code_of(&fault.error).as_deref() {
+            Some("23505" | "42P07" | "42710") => fault.with_cure(Cure::Retry),
             _ => fault,
         }
     })
@@ -134,27 +165,65 @@ async fn check_version(link: &mut Link) -> Result<(), Fault> {
     let ours = queries::SCHEMA_VERSION;
     match text.as_deref().map(str::parse::<i64>) {
         Some(Ok(version)) if version == ours => Ok(()),
-        Some(Ok(newer)) if newer > ours => Err(Error::config(
-            ConfigIssue::SchemaNewer,
-            format!(
-                "the tables have version {newer}, this program knows {ours}: run the same version \
-                 of dlock everywhere"
-            ),
-        )
-        .into()),
-        Some(Ok(older)) => Err(Error::config(
+        Some(Ok(newer)) if newer > ours => Err(Fault::newer(newer, ours)),
+        Some(Ok(older)) => Err(Fault::config(
             ConfigIssue::SchemaMissing,
             format!(
                 "the tables have version {older}, this program needs {ours}: stop all that use \
                  them, drop both, and have them made anew, by dlock.create_schema=true or \
                  PostgresConfig::SCHEMA"
             ),
-        )
-        .into()),
-        _ => Err(not_ours().into()),
+        )),
+        _ => Err(Fault::config(ConfigIssue::ForeignStore, NOT_OURS)),
     }
 }
 
-pub(super) fn no_answer() -> Fault {
-    Error::new(ErrorKind::Protocol, "the server answered without a row: is it PostgreSQL?").into()
+/// The one table of a mode.
+struct Table {
+    name: &'static str,
+    schema: &'static str,
+    /// Where the configuration has that.
+    constant: &'static str,
+}
+
+const PLAIN: Table =
+    Table { name: "dlock_plain", schema: queries::PLAIN_SCHEMA, constant: "PLAIN_SCHEMA" };
+
+const ADVISORY: Table =
+    Table { name: "dlock_advisory", schema: advisory::SCHEMA, constant: "ADVISORY_SCHEMA" };
+
+async fn prepare_table(link: &mut Link, table: &Table, create: bool) -> Result<Prepared, Fault> {
+    let name = table.name;
+    let mut found = rights(link, name).await?;
+    if found.0.is_none() && create {
+        link.run_script(table.schema).await?;
+        found = rights(link, name).await?;
+    }
+    match found {
+        (Some(true), schema) => {
+            let texts = Texts::new(schema.as_deref().map(|schema| (name, schema)));
+            Ok(Prepared { texts, schema: schema.unwrap_or_default() })
+        }
+        (Some(false), _) => Err(Fault::config(
+            ConfigIssue::Access,
+            format!("the user lacks rights: grant SELECT, INSERT, UPDATE and DELETE on {name}"),
+        )),
+        (None, _) => Err(Fault::config(
+            ConfigIssue::SchemaMissing,
+            format!(
+                "the search path does not lead to a table {name}: open with create_schema \
+                 (dlock.create_schema=true), or run {} of PostgresConfig",
+                table.constant
+            ),
+        )),
+    }
+}
+
+/// Whether the user has all rights on a table, `None` without it; and the schema in which that is.
+async fn rights(
+    link: &mut Link,
+    table: &'static str,
+) -> Result<(Option<bool>, Option<String>), Fault> {
+    let rows = link.fetch(queries::TABLE, &[Arg::Text(table)]).await?;
+    rows.first().map_or(Ok((None, None)), |row| Ok((get(row, 0)?, get(row, 1)?)))
 }

@@ -10,10 +10,10 @@ use sqlx::{
 };
 use tokio::time::timeout;
 
-use super::{PostgresConfig, error::classify, link::late, queries};
+use super::{driver::PostgresConfig, error::classify, queries};
 use crate::{
     engine::{Fault, Kept},
-    server::{NO_WRITES, tries},
+    server::{NO_WRITES, Taken, late, tries},
 };
 
 /// Where connections come from.
@@ -23,12 +23,6 @@ pub(super) enum Source {
     Own(Arc<PostgresConfig>),
     /// Each statement takes a connection out and gives it back.
     Pool(PgPool),
-}
-
-/// A connection that is in use.
-pub(super) enum Conn {
-    Own(PgConnection),
-    Pooled(PoolConnection<Postgres>),
 }
 
 impl Source {
@@ -44,30 +38,28 @@ impl Source {
     }
 }
 
-impl Conn {
-    pub(super) fn raw(&mut self) -> &mut PgConnection {
-        match self {
-            Self::Own(conn) => conn,
-            Self::Pooled(conn) => conn,
-        }
+impl PostgresConfig {
+    /// Where connections come from that are dlock's own.
+    pub(super) fn own(&self) -> Source {
+        Source::Own(Arc::new(self.clone()))
     }
 
-    /// Closes it, without a word to the server.
-    pub(super) fn discard(self) {
-        match self {
-            Self::Own(conn) => drop(conn),
-            Self::Pooled(conn) => drop(conn.detach()),
+    /// Where other connections come from.
+    pub(super) fn shared(&self) -> Source {
+        match &self.driver.pool {
+            Some(pool) => Source::Pool(pool.clone()),
+            None => self.own(),
         }
     }
+}
 
-    /// Has the driver forget what it has prepared on an application's connection, which has told the
-    /// server to (`DISCARD ALL`); whether it has.
-    pub(super) async fn prepares_again(&mut self, limit: Duration) -> bool {
-        match self {
-            Self::Own(_) => false,
-            Self::Pooled(conn) => {
-                matches!(timeout(limit, conn.clear_cached_statements()).await, Ok(Ok(())))
-            }
+/// Has the driver forget what it has prepared on an application's connection, which has told the server
+/// to (`DISCARD ALL`); whether it has.
+pub(super) async fn prepares_again(conn: &mut Taken<Postgres>, limit: Duration) -> bool {
+    match conn {
+        Taken::Own(_) => false,
+        Taken::Pooled(conn) => {
+            matches!(timeout(limit, conn.clear_cached_statements()).await, Ok(Ok(())))
         }
     }
 }
@@ -87,7 +79,7 @@ pub(super) async fn greet(
         return Err(classify(NO_WRITES));
     }
     if !is(1)? {
-        return Err(Error::config(ConfigIssue::OptionValue, DROPPED).into());
+        return Err(Fault::config(ConfigIssue::OptionValue, DROPPED));
     }
     kept.saw(is(2)?);
     Ok(())

@@ -8,7 +8,7 @@ use sqlx::{
     query::Query,
 };
 
-use super::literal;
+use super::literal::{self, Arg};
 
 /// As whom a statement acts, and where it looks for tables, on a connection that others share: as
 /// on a new one.
@@ -22,15 +22,6 @@ pub(super) enum Travel {
     Prepared,
     /// As one text each, which a pooler can hand to another connection every time.
     Text,
-}
-
-/// An argument of a statement.
-#[derive(Clone, Debug)]
-pub(crate) enum Arg<'a> {
-    Text(&'a str),
-    Number(i64),
-    Texts(Vec<&'a str>),
-    Numbers(Vec<i64>),
 }
 
 impl Travel {

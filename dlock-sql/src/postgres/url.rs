@@ -1,11 +1,23 @@
 //! What is checked of a URL before the driver reads it.
 
-use std::{borrow::Cow, collections::HashSet};
+use std::collections::HashSet;
 
 use dlock_core::{BackendUrl, ConfigIssue, Error};
 
-use super::PostgresConfig;
-use crate::server::Tls;
+use crate::server::{Tls, value};
+
+/// The `dlock.*` options of a URL, those of every server included.
+pub(super) const OPTIONS: &[&str] = &[
+    "advisory",
+    "connections",
+    "create_schema",
+    "durability",
+    "listen",
+    "plain",
+    "pooler",
+    "response_timeout",
+    "retention",
+];
 
 /// The driver's options that a URL may have; `options[NAME]` is one more.
 const KNOWN: [&str; 12] = [
@@ -53,7 +65,7 @@ pub(super) fn check(url: &BackendUrl) -> Result<Tls, Error> {
                     "postgres: has no option {shown:.80}; known are {}, options[NAME], and dlock's \
                      own: dlock.{}",
                     KNOWN.join(", "),
-                    PostgresConfig::ALL_OPTIONS.join(", dlock.")
+                    OPTIONS.join(", dlock.")
                 ),
             ));
         }
@@ -80,10 +92,6 @@ fn mode(mode: &str) -> Result<Tls, Error> {
         ))),
         _ => Err(value("sslmode is disable, require, verify-ca or verify-full")),
     }
-}
-
-fn value(what: impl Into<Cow<'static, str>>) -> Error {
-    Error::config(ConfigIssue::OptionValue, what)
 }
 
 #[cfg(test)]

@@ -1,11 +1,8 @@
 //! The options that all database servers have.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 
-use dlock_core::{
-    BackendUrl, ConfigIssue, Error, Exclusion, Fairness, Fencing, Guarantees, LockOptions, Notes,
-    OrphanRelease, Permits, Scope, WakeUp,
-};
+use dlock_core::{BackendUrl, ConfigIssue, Error, LockOptions};
 
 use crate::{
     engine::{Micros, Rarely, Settings},
@@ -47,34 +44,24 @@ pub enum Durability {
 impl<Driver> ServerConfig<Driver> {
     /// Takes dlock's options out of a URL. The driver reads the rest.
     pub(crate) fn take(url: &mut BackendUrl, driver: Driver, store: String) -> Result<Self, Error> {
-        let mut config = Self {
+        let connections = url.take("connections").map(|text| text.parse::<usize>()).transpose();
+        let connections = connections
+            .map_err(|_| value("dlock.connections is a number of connections, 1 to 16"))?;
+        let durability =
+            url.take("durability").map(|text| text.parse::<Durability>()).transpose()?;
+        let retention = url.take_duration("retention")?;
+        let patience = url.take_duration("response_timeout")?;
+        Self {
             driver,
             store,
             create_schema: url.take_bool("create_schema")?.unwrap_or(false),
-            connections: 2,
-            durability: Durability::Full,
-            retention: Duration::from_secs(24 * 60 * 60),
-            patience: Duration::from_secs(5),
-            plain: None,
-        };
-        if let Some(text) = url.take("connections") {
-            config.connections = text
-                .parse()
-                .map_err(|_| value("dlock.connections is a number of connections, 1 to 16"))?;
+            connections: connections.unwrap_or(2),
+            durability: durability.unwrap_or_default(),
+            retention: retention.unwrap_or(Duration::from_secs(24 * 60 * 60)),
+            patience: patience.unwrap_or(Duration::from_secs(5)),
+            plain: url.take("plain").map(|text| text.parse::<Scheme>()).transpose()?,
         }
-        if let Some(text) = url.take("durability") {
-            config.durability = text.parse()?;
-        }
-        if let Some(retention) = url.take_duration("retention")? {
-            config.retention = retention;
-        }
-        if let Some(timeout) = url.take_duration("response_timeout")? {
-            config.patience = timeout;
-        }
-        if let Some(text) = url.take("plain") {
-            config.plain = Some(text.parse()?);
-        }
-        config.checked()
+        .checked()
     }
 
     /// Whether to make the tables where they are missing, which needs the right to. Off by default.
@@ -143,7 +130,7 @@ impl<Driver> ServerConfig<Driver> {
         }
         let range = |what: &str, time: Duration, from: Duration, to: Duration| {
             if time < from || time > to {
-                return Err(value(&format!("dlock.{what} has to be {from:?} to {to:?}")));
+                return Err(value(format!("dlock.{what} has to be {from:?} to {to:?}")));
             }
             Ok(())
         };
@@ -180,19 +167,6 @@ impl FromStr for Durability {
     }
 }
 
-/// What dlock's rows promise on a server.
-pub(crate) fn guarantees(exclusion: Exclusion, wake_up: WakeUp) -> Guarantees {
-    Guarantees::WEAKEST
-        .with_exclusion(exclusion)
-        .with_fencing(Fencing::Clock)
-        .with_orphan_release(OrphanRelease::LeaseEnd)
-        .with_fairness(Fairness::Fifo)
-        .with_wake_up(wake_up)
-        .with_scope(Scope::Network)
-        .with_permits(Permits::Counted)
-        .with_notes(Notes::Kept)
-}
-
-pub(crate) fn value(what: &str) -> Error {
-    Error::config(ConfigIssue::OptionValue, what.to_owned())
+pub(crate) fn value(what: impl Into<Cow<'static, str>>) -> Error {
+    Error::config(ConfigIssue::OptionValue, what)
 }

@@ -3,17 +3,19 @@
 mod config;
 mod io;
 mod primary;
+mod silence;
+mod taken;
 mod texts;
 mod tls;
 
-pub(crate) use config::guarantees;
-#[cfg(feature = "postgres")]
 pub(crate) use config::value;
 pub use config::{Durability, ServerConfig};
 pub(crate) use io::needs_io;
 #[cfg(feature = "postgres")]
 pub(crate) use primary::NO_WRITES;
 pub(crate) use primary::from_primary;
+pub(crate) use silence::{POOL_CLOSED, POOL_TIMED_OUT, late, silent_at_first};
+pub(crate) use taken::Taken;
 pub(crate) use texts::Texts;
 pub(crate) use tls::Tls;
 

@@ -2,13 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use dlock_core::{
-    DynBackend, Error, Exclusion, Factory, Fairness, Fencing, Guarantees, Notes, OrphanRelease,
-    Permits, Scope, WakeUp, current_runtime,
-};
+use dlock_core::{DynBackend, Error, Factory, Scope, WakeUp, current_runtime};
 
 use super::{SqliteConfig, open::open, queries};
-use crate::engine::{Engine, Kept, Links, Rarely, Settings};
+use crate::engine::{Engine, Kept, Links, Rarely, Settings, guarantees};
 
 /// The shortest time for which an unused row is kept: some steps of the clock.
 const MIN_RETENTION: Duration = Duration::from_millis(20);
@@ -68,15 +65,8 @@ impl Sqlite {
             home: home.unwrap_or(0),
             rarely,
         };
-        let guarantees = Guarantees::WEAKEST
-            .with_exclusion(Exclusion::Restart)
-            .with_fencing(Fencing::Clock)
-            .with_orphan_release(OrphanRelease::LeaseEnd)
-            .with_fairness(Fairness::Fifo)
-            .with_wake_up(if ears.is_some() { WakeUp::Push } else { WakeUp::Poll })
-            .with_scope(Scope::Machine)
-            .with_permits(Permits::Counted)
-            .with_notes(Notes::Kept);
+        let wake_up = if ears.is_some() { WakeUp::Push } else { WakeUp::Poll };
+        let guarantees = guarantees(Scope::Machine, wake_up);
         let links = Links {
             writers: vec![opened.writer],
             keeper: None,

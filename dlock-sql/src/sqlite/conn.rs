@@ -4,7 +4,7 @@ use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
 
 use dlock_core::{Error, Finding};
 use sqlx::{
-    ConnectOptions as _, Connection as _, Row as _, Sqlite, SqliteConnection, ValueRef as _,
+    ConnectOptions as _, Connection as _, Row as _, Sqlite, SqliteConnection,
     query::Query,
     sqlite::{SqliteArguments, SqliteConnectOptions, SqliteRow},
 };
@@ -135,13 +135,8 @@ impl Conn for SqliteConn {
         let found = self.fetch(sqlx::query(queries::READ).bind(array.finish())).await?;
         let mut seen = Sighting::of(wanted.len());
         for found in &found {
-            seen.now = micros(found, 1)?;
-            let at = usize::try_from(get::<i64>(found, 0)?).unwrap_or(usize::MAX);
-            if let Some(slot) = seen.rows.get_mut(at)
-                && get::<Option<i64>>(found, 2)?.is_some()
-            {
-                *slot = Some(row(found, 2));
-            }
+            let is_there = get::<Option<i64>>(found, 2)?.is_some();
+            seen.put(get(found, 0)?, micros(found, 1)?, is_there.then(|| row(found, 2)));
         }
         Ok(seen)
     }
@@ -160,10 +155,9 @@ impl Conn for SqliteConn {
             let found = self.fetch(query.bind(old).bind(asked)).await?;
             for found in &found {
                 let Some(name) = name_of(found) else { continue };
-                let is_old = found.try_get_raw(3).is_ok_and(|snap| !snap.is_null());
-                // One that can't be read is not to be deleted, and not to stop the others.
-                let row = is_old.then(|| row(found, 2)).and_then(Result::ok);
-                paged.push(Paged { name, now: micros(found, 1)?, row });
+                // One that can't be read, or has no snapshot here, is not to be deleted, and not to
+                // stop the others.
+                paged.push(Paged { name, now: micros(found, 1)?, row: row(found, 2).ok() });
             }
             match last_of(&found, asked)? {
                 Some(last) if left(most, &paged) > 0 => {
@@ -199,8 +193,7 @@ impl Conn for SqliteConn {
         let array = rows.iter().fold(Array::new(), |all, (name, mark)| {
             all.array(|one| one.text(name).number(mark.base).number(mark.len))
         });
-        self.fetch(sqlx::query(queries::DELETE).bind(array.finish())).await?;
-        Ok(())
+        self.fetch(sqlx::query(queries::DELETE).bind(array.finish())).await.map(drop)
     }
 
     async fn tell(&mut self, notes: &[Note]) -> Result<(), Fault> {

@@ -25,34 +25,26 @@ const NOTADB: i32 = 26;
 
 /// Tells what an error of the driver means.
 pub(super) fn classify(error: sqlx::Error) -> Fault {
-    let (kind, certainty, cure, message) = match &error {
+    let fault = match &error {
         sqlx::Error::Database(database) => {
             let code = database.code().and_then(|code| code.parse().ok()).unwrap_or(0);
             by_code(code, database.message())
         }
-        sqlx::Error::WorkerCrashed => (
-            ErrorKind::Unavailable,
-            Certainty::Unknown,
-            Cure::Retry,
-            "the connection's thread ended: try again",
-        ),
-        sqlx::Error::Io(_) | sqlx::Error::Configuration(_) => (
-            ErrorKind::Config(ConfigIssue::Access),
-            Certainty::NotApplied,
-            Cure::None,
+        sqlx::Error::WorkerCrashed => Fault::cut("the connection's thread ended: try again"),
+        sqlx::Error::Io(_) | sqlx::Error::Configuration(_) => Fault::config(
+            ConfigIssue::Access,
             "the file can't be opened: check its path, which must be UTF-8, and its rights",
         ),
         sqlx::Error::ColumnDecode { .. } | sqlx::Error::ColumnIndexOutOfBounds { .. } => {
-            (ErrorKind::Config(ConfigIssue::ForeignStore), Certainty::Unknown, Cure::None, NOT_OURS)
+            Fault::config(ConfigIssue::ForeignStore, NOT_OURS).with_certainty(Certainty::Unknown)
         }
-        _ => (
+        _ => Error::new(
             ErrorKind::Protocol,
-            Certainty::Unknown,
-            Cure::None,
             "the driver failed in a way that dlock does not know: see the source of this error",
-        ),
+        )
+        .into(),
     };
-    Fault { error: Error::new(kind, message).with_certainty(certainty).with_source(error), cure }
+    fault.with_source(error)
 }
 
 const NOT_OURS: &str = "the tables of this file are not as dlock makes them: give the locks a file \
@@ -62,80 +54,59 @@ const NOT_OURS: &str = "the tables of this file are not as dlock makes them: giv
 const OTHER_FORM: [&str; 5] =
     ["no such column", "has no column", "ON CONFLICT clause does not match", "is a view", "UPSERT"];
 
-type Meaning = (ErrorKind, Certainty, Cure, &'static str);
-
 /// What an (extended) result code means. A statement that fails is rolled back, so it has not
 /// been applied, unless the failure was in writing to the disk.
-fn by_code(code: i32, message: &str) -> Meaning {
-    use Certainty::{NotApplied, Unknown};
+fn by_code(code: i32, message: &str) -> Fault {
     use ConfigIssue::{Access, ForeignStore, SchemaMissing};
-    use ErrorKind::{Config, Protocol, Unavailable};
 
     match code & 0xff {
-        BUSY | LOCKED | PROTOCOL => (
-            Unavailable,
-            NotApplied,
-            Cure::AtOnce,
+        BUSY | LOCKED | PROTOCOL => Fault::passing(
             "the database is locked by somebody else for too long: keep other programs' \
              transactions on it short, or give the locks a file of their own",
-        ),
-        INTERRUPT | SCHEMA => (
-            Unavailable,
-            NotApplied,
-            Cure::Retry,
+        )
+        .with_cure(Cure::AtOnce),
+        INTERRUPT | SCHEMA => Fault::passing(
             "the statement was interrupted, or the tables changed under it: try again",
         ),
-        NOMEM => (Unavailable, NotApplied, Cure::None, "SQLite is out of memory: free some"),
-        FULL => (Unavailable, NotApplied, Cure::None, "the disk is full: free some space"),
-        IOERR => (
-            Unavailable,
-            Unknown,
-            Cure::None,
+        NOMEM => Fault::stuck("SQLite is out of memory: free some"),
+        FULL => Fault::stuck("the disk is full: free some space"),
+        IOERR => Fault::cut(
             "the disk failed to read or write: check it, and that the file is on a local disk",
-        ),
-        PERM | READONLY | AUTH => (
-            Config(Access),
-            NotApplied,
-            Cure::None,
+        )
+        .with_cure(Cure::None),
+        PERM | READONLY | AUTH => Fault::config(
+            Access,
             "the file can't be written: check its rights and its directory's, that its disk is not \
              mounted read-only, and that the file was not moved",
         ),
-        CANTOPEN => (
-            Config(Access),
-            NotApplied,
-            Cure::None,
+        CANTOPEN => Fault::config(
+            Access,
             "the file can't be opened: check that its directory exists, and the rights of both",
         ),
-        NOTADB => (
-            Config(ForeignStore),
-            NotApplied,
-            Cure::None,
+        NOTADB => Fault::config(
+            ForeignStore,
             "the file is not a SQLite database: give the locks a file of their own",
         ),
-        ERROR if message.starts_with("no such table") => (
-            Config(SchemaMissing),
-            NotApplied,
-            Cure::None,
+        ERROR if message.starts_with("no such table") => Fault::config(
+            SchemaMissing,
             "the tables of dlock are missing: open with create_schema (dlock.create_schema=true), \
              or run SqliteConfig::SCHEMA",
         ),
         ERROR if OTHER_FORM.iter().any(|says| message.contains(says)) => {
-            (Config(ForeignStore), NotApplied, Cure::None, NOT_OURS)
+            Fault::config(ForeignStore, NOT_OURS)
         }
-        CONSTRAINT | MISMATCH => (Config(ForeignStore), NotApplied, Cure::None, NOT_OURS),
-        CORRUPT => (
-            Protocol,
-            Unknown,
-            Cure::None,
+        CONSTRAINT | MISMATCH => Fault::config(ForeignStore, NOT_OURS),
+        CORRUPT => Error::new(
+            ErrorKind::Protocol,
             "the database is damaged: stop all programs that use it, move the file away, and have \
              it created anew",
-        ),
-        _ => (
-            Protocol,
-            Unknown,
-            Cure::None,
+        )
+        .into(),
+        _ => Error::new(
+            ErrorKind::Protocol,
             "SQLite failed in a way that dlock does not know: see the source of this error",
-        ),
+        )
+        .into(),
     }
 }
 
@@ -193,9 +164,10 @@ mod tests {
             (1, "near x: syntax error", Protocol, Unknown, Cure::None, "source"),
         ];
         for (code, message, kind, certainty, cure, says) in rows {
-            let (k, c, help, text) = by_code(code, message);
-            assert_eq!((k, c, help), (kind, certainty, cure), "{code} {message}");
-            assert!(text.contains(says), "{code}: {text}");
+            let fault = by_code(code, message);
+            let found = (fault.error.kind(), fault.error.certainty(), fault.cure);
+            assert_eq!(found, (kind, certainty, cure), "{code} {message}");
+            assert!(fault.error.to_string().contains(says), "{code}: {}", fault.error);
         }
     }
 

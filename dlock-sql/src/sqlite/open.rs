@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use dlock_core::{Clock, ConfigIssue, Error};
+use dlock_core::{ConfigIssue, Error};
 use sqlx::{ConnectOptions as _, Row as _, SqliteConnection, sqlite::SqliteConnectOptions};
 
 use super::{
@@ -20,7 +20,7 @@ use super::{
     queries,
     schema::prepare,
 };
-use crate::engine::{Fault, Patience};
+use crate::engine::{Fault, Patience, retry};
 
 /// How many rows may be on their way: those of a statement of renewals, and its end.
 const ROWS: usize = 512;
@@ -49,26 +49,21 @@ pub(super) async fn open(config: &SqliteConfig) -> Result<Opened, Error> {
     // Not opened for reading only: whoever closes the file last must be able to tidy it up.
     let reads = options.clone().create_if_missing(false).pragma("query_only", "ON");
 
-    let until = Clock::Boot.now().saturating_add(config.patience);
-    let mut patience = Patience::until(until);
-    loop {
-        match connect(&options, &reads, config.create_schema).await {
-            Ok((writer, reader)) => {
-                // Only now is it sure to be there.
-                let path = path.canonicalize().map_err(|error| no_access(&path, error))?;
-                check_alias(&path)?;
-                let file = Identity::of(&path).map_err(|error| no_access(&path, error))?;
-                // A later connection makes no new file.
-                let [options, reads] = [options, reads]
-                    .map(|options| options.filename(&path).create_if_missing(false));
-                let writer = SqliteConn::new(options, writer, file);
-                let reader = SqliteConn::new(reads, reader, file).with_voice(Voice::new(&path));
-                let ears = ears(&path).await;
-                return Ok(Opened { path, writer, reader, ears });
-            }
-            Err(fault) => patience.after(fault).await?,
-        }
-    }
+    let (writer, reader) = retry!(
+        Patience::of(config.patience),
+        connect(&options, &reads, config.create_schema).await
+    )?;
+    // Only now is it sure to be there.
+    let path = path.canonicalize().map_err(|error| no_access(&path, error))?;
+    check_alias(&path)?;
+    let file = Identity::of(&path).map_err(|error| no_access(&path, error))?;
+    // A later connection makes no new file.
+    let [options, reads] =
+        [options, reads].map(|options| options.filename(&path).create_if_missing(false));
+    let writer = SqliteConn::new(options, writer, file);
+    let reader = SqliteConn::new(reads, reader, file).with_voice(Voice::new(&path));
+    let ears = ears(&path).await;
+    Ok(Opened { path, writer, reader, ears })
 }
 
 async fn connect(

@@ -1,6 +1,6 @@
 //! Whether a file holds dlock's tables, and making them when asked to.
 
-use dlock_core::{ConfigIssue, Error};
+use dlock_core::ConfigIssue;
 use sqlx::{Row as _, SqliteConnection};
 
 use super::{error::classify, queries};
@@ -16,8 +16,8 @@ pub(super) async fn prepare(conn: &mut SqliteConnection, create: bool) -> Result
     let foreign = tables.iter().find(|table| !OURS.contains(&table.as_str()));
     match (missing, create, foreign) {
         (false, _, _) => {}
-        (true, false, _) => return Err(missing_schema().into()),
-        (true, true, Some(table)) => return Err(foreign_tables(table).into()),
+        (true, false, _) => return Err(missing_schema()),
+        (true, true, Some(table)) => return Err(foreign_tables(table)),
         (true, true, None) => {
             sqlx::raw_sql(queries::SCHEMA).execute(&mut *conn).await.map_err(classify)?;
         }
@@ -25,17 +25,17 @@ pub(super) async fn prepare(conn: &mut SqliteConnection, create: bool) -> Result
     check_version(conn).await
 }
 
-fn missing_schema() -> Error {
-    Error::config(
+fn missing_schema() -> Fault {
+    Fault::config(
         ConfigIssue::SchemaMissing,
         "the file does not hold dlock's tables: open it with create_schema \
          (dlock.create_schema=true), or run SqliteConfig::SCHEMA on it",
     )
 }
 
-fn foreign_tables(table: &str) -> Error {
+fn foreign_tables(table: &str) -> Fault {
     let table = format!("{table:.80}");
-    Error::config(
+    Fault::config(
         ConfigIssue::ForeignStore,
         format!(
             "the file belongs to another program (it has a table {table:?}): give the locks a \
@@ -53,23 +53,15 @@ async fn check_version(conn: &mut SqliteConnection) -> Result<(), Fault> {
     let rows = sqlx::query(queries::VERSION).fetch_all(conn).await.map_err(classify)?;
     let version: Option<i64> =
         rows.first().map(|row| row.try_get(0)).transpose().map_err(classify)?;
+    let ours = queries::SCHEMA_VERSION;
     match version {
-        Some(queries::SCHEMA_VERSION) => Ok(()),
-        Some(newer) if newer > queries::SCHEMA_VERSION => Err(Error::config(
-            ConfigIssue::SchemaNewer,
-            format!(
-                "the tables have version {newer}, this program knows {}: run the same version of \
-                 dlock everywhere",
-                queries::SCHEMA_VERSION
-            ),
-        )
-        .into()),
-        _ => Err(Error::config(
+        Some(found) if found == ours => Ok(()),
+        Some(newer) if newer > ours => Err(Fault::newer(newer, ours)),
+        _ => Err(Fault::config(
             ConfigIssue::ForeignStore,
             "the table dlock_schema tells no version that dlock has ever written: give the locks a \
              file of their own",
-        )
-        .into()),
+        )),
     }
 }
 
@@ -79,7 +71,7 @@ mod tests {
 
     #[test]
     fn the_name_of_a_foreign_table_is_shown_in_part() {
-        let error = foreign_tables(&"x".repeat(100_000));
+        let error = foreign_tables(&"x".repeat(100_000)).error;
         assert!(error.to_string().len() < 400, "{error}");
     }
 }

@@ -287,7 +287,7 @@ const IN_CIRCLES: [(&str, usize); 8] = [
     ("dlock-cli", 0),
     ("dlock-redis", 0),
     ("dlock-soak", 0),
-    ("dlock-sql", 17),
+    ("dlock-sql", 0),
     ("dlock-testkit", 0),
     ("dlock-testlab", 0),
     ("dlock-zk", 0),

@@ -8,8 +8,9 @@ use dlock_core::{Certainty, Clock, ConfigIssue, Error, ErrorKind, machine::Op};
 use super::{
     super::{
         aside,
-        conn::{Conn, Cure, Fault},
+        conn::Conn,
         crowd,
+        fault::{Cure, Fault},
         job::{Ask, Job},
         part::{self, Part, Unit},
         patience::Patience,

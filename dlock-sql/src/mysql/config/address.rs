@@ -3,7 +3,7 @@
 use dlock_core::{BackendUrl, ConfigIssue, Error};
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 
-use crate::server::Tls;
+use crate::server::{Tls, value};
 
 /// The driver's options; those in a row are one.
 const KNOWN: [&[&str]; 8] = [
@@ -51,7 +51,7 @@ pub(super) fn options_of(url: &BackendUrl) -> Result<Chosen, Error> {
     }
     let mut chosen = Chosen { tls: Tls::Open, given: Vec::new() };
     for option in query.split('&').filter(|option| !option.is_empty()) {
-        let (key, value) = option.split_once('=').unwrap_or((option, ""));
+        let (key, text) = option.split_once('=').unwrap_or((option, ""));
         let known = KNOWN.iter().find(|names| names.contains(&key));
         let name =
             known.ok_or_else(|| unknown(if url.has_doubtful_options() { "..." } else { key }))?[0];
@@ -63,7 +63,7 @@ pub(super) fn options_of(url: &BackendUrl) -> Result<Chosen, Error> {
         }
         chosen.given.push(name);
         if name == TLS[0] {
-            chosen.tls = tls(value)?;
+            chosen.tls = tls(text)?;
         }
     }
     Ok(chosen)
@@ -84,13 +84,10 @@ impl Chosen {
             if let Some(name) =
                 self.given.iter().find(|name| name.starts_with("ssl-") && **name != TLS[0])
             {
-                return Err(Error::config(
-                    ConfigIssue::OptionValue,
-                    format!(
-                        "{name} is of no use without TLS: add ssl-mode={}, or remove it",
-                        TLS[2]
-                    ),
-                ));
+                return Err(value(format!(
+                    "{name} is of no use without TLS: add ssl-mode={}, or remove it",
+                    TLS[2]
+                )));
             }
             options = options.ssl_mode(MySqlSslMode::Disabled);
         }
@@ -114,17 +111,14 @@ pub(super) fn store(options: &MySqlConnectOptions) -> Result<String, Error> {
     })
 }
 
-fn tls(value: &str) -> Result<Tls, Error> {
-    match &*value.to_ascii_lowercase() {
+fn tls(mode: &str) -> Result<Tls, Error> {
+    match &*mode.to_ascii_lowercase() {
         "disabled" => Ok(Tls::Off),
         "required" | "verify_ca" | "verify_identity" => Ok(Tls::On),
-        _ => Err(Error::config(
-            ConfigIssue::OptionValue,
-            format!(
-                "ssl-mode={value:.80} can't be had: write DISABLED, REQUIRED, VERIFY_CA or \
-                 VERIFY_IDENTITY; what is preferred, whoever stands between the two can prevent"
-            ),
-        )),
+        _ => Err(value(format!(
+            "ssl-mode={mode:.80} can't be had: write DISABLED, REQUIRED, VERIFY_CA or \
+             VERIFY_IDENTITY; what is preferred, whoever stands between the two can prevent"
+        ))),
     }
 }
 

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use dlock_core::ErrorKind;
+use dlock_core::{ConfigIssue, ErrorKind};
 
 use super::*;
 

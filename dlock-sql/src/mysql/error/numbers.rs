@@ -1,8 +1,8 @@
 //! What the server's error numbers mean.
 
-use dlock_core::{Certainty, ConfigIssue, ErrorKind};
+use dlock_core::{ConfigIssue, Error, ErrorKind};
 
-use crate::engine::Cure;
+use crate::engine::{Cure, Fault};
 
 // https://mariadb.com/kb/en/mariadb-error-codes/ and
 // https://dev.mysql.com/doc/mysql-errors/8.0/en/server-error-reference.html
@@ -68,82 +68,46 @@ const ACCOUNT_LOCKED_MARIADB: u16 = 4151;
 pub(super) const DENIED: [u16; 5] =
     [DATABASE_DENIED, TABLE_DENIED, COLUMN_DENIED, PRIVILEGE_NEEDED, ROUTINE_DENIED];
 
-/// What an error means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Meaning {
-    pub(crate) kind: ErrorKind,
-    pub(crate) certainty: Certainty,
-    pub(crate) cure: Cure,
-    pub(crate) text: &'static str,
-}
-
-impl Meaning {
-    /// The server can't be used like this.
-    pub(crate) const fn access(text: &'static str) -> Self {
-        Self::config(ConfigIssue::Access, text)
-    }
-
-    /// The tables are not as dlock makes them.
-    pub(crate) const fn foreign(certainty: Certainty) -> Self {
-        let text = "the tables of this database are not as dlock makes them: give the locks a \
-                    database of their own";
-        Self { certainty, ..Self::config(ConfigIssue::ForeignStore, text) }
-    }
-
-    const fn config(issue: ConfigIssue, text: &'static str) -> Self {
-        let (kind, certainty) = (ErrorKind::Config(issue), Certainty::NotApplied);
-        Self { kind, certainty, cure: Cure::None, text }
-    }
-
-    /// It may pass by itself, and nothing was done.
-    pub(crate) const fn passing(text: &'static str) -> Self {
-        let (kind, certainty) = (ErrorKind::Unavailable, Certainty::NotApplied);
-        Self { kind, certainty, cure: Cure::Retry, text }
-    }
-
-    /// The same, and perhaps it is a row that somebody else keeps locked.
-    const fn in_the_way(text: &'static str) -> Self {
-        Self { cure: Cure::Apart, ..Self::passing(text) }
-    }
-
-    /// Somebody has to do something first.
-    pub(crate) const fn stuck(text: &'static str) -> Self {
-        Self { cure: Cure::None, ..Self::passing(text) }
-    }
-
-    /// The connection ended, at a moment that nobody knows.
-    const fn cut(text: &'static str) -> Self {
-        Self { certainty: Certainty::Unknown, ..Self::passing(text) }
-    }
+/// The tables are not as dlock makes them.
+pub(super) fn foreign() -> Fault {
+    Fault::config(
+        ConfigIssue::ForeignStore,
+        "the tables of this database are not as dlock makes them: give the locks a database of \
+         their own",
+    )
 }
 
 /// What an error number means. A statement that fails is rolled back, so it has not been applied,
 /// unless the connection ended with it.
-pub(crate) fn by_number(number: u16, message: &str) -> Meaning {
+pub(crate) fn by_number(number: u16, message: &str) -> Fault {
+    use ConfigIssue::{Access, SchemaMissing};
+
     match number {
-        LOCK_WAIT_TIMEOUT => Meaning::in_the_way(
+        LOCK_WAIT_TIMEOUT => Fault::passing(
             "somebody else locks dlock's table for too long: keep other programs' transactions \
              off it, or give the locks a database of their own",
-        ),
-        DEADLOCK | CHANGED | ROLLED_BACK_BY_GROUP => Meaning {
-            cure: Cure::AtOnce,
-            ..Meaning::passing("the statement collided with another transaction: try again")
-        },
-        STATEMENT_UNKNOWN | TABLE_CHANGED | PREPARE_AGAIN => Meaning::passing(
+        )
+        .with_cure(Cure::Apart),
+        DEADLOCK | CHANGED | ROLLED_BACK_BY_GROUP => {
+            Fault::passing("the statement collided with another transaction: try again")
+                .with_cure(Cure::AtOnce)
+        }
+        STATEMENT_UNKNOWN | TABLE_CHANGED | PREPARE_AGAIN => Fault::passing(
             "the tables, or the server behind a proxy, changed under the statement: try again",
         ),
-        LOCKED_FOR_READING | OTHERS_LOCKED => Meaning::passing(
+        LOCKED_FOR_READING | OTHERS_LOCKED => Fault::passing(
             "a connection of the pool was left with tables locked: run UNLOCK TABLES before it \
              goes back to the pool",
         ),
-        COMMIT_FAILED => Meaning::cut("the server could not commit: see its log"),
+        COMMIT_FAILED => Fault::cut("the server could not commit: see its log"),
         NODE_NOT_READY => {
-            Meaning::passing("the node is not part of its cluster just now: see its log")
+            Fault::passing("the node is not part of its cluster just now: see its log")
         }
-        INTERRUPTED | STATEMENT_TIMEOUT | QUERY_TIMEOUT => Meaning::in_the_way(
+        INTERRUPTED | STATEMENT_TIMEOUT | QUERY_TIMEOUT => Fault::passing(
             "the server interrupted the statement: see whether it is overloaded, somebody else \
              locks dlock's table, or kills statements; or raise dlock.response_timeout",
-        ),
+        )
+        .with_cure(Cure::Apart),
         // 1158 to 1161: errors of the network, as the server saw them.
         1158..=1161
         | SHUTTING_DOWN
@@ -153,88 +117,86 @@ pub(crate) fn by_number(number: u16, message: &str) -> Meaning {
         | SERVER_LOST
         | SESSION_KILLED
         | OFFLINE
-        | IDLE_TOO_LONG => Meaning::cut(
+        | IDLE_TOO_LONG => Fault::cut(
             "the server ended the connection: see that it runs, and that nobody kills connections",
         ),
         OPTION_PREVENTS if !message.contains("read-only") && !message.contains("read_only") => {
-            unknown(Certainty::NotApplied, UNKNOWN)
+            Fault::passing(UNKNOWN).with_cure(Cure::Unclear)
         }
-        OPTION_PREVENTS | READ_ONLY_TRANSACTION | READ_ONLY_MODE => Meaning::passing(
+        OPTION_PREVENTS | READ_ONLY_TRANSACTION | READ_ONLY_MODE => Fault::passing(
             "the server takes no writes: give the address of the primary, not of a replica",
         ),
-        TOO_MANY_CONNECTIONS | TOO_MANY_OF_USER | LIMIT_OF_USER => Meaning::passing(
+        TOO_MANY_CONNECTIONS | TOO_MANY_OF_USER | LIMIT_OF_USER => Fault::passing(
             "the server has as many connections as it takes: raise max_connections or the user's \
              limit, or use one backend for all locks of a process",
         ),
-        TOO_MANY_STATEMENTS => Meaning::stuck(
+        TOO_MANY_STATEMENTS => Fault::stuck(
             "the server has as many prepared statements as it takes: raise \
              max_prepared_stmt_count",
         ),
-        DISK_FULL | TABLE_FULL => Meaning::stuck("the server's disk is full: free some space"),
+        DISK_FULL | TABLE_FULL => Fault::stuck("the server's disk is full: free some space"),
         // Half of the locks may fit.
-        PACKET_TOO_LARGE => Meaning {
-            cure: Cure::Unclear,
-            ..Meaning::passing(
-                "the statement is larger than the server takes: raise max_allowed_packet, or use \
-                 fewer locks at a time",
-            )
-        },
-        ACCESS_DENIED | ACCESS_DENIED_UNASKED => Meaning::access(
+        PACKET_TOO_LARGE => Fault::passing(
+            "the statement is larger than the server takes: raise max_allowed_packet, or use fewer \
+             locks at a time",
+        )
+        .with_cure(Cure::Unclear),
+        ACCESS_DENIED | ACCESS_DENIED_UNASKED => Fault::config(
+            Access,
             "the server does not accept the user or password in the URL, or takes them over TLS \
              only (see ssl-mode)",
         ),
         PASSWORD_TO_CHANGE | PASSWORD_EXPIRED | ACCOUNT_LOCKED | ACCOUNT_LOCKED_MARIADB => {
-            Meaning::access("the user's account is locked or its password has expired: renew it")
+            let text = "the user's account is locked or its password has expired: renew it";
+            Fault::config(Access, text)
         }
-        TLS_REQUIRED => Meaning::access(
+        TLS_REQUIRED => Fault::config(
+            Access,
             "the server takes encrypted connections only: add ssl-mode=VERIFY_IDENTITY to the URL",
         ),
-        HOST_NOT_ALLOWED | HOST_BLOCKED => Meaning::access(
+        HOST_NOT_ALLOWED | HOST_BLOCKED => Fault::config(
+            Access,
             "the server does not accept this host: create the user for it, or run FLUSH HOSTS \
              after too many failures",
         ),
-        number if DENIED.contains(&number) => Meaning::access(
+        number if DENIED.contains(&number) => Fault::config(
+            Access,
             "the user lacks rights: it needs SELECT, INSERT, UPDATE and DELETE on dlock_lock and \
              SELECT on dlock_schema, and to make the tables CREATE and INSERT in the database",
         ),
-        UNKNOWN_DATABASE => Meaning::access(
+        UNKNOWN_DATABASE => Fault::config(
+            Access,
             "the server has no such database: create it, or put its name behind the last / of the \
              URL",
         ),
-        NO_SUCH_TABLE => Meaning::config(
-            ConfigIssue::SchemaMissing,
+        NO_SUCH_TABLE => Fault::config(
+            SchemaMissing,
             "the tables of dlock are missing: open with create_schema (dlock.create_schema=true), \
              or run MysqlConfig::SCHEMA",
         ),
-        UNKNOWN_COLUMN | NO_DEFAULT | WRONG_VALUE | DATA_TOO_LONG => {
-            Meaning::foreign(Certainty::NotApplied)
-        }
-        SYNTAX | NO_SUCH_FUNCTION | NO_SUCH_VARIABLE => Meaning {
-            kind: ErrorKind::Unsupported,
-            certainty: Certainty::NotApplied,
-            cure: Cure::None,
-            text: "the server, or a proxy before it, does not know what dlock uses: take MariaDB \
-                   10.6, MySQL 8.0 or later",
-        },
+        UNKNOWN_COLUMN | NO_DEFAULT | WRONG_VALUE | DATA_TOO_LONG => foreign(),
+        SYNTAX | NO_SUCH_FUNCTION | NO_SUCH_VARIABLE => Error::new(
+            ErrorKind::Unsupported,
+            "the server, or a proxy before it, does not know what dlock uses: take MariaDB 10.6, \
+             MySQL 8.0 or later",
+        )
+        .into(),
         // Those of ProxySQL, which says 9001 of a server that it can't reach.
-        9000..=9999 => unknown(
-            Certainty::Unknown,
+        9000..=9999 => Fault::cut(
             "the proxy before the server failed: see that it reaches the server, and its log",
-        ),
-        _ => unknown(Certainty::Unknown, UNKNOWN),
+        )
+        .with_cure(Cure::Unclear),
+        _ => Fault::cut(UNKNOWN).with_cure(Cure::Unclear),
     }
 }
 
 const UNKNOWN: &str =
     "the server, or a proxy before it, failed in a way that dlock does not know: see its log";
 
-/// It may pass, or one of the rows may be at fault.
-const fn unknown(certainty: Certainty, text: &'static str) -> Meaning {
-    Meaning { kind: ErrorKind::Unavailable, certainty, cure: Cure::Unclear, text }
-}
-
 #[cfg(test)]
 mod tests {
+    use dlock_core::Certainty;
+
     use super::*;
 
     #[test]
@@ -272,12 +234,13 @@ mod tests {
         ];
         for (numbers, kind, certainty, cure, says) in rows {
             for &number in numbers {
-                let meaning = by_number(number, "running with the --read-only option");
-                assert_eq!(meaning, Meaning { kind, certainty, cure, ..meaning }, "{number}");
-                assert!(meaning.text.contains(says), "{number}: {}", meaning.text);
+                let fault = by_number(number, "running with the --read-only option");
+                let found = (fault.error.kind(), fault.error.certainty(), fault.cure);
+                assert_eq!(found, (kind, certainty, cure), "{number}");
+                assert!(fault.error.to_string().contains(says), "{number}: {}", fault.error);
             }
         }
-        assert_eq!(by_number(1146, "").kind, Config(SchemaMissing));
+        assert_eq!(by_number(1146, "").error.kind(), Config(SchemaMissing));
         assert_eq!(by_number(1290, "the --secure-file-priv option").cure, Unclear);
     }
 }

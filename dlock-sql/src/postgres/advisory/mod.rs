@@ -18,10 +18,9 @@
 //! bits: the FNV-1a hash of `dlock:` and the name. Two names with one key, of which there is no
 //! telling, exclude each other. Nobody queues: who waits asks again and again.
 
-mod backend;
 mod session;
 
-pub(super) use backend::Advisory;
+pub(super) use session::Session;
 
 use dlock_core::LockName;
 

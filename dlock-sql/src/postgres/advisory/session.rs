@@ -3,65 +3,29 @@
 use std::{collections::HashMap, time::Duration};
 
 use dlock_core::{
-    Acquired, Certainty, ClaimId, Clock, Error, ErrorKind, FencingToken, Grant, Instant, LockName,
-    Released, StoreClock, machine::spent,
+    Acquired, Certainty, ClaimId, ClaimState, Clock, Error, ErrorKind, FencingToken, Finding,
+    Grant, Instant, LockName, LockState, Mode, Released, StoreClock, machine::spent,
 };
-use tokio::{select, sync::oneshot};
+use sqlx::postgres::PgRow;
+use tokio::select;
 
 use super::{FREE, LOOK, PING, SWEEP, TAKE, key};
 use crate::{
-    engine::{Ends, Fault, Message, Patience},
-    plain::no_answer,
-    postgres::{conn::get, link::Link, statement::Arg},
+    engine::{Ends, Fault, Patience, retry},
+    plain::{Ask, Want},
+    postgres::{
+        answer::{get, no_answer},
+        error::code_of,
+        link::Link,
+        literal::Arg,
+    },
 };
 
 /// The pause between two sweeps of the tokens' table.
 const ROUND: Duration = Duration::from_secs(3600);
 
-/// What a caller asks for, and where the answer goes.
-#[derive(Debug)]
-pub(super) enum Ask {
-    Take {
-        name: LockName,
-        claim: ClaimId,
-        lease: Duration,
-        reply: Reply<Acquired>,
-    },
-    /// Whether each claim is held, whose lease then starts anew.
-    Renew {
-        claims: Vec<(LockName, ClaimId, Duration)>,
-        reply: Reply<Vec<bool>>,
-    },
-    GiveBack {
-        name: LockName,
-        claim: ClaimId,
-        reply: Reply<Released>,
-    },
-    Look {
-        name: LockName,
-        reply: Reply<Seen>,
-    },
-}
-
-pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
-
-impl Message for Ask {
-    fn is_urgent(&self) -> bool {
-        matches!(self, Self::Renew { .. } | Self::GiveBack { .. })
-    }
-}
-
-/// What an onlooker sees.
-#[derive(Debug)]
-pub(super) struct Seen {
-    pub(super) is_held: bool,
-    /// Whose it is, if it is this backend's.
-    pub(super) claim: Option<ClaimId>,
-    pub(super) token: Option<FencingToken>,
-}
-
 /// The session, and what it has.
-pub(super) struct Session {
+pub(in crate::postgres) struct Session {
     link: Link,
     asks: Ends<Ask>,
     held: HashMap<i64, Held>,
@@ -86,7 +50,7 @@ struct Held {
 }
 
 impl Session {
-    pub(super) fn new(
+    pub(in crate::postgres) fn new(
         link: Link,
         asks: Ends<Ask>,
         patience: Duration,
@@ -97,7 +61,7 @@ impl Session {
     }
 
     /// Works until the last caller has gone.
-    pub(super) async fn run(mut self) {
+    pub(in crate::postgres) async fn run(mut self) {
         // Should it fail, the first statement is too late and tells the time.
         let _ = self.ping().await;
         loop {
@@ -118,29 +82,42 @@ impl Session {
     /// Who asked may have gone; that is its right.
     async fn serve(&mut self, ask: Ask) {
         match ask {
-            Ask::Take { name, claim, lease, reply } => {
+            Ask::Take(want, reply) => {
                 if !reply.is_closed() {
-                    let _ = reply.send(self.take(&name, claim, lease).await);
+                    let _ = reply.send(self.take(&want).await);
                 }
             }
-            Ask::Renew { claims, reply } => {
-                let _ = reply.send(self.renew(claims).await);
+            Ask::Renew(wants, reply) => {
+                let _ = reply.send(Ok(self.renew(wants).await));
             }
-            Ask::GiveBack { name, claim, reply } => {
-                let _ = reply.send(self.give_back(&name, claim).await);
+            Ask::GiveBack(name, claim, reply) => {
+                let _ = reply.send(Ok(self.give_back(&name, claim).await));
             }
-            Ask::Look { name, reply } => {
+            Ask::Look(name, reply) => {
                 let _ = reply.send(self.look(&name).await);
+            }
+            Ask::Names(_, reply) => {
+                let _ = reply.send(Err(Error::new(
+                    ErrorKind::Unsupported,
+                    "the server knows advisory locks (dlock.advisory) by hashes of their names and \
+                     can't list the names: inspect them one by one",
+                )));
+            }
+            // A look that takes too long would end the session, and with it all its locks.
+            Ask::Findings(reply) => {
+                let _ = reply.send(Ok(vec![Finding::warning(
+                    "mode",
+                    "in the advisory mode nothing is looked at, since all locks are on one \
+                     connection",
+                    "open the same database without dlock.advisory, and look there",
+                )]));
             }
         }
     }
 
-    async fn take(
-        &mut self,
-        name: &LockName,
-        claim: ClaimId,
-        lease: Duration,
-    ) -> Result<Acquired, Error> {
+    async fn take(&mut self, want: &Want) -> Result<Acquired, Error> {
+        let Want { name, claim, lease } = want;
+        let (claim, lease) = (*claim, *lease);
         let (key, mut patience) = (key(name), self.patience());
         loop {
             let sent = Clock::Boot.now();
@@ -168,7 +145,7 @@ impl Session {
                     if is_out_of_range(&fault.error) {
                         return Err(spent());
                     }
-                    patience.after_unless_of_a_row(fault).await?;
+                    patience.after(fault).await?;
                 }
             }
         }
@@ -184,7 +161,7 @@ impl Session {
         let deadline = self.clock.deadline(sent, lease.min(self.patience)).unwrap_or(0);
         let by = Arg::Number(i64::try_from(deadline).unwrap_or(i64::MAX));
         let rows = self.fetch(TAKE, &[Arg::Number(key), Arg::Text(name.as_str()), by]).await?;
-        let row = rows.first().ok_or_else(|| Fault::from(no_answer()))?;
+        let row = rows.first().ok_or_else(no_answer)?;
         let now = self.observe(get(row, 0)?, sent);
         match get::<Option<i64>>(row, 1)? {
             Some(number) => Ok(Took::Token(token(number)?)),
@@ -220,10 +197,7 @@ impl Session {
         }
     }
 
-    async fn renew(
-        &mut self,
-        claims: Vec<(LockName, ClaimId, Duration)>,
-    ) -> Result<Vec<bool>, Error> {
+    async fn renew(&mut self, wants: Vec<Want>) -> Vec<bool> {
         let now = Clock::Boot.now();
         if !self.held.is_empty() {
             // Whatever went wrong: it is not sure that the session is there.
@@ -232,56 +206,53 @@ impl Session {
                 self.lose();
             }
         }
-        let mut kept = Vec::with_capacity(claims.len());
-        for (name, claim, lease) in claims {
-            let held = self.held.get_mut(&key(&name)).filter(|held| held.claim == claim);
-            kept.push(held.is_some());
-            if let Some(held) = held {
-                held.until = now.saturating_add(lease);
-            }
-        }
-        Ok(kept)
+        let renew = |want: Want| {
+            let held = self.held.get_mut(&key(&want.name)).filter(|held| held.claim == want.claim);
+            held.map(|held| held.until = now.saturating_add(want.lease)).is_some()
+        };
+        wants.into_iter().map(renew).collect()
     }
 
-    async fn give_back(&mut self, name: &LockName, claim: ClaimId) -> Result<Released, Error> {
+    async fn give_back(&mut self, name: &LockName, claim: ClaimId) -> Released {
         let key = key(name);
         if self.held.get(&key).is_none_or(|held| held.claim != claim) {
-            return Ok(Released::AlreadyLost);
+            return Released::AlreadyLost;
         }
         let freed = self.fetch(FREE, &[Arg::Number(key)]).await;
         match freed {
             Ok(rows) => {
                 self.held.remove(&key);
                 match rows.first().map(|row| get::<bool>(row, 0)) {
-                    Some(Ok(true)) => Ok(Released::Released),
-                    _ => Ok(Released::AlreadyLost),
+                    Some(Ok(true)) => Released::Released,
+                    _ => Released::AlreadyLost,
                 }
             }
             // It went with its session, or goes now.
             Err(fault) => {
                 self.lose();
                 tracing::debug!(target: "dlock", error = %fault.error, "a lock was given back with its session");
-                Ok(Released::Released)
+                Released::Released
             }
         }
     }
 
-    async fn look(&mut self, name: &LockName) -> Result<Seen, Error> {
-        let (key, mut patience) = (key(name), self.patience());
+    async fn look(&mut self, name: &LockName) -> Result<LockState, Error> {
+        let key = key(name);
         let args = [Arg::Number(key), Arg::Text(name.as_str())];
-        let row = loop {
-            match self.fetch(LOOK, &args).await {
-                Ok(mut rows) if !rows.is_empty() => break rows.swap_remove(0),
-                Ok(_) => return Err(Error::new(ErrorKind::Protocol, "no answer to a look")),
-                Err(fault) => patience.after_unless_of_a_row(fault).await?,
-            }
+        let rows = retry!(self.patience(), self.fetch(LOOK, &args).await)?;
+        let Some(row) = rows.first() else {
+            return Err(Error::new(ErrorKind::Protocol, "no answer to a look"));
         };
-        let last: Option<i64> = get(&row, 1).map_err(|fault| fault.error)?;
-        Ok(Seen {
-            is_held: get(&row, 0).map_err(|fault| fault.error)?,
-            claim: self.held.get(&key).map(|held| held.claim),
-            token: last.and_then(|last| token(last).ok()),
-        })
+        let read = || Ok((get(row, 0)?, get::<Option<i64>>(row, 1)?));
+        let (is_held, last): (bool, _) = read().map_err(|fault: Fault| fault.error)?;
+        let token = last.and_then(|last| token(last).ok());
+        let holder = is_held.then(|| {
+            // The server knows the session of another holder, not its claim.
+            let claim = self.held.get(&key).map_or(ClaimId::from_bits(0), |held| held.claim);
+            // It stays as long as the session.
+            ClaimState::new(claim, Mode::Exclusive, token, Duration::MAX)
+        });
+        Ok(LockState::new(holder.into_iter().collect(), Vec::new(), token))
     }
 
     /// Gives up what nobody has renewed.
@@ -307,11 +278,7 @@ impl Session {
     }
 
     /// Runs a statement. Where that makes a new connection, everything held was lost before.
-    async fn fetch(
-        &mut self,
-        sql: &'static str,
-        args: &[Arg<'_>],
-    ) -> Result<Vec<sqlx::postgres::PgRow>, Fault> {
+    async fn fetch(&mut self, sql: &'static str, args: &[Arg<'_>]) -> Result<Vec<PgRow>, Fault> {
         if !self.link.is_open() {
             self.held.clear();
         }
@@ -329,16 +296,13 @@ impl Session {
     }
 
     fn patience(&self) -> Patience {
-        Patience::until(Clock::Boot.now().saturating_add(self.patience))
+        Patience::of_all_names(self.patience)
     }
 }
 
 /// Whether the server could not count further: the last token is the largest that there is.
 fn is_out_of_range(error: &Error) -> bool {
-    let source = std::error::Error::source(error);
-    let error = source.and_then(|source| source.downcast_ref::<sqlx::Error>());
-    let code = error.and_then(sqlx::Error::as_database_error).and_then(|error| error.code());
-    code.as_deref() == Some("22003")
+    code_of(error).as_deref() == Some("22003")
 }
 
 fn granted(token: FencingToken, since: Instant) -> Acquired {

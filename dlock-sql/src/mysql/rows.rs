@@ -1,0 +1,210 @@
+//! The engine's statements on a connection.
+
+use std::time::Duration;
+
+use dlock_core::{Certainty, Error, Finding, LockName};
+use sqlx::{
+    MySql,
+    mysql::{MySqlArguments, MySqlRow},
+    query::Query,
+};
+
+use super::{
+    answer::{as_str, end_of, get, micros, row, text},
+    conn::MysqlConn,
+    durability::Settings,
+    error::overtaken,
+    examine::examine,
+    json, queries,
+    schema::Tables,
+};
+use crate::engine::{
+    Conn, Fault, Mark, Micros, Paged, Range, Row, Sighting, Wanted, Write, in_order,
+};
+
+impl Conn for MysqlConn {
+    fn most_bytes(&self) -> usize {
+        self.packet
+    }
+
+    fn bound(&mut self, limit: Duration) {
+        self.way.bound(limit);
+    }
+
+    async fn unlocked(&mut self, names: &[&LockName]) -> Result<Vec<String>, Fault> {
+        let mut unlocked = Vec::new();
+        let most = if names.is_empty() { 1 } else { json::most_names(self.ready().await?) };
+        for part in names.chunks(most) {
+            let names = json::wanted(part.iter().map(|name| (*name, 0)));
+            let query = self.query(queries::UNLOCKED).bind(names);
+            for row in &self.fetch(query).await? {
+                unlocked.push(text(row, 0)?);
+            }
+        }
+        Ok(unlocked)
+    }
+
+    async fn apply(&mut self, writes: &[Write]) -> Result<Vec<Result<Row, Error>>, Fault> {
+        match self.way.returning {
+            true => self.write_returning(writes).await,
+            false => self.write_and_read(writes).await,
+        }
+    }
+
+    async fn read(&mut self, wanted: &[Wanted]) -> Result<Sighting, Fault> {
+        let all: Vec<_> = wanted.iter().map(|wanted| (&wanted.name, wanted.known_base())).collect();
+        self.sighting(&all).await
+    }
+
+    async fn page(&mut self, after: &str, old: Micros, most: u32) -> Result<Vec<Paged>, Fault> {
+        let old = i64::try_from(old).unwrap_or(i64::MAX);
+        let query = self.query(queries::PAGE).bind(old).bind(old).bind(after.as_bytes()).bind(most);
+        self.fetch(query).await?.iter().map(paged).collect()
+    }
+
+    async fn range(&mut self, range: &Range, most: u32) -> Result<Vec<Paged>, Fault> {
+        let query = self
+            .query(queries::RANGE)
+            .bind(range.from.as_bytes())
+            .bind(range.end.as_bytes())
+            .bind(most);
+        self.fetch_from_primary(query).await?.iter().map(paged).collect()
+    }
+
+    async fn delete(&mut self, rows: &[(String, Mark)]) -> Result<(), Fault> {
+        let query = self.query(queries::DELETE).bind(json::marks(rows));
+        self.fetch(query).await.map(drop)
+    }
+
+    async fn keeps(&mut self) -> Result<bool, Fault> {
+        Ok(Settings::read(self).await?.keep())
+    }
+
+    async fn examine(&mut self) -> Result<Vec<Finding>, Fault> {
+        examine(self, Tables::Locks).await
+    }
+
+    async fn close(self) {
+        MysqlConn::close(self).await;
+    }
+}
+
+impl MysqlConn {
+    /// The statement that makes these writes: one of the two.
+    async fn writing<'q>(
+        &mut self,
+        writes: &'q [Write],
+        [one, many]: [&'static str; 2],
+    ) -> Result<Query<'q, MySql, MySqlArguments>, Fault> {
+        let packet = self.ready().await?;
+        if let [write] = writes {
+            return Ok(apply_one(self.query(one), write, packet));
+        }
+        json::check_size(writes, packet)?;
+        Ok(self.query(many).bind(json::writes(writes, packet)))
+    }
+
+    /// Writes, and gets the rows in return.
+    async fn write_returning(
+        &mut self,
+        writes: &[Write],
+    ) -> Result<Vec<Result<Row, Error>>, Fault> {
+        let texts = [queries::APPLY_ONE_RETURNING, queries::APPLY_MANY_RETURNING];
+        let mut query = self.writing(writes, texts).await?;
+        if let [write] = writes {
+            query = query.bind(write.known_base());
+        }
+        let found = self.fetch(query).await?;
+        let named = |found| Ok((as_str(found, 0)?, row(found, 1)));
+        let found = found.iter().map(named).collect::<Result<_, Fault>>()?;
+        Ok(in_order(writes, found)?)
+    }
+
+    /// Writes, and then reads the rows, for servers that can't return what they write.
+    ///
+    /// Between the two statements others may have written. What they appended behind our operation
+    /// is cut off again: that leaves the row as it was right behind the operation, by whatever
+    /// snapshot, and so tells what it has done. When the operation is not to be found, because
+    /// somebody has already folded it or removed the row, it has been applied all the same; what
+    /// it has done is found out by sending it again, which every operation stands. (Of a release
+    /// that is sent again nobody can tell whether the claim was lost before: it is then said to be
+    /// done, as after a lost reply.)
+    async fn write_and_read(&mut self, writes: &[Write]) -> Result<Vec<Result<Row, Error>>, Fault> {
+        let query = self.writing(writes, [queries::APPLY_ONE, queries::APPLY_MANY]).await?;
+        self.fetch(query).await?;
+        let wanted: Vec<_> = writes.iter().map(|write| (&write.name, write.known_base())).collect();
+        // The operations have been applied, whatever happens now.
+        let in_doubt = |fault: Fault| fault.with_certainty(Certainty::Unknown);
+        let seen = self.sighting(&wanted).await.map_err(in_doubt)?;
+        writes
+            .iter()
+            .zip(seen.rows)
+            .map(|(write, row)| {
+                let mut row = row.ok_or_else(overtaken)?;
+                if let Ok(row) = &mut row {
+                    let end = end_of(&row.log, &write.op).ok_or_else(overtaken)?;
+                    row.log.truncate(end);
+                }
+                Ok(row)
+            })
+            .collect()
+    }
+
+    /// Reads the rows of these names, without the snapshots of these bases, with as many statements
+    /// as it takes. The time is that of the first: none of the rows is older.
+    async fn sighting(&mut self, wanted: &[(&LockName, i64)]) -> Result<Sighting, Fault> {
+        let mut seen = Sighting { now: 0, rows: Vec::with_capacity(wanted.len()) };
+        let most = if wanted.len() > 1 { json::most_names(self.ready().await?) } else { 1 };
+        for part in wanted.chunks(most) {
+            let part = self.sighting_of(part).await?;
+            seen.now = if seen.rows.is_empty() { part.now } else { seen.now };
+            seen.rows.extend(part.rows);
+        }
+        Ok(seen)
+    }
+
+    async fn sighting_of(&mut self, wanted: &[(&LockName, i64)]) -> Result<Sighting, Fault> {
+        let query = match wanted {
+            [(name, known)] => {
+                self.query(queries::READ_ONE).bind(*known).bind(name.as_str().as_bytes())
+            }
+            _ => self.query(queries::READ).bind(json::wanted(wanted.iter().copied())),
+        };
+        let found = self.fetch_from_primary(query).await?;
+        let mut seen = Sighting::of(wanted.len());
+        for found in &found {
+            let is_there = get::<Option<i64>>(found, 2)?.is_some();
+            // The server counts from 1.
+            let at = get::<i64>(found, 0)?.saturating_sub(1);
+            seen.put(at, micros(found, 1)?, is_there.then(|| row(found, 2)));
+        }
+        Ok(seen)
+    }
+}
+
+/// A row of a page. One that can't be read, or has no snapshot here, is not to be deleted, and not to
+/// stop the others.
+fn paged(found: &MySqlRow) -> Result<Paged, Fault> {
+    Ok(Paged { name: text(found, 0)?, now: micros(found, 1)?, row: row(found, 2).ok() })
+}
+
+fn apply_one<'q>(
+    query: Query<'q, MySql, MySqlArguments>,
+    write: &'q Write,
+    packet: usize,
+) -> Query<'q, MySql, MySqlArguments> {
+    let (seen, cut, time, snap) = match write.room() <= packet.saturating_sub(json::AROUND) {
+        true => write.fold_args(),
+        false => Write::NO_FOLD,
+    };
+    query
+        .bind(write.name.as_str().as_bytes())
+        .bind(seen)
+        .bind(json::marked(cut))
+        .bind(&*write.op)
+        .bind(time)
+        .bind(time)
+        .bind(time)
+        .bind(snap)
+        .bind(time)
+}

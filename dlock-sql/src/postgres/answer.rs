@@ -1,0 +1,30 @@
+//! What the server's answers hold.
+
+use dlock_core::{Error, ErrorKind};
+use sqlx::{Postgres, Row as _, postgres::PgRow};
+
+use super::error::classify;
+use crate::engine::{Fault, Micros, Row};
+
+/// The columns base, snap and log, from `at` on.
+pub(super) fn row(found: &PgRow, at: usize) -> Result<Row, Error> {
+    let read =
+        || Ok(Row { base: get(found, at)?, snap: get(found, at + 1)?, log: get(found, at + 2)? });
+    read().map_err(|fault: Fault| fault.error)
+}
+
+pub(super) fn micros(found: &PgRow, at: usize) -> Result<Micros, Fault> {
+    Ok(Micros::try_from(get::<i64>(found, at)?).unwrap_or(0))
+}
+
+pub(super) fn get<'r, T: sqlx::Decode<'r, Postgres> + sqlx::Type<Postgres>>(
+    found: &'r PgRow,
+    at: usize,
+) -> Result<T, Fault> {
+    found.try_get(at).map_err(classify)
+}
+
+/// An answer that should have a row has none.
+pub(super) fn no_answer() -> Fault {
+    Error::new(ErrorKind::Protocol, "the server answered without a row: is it PostgreSQL?").into()
+}
