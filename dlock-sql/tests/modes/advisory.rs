@@ -193,3 +193,17 @@ fn what_can_not_be_is_refused_with_a_remedy() {
         Ok(())
     });
 }
+
+#[test]
+fn names_are_not_listed_and_the_server_is_not_examined() {
+    run("postgres", async {
+        let server = Server::postgres().await?;
+        let client = locks(&server.url(ADVISORY), LEASE).await?;
+        let error = client.list("", 9).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("inspect them"), "{error}");
+        let findings = client.examine().await?;
+        assert!(findings.iter().any(|finding| finding.about == "mode"), "{findings:?}");
+        Ok(())
+    });
+}
