@@ -28,6 +28,38 @@ mod blocking {
     }
 }
 
+/// Connections need I/O from the runtime.
+mod io {
+    use dlock::{ConfigIssue, ErrorKind, connect, registry};
+
+    #[test]
+    fn each_store_refuses_a_runtime_without_io() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        // Nobody listens there.
+        for url in [
+            "redis://127.0.0.1:1",
+            "redis+cluster://127.0.0.1:1",
+            "redis+sentinel://127.0.0.1:1/master",
+            "redis+quorum://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3",
+            "redis+unix:///nowhere",
+            "redis://127.0.0.1:1?dlock.plain=true",
+            "postgres://127.0.0.1:1/locks",
+            "postgres://127.0.0.1:1/locks?dlock.plain=row",
+            "postgres://127.0.0.1:1/locks?dlock.advisory=true",
+            "mysql://user:password@127.0.0.1:1/locks",
+            "mysql://user:password@127.0.0.1:1/locks?dlock.plain=row",
+            "zk://127.0.0.1:1",
+        ] {
+            let scheme = url.split(':').next().unwrap();
+            if registry().schemes().contains(&scheme) {
+                let error = runtime.block_on(connect(url)).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Runtime), "{url}: {error}");
+                assert!(error.to_string().contains("enable_io"), "{url}: {error}");
+            }
+        }
+    }
+}
+
 /// `memory:` in tests whose time is paused.
 mod paused {
     use std::time::Duration;

@@ -53,7 +53,7 @@ on_both! {
 }
 
 mod outside {
-    use dlock_core::{Exclusion, Fencing};
+    use dlock_core::{Exclusion, Fencing, FencingToken};
 
     use super::*;
 
@@ -78,6 +78,26 @@ mod outside {
             assert_eq!(promised(&Server::postgres().await?, VERSION).await?, LOST);
             Ok(())
         });
+    }
+
+    async fn ends_with_the_last_version(server: Server) -> Verdict {
+        let lock = locks(&server.url(VERSION), LEASE).await?.mutex("a")?;
+        lock.lock().await?.release().await?;
+        server.query("UPDATE dlock_plain SET version = 9223372036854775806").await?;
+        let last = lock.lock().await?;
+        assert_eq!(last.token(), FencingToken::MAX);
+        last.release().await?;
+        for _ in 0..2 {
+            let error = lock.try_lock().await.err().ok_or_else(|| Stop::failed("granted"))?;
+            assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Token), "{error}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn last_version_is_granted_only_once() {
+        run("postgres", async { ends_with_the_last_version(Server::postgres().await?).await });
+        run("mysql", async { ends_with_the_last_version(Server::mysql().await?).await });
     }
 
     #[test]

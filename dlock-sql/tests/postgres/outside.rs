@@ -1,6 +1,11 @@
 //! Settings of sessions, from the start or left behind by somebody: of an application's pool, of a
 //! pooler's connections, of a role.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::SeqCst},
+};
+
 use dlock_core::{Acquired, ConfigIssue, DynBackend, Error, ErrorKind, Exclusion, Level};
 use dlock_sql::{Postgres, PostgresConfig};
 use dlock_testlab::{
@@ -106,6 +111,36 @@ fn a_connection_of_the_pool_leads_where_the_others_do() {
     });
 }
 
+/// A client that opens while the pool leads elsewhere uses the tables that new connections find, or
+/// is refused.
+#[test]
+fn pool_that_led_elsewhere_at_first_is_harmless() {
+    run(async {
+        let (server, other) = start().await?;
+        other_schemas(&server).await?;
+        let mut opened = 0;
+        for away in 0..12 {
+            let left = Arc::new(AtomicUsize::new(away));
+            let before = left.clone();
+            let options = PgPoolOptions::new().max_connections(1).before_acquire(move |conn, _| {
+                let is_away = before.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1)).is_ok();
+                let path = if is_away { "SET search_path = tenant" } else { "RESET search_path" };
+                Box::pin(async move { sqlx::raw_sql(path).execute(conn).await.map(|_| true) })
+            });
+            let opening = open(&options.connect(&server.url()).await?).await;
+            left.store(0, SeqCst);
+            if let Ok(client) = opening {
+                opened += 1;
+                meets(&client, &other).await.map_err(during(&format!("{away} times")))?;
+            }
+        }
+        assert!(opened > 1, "nothing was opened");
+        let elsewhere = server.query("SELECT count(*) FROM tenant.dlock_lock").await?;
+        assert_eq!(elsewhere.concat(), ["0"]);
+        Ok(())
+    });
+}
+
 /// Clients of a pooler share its connections, and what one sets another one finds.
 #[test]
 fn a_connection_of_a_pooler_leads_where_the_others_do() {
@@ -122,6 +157,31 @@ fn a_connection_of_a_pooler_leads_where_the_others_do() {
         }
         let elsewhere = server.query("SELECT count(*) FROM tenant.dlock_lock").await?;
         assert_eq!(elsewhere.concat(), ["0"]);
+        Ok(())
+    });
+}
+
+/// A lock is not written with the weaker `synchronous_commit` that an application left behind.
+#[test]
+fn a_connection_of_a_pooler_commits_as_a_new_one_does() {
+    run(async {
+        let (server, bouncer) = start_pooler(&["default_pool_size = 1"]).await?;
+        let tell = "CREATE TABLE commits (how text); \
+                    CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS \
+                    $$ BEGIN INSERT INTO public.commits \
+                    VALUES (current_setting('synchronous_commit')); RETURN NEW; END $$; \
+                    CREATE TRIGGER tell BEFORE INSERT OR UPDATE ON dlock_lock FOR EACH ROW \
+                    EXECUTE FUNCTION tell()";
+        server.run_sql(tell).await?;
+        let (other, new) = (connect(&server.url()).await?, "SHOW synchronous_commit");
+        let client = connect(&format!("{}?dlock.pooler=true", bouncer.url())).await?;
+        let usual = server.query_at(&server.url(), new).await?;
+        let left = if usual.concat() == ["off"] { "local" } else { "off" };
+        server.query_at(&bouncer.url(), &format!("SET synchronous_commit = {left}")).await?;
+        assert_eq!(server.query_at(&bouncer.url(), new).await?.concat(), [left]);
+        works_fully(&client, &other, "a").await?;
+        let seen = server.query("SELECT DISTINCT how FROM commits").await?;
+        assert_eq!(seen, usual);
         Ok(())
     });
 }

@@ -188,6 +188,17 @@ async fn a_sum_that_can_not_be_counted_is_refused_and_leaves_nothing() {
             let text = error.to_string();
             assert!(text.contains("\"far\"") && text.contains("smaller offset"), "{text}");
         };
+        // The store has granted it, so it is given back at once, and not when its lease ends.
+        let long = LockOptions::new().with_lease(Duration::from_secs(120));
+        let long = locks.with_options(long).unwrap().mutex("far").unwrap();
+        told(long.try_lock().await.unwrap_err());
+        tokio::time::timeout(Duration::from_secs(60), async {
+            while !plain.inspect("far").await.unwrap().is_free() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await
+        .expect("the refused grant still holds the lock");
         told(locks.mutex("far").unwrap().try_lock().await.unwrap_err());
         told(locks.mutex("far").unwrap().lock().await.unwrap_err());
         told(locks.fair("far").unwrap().lock().await.unwrap_err());

@@ -4,11 +4,14 @@ use dlock_core::{
     AcquireRequest, Acquired, DynBackend, Error, ErrorKind, Released, Renewal, Renewed,
 };
 use dlock_sql::{Mysql, MysqlConfig};
-use dlock_testlab::{Stop, mariadb::Options};
+use dlock_testlab::{
+    Stop, Verdict,
+    mariadb::{MariadbServer, Options},
+};
 use sqlx::MySqlPool;
 
 use crate::help::{
-    LEASE, ask, config, connect, free, granted, lock, server_with, take, with_mariadb,
+    LEASE, LONG, ask, config, connect, free, granted, lock, queue, server_with, take, with_mariadb,
 };
 
 /// Joins the queue, or is refused with the setting to change.
@@ -28,6 +31,20 @@ async fn renew(client: &DynBackend, held: &[AcquireRequest]) -> Result<Vec<Renew
     let renewals: Vec<_> =
         held.iter().map(|held| Renewal::new(held.as_claim(), held.mode, LEASE)).collect();
     client.renew(&renewals).await
+}
+
+/// The connections of clients, but for these.
+async fn connections(server: &MariadbServer, before: &[String]) -> Result<Vec<String>, Stop> {
+    let ids = "SELECT id FROM information_schema.processlist WHERE user = 'dlock'";
+    let ids = server.query(ids).await?.concat();
+    Ok(ids.into_iter().filter(|id| !before.contains(id)).collect())
+}
+
+/// The server closes a connection on which a statement is too large.
+async fn none_was_closed(server: &MariadbServer, used: &[String]) -> Verdict {
+    let open = connections(server, &[]).await?;
+    assert!(used.iter().all(|id| open.contains(id)), "{used:?} were open, and now {open:?}");
+    Ok(())
 }
 
 /// A queue that no statement could replace any more would let nobody renew or release either.
@@ -80,12 +97,17 @@ fn many_locks_are_renewed_and_read_in_packets() {
     with_mariadb(async {
         let server = server_with(&Options::new().with_config("max_allowed_packet = 16384")).await?;
         for returning in [true, false] {
-            let client = Mysql::open(config(&server.url())?.with_returning(returning)).await?;
-            let other = connect(&server).await?;
-            let held: Vec<_> = (0..150).map(|n| ask(&format!("a lock of many, {n:030}"))).collect();
+            let before = connections(&server, &[]).await?;
+            let patient = config(&server.url())?.with_response_timeout(LONG);
+            let client = Mysql::open(patient.clone().with_returning(returning)).await?;
+            let other = Mysql::open(patient).await?;
+            let held: Vec<_> = (0..150).map(|n| ask(&format!("a lock of many, {n:060}"))).collect();
             for held in &held {
                 take(&client, held).await?;
             }
+            renew(&client, &held[..1]).await?;
+            other.inspect(&held[0].name).await?;
+            let used = connections(&server, &before).await?;
             // Often enough for each row to be folded.
             for _ in 0..8 {
                 let renewed = renew(&client, &held).await?;
@@ -95,11 +117,20 @@ fn many_locks_are_renewed_and_read_in_packets() {
             for waiting in &waiting {
                 assert!(join(&other, waiting).await?);
             }
-            for (held, waiting) in held.iter().zip(&waiting) {
+            // All wait at once, so the client reads many rows at once.
+            let mut tasks = Vec::new();
+            for waiting in &waiting {
+                let (other, waiting) = (other.clone(), waiting.clone());
+                tasks.push(tokio::spawn(async move { granted(&other, &waiting).await }));
+            }
+            for held in &held {
                 free(&client, held).await?;
-                granted(&other, waiting).await?;
+            }
+            for (task, waiting) in tasks.into_iter().zip(&waiting) {
+                task.await??;
                 free(&other, waiting).await?;
             }
+            none_was_closed(&server, &used).await?;
         }
         Ok(())
     });
@@ -132,6 +163,50 @@ fn a_limit_that_changes_holds_for_new_connections() {
                 assert!(other.inspect(&held.name).await?.holders.len() == 1);
                 free(&client, held).await?;
             }
+        }
+        Ok(())
+    });
+}
+
+/// A client that connected before the limit was lowered lets more claims wait than fit now.
+#[test]
+fn queue_longer_than_a_packet_stops_no_renewal() {
+    with_mariadb(async {
+        let server = server_with(&Options::new()).await?;
+        for returning in [true, false] {
+            let large = Mysql::open(config(&server.url())?.with_connections(1)).await?;
+            // It holds for new connections.
+            server.run_sql("SET GLOBAL max_allowed_packet = 16384").await?;
+            let before = connections(&server, &[]).await?;
+            let patient = config(&server.url())?.with_response_timeout(LONG);
+            let small = Mysql::open(patient.with_returning(returning)).await?;
+            let lasts = |name| AcquireRequest { lease: LEASE * 10, ..ask(name) };
+            let held = ["a", "b"].map(lasts);
+            for held in &held {
+                take(&small, held).await?;
+            }
+            let waiting: Vec<_> = (0..700).map(|n| lasts(["a", "b"][n % 2])).collect();
+            for waiting in &waiting {
+                queue(&large, waiting).await?;
+            }
+            renew(&small, &held).await?;
+            let used = connections(&server, &before).await?;
+            // A fold becomes due, of both rows by one statement, and then of one.
+            for _ in 0..40 {
+                assert_eq!(renew(&small, &held).await?, [Renewed::Kept; 2]);
+            }
+            for _ in 0..40 {
+                assert_eq!(renew(&small, &held[..1]).await?, [Renewed::Kept]);
+            }
+            none_was_closed(&server, &used).await?;
+            for (held, next) in held.iter().zip(&waiting) {
+                free(&small, held).await?;
+                granted(&large, next).await?;
+            }
+            for waiting in &waiting {
+                assert_eq!(large.release(&waiting.as_claim()).await?, Released::Released);
+            }
+            server.run_sql("SET GLOBAL max_allowed_packet = 16777216").await?;
         }
         Ok(())
     });

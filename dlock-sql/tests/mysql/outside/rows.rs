@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use dlock_core::DynBackend;
-use dlock_sql::Mysql;
+use dlock_sql::{Mysql, MysqlConfig};
 use dlock_testlab::{Stop, Verdict, mariadb::MariadbServer, mariadb::Options};
 
+use super::settings::pool_after;
 use crate::help::{LONG, ask, config, free, server, server_with, take, with_mariadb};
 
 /// More rows than a page has, of locks that nobody has used for long, to both sides of `middle`.
@@ -64,6 +65,19 @@ fn safe_updates_of_the_server_do_not_stop_the_sweep() {
         let server = server_with(&options).await?;
         fill(&server).await?;
         let _client = sweeper(&server).await?;
+        until_left(&server, &[]).await
+    });
+}
+
+/// The sweep deletes rows on the pool's connections, whose settings are the application's.
+#[test]
+fn safe_updates_of_a_pool_do_not_stop_the_sweep() {
+    with_mariadb(async {
+        let server = server().await?;
+        fill(&server).await?;
+        let pool = pool_after(&server, "SET sql_safe_updates = 1").await?;
+        let config = MysqlConfig::from_pool(pool)?.with_retention(Duration::from_secs(1));
+        let _client = Mysql::open(config).await?;
         until_left(&server, &[]).await
     });
 }

@@ -1,6 +1,6 @@
 //! Settings of the sessions of an application's pool, from the start or left behind by somebody.
 
-use dlock_core::{Acquired, ConfigIssue, DynBackend, Error};
+use dlock_core::{AcquireRequest, Acquired, ConfigIssue, DynBackend, Error};
 use dlock_sql::{Mysql, MysqlConfig, Scheme};
 use dlock_testlab::{
     Stop, Verdict,
@@ -14,7 +14,7 @@ use crate::help::{
 };
 
 /// A pool whose connections are set up so.
-async fn pool_after(server: &MariadbServer, sql: &str) -> Result<MySqlPool, Stop> {
+pub(super) async fn pool_after(server: &MariadbServer, sql: &str) -> Result<MySqlPool, Stop> {
     let sql = sql.to_owned();
     let options = MySqlPoolOptions::new().max_connections(2).after_connect(move |conn, _| {
         let sql = sqlx::AssertSqlSafe(sql.clone());
@@ -112,6 +112,63 @@ fn a_fold_is_right_however_the_server_assigns() {
     });
 }
 
+/// The row of a lock, as `what` reads it.
+async fn row(server: &MariadbServer, request: &AcquireRequest, what: &str) -> Result<String, Stop> {
+    let read = format!("SELECT {what} FROM dlock_lock WHERE name = '{}'", request.name);
+    Ok(server.query(&read).await?.concat().concat())
+}
+
+/// Asks for these with one statement.
+async fn ask_for(client: &DynBackend, asked: &[AcquireRequest]) -> Result<Vec<Acquired>, Stop> {
+    match asked {
+        [request] => Ok(vec![client.acquire(request).await?]),
+        all => Ok(client.acquire_all(all).ok_or_else(|| Stop::failed("one by one"))?.await?),
+    }
+}
+
+/// The holder folds the row and releases the lock with one statement. The next statement folds a
+/// log of the same length that the other client has seen before: it must not undo the release.
+#[test]
+fn late_fold_does_not_undo_the_one_before() {
+    with_mariadb(async {
+        let server = server().await?;
+        let mode = "SET sql_mode = 'SIMULTANEOUS_ASSIGNMENT,STRICT_ALL_TABLES'";
+        let pool = pool_after(&server, mode).await?;
+        for (returning, names) in
+            [(true, &["a"][..]), (true, &["b", "c"]), (false, &["d"]), (false, &["e", "f"])]
+        {
+            let open = async || {
+                let config = MysqlConfig::from_pool(pool.clone())?.with_connections(1);
+                Mysql::open(config.with_returning(returning)).await
+            };
+            let (holder, other) = (open().await?, open().await?);
+            let asks = || names.iter().map(|name| ask(name)).collect::<Vec<_>>();
+            let (held, waits) = (asks(), asks());
+            let is_held = |answer: &Acquired| matches!(answer, Acquired::Granted(_));
+            assert!(ask_for(&holder, &held).await?.iter().all(is_held));
+            let queued = ask_for(&other, &waits).await?;
+            assert!(queued.iter().all(|answer| *answer == Acquired::Queued), "{queued:?}");
+            // The next statement of the other client folds this much.
+            let seen = row(&server, &held[0], "LENGTH(log)").await?;
+            // The second of these folds the row. With the third the log is as long again.
+            for _ in 0..3 {
+                assert!(ask_for(&holder, &held).await?.iter().all(is_held));
+            }
+            for held in &held {
+                free(&holder, held).await?;
+                let folded = row(&server, held, "MOD(cut, 16777216)").await?;
+                assert_eq!(folded, seen, "the folds differ in length");
+            }
+            let answers = ask_for(&other, &waits).await?;
+            assert!(answers.iter().all(is_held), "a release was undone: {answers:?}");
+            for waits in &waits {
+                free(&other, waits).await?;
+            }
+        }
+        Ok(())
+    });
+}
+
 /// No statement relies on these.
 #[test]
 fn settings_of_the_pool_change_nothing() {
@@ -161,10 +218,14 @@ fn a_connection_that_was_left_unfit_is_not_used() {
             let pool = MySqlPoolOptions::new().max_connections(1).connect(&server.url()).await?;
             let client = open(&pool, true).await?;
             let mut conn = pool.acquire().await?;
+            let which = "SELECT CAST(CONNECTION_ID() AS SIGNED)";
+            let first: i64 = sqlx::query_scalar(which).fetch_one(&mut *conn).await?;
             sqlx::raw_sql(left).execute(&mut *conn).await?;
             drop(conn);
             let done = works(&client, &other).await;
             done.map_err(|stop| Stop::failed(format!("{left}: {stop:?}")))?;
+            let last: i64 = sqlx::query_scalar(which).fetch_one(&pool).await?;
+            assert_ne!(first, last, "{left}: it goes on");
         }
         Ok(())
     });

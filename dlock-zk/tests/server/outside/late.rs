@@ -10,17 +10,26 @@ use tokio::{
 };
 
 use super::lazy;
-use crate::support::{SOON, ask, attempt, connect, exclusive, free, run, take};
+use crate::support::{SOON, ask, attempt, connect, exclusive, free, run, take, until};
 
-/// All that is taken with one request.
+/// So many requests of each kind are late. The leader must come to some of them only after it has
+/// learned that the session is the follower's again.
+const ROUNDS: usize = 40;
+
+/// All kinds of requests that take locks, many times.
 fn kinds() -> Result<Vec<Vec<AcquireRequest>>, Stop> {
-    Ok(vec![
-        vec![exclusive("fair")],
-        vec![attempt("mutex")],
-        vec![ask("reader", Mode::Shared)],
-        vec![ask("semaphore", Mode::permits(2, 3)?)],
-        ["one", "two", "three"].map(exclusive).to_vec(),
-    ])
+    let mut all = Vec::new();
+    for n in 0..ROUNDS {
+        let name = |kind| format!("{kind}-{n}");
+        all.extend([
+            vec![exclusive(&name("fair"))],
+            vec![attempt(&name("mutex"))],
+            vec![ask(&name("reader"), Mode::Shared)],
+            vec![ask(&name("semaphore"), Mode::permits(2, 3)?)],
+            ["one", "two", "three"].map(|kind| exclusive(&name(kind))).to_vec(),
+        ]);
+    }
+    Ok(all)
 }
 
 /// The epoch that they carry has ended, whatever they are for.
@@ -62,6 +71,15 @@ fn a_claim_that_was_given_up_makes_no_node_later() {
         }
         // Nobody waits for them any more.
         asking.shutdown().await;
+        // The client comes back to the follower, which tells its leader so, behind the requests.
+        let (before, sent) = (first.connections(), first.request_bytes());
+        first.cut();
+        until("it comes back", async || {
+            Ok(first.connections() > before && first.request_bytes() > sent)
+        })
+        .await?;
+        // What it asks for reaches the follower.
+        sleep(Duration::from_millis(200)).await;
         for request in all.into_iter().flatten() {
             let client = client.clone();
             given_up.spawn(async move { client.release(&request.as_claim()).await });
