@@ -4,8 +4,8 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Admin, Answer, Backend, Claim, DynBackend, Error, FencingToken, Finding,
-    Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed, StoreEvents,
+    AcquireRequest, Acquired, Admin, Answer, Backend, Claim, DynBackend, Error, FencingToken,
+    Finding, Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed, StoreEvents,
     current_io_runtime,
 };
 

@@ -42,9 +42,11 @@ impl Files {
             let path = entry.expect("an entry").path();
             let stem = path.file_stem().and_then(|stem| stem.to_str()).expect("a name").to_owned();
             let inner = join(module, &stem);
+            // A program beside a library is a crate of its own.
+            let program = stem == "main" && folder.join("lib.rs").exists();
             if path.is_dir() {
                 self.read(&path, &inner);
-            } else if path.extension().is_some_and(|end| end == "rs") {
+            } else if path.extension().is_some_and(|end| end == "rs") && !program {
                 let module = match &*stem {
                     "lib" | "main" | "mod" => module.to_owned(),
                     _ => inner,

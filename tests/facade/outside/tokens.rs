@@ -8,7 +8,7 @@ use std::{
 
 use dlock::{
     BackendUrl, ClaimId, ConfigIssue, DynBackend, Ended, ErrorKind, Factory, Fence, FencingToken,
-    Level, Locks, Memory, Owner, Ran, Registry, connect, connect_with, registry,
+    Level, LockOptions, Locks, Memory, Owner, Ran, Registry, connect, connect_with, registry,
 };
 
 /// What a resource has seen of another store: more than any clock gives.

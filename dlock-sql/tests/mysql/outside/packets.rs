@@ -180,7 +180,7 @@ fn queue_longer_than_a_packet_stops_no_renewal() {
             let before = connections(&server, &[]).await?;
             let patient = config(&server.url())?.with_response_timeout(LONG);
             let small = Mysql::open(patient.with_returning(returning)).await?;
-            let lasts = |name| AcquireRequest { lease: LEASE * 10, ..ask(name) };
+            let lasts = |name| ask(name).with_lease(LEASE * 10);
             let held = ["a", "b"].map(lasts);
             for held in &held {
                 take(&small, held).await?;
