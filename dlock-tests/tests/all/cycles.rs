@@ -288,7 +288,7 @@ const IN_CIRCLES: [(&str, usize); 8] = [
     ("dlock", 0),
     ("dlock-cli", 0),
     ("dlock-redis", 0),
-    ("dlock-soak", 0),
+    ("dlock-soak", 8),
     ("dlock-sql", 0),
     ("dlock-testkit", 0),
     ("dlock-testlab", 0),
