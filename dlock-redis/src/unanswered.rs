@@ -9,6 +9,13 @@
 //! that were sent on the same connection, which keeps the order, and those whose deadline was past. If
 //! others are left, the claim is given up once more when their deadlines are past, too: see
 //! [`later`](crate::later). While answers come, nothing is remembered, and nothing more is sent.
+//!
+//! # Concurrency
+//!
+//! The flag of a connection ([`Via`]) goes from open to closed once. The task that serves the connection
+//! sets it, after the server has closed its side; releases and later acquires read it. A reader that sees
+//! the old value remembers an acquire for longer than it must, which costs a second cancel and no more.
+//! The claims themselves change under their mutex.
 
 use std::{
     collections::HashMap,

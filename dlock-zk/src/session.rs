@@ -9,6 +9,17 @@
 //! more. A leader that comes later gives every session its whole timeout. So the session lives for
 //! longer than half a session timeout from a beat, and that is how long a holder believes: see
 //! [`Session::longest_lease`].
+//!
+//! # Concurrency
+//!
+//! - `places` changes under its mutex. `end` sets `over`, then takes all places out. The servers refuse
+//!   the requests of a claim that enters later.
+//! - `next_end` is at or before the end of every lease. A call writes its end in the place, then
+//!   lowers `next_end`; `lapse` sets that to the maximum, then reads all places. As both orders are
+//!   sequentially consistent, `lapse` reads the new end, or the call lowers `next_end` after it.
+//! - `sleeping`: the minder sets it, then looks at the places. A call adds its place, then loads it.
+//!   The mutex of the places orders the two, so one of them sees the other.
+//! - `beat` only grows (`fetch_max`), since answers come in any order.
 
 use std::{
     collections::{HashMap, VecDeque},

@@ -1,4 +1,10 @@
 //! The last failure of the store, for those that learn nothing but that time is up.
+//!
+//! # Concurrency
+//!
+//! The error changes under its mutex. `known` spares calls that succeed the mutex, and `asking` lets one
+//! question pass at a time. Both are hints, so their accesses are relaxed: an answer and a failure at the
+//! same time may leave either of them as the last.
 
 use std::sync::Arc;
 

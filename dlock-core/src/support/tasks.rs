@@ -1,5 +1,12 @@
 //! The one place where tasks are started: the machinery's own, and those that see to its end what
 //! nobody waits for.
+//!
+//! # Concurrency
+//!
+//! A ticket adds one to `count` before its work begins, and takes it off when it is dropped. The last one
+//! notifies after the count is 0. `until_idle` registers for the notice, then reads the count: if it reads
+//! another number, the notice is still to come. The ordering is acquire and release, so whoever reads 0
+//! also sees what the work has written.
 
 use std::{fmt, sync::Arc};
 

@@ -3,6 +3,16 @@
 //! A task of its own ([`upkeep`]) connects anew whenever the connection is lost, and, with
 //! sentinels, moves to the new master after a failover. The driver's own manager does neither after
 //! a time-out, nor with sentinels.
+//!
+//! # Concurrency
+//!
+//! - The task in [`upkeep`] opens `door`; a sender whose connection is broken shuts it. It shuts the
+//!   door of one epoch only, so a late error of an old connection can't shut a new one.
+//! - `epochs` only counts: each connection has a number of its own.
+//! - `late` counts time-outs in a row. Commands that end at the same time may miss one of them; then the
+//!   connection is given up one time-out later.
+//! - `keeps_grants` follows what the last answer of `INFO` or `CONFIG GET` said. It is a hint for
+//!   `guarantees()`: nothing else is ordered by it, so its accesses are relaxed.
 
 mod upkeep;
 mod watch;

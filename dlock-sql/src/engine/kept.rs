@@ -1,5 +1,11 @@
 //! Whether the database keeps over a crash what it has answered, which its settings decide, also those
 //! that somebody changes while it is in use.
+//!
+//! # Concurrency
+//!
+//! `is_kept` and `due` stand for themselves, so their accesses are relaxed. Every reader of the settings
+//! may write `is_kept`; the swap makes one of them warn. Two calls of `used` may both see that a look is
+//! due: then the task is woken twice, and looks once, since the bell keeps one notice.
 
 use std::{
     sync::{

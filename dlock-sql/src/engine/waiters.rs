@@ -7,6 +7,12 @@
 //! Whoever has read a row, the worker or the reader, shows it here ([`Waiters::observe`]). The
 //! first of a line is rung when it must do something: collect, or take over from a holder whose
 //! lease ends. The others sleep, so a hand-over costs the same however many wait.
+//!
+//! # Concurrency
+//!
+//! Lines and grants change under one mutex. `look` asks the reader for a look: it is set before the
+//! reader is notified, and the reader swaps it back before it reads rows. So a request that comes during
+//! a look leads to another one.
 
 use std::{
     collections::VecDeque,

@@ -1,4 +1,11 @@
 //! What is known of the masters of a cluster, and of the connections that listen there.
+//!
+//! # Concurrency
+//!
+//! `deaf` goes from false to true once: the connection's own callback sets it when messages end, and
+//! the look at the masters sets it when they have moved or do not answer. The task that sees it opens
+//! another connection. The callback sets `deaf` before it wakes that task, so the task does not sleep
+//! again over a connection that is deaf. `late` counts questions in a row without an answer.
 
 use std::{
     collections::HashMap,

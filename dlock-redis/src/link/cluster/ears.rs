@@ -8,6 +8,12 @@
 //! A replica lets a client listen, too, but the scripts, which count who hears them at the master,
 //! believe that client gone. So where a channel belongs is looked up, about once a second and
 //! whenever a connection is lost.
+//!
+//! # Concurrency
+//!
+//! `denied` goes from false to true once, and only saves attempts that would be refused. For `deaf` see
+//! [`book`](super::book): the callback stores it, then notifies `lost`, which keeps one notice for a task
+//! that is not waiting yet.
 
 use std::{
     collections::BTreeSet,
