@@ -255,14 +255,13 @@ fn acquires_that_arrive_late_are_no_votes_of_a_quorum() {
                 proxy.strand();
             }
             let loses = async {
-                if when == When::Before {
-                    let before: Vec<_> = proxies.iter().map(Proxy::request_bytes).collect();
-                    until("they are on their way", async || {
-                        Ok(proxies.iter().zip(&before).all(|(p, b)| p.request_bytes() > *b))
-                    })
-                    .await?;
-                    proxies.iter().for_each(Proxy::abandon);
-                }
+                let before: Vec<_> = proxies.iter().map(Proxy::request_bytes).collect();
+                until("they are on their way", async || {
+                    Ok(proxies.iter().zip(&before).all(|(p, b)| p.request_bytes() > *b))
+                })
+                .await?;
+                // In any case, so that no release follows them on their connections.
+                proxies.iter().for_each(Proxy::abandon);
                 Ok::<_, Stop>(())
             };
             let (_, lost) = tokio::join!(lose(&proxies[0], when, one.acquire(&request)), loses);
