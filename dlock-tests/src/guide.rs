@@ -12,6 +12,9 @@ struct Fencing;
 #[doc = include_str!("../../docs/src/leases.md")]
 struct Leases;
 
+#[doc = include_str!("../../docs/src/lease-and-wait.md")]
+struct LeaseAndWait;
+
 #[doc = include_str!("../../docs/src/operating.md")]
 struct Operating;
 
