@@ -24,6 +24,9 @@ struct OperatingSql;
 #[doc = include_str!("../../docs/src/kinds.md")]
 struct Kinds;
 
+#[doc = include_str!("../../docs/src/testing.md")]
+struct Testing;
+
 #[doc = include_str!("../../docs/src/over-the-lock.md")]
 struct OverTheLock;
 
