@@ -18,9 +18,10 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// Watch locks change hands.
 ///
-/// On a terminal a table that is drawn anew at each look. Elsewhere a line for each lock that has
-/// changed hands, or whose queue has changed; at first one for each that is held. It looks now and
-/// then, so a hold that is shorter than --interval may not be seen.
+/// On a terminal it clears the screen at each look and prints a line for each lock, as `list` does.
+/// Elsewhere a line for each lock that has changed hands, or whose queue has changed; at first one
+/// for each that is held. It looks now and then, so a hold that is shorter than --interval may not
+/// be seen.
 ///
 /// With --json each change is one object on a line, as `inspect` prints it. It goes on when the
 /// store is out of reach for a while, and says so on stderr.

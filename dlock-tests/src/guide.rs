@@ -12,6 +12,9 @@ struct Fencing;
 #[doc = include_str!("../../docs/src/leases.md")]
 struct Leases;
 
+#[doc = include_str!("../../docs/src/lease-and-wait.md")]
+struct LeaseAndWait;
+
 #[doc = include_str!("../../docs/src/operating.md")]
 struct Operating;
 
@@ -20,6 +23,9 @@ struct OperatingSql;
 
 #[doc = include_str!("../../docs/src/kinds.md")]
 struct Kinds;
+
+#[doc = include_str!("../../docs/src/testing.md")]
+struct Testing;
 
 #[doc = include_str!("../../docs/src/over-the-lock.md")]
 struct OverTheLock;
