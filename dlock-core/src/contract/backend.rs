@@ -20,9 +20,9 @@ use crate::{
 ///
 /// # Contract
 /// - **One store, one order.** The operations on a name take effect one after another. Claims
-///   are granted by the rule of [`Mode`]: the longest prefix of the queue that fits.
-/// - **Idempotent by claim id.** Any verb may be sent again with the same [`ClaimId`] after an
-///   error or a lost answer, and has its effect once. Where claims belong to a session
+///   are granted by the rule of [`Mode`](crate::Mode): the longest prefix of the queue that fits.
+/// - **Idempotent by claim id.** Any verb may be sent again with the same
+///   [`ClaimId`](crate::ClaimId) after an error or a lost answer, and has its effect once. Where claims belong to a session
 ///   ([`OrphanRelease::SessionEnd`](crate::OrphanRelease)), an acquire is sent again by the client
 ///   that sent it first; a release may come from any.
 /// - **Leases end by the store's clock.** A claim that is not renewed for its `lease` is gone,
@@ -110,7 +110,8 @@ pub trait Backend: Send + Sync + Debug + 'static {
         None
     }
 
-    /// Takes the lock, or joins its queue, or (with [`Queue::FailIfBusy`]) finds it busy.
+    /// Takes the lock, or joins its queue, or (with [`Queue::FailIfBusy`](crate::Queue)) finds it
+    /// busy.
     ///
     /// Contract: one round trip. Sent again for a claim that is in the store, it answers where
     /// that claim stands, and a waiting claim's lease starts anew. After `Queued` the core calls

@@ -1,6 +1,13 @@
 //! Real processes that take, hold, stop and die.
 
+#[cfg(unix)]
+use std::time::Duration;
+
+#[cfg(unix)]
+use dlock_core::Locks;
 use dlock_core::{Fence, LockExt};
+#[cfg(unix)]
+use tokio::time::timeout;
 
 use crate::{
     Verdict,
@@ -67,13 +74,34 @@ pub(crate) async fn a_killed_waiter_is_passed_over(cx: Cx) -> Verdict {
     crew.done(&cx).await
 }
 
+/// How often a process is stopped until the store works without it.
+#[cfg(unix)]
+const STOPS: usize = 10;
+
+/// Whether the store grants locks. Where it is a file, a process that is stopped in the middle of a
+/// transaction keeps all others out.
+#[cfg(unix)]
+async fn works(locks: &Locks, name: &str) -> bool {
+    let took = async { locks.mutex(name)?.lock().await?.release().await };
+    timeout(Duration::from_secs(1), took).await.is_ok_and(|took| took.is_ok())
+}
+
 #[cfg(unix)]
 pub(crate) async fn a_stopped_process_is_fenced_off(cx: Cx) -> Verdict {
     let (locks, name, fence) = (cx.locks().await?, cx.name("lock"), Fence::new());
     let mut child = Process::start(&cx)?;
-    let theirs = child.lock(&name, cx.lease()).await?;
+    let mut tries = 0;
+    let theirs = loop {
+        let theirs = child.lock(&name, cx.lease()).await?;
+        child.stop()?;
+        tries += 1;
+        if tries == STOPS || works(&locks, &cx.name("other")).await {
+            break theirs;
+        }
+        child.resume()?;
+        child.ask("release").await?;
+    };
     fence.admit(theirs)?;
-    child.stop()?;
     // Past its lease: the lock goes to the next, which writes.
     let guard = locks.mutex(&name)?.lock().await?;
     fence.admit(guard.token())?;
