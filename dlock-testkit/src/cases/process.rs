@@ -3,9 +3,9 @@
 #[cfg(unix)]
 use std::time::Duration;
 
-#[cfg(unix)]
-use dlock_core::Locks;
 use dlock_core::{Fence, LockExt};
+#[cfg(unix)]
+use dlock_core::{LockName, Locks};
 #[cfg(unix)]
 use tokio::time::timeout;
 
@@ -81,7 +81,7 @@ const STOPS: usize = 10;
 /// Whether the store grants locks. Where it is a file, a process that is stopped in the middle of a
 /// transaction keeps all others out.
 #[cfg(unix)]
-async fn works(locks: &Locks, name: &str) -> bool {
+async fn works(locks: &Locks, name: &LockName) -> bool {
     let took = async { locks.mutex(name)?.lock().await?.release().await };
     timeout(Duration::from_secs(1), took).await.is_ok_and(|took| took.is_ok())
 }
