@@ -14,6 +14,7 @@ use std::{
     fs::{self, File},
     io,
     path::{Path, PathBuf},
+    sync::{Arc, LazyLock},
     time::Duration,
 };
 
@@ -27,10 +28,14 @@ use dlock_core::{
 use dlock_testkit::{Bounds, Opened, Store};
 use dlock_testlab::Stop;
 use tempfile::TempDir;
-use tokio::{task::spawn_blocking, time::sleep};
+use tokio::{sync::Mutex, task::spawn_blocking, time::sleep};
 
 /// How often a waiter looks.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// The turn at the gate within this process: first come, first served. A file lock has no order, and
+/// a renewal among hundreds of visitors would wait for it longer than its lease.
+static TURN: LazyLock<Arc<Mutex<()>>> = LazyLock::new(Arc::default);
 
 /// The backend: a directory with the table `locks`, and `gate`, the lock on it.
 #[derive(Clone, Debug)]
@@ -103,7 +108,7 @@ impl Table {
 
 impl Files {
     fn open(dir: &Path) -> DynBackend {
-        std::sync::Arc::new(Self { store: format!("files:{}", dir.display()), dir: dir.to_owned() })
+        Arc::new(Self { store: format!("files:{}", dir.display()), dir: dir.to_owned() })
     }
 
     /// Changes the table in one step. It blocks, so it has a thread of its own, which also sees it
@@ -113,7 +118,9 @@ impl Files {
         change: impl FnOnce(&mut Table, Micros) -> T + Send + 'static,
     ) -> Result<T, Error> {
         let dir = self.dir.clone();
+        let turn = TURN.clone().lock_owned().await;
         let visit = move || {
+            let _turn = turn;
             let gate = File::create(dir.join("gate")).map_err(unusable)?;
             gate.lock().map_err(unusable)?;
             let (mut table, now) = Table::read(&dir)?;
@@ -350,7 +357,7 @@ impl Opened for Open {
 
     fn bounds(&self) -> Bounds {
         let mut bounds = Bounds::default();
-        // Whoever wants to pass the gate takes turns with all other cases, in no order.
+        // Each visit to the gate waits for those of all other cases.
         bounds.lease = Duration::from_millis(1250);
         bounds
     }
