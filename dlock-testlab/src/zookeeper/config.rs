@@ -127,6 +127,10 @@ fn properties(options: &Options) -> Vec<String> {
         set("zookeeper.fastleader.maxNotificationInterval", &1000),
         // A leader that nobody follows would wait for as long as a start may take.
         set("zookeeper.leader.maxTimeToWaitForEpoch", &3000),
+        // Threads that hand requests to each other cost more than what they do with them.
+        set("zookeeper.nio.numSelectorThreads", &1),
+        set("zookeeper.nio.numWorkerThreads", &0),
+        set("zookeeper.commitProcessor.numWorkerThreads", &0),
         // They say for each look that there was one.
         set("org.slf4j.simpleLogger.log.org.apache.zookeeper.server.NIOServerCnxn", &"warn"),
         set("org.slf4j.simpleLogger.log.org.apache.zookeeper.server.NettyServerCnxn", &"warn"),
