@@ -84,7 +84,7 @@ fn fenced(content: &str) -> impl Iterator<Item = (Option<&str>, &str)> {
 }
 
 /// The text without code: a span of it becomes empty backticks.
-fn prose(content: &str) -> String {
+pub fn prose(content: &str) -> String {
     let lines = fenced(content).filter(|(block, _)| block.is_none()).map(|(_, line)| line);
     let text = lines.collect::<Vec<_>>().join("\n");
     text.split('`').step_by(2).collect::<Vec<_>>().join("``")

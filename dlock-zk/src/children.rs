@@ -11,14 +11,13 @@ use parking_lot::Mutex;
 use tokio::{runtime::Handle, sync::watch};
 use zookeeper_client::{Client, Error as ZkError};
 
-/// The names of the nodes in a directory.
-pub(crate) type Children = Arc<Vec<String>>;
+use crate::queue::Queue;
 
 /// How many lists of a directory are on their way at a time, of those that nobody shares.
 const TOGETHER: usize = 4;
 
 /// Tells several of a list that they wait for.
-type Tell = watch::Sender<Option<Result<Children, ZkError>>>;
+type Tell = watch::Sender<Option<Result<Arc<Queue>, ZkError>>>;
 
 /// The lists of a session that are on their way.
 pub(crate) struct Lists {
@@ -40,9 +39,9 @@ impl Lists {
         Arc::new(Self { client, runtime, dirs: Mutex::default() })
     }
 
-    /// The children of a directory, by a list that is sent after this was first polled: it holds
+    /// The claims in a directory, by a list that is sent after this was first polled: it holds
     /// whatever this session has asked for before.
-    pub(crate) async fn children(self: &Arc<Self>, dir: &str) -> Result<Children, ZkError> {
+    pub(crate) async fn queue(self: &Arc<Self>, dir: &str) -> Result<Arc<Queue>, ZkError> {
         let mut shared = {
             let mut dirs = self.dirs.lock();
             let known = dirs.entry(dir.to_owned()).or_default();
@@ -55,7 +54,7 @@ impl Lists {
         };
         let Some(shared) = &mut shared else {
             let _sent = Sent { lists: self, dir };
-            return self.client.list_children(dir).await.map(Arc::new);
+            return self.read(dir).await;
         };
         match shared.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(answer)) => answer.clone(),
@@ -83,11 +82,14 @@ impl Lists {
         let limit = self.client.session_timeout();
         let mut next = Some(first);
         while let Some(tell) = next {
-            let answer = tokio::time::timeout(limit, self.client.list_children(dir)).await;
-            let answer = answer.unwrap_or(Err(ZkError::Timeout));
-            tell.send_replace(Some(answer.map(Arc::new)));
+            let answer = tokio::time::timeout(limit, self.read(dir)).await;
+            tell.send_replace(Some(answer.unwrap_or(Err(ZkError::Timeout))));
             next = self.next(dir);
         }
+    }
+
+    async fn read(&self, dir: &str) -> Result<Arc<Queue>, ZkError> {
+        self.client.list_children(dir).await.map(|children| Arc::new(Queue::of(children)))
     }
 }
 

@@ -7,16 +7,15 @@ use futures_util::future::{join, join_all, try_join_all};
 use zookeeper_client::{CreateMode, Error as ZkError, MultiWriteError, MultiWriteResult};
 
 use crate::{
-    children::Children,
     error::{is_passing, is_unknown},
     node::{Node, child},
     place::{Place, Spot},
-    queue::IN_ORDER,
+    queue::{IN_ORDER, Queue},
     session::Session,
 };
 
 /// A node, and a list of its directory that is no older, if one came.
-pub(crate) type Made = (Spot, Option<Children>);
+pub(crate) type Made = (Spot, Option<Arc<Queue>>);
 
 impl Session {
     /// Makes the nodes of all these claims or of none, by one transaction.
@@ -135,9 +134,9 @@ impl Session {
     }
 
     /// Lists of all the directories, where they come.
-    async fn list_all(&self, dirs: &[String]) -> Vec<Option<Children>> {
+    async fn list_all(&self, dirs: &[String]) -> Vec<Option<Arc<Queue>>> {
         // By one request each: servers before 3.6 know no other.
-        let lists = dirs.iter().map(|dir| self.answer(self.lists.children(dir)));
+        let lists = dirs.iter().map(|dir| self.answer(self.lists.queue(dir)));
         join_all(lists).await.into_iter().map(Result::ok).collect()
     }
 
@@ -162,9 +161,8 @@ impl Session {
     }
 
     async fn find_own(&self, place: &Place, dir: &str) -> Result<Option<Spot>, ZkError> {
-        let Some(children) = self.list(dir, None).await? else { return Ok(None) };
-        let nodes = children.iter().filter_map(|child| Node::parse(child));
-        for node in nodes.filter(|node| node.claim == place.claim) {
+        let Some(queue) = self.list(dir).await? else { return Ok(None) };
+        for node in queue.of_claim(place.claim) {
             let path = format!("{dir}/{}", node.child);
             let stat = self.read(|| self.client.check_stat(&path)).await?;
             // One of an earlier session goes with that session.
@@ -232,7 +230,7 @@ fn spot(place: &Place, dir: &str, path: &str, czxid: i64) -> Result<Spot, MultiW
     Ok(Spot {
         dir: dir.to_owned(),
         worn: !IN_ORDER.contains(&node.number),
-        child: node.child.to_owned(),
+        child: node.child,
         czxid,
         mode: place.mode(),
         watch: None,

@@ -56,9 +56,8 @@ async fn root(session: &Session) -> Result<Vec<Finding>, Error> {
         ),
         Err(error) => return Err(explain(error)),
     };
-    let root = if session.root().is_empty() { "/" } else { session.root() };
-    let names = match session.list(root, None).await {
-        Ok(children) => names(children.map_or(0, |children| children.len())),
+    let names = match session.directories().await {
+        Ok(directories) => names(directories.len()),
         Err(ZkError::NoAuth) => Finding::warning(
             "names",
             "this client may use locks, and not list them",

@@ -117,8 +117,8 @@ pub fn node(data: &[u8]) {
         assert!(node.mode.weight() > 0 && node.mode.weight() <= node.mode.capacity());
         let again = child_since(node.claim, node.mode, node.since);
         let again = format!("{again}{:010}", node.number);
-        let again = Node::parse(&again).unwrap_or_else(|| panic!("{text}"));
-        assert_eq!(Node { child: text, ..again }, node);
+        let again = Node::parse(&*again).unwrap_or_else(|| panic!("{text}"));
+        assert_eq!(Node { child: text.to_owned(), ..again }, node);
     }
     let mut bytes = data.iter();
     let mut number = || (0..4).fold(0, |all, _| (all << 8) | u32::from(next(&mut bytes)));
@@ -132,7 +132,8 @@ pub fn node(data: &[u8]) {
     let counted = number().cast_signed();
     let child = format!("{}{counted:010}", child_since(claim, mode, since));
     let number = i64::from(counted);
-    assert_eq!(Node::parse(&child), Some(Node { child: &child, claim, mode, number, since }));
+    let node = Node { child: child.clone(), claim, mode, number, since };
+    assert_eq!(Node::parse(child), Some(node));
 }
 
 /// What a node holds: it reads as itself.
@@ -149,20 +150,21 @@ pub fn queue(data: &[u8]) {
     // A directory has each child once.
     let children: BTreeSet<&str> = text.lines().collect();
     let children: Vec<&str> = children.into_iter().collect();
-    let (queue, in_order) = Queue::of(&children);
+    let queue = Queue::of(children.iter().copied());
+    let in_order = queue.in_order();
     let nodes = queue.nodes();
     assert!(nodes.is_sorted_by_key(|node| node.number));
     assert!(!in_order || nodes.iter().all(|node| node.number >= 0));
     for child in &children {
         let listed = nodes.iter().any(|node| node.child == *child);
-        assert_eq!(listed, Node::parse(child).is_some());
+        assert_eq!(listed, Node::parse(*child).is_some());
         assert_eq!(listed, queue.standing(child) != Standing::Gone);
     }
     let Some(first) = nodes.first() else { return };
-    assert!(matches!(queue.standing(first.child), Standing::Held { .. }), "somebody is first");
+    assert!(matches!(queue.standing(&first.child), Standing::Held { .. }), "somebody is first");
     for (at, node) in nodes.iter().enumerate() {
         let ahead = |child: &str| nodes[..at].iter().any(|node| node.child == child);
-        match queue.standing(node.child) {
+        match queue.standing(&node.child) {
             Standing::Held { followed } => assert_eq!(followed, at + 1 < nodes.len()),
             Standing::Behind(
                 Watch::Last(child)
@@ -178,7 +180,7 @@ pub fn queue(data: &[u8]) {
     }
     let capacity = first.mode.capacity();
     if nodes.iter().all(|node| node.mode.capacity() == capacity) {
-        let held = nodes.iter().map(|node| queue.standing(node.child));
+        let held = nodes.iter().map(|node| queue.standing(&node.child));
         let held: Vec<bool> = held.map(|it| matches!(it, Standing::Held { .. })).collect();
         let holding = Queue::holding(nodes.iter().map(|node| node.mode));
         assert!(held[..holding].iter().all(|held| *held));

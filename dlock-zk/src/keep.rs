@@ -123,7 +123,7 @@ impl Session {
             // watch it learn that they may go.
             let data = data.marked(Mark::Shared).text();
             self.insist(|| client.set_data(&path, data.as_bytes(), None)).await.0?;
-        } else if let Some(node) = Node::parse(&spot.child) {
+        } else if let Some(node) = Node::parse(&*spot.child) {
             // A new name in the same place: the weights of a queue are read from the names.
             let digits = spot.child.rsplit_once("lock-").map_or("", |(_, digits)| digits);
             let child = child_since(claim, mode, Some(node.since.unwrap_or(spot.czxid))) + digits;

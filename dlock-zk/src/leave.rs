@@ -8,7 +8,6 @@ use zookeeper_client::Error as ZkError;
 use crate::{
     error::{explain, is_over},
     place::{Place, Spot, Stage},
-    queue::Queue,
     session::Session,
 };
 
@@ -79,8 +78,7 @@ impl Session {
         let dir = self.dir(&claim.name);
         let mut released = Released::AlreadyLost;
         // Again until there is none: it may get another name meanwhile.
-        while let Some(children) = self.list(&dir, None).await? {
-            let (queue, _) = Queue::of(&children);
+        while let Some(queue) = self.list(&dir).await? {
             let mut nodes = queue.of_claim(claim.id).peekable();
             if nodes.peek().is_none() {
                 break;

@@ -11,7 +11,7 @@ use zookeeper_client::Error as ZkError;
 
 use crate::{
     error::{explain, no_answer},
-    node::{Node, name_of},
+    node::name_of,
     session::Session,
 };
 
@@ -24,9 +24,9 @@ impl Session {
     pub(crate) async fn names(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
         let all = self.in_time(async {
             self.catch_up().await?;
-            self.list(if self.root().is_empty() { "/" } else { self.root() }, None).await
+            self.directories().await
         });
-        let names: Vec<LockName> = (all.await?.iter().flat_map(|dirs| dirs.iter()))
+        let names: Vec<LockName> = (all.await?.iter())
             .filter_map(|dir| name_of(dir))
             .filter(|name| name.as_str().starts_with(prefix))
             .collect();
@@ -52,8 +52,17 @@ impl Session {
         if stat.is_none_or(|stat| stat.num_children == 0) {
             return Ok(false);
         }
-        let children = self.list(&dir, None).await?;
-        Ok(children.iter().flat_map(|names| names.iter()).any(|child| Node::parse(child).is_some()))
+        let queue = self.list(&dir).await?;
+        Ok(queue.is_some_and(|queue| !queue.nodes().is_empty()))
+    }
+
+    /// The children of the root, as the connected server knows them.
+    pub(crate) async fn directories(&self) -> Result<Vec<String>, ZkError> {
+        let root = if self.root().is_empty() { "/" } else { self.root() };
+        match self.read(|| self.client.list_children(root)).await {
+            Err(ZkError::NoNode) => Ok(Vec::new()),
+            answer => answer,
+        }
     }
 
     /// What is answered while a caller has patience.

@@ -18,15 +18,8 @@ impl Session {
     pub(crate) async fn look_into(&self, name: &LockName) -> Result<LockState, ZkError> {
         self.catch_up().await?;
         let dir = self.dir(name);
-        let mut children;
-        let queue = loop {
-            children = match self.list(&dir, None).await? {
-                Some(children) => children,
-                None => return Ok(LockState::default()),
-            };
-            if let Some(queue) = self.queue(&dir, &children).await? {
-                break queue;
-            }
+        let Some(queue) = self.queue(&dir, None).await? else {
+            return Ok(LockState::default());
         };
         let mut seen = Vec::with_capacity(queue.nodes().len());
         for batch in queue.nodes().chunks(BATCH) {

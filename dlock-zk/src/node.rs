@@ -17,11 +17,11 @@ use std::fmt::Write as _;
 use dlock_core::{ClaimId, LockName, Mode};
 use percent_encoding::percent_decode_str;
 
-/// One claim's node. Each who waits reads all of a directory's, so they borrow their names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Node<'a> {
+/// One claim's node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Node {
     /// Its name in the directory.
-    pub(crate) child: &'a str,
+    pub(crate) child: String,
     pub(crate) claim: ClaimId,
     /// What it held or wanted when it was named.
     pub(crate) mode: Mode,
@@ -31,10 +31,10 @@ pub(crate) struct Node<'a> {
     pub(crate) since: Option<i64>,
 }
 
-impl<'a> Node<'a> {
+impl Node {
     /// Reads a child's name; `None` for what is not of dlock or of Curator's mutex.
-    pub(crate) fn parse(child: &'a str) -> Option<Self> {
-        let rest = child.strip_prefix("_c_")?;
+    pub(crate) fn parse(child: impl AsRef<str> + Into<String>) -> Option<Self> {
+        let rest = child.as_ref().strip_prefix("_c_")?;
         let (uuid, rest) = rest.split_at_checked(36)?;
         let (mode, since, number) = match rest.strip_prefix("-lock-") {
             Some(number) => (Mode::Exclusive, None, number),
@@ -47,7 +47,8 @@ impl<'a> Node<'a> {
                 (mode, since, number)
             }
         };
-        Some(Self { child, claim: claim_of(uuid)?, mode, number: number_of(number)?, since })
+        let (claim, number) = (claim_of(uuid)?, number_of(number)?);
+        Some(Self { child: child.into(), claim, mode, number, since })
     }
 }
 
@@ -160,7 +161,7 @@ mod tests {
                 [("0000000007", 7), ("2147483647", 2_147_483_647), ("-2147483648", -2_147_483_648)]
             {
                 let child = child_since(claim, mode, since) + text;
-                let node = Node { child: &child, claim, mode, number, since };
+                let node = Node { child: child.clone(), claim, mode, number, since };
                 assert_eq!(Node::parse(&child), Some(node));
             }
         }

@@ -25,9 +25,12 @@ use crate::node::Node;
 /// then repeats its last number, or goes on below zero.
 pub(crate) const IN_ORDER: RangeInclusive<i64> = 0..=2_000_000_000;
 
-/// The claims of a lock, first come first.
-#[derive(Clone, Debug)]
-pub(crate) struct Queue<'a>(Vec<Node<'a>>);
+/// The claims of a lock, first come first. It is read once from a list, however many share that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Queue {
+    nodes: Vec<Node>,
+    in_order: bool,
+}
 
 /// How a claim stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,40 +63,43 @@ pub(crate) enum Watch {
     Children,
 }
 
-impl<'a> Queue<'a> {
-    /// The claims among these children, and whether their numbers are in order. If not, the queue
-    /// is to be sorted by [`by_age`](Self::by_age).
-    pub(crate) fn of<S: AsRef<str>>(children: &'a [S]) -> (Self, bool) {
-        let mut nodes = Vec::with_capacity(children.len());
-        nodes.extend(children.iter().filter_map(|child| Node::parse(child.as_ref())));
+impl Queue {
+    /// The claims among these children, by their numbers.
+    pub(crate) fn of(children: impl IntoIterator<Item = impl AsRef<str> + Into<String>>) -> Self {
+        let mut nodes: Vec<_> = children.into_iter().filter_map(Node::parse).collect();
         nodes.sort_by_key(|node| node.number);
         let in_order = nodes.iter().all(|node| IN_ORDER.contains(&node.number));
-        (Self(nodes), in_order)
+        Self { nodes, in_order }
     }
 
     /// The claims with these zxids, by age.
-    pub(crate) fn by_age(aged: Vec<(i64, Node<'a>)>) -> Self {
+    pub(crate) fn by_age(aged: Vec<(i64, Node)>) -> Self {
         let mut aged = aged;
         aged.sort_by_key(|(czxid, node)| node.since.unwrap_or(*czxid));
-        Self(aged.into_iter().map(|(_, node)| node).collect())
+        Self { nodes: aged.into_iter().map(|(_, node)| node).collect(), in_order: true }
+    }
+
+    /// Whether the numbers tell the order. If not, the queue is to be made [by age](Self::by_age).
+    pub(crate) fn in_order(&self) -> bool {
+        self.in_order
     }
 
     /// The claims in their order.
-    pub(crate) fn nodes(&self) -> &[Node<'a>] {
-        &self.0
+    pub(crate) fn nodes(&self) -> &[Node] {
+        &self.nodes
     }
 
     /// The nodes of one claim.
-    pub(crate) fn of_claim(&self, claim: ClaimId) -> impl Iterator<Item = &Node<'a>> {
-        self.0.iter().filter(move |node| node.claim == claim)
+    pub(crate) fn of_claim(&self, claim: ClaimId) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(move |node| node.claim == claim)
     }
 
     /// How the claim of this child stands.
     pub(crate) fn standing(&self, child: &str) -> Standing {
-        let Some(at) = self.0.iter().position(|node| node.child == child) else {
+        let Some(at) = self.nodes.iter().position(|node| node.child == child) else {
             return Standing::Gone;
         };
-        let (ahead, mode) = (&self.0[..at], self.0[at].mode);
+        let (ahead, mode) = (&self.nodes[..at], self.nodes[at].mode);
         let odd = ahead.iter().find(|node| node.mode.capacity() != mode.capacity());
         if let Some(odd) = odd {
             return Standing::Conflict(odd.mode.capacity());
@@ -102,20 +108,20 @@ impl<'a> Queue<'a> {
             Mode::Shared => {
                 let writer = ahead.iter().rposition(|node| node.mode == Mode::Exclusive);
                 writer.map(|at| match at {
-                    0 => Watch::Writer(ahead[0].child.to_owned()),
-                    at => Watch::Child(ahead[at].child.to_owned()),
+                    0 => Watch::Writer(ahead[0].child.clone()),
+                    at => Watch::Child(ahead[at].child.clone()),
                 })
             }
             Mode::Permits { n, of } => first_waiter(ahead, n, of).map(|first| match first {
                 first if first == at => Watch::Children,
-                _ => Watch::Waiter(ahead[at - 1].child.to_owned()),
+                _ => Watch::Waiter(ahead[at - 1].child.clone()),
             }),
             _ => ahead.last().map(|last| match at {
-                1 => Watch::Last(last.child.to_owned()),
-                _ => Watch::Child(last.child.to_owned()),
+                1 => Watch::Last(last.child.clone()),
+                _ => Watch::Child(last.child.clone()),
             }),
         };
-        let held = Standing::Held { followed: at + 1 < self.0.len() };
+        let held = Standing::Held { followed: at + 1 < self.nodes.len() };
         watch.map_or(held, Standing::Behind)
     }
 
@@ -133,7 +139,7 @@ impl<'a> Queue<'a> {
 }
 
 /// Where the first claim that waits stands; `None` when the one behind `ahead` does not.
-fn first_waiter(ahead: &[Node<'_>], n: u32, of: u32) -> Option<usize> {
+fn first_waiter(ahead: &[Node], n: u32, of: u32) -> Option<usize> {
     let mine = Mode::Permits { n, of };
     let held = Queue::holding(ahead.iter().map(|node| node.mode).chain([mine]));
     (held <= ahead.len()).then_some(held)

@@ -1,10 +1,11 @@
 //! Where a claim stands, read from the server.
 
+use std::sync::Arc;
+
 use futures_util::future::try_join_all;
 use zookeeper_client::Error as ZkError;
 
 use crate::{
-    children::Children,
     data::{Data, Mark},
     place::Spot,
     queue::{Queue, Standing, Watch},
@@ -16,17 +17,12 @@ impl Session {
     pub(crate) async fn standing(
         &self,
         spot: &Spot,
-        listed: Option<Children>,
+        listed: Option<Arc<Queue>>,
     ) -> Result<Standing, ZkError> {
-        let mut listed = listed;
-        let standing = loop {
-            let Some(children) = self.list(&spot.dir, listed.take()).await? else {
-                return Ok(Standing::Gone);
-            };
-            if let Some(queue) = self.queue(&spot.dir, &children).await? {
-                break queue.standing(&spot.child);
-            }
+        let Some(queue) = self.queue(&spot.dir, listed).await? else {
+            return Ok(Standing::Gone);
         };
+        let standing = queue.standing(&spot.child);
         match &standing {
             Standing::Behind(Watch::Writer(child)) if self.reads_only(&spot.dir, child).await? => {
                 Ok(Standing::Held { followed: true })
@@ -35,53 +31,54 @@ impl Session {
         }
     }
 
-    /// The children of a directory; `None` when it is not there.
-    pub(crate) async fn list(
-        &self,
-        dir: &str,
-        listed: Option<Children>,
-    ) -> Result<Option<Children>, ZkError> {
-        if listed.is_some() {
-            return Ok(listed);
-        }
-        match self.read(|| self.lists.children(dir)).await {
-            Ok(children) => Ok(Some(children)),
+    /// The claims in a directory by their numbers; `None` when it is not there.
+    pub(crate) async fn list(&self, dir: &str) -> Result<Option<Arc<Queue>>, ZkError> {
+        match self.read(|| self.lists.queue(dir)).await {
+            Ok(queue) => Ok(Some(queue)),
             Err(ZkError::NoNode) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// The claims among these children; `None` when they have to be listed again. Where their
-    /// numbers are not in order any more, the zxids of their nodes decide.
-    pub(crate) async fn queue<'a>(
+    /// The claims in a directory in their order, as of a list or of a new one; `None` when it is not
+    /// there. Where their numbers do not tell it any more, the zxids of their nodes do.
+    pub(crate) async fn queue(
         &self,
         dir: &str,
-        children: &'a [String],
-    ) -> Result<Option<Queue<'a>>, ZkError> {
-        let (queue, in_order) = Queue::of(children);
-        if in_order {
-            return Ok(Some(queue));
-        }
-        let aged = queue.nodes().iter().map(async |node| {
-            let path = format!("{dir}/{}", node.child);
-            let stat = self.read(|| self.client.check_stat(&path)).await?;
-            Ok::<_, ZkError>((stat.map(|stat| stat.czxid), *node))
-        });
-        let (mut there, mut missing) = (Vec::new(), Vec::new());
-        for (czxid, node) in try_join_all(aged).await? {
-            match czxid {
-                Some(czxid) => there.push((czxid, node)),
-                None => missing.push(node.claim),
+        listed: Option<Arc<Queue>>,
+    ) -> Result<Option<Arc<Queue>>, ZkError> {
+        let mut listed = listed;
+        loop {
+            let Some(queue) = (match listed.take() {
+                None => self.list(dir).await?,
+                listed => listed,
+            }) else {
+                return Ok(None);
+            };
+            if queue.in_order() {
+                return Ok(Some(queue));
+            }
+            let aged = queue.nodes().iter().map(async |node| {
+                let path = format!("{dir}/{}", node.child);
+                let stat = self.read(|| self.client.check_stat(&path)).await?;
+                Ok::<_, ZkError>((stat.map(|stat| stat.czxid), node))
+            });
+            let (mut there, mut missing) = (Vec::new(), Vec::new());
+            for (czxid, node) in try_join_all(aged).await? {
+                match czxid {
+                    Some(czxid) => there.push((czxid, node.clone())),
+                    None => missing.push(node.claim),
+                }
+            }
+            // What has gone stands in nobody's way, but it may only have another name by now.
+            let renamed = !missing.is_empty()
+                && self.list(dir).await?.is_some_and(|now| {
+                    now.nodes().iter().any(|node| missing.contains(&node.claim))
+                });
+            if !renamed {
+                return Ok(Some(Arc::new(Queue::by_age(there))));
             }
         }
-        // What has gone stands in nobody's way, but it may only have another name by now.
-        if !missing.is_empty()
-            && let Some(now) = self.list(dir, None).await?
-            && Queue::of(&now).0.nodes().iter().any(|node| missing.contains(&node.claim))
-        {
-            return Ok(None);
-        }
-        Ok(Some(Queue::by_age(there)))
     }
 
     /// What a majority knows now is what the next read shows.

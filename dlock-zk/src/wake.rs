@@ -11,7 +11,7 @@ use crate::{
     error::{explain, gone, is_over, no_answer},
     node::Node,
     place::{Place, Spot, Stage},
-    queue::{Standing, Watch},
+    queue::{Queue, Standing, Watch},
     session::Session,
 };
 
@@ -150,7 +150,7 @@ impl Session {
                     Err(ZkError::NoNode) => return Ok(Seen::Changed),
                     Err(error) => return Err(error),
                 };
-                return Ok(match self.standing(spot, Some(Arc::new(children))).await? {
+                return Ok(match self.standing(spot, Some(Arc::new(Queue::of(children)))).await? {
                     Standing::Held { followed } => Seen::Held { followed },
                     Standing::Behind(Watch::Children) => {
                         Seen::Watching { watcher, then: Then::Read }
@@ -170,7 +170,7 @@ impl Session {
         let then = match watch {
             Watch::Last(_) => Then::Granted(path),
             Watch::Child(child) if !Data::has(&data, Mark::Shared) => {
-                let before = Node::parse(&child).and_then(|node| self.find(node.claim));
+                let before = Node::parse(child).and_then(|node| self.find(node.claim));
                 Then::Gone(path, before)
             }
             Watch::Writer(_) if !Data::has(&data, Mark::Shared) => Then::Read,

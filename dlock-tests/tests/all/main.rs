@@ -13,3 +13,4 @@ mod printed;
 mod redis;
 mod servers;
 mod targets;
+mod words;

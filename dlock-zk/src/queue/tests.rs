@@ -11,8 +11,8 @@ fn standings(modes: &[Mode]) -> (Vec<String>, Vec<Standing>) {
     let children = children(modes);
     let mut shuffled = children.clone();
     shuffled.reverse();
-    let (queue, in_order) = Queue::of(&shuffled);
-    assert!(in_order);
+    let queue = Queue::of(shuffled);
+    assert!(queue.in_order());
     let standings = children.iter().map(|child| queue.standing(child)).collect();
     (children, standings)
 }
@@ -68,7 +68,7 @@ fn another_capacity_before_is_a_conflict() {
 
 #[test]
 fn who_is_not_listed_is_gone() {
-    let (queue, _) = Queue::of(&["foreign"]);
+    let queue = Queue::of(["foreign"]);
     assert!(queue.nodes().is_empty());
     assert_eq!(queue.standing("foreign"), Standing::Gone);
 }
@@ -78,9 +78,10 @@ fn numbers_that_ran_over_are_told_and_age_decides() {
     let (old, young) = (ClaimId::random(), ClaimId::random());
     let names =
         [format!("{}-2147483648", child(young, ALONE)), format!("{}2147483647", child(old, ALONE))];
-    let (queue, in_order) = Queue::of(&names);
-    assert!(!in_order);
-    let aged = queue.nodes().iter().map(|node| (if node.claim == old { 5 } else { 9 }, *node));
+    let queue = Queue::of(&names);
+    assert!(!queue.in_order());
+    let age = |node: &Node| if node.claim == old { 5 } else { 9 };
+    let aged = queue.nodes().iter().map(|node| (age(node), node.clone()));
     let queue = Queue::by_age(aged.collect());
     assert_eq!(queue.standing(&names[1]), Standing::Held { followed: true });
     assert_eq!(queue.standing(&names[0]), Standing::Behind(Watch::Last(names[1].clone())));
@@ -129,7 +130,7 @@ mod against_the_machine {
                 .enumerate()
                 .map(|(at, (claim, mode))| format!("{}{at:010}", child(*claim, *mode)))
                 .collect();
-            let (queue, _) = Queue::of(&names);
+            let queue = Queue::of(&names);
             for (name, (claim, _)) in names.iter().zip(&claims) {
                 let held = state.holders.iter().any(|holder| holder.claim == *claim);
                 prop_assert_eq!(is_held(&queue.standing(name)), held);
@@ -155,7 +156,7 @@ mod against_the_machine {
                     .filter(|(i, (name, gone))| *i >= at || *name == watched || !**gone)
                     .map(|(_, (name, _))| name)
                     .collect();
-                let (queue, _) = Queue::of(&left);
+                let queue = Queue::of(left);
                 prop_assert!(!is_held(&queue.standing(&names[at])));
             }
         }

@@ -1,0 +1,139 @@
+//! Documents and messages use the terms of the glossary: no phrase of the table "Words to avoid" in
+//! CONTRIBUTING.md is in them, and no sentence begins with "Who", "What" or "Whoever".
+
+use std::{fs, path::Path};
+
+use dlock_tests::{Text, prose, root, spans, texts};
+
+/// The heading of the table.
+const AVOID: &str = "### Words to avoid";
+
+/// What the crates say to users is in their sources.
+const SOURCES: [&str; 6] =
+    ["src", "dlock-cli/src", "dlock-core/src", "dlock-redis/src", "dlock-sql/src", "dlock-zk/src"];
+
+/// With these begins no sentence.
+const OPENINGS: [&str; 3] = ["Who ", "What ", "Whoever "];
+
+/// The table and what is behind it, and the document without the table.
+fn avoided(contributing: &str) -> (Vec<String>, String) {
+    let (before, rest) = contributing.split_once(AVOID).expect("the table of words to avoid");
+    let rows = rest.lines().skip(1).skip_while(|line| !line.starts_with('|'));
+    let rows: Vec<_> = rows.take_while(|line| line.starts_with('|')).collect();
+    let phrases = rows.iter().skip(2).filter_map(|row| spans(row).into_iter().next()).collect();
+    let after = rest.split_once("\n#").map_or("", |(_, after)| after);
+    (phrases, format!("{before}\n{after}"))
+}
+
+/// Whether the phrase is in the text, as words.
+fn has(text: &str, phrase: &str) -> bool {
+    let letter = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '-');
+    text.match_indices(phrase).any(|(at, _)| {
+        !letter(text[..at].chars().next_back()) && !letter(text[at + phrase.len()..].chars().next())
+    })
+}
+
+/// In one line, with single spaces, in lower case.
+fn flat(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
+}
+
+/// The string literals of Rust source, in one text; comments are left out.
+fn literals(source: &str) -> String {
+    let lines = source.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let code = lines.collect::<Vec<_>>().join("\n").replace("\\\"", "'").replace("'\"'", "''");
+    let text = code.split('"').skip(1).step_by(2).collect::<Vec<_>>().join("\n");
+    text.replace("\\\n", " ")
+}
+
+/// The Rust sources below a folder, but for unit tests in files of their own.
+fn sources(folder: &Path, all: &mut Vec<(String, String)>) {
+    for entry in fs::read_dir(folder).expect("a folder of sources").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            sources(&path, all);
+        } else if path.extension().is_some_and(|end| end == "rs") && !path.ends_with("tests.rs") {
+            let source = fs::read_to_string(&path).expect("UTF-8");
+            let source = source.split("#[cfg(test)]").next().unwrap_or_default();
+            all.push((path.display().to_string(), literals(source)));
+        }
+    }
+}
+
+/// Sentences that begin in a way that no sentence should.
+fn openings(text: &str) -> Vec<String> {
+    let plain = |line: &&str| !line.starts_with('#') && !line.starts_with('|');
+    let text = text.lines().filter(plain).collect::<Vec<_>>().join("\n");
+    let ends = [". ", "? ", "! ", ": ", "\n\n", "\n- "];
+    let starts = |sentence: &&str| OPENINGS.iter().any(|opening| sentence.starts_with(opening));
+    let mut found = Vec::new();
+    let mut rest = text.as_str();
+    loop {
+        found.extend(Some(rest).filter(starts).map(|rest| rest.chars().take(60).collect()));
+        let next = ends.iter().filter_map(|end| Some(rest.find(end)? + end.len())).min();
+        match next {
+            Some(next) => rest = &rest[next..],
+            None => return found,
+        }
+    }
+}
+
+fn documents() -> (Vec<String>, Vec<Text>) {
+    let mut texts = texts(root());
+    let contributing = texts.iter_mut().find(|text| text.path == "CONTRIBUTING.md");
+    let contributing = contributing.expect("it is among them");
+    let (phrases, rest) = avoided(&contributing.content);
+    contributing.content = rest;
+    (phrases, texts)
+}
+
+#[test]
+fn documents_have_no_word_to_avoid() {
+    let (phrases, texts) = documents();
+    assert!(phrases.len() >= 10, "only {phrases:?} were found");
+    let mut wrong = Vec::new();
+    for text in &texts {
+        let flat = flat(&prose(&text.content));
+        wrong.extend(
+            phrases.iter().filter(|p| has(&flat, p)).map(|phrase| (text.path.clone(), phrase)),
+        );
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn messages_have_no_word_to_avoid() {
+    let (phrases, _) = documents();
+    let mut all = Vec::new();
+    for folder in SOURCES {
+        sources(&root().join(folder), &mut all);
+    }
+    let mut wrong = Vec::new();
+    for (path, text) in &all {
+        let flat = flat(text);
+        wrong.extend(phrases.iter().filter(|p| has(&flat, p)).map(|phrase| (path, phrase)));
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn no_sentence_begins_with_who_or_what() {
+    let (_, texts) = documents();
+    let found = |text: &Text| openings(&prose(&text.content));
+    let wrong: Vec<_> =
+        texts.iter().map(|text| (&text.path, found(text))).filter(|(_, f)| !f.is_empty()).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn planted_words_are_found() {
+    let table = "a\n### Words to avoid\n\nb\n\n| a | b |\n|---|---|\n| `ears` | listener |\n\n## C\nd";
+    let (phrases, rest) = avoided(table);
+    assert_eq!(phrases, ["ears"]);
+    assert!(rest.contains('d') && !rest.contains("ears"));
+    assert!(has(&flat("the\nEars were"), "ears") && !has("the bears, earshot", "ears"));
+    let source = "// \"ears\"\nwarn!(\"the \\\n    mouth \\\" of\", x, \"end\")";
+    assert_eq!(flat(&literals(source)), "the mouth ' of end");
+    assert_eq!(openings("A thing. Who asks? Nobody.\n\nWhat is it\n# What\n").len(), 2);
+    assert!(openings("So is what is here. So who is it").is_empty());
+}
