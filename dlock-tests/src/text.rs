@@ -47,10 +47,16 @@ pub fn texts(root: &Path) -> Vec<Text> {
         "CONTRIBUTING.md",
         "GUARANTEES.md",
         "README.md",
+        "dlock-core/DESIGN.md",
+        "dlock-redis/DESIGN.md",
+        "dlock-sql/DESIGN.md",
+        "dlock-zk/DESIGN.md",
         "examples/README.md",
     ]
     .map(str::to_owned)
     .to_vec();
+    let decisions = files(root, "docs/decisions");
+    paths.extend(decisions.into_iter().map(|name| format!("docs/decisions/{name}")));
     paths.extend(chapters(root).into_iter().map(|name| format!("docs/src/{name}")));
     paths.push("docs/src/SUMMARY.md".to_owned());
     // The command is another package, which may be taken out of a copy of this one.
@@ -64,10 +70,15 @@ pub fn texts(root: &Path) -> Vec<Text> {
 /// # Panics
 /// When there is no guide.
 pub fn chapters(root: &Path) -> BTreeSet<String> {
-    fs::read_dir(root.join("docs/src"))
-        .expect("the guide is there")
+    files(root, "docs/src").into_iter().filter(|name| name != "SUMMARY.md").collect()
+}
+
+/// The texts in a folder.
+fn files(root: &Path, folder: &str) -> BTreeSet<String> {
+    fs::read_dir(root.join(folder))
+        .unwrap_or_else(|error| panic!("{folder}: {error}"))
         .map(|entry| entry.expect("it can be listed").file_name().into_string().expect("UTF-8"))
-        .filter(|name| name.ends_with(".md") && name != "SUMMARY.md")
+        .filter(|name| name.ends_with(".md"))
         .collect()
 }
 
