@@ -24,7 +24,7 @@ Exit codes:
   122  the store can't be reached
   123  `run`: the lock was lost while the command ran, and the command was ended
   124  `run`: the lock is busy, and --wait is over (another one with --busy-code)
-  125  dlock was asked for what can't be: a wrong argument, URL or name
+  125  usage error: invalid argument, URL or lock name
   126  `run`: the command can't be run
   127  `run`: the command was not found
 

@@ -15,7 +15,7 @@ pub(crate) mod code {
     pub(crate) const LOST: u8 = 123;
     /// The lock is busy.
     pub(crate) const BUSY: u8 = 124;
-    /// dlock was asked for what can't be.
+    /// A usage error: an invalid argument, URL or lock name.
     pub(crate) const MISUSE: u8 = 125;
     /// The command can't be run.
     pub(crate) const CANT_RUN: u8 = 126;

@@ -7,7 +7,9 @@ use std::path::Path;
 mod guide;
 mod text;
 
-pub use text::{Text, Typed, chapters, console, links, prose, rust_is_tested, shape, slugs, spans, texts};
+pub use text::{
+    Text, Typed, chapters, console, links, prose, rust_is_tested, shape, slugs, spans, texts,
+};
 
 /// The root of the repository.
 pub fn root() -> &'static Path {

@@ -64,7 +64,7 @@ impl Session {
         let renewal = renewal.clone();
         self.background(async move {
             if let Err(error) = session.weaken(&place, &renewal).await {
-                tracing::warn!(target: "dlock", %error, lock.name = %place.name, "no downgrade");
+                tracing::warn!(target: "dlock", %error, lock.name = %place.name, "downgrade failed");
             }
         });
         Ok(true)

@@ -64,7 +64,7 @@ impl Session {
                 Err(error) if self.is_over() => Err(error),
                 // Whatever it is, the node would stay for as long as the session.
                 Err(error) => {
-                    tracing::warn!(target: "dlock", %error, path, "a node can't be deleted, will be tried again");
+                    tracing::warn!(target: "dlock", %error, path, "deleting a node failed, will be retried");
                     tokio::time::sleep(self.patience()).await;
                     continue;
                 }

@@ -61,12 +61,12 @@ async fn open_next(store: &Weak<Store>) {
         match opening.await {
             Ok(session) => {
                 let Some(store) = store.upgrade() else { return };
-                tracing::info!(target: "dlock", store = store.name(), "a new ZooKeeper session after one has ended");
+                tracing::info!(target: "dlock", store = store.name(), "new ZooKeeper session");
                 store.replace(session);
                 return;
             }
             Err(error) => {
-                tracing::warn!(target: "dlock", %error, "no ZooKeeper session, will be tried again");
+                tracing::warn!(target: "dlock", %error, "ZooKeeper session failed, will be retried");
                 let Some(store) = store.upgrade() else { return };
                 store.note(error);
             }
@@ -99,7 +99,7 @@ async fn mind(weak: &Weak<Session>, mut states: StateWatcher) {
     let mut look = std::pin::pin!(tokio::time::sleep(TICK));
     while !states.peek_state().is_terminated() {
         tokio::select! {
-            state = states.changed() => tracing::debug!(target: "dlock", ?state, "ZooKeeper session"),
+            state = states.changed() => tracing::debug!(target: "dlock", ?state, "ZooKeeper session state changed"),
             () = &mut look => {
                 let Some(session) = weak.upgrade() else { return };
                 let now = Clock::Boot.now();
@@ -117,7 +117,7 @@ async fn mind(weak: &Weak<Session>, mut states: StateWatcher) {
                 }
                 if silent.is_some_and(|since| now.since(since) > session.timeout * 2) {
                     // The driver would have ended the session by now, if it were there.
-                    tracing::warn!(target: "dlock", "the ZooKeeper driver does not answer: its task is gone");
+                    tracing::warn!(target: "dlock", "ZooKeeper driver task ended");
                     return;
                 }
                 if next.is_some() && !beating && now.since(session.beat()) >= session.timeout / 6 {
@@ -192,7 +192,7 @@ async fn rest_until_stirred(
 
 async fn heartbeat(session: Arc<Session>) -> Done {
     let Err(error) = session.heartbeat().await else { return Done::Heartbeat { answered: true } };
-    tracing::debug!(target: "dlock", %error, "a heartbeat to ZooKeeper was not answered");
+    tracing::debug!(target: "dlock", %error, "ZooKeeper heartbeat not answered");
     // In flight when the connection went; the next one waits for the new connection.
     tokio::time::sleep(session.timeout / 20).await;
     Done::Heartbeat { answered: !is_unknown(&error) }
@@ -201,7 +201,7 @@ async fn heartbeat(session: Arc<Session>) -> Done {
 /// Ends claims that nobody has renewed.
 fn end(session: &Arc<Session>, lapsed: Vec<Arc<Place>>) {
     for place in lapsed {
-        tracing::debug!(target: "dlock", claim = %place.claim, lock.name = %place.name, "a lease has ended");
+        tracing::debug!(target: "dlock", claim = %place.claim, lock.name = %place.name, "lease expired");
         let ending = Arc::clone(session);
         session.background(async move {
             // When this fails for good the session is over, and the node with it.

@@ -150,13 +150,15 @@ impl Session {
                     Err(ZkError::NoNode) => return Ok(Seen::Changed),
                     Err(error) => return Err(error),
                 };
-                return Ok(match self.standing(spot, Some(Arc::new(Queue::of(children)))).await? {
-                    Standing::Held { followed } => Seen::Held { followed },
-                    Standing::Behind(Watch::Children) => {
-                        Seen::Watching { watcher, then: Then::Read }
-                    }
-                    _ => Seen::Changed,
-                });
+                return Ok(
+                    match self.standing(spot, Some(Arc::new(Queue::of(children)))).await? {
+                        Standing::Held { followed } => Seen::Held { followed },
+                        Standing::Behind(Watch::Children) => {
+                            Seen::Watching { watcher, then: Then::Read }
+                        }
+                        _ => Seen::Changed,
+                    },
+                );
             }
         };
         let path = format!("{}/{child}", spot.dir);

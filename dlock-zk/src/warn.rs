@@ -25,13 +25,11 @@ pub(crate) async fn of_timeout(config: ZkConfig, timeout: Duration) {
             store = config.store(),
             session_timeout = ?timeout,
             sync_limit = ?deaf,
-            "the session timeout is not above syncLimit x tickTime of the servers: a holder behind \
-             a server that is cut off relies on its own clock alone; raise dlock.session_timeout, \
-             or lower the servers' syncLimit"
+            "session timeout not above syncLimit x tickTime: a holder connected to a partitioned server relies on its own clock alone; raise dlock.session_timeout, or lower the servers' syncLimit"
         ),
         Some(_) => {}
         None => {
-            tracing::debug!(target: "dlock", store = config.store(), "the server does not tell its settings")
+            tracing::debug!(target: "dlock", store = config.store(), "server does not report its settings")
         }
     }
 }

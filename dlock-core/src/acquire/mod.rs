@@ -281,7 +281,7 @@ impl<'a> Attempt<'a> {
             target: "dlock",
             { lock.name = %self.request.name, backend = self.engine.backend.store(),
               token = grant.token.get(), ?wait },
-            "lock granted after a wait"
+            "lock acquired after a wait"
         );
     }
 
@@ -316,7 +316,7 @@ impl<'a> Attempt<'a> {
         }
         match next {
             Some(next) if again => {
-                tracing::debug!(target: "dlock", %error, pause = ?next, "lock will be asked for again");
+                tracing::debug!(target: "dlock", %error, pause = ?next, "acquire failed, will be retried");
                 self.engine.while_open(pause(next, deadline, &self.request.name)).await
             }
             _ => Err(error),

@@ -121,7 +121,7 @@ impl Election {
                 Ok(leadership) => {
                     let began = clock.now();
                     let ran = leadership.run(work(leadership.term())).await;
-                    match leadership.0.end(ran, "a leader could not resign").await {
+                    match leadership.0.end(ran, "release of leadership failed").await {
                         Ok(ControlFlow::Break(done)) => return Ok(done),
                         Ok(ControlFlow::Continue(())) => {}
                         Err(lost) => match lost.take_output() {
@@ -136,7 +136,7 @@ impl Election {
                     }
                 }
                 Err(error) if passes(&error) => {
-                    tracing::debug!(target: "dlock", %error, "election will be entered again");
+                    tracing::debug!(target: "dlock", %error, "election failed, will be retried");
                 }
                 Err(error) => return Err(error),
             }

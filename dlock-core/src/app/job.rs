@@ -221,7 +221,7 @@ impl Stay {
         tracing::warn!(
             target: "dlock",
             { lock.name = %self.name, reason = %ended },
-            "the minimum time of a job could not be kept"
+            "minimum time of a job was cut short"
         );
         match ended {
             // It was held when the work had ended, and nobody has said otherwise since.

@@ -264,7 +264,7 @@ impl Locks {
                     target: "dlock",
                     { lock.name = %name, backend = backend.store(),
                       token = holder.token.map(FencingToken::get) },
-                    "lock taken away by force"
+                    "lock force-released"
                 );
                 taken.push(holder);
             }

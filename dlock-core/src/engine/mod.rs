@@ -212,7 +212,7 @@ impl Engine {
         tracing::warn!(
             target: "dlock",
             { lock.name = %name, backend = self.backend.store(), ?held },
-            "lock is waited for in the process that holds it"
+            "waiting for a lock that this process holds"
         );
     }
 
@@ -270,7 +270,7 @@ impl Engine {
         Err(Error::new(
             ErrorKind::Timeout,
             format!(
-                "not all is over (locks still held: {}, operations under way: {}): drop the guards \
+                "shutdown timed out (locks still held: {}, operations under way: {}): drop the guards \
                  and wait longer, or let the leases end",
                 self.holds.len(),
                 self.tasks.pending()

@@ -76,7 +76,7 @@ pub(super) fn let_go(engine: &Arc<Engine>, hold: &Arc<Hold>) -> LettingGo {
     LettingGo::Later(release)
 }
 
-const DROPPED: &str = "a dropped guard could not be released";
+const DROPPED: &str = "release of a dropped guard failed";
 
 /// Lets go without waiting for the outcome.
 pub(super) fn let_go_in_background(engine: &Arc<Engine>, hold: &Arc<Hold>) {
@@ -216,7 +216,7 @@ impl Future for Background {
 impl Drop for Background {
     fn drop(&mut self) {
         if let Some(release) = self.release.take() {
-            see_through(&self.engine, release, "a release that nobody waited for has failed");
+            see_through(&self.engine, release, "release failed after its future was dropped");
         }
     }
 }

@@ -52,7 +52,7 @@ pub(crate) fn withdraw(
         let is_busy = engine.tasks.pending() > MANY;
         let at_most = if is_busy { lease } else { lease.max(AT_LEAST) };
         if let Err(error) = retry_release(&engine, &claim, at_most, first).await {
-            tracing::warn!(target: "dlock", %error, "a withdrawn claim could not be released");
+            tracing::warn!(target: "dlock", %error, "cancel of a claim failed");
         }
     });
 }

@@ -64,7 +64,9 @@ pub(crate) enum Why {
 impl Why {
     pub(crate) fn error(self, name: &LockName) -> Error {
         let (message, source) = match self {
-            Self::Busy => ("wait longer, or find out who holds it with inspect".to_owned(), None),
+            Self::Busy => {
+                ("increase the wait, or run `dlock inspect` to see the holder".to_owned(), None)
+            }
             Self::HeldHere(held) => (
                 format!(
                     "this process itself has held it for {held:.1?}, and a task that takes a lock \
@@ -81,7 +83,7 @@ impl Why {
                 (format!("the store has not answered, and its last error was: {last}"), Some(last))
             }
         };
-        let message = format!("not granted within the wait: {message}");
+        let message = format!("timed out waiting for the lock: {message}");
         let error = Error::new(ErrorKind::Timeout, message).during("acquire").with_lock(name);
         match source {
             Some(source) => error.with_source(source),

@@ -9,7 +9,7 @@ use super::{log::Log, store::Store};
 use crate::common::{millis, secs};
 
 const LEASE: Duration = Duration::from_secs(30);
-const HELD_HERE: &str = "lock is waited for in the process that holds it";
+const HELD_HERE: &str = "waiting for a lock that this process holds";
 
 /// The error of a wait that ended while the store was away.
 fn names_the_store(error: &Error) {

@@ -13,7 +13,7 @@ async fn what_is_told_of_a_lock_has_the_token_of_its_guard() {
     assert!(guard.token().get() > 1 << 60);
     locks.force_release("n").await.unwrap();
     guard.lost().await;
-    for event in ["lock taken away by force", "lock lost"] {
+    for event in ["lock force-released", "lock lost"] {
         assert_eq!(log.count(event), 1, "{log:?}");
     }
     assert_eq!(log.count(&format!(" token={}", guard.token())), 2, "{log:?}");

@@ -128,7 +128,7 @@ async fn a_lock_that_was_waited_for_is_an_event_with_the_wait() {
     let (next, ()) = tokio::join!(mutex.lock(), late);
     let text = collected.text();
     for expected in [
-        "message=lock granted after a wait",
+        "message=lock acquired after a wait",
         "lock.name=n",
         "backend=\"memory:",
         &format!("token={}", next.unwrap().token()),

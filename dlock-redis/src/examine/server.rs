@@ -186,7 +186,7 @@ impl Server {
         } else if online == 0 && wants.is_cluster {
             findings.push(Finding::warning(
                 "replication",
-                "no replica follows: when it is away, its locks are away",
+                "no replicas: locks are unavailable while this server is down",
                 "add one: redis-cli --cluster add-node --cluster-slave",
             ));
         } else {

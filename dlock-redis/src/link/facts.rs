@@ -221,8 +221,7 @@ impl Facts {
                 target: "dlock",
                 store,
                 policy,
-                "this server may evict the keys of held locks when memory is short: set \
-                 maxmemory-policy noeviction, or give the locks a server of their own"
+                "server may evict keys of held locks under memory pressure: set maxmemory-policy noeviction, or use a dedicated server for locks"
             );
         }
     }

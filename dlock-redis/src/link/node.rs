@@ -45,7 +45,7 @@ use crate::{
     unanswered::{self, Via, patience},
 };
 
-/// After so many answers in a row that did not come in time, the connection is given up: the
+/// After so many answers in a row that did not come in time, connection closed by the client: the
 /// system may take minutes to notice that a peer is cut off.
 const TIMEOUTS: u32 = 2;
 
@@ -294,7 +294,7 @@ impl Shared {
         self.door.send_if_modified(|door| {
             let same = door.open().filter(|connection| connection.epoch == epoch);
             let Some(connection) = same else { return false };
-            tracing::debug!(target: "dlock", store = self.store, why, "the connection is given up");
+            tracing::debug!(target: "dlock", store = self.store, why, "connection closed by the client");
             connection.window.close();
             *door = Door::Shut(
                 Error::new(ErrorKind::Unavailable, format!("the connection was lost ({why})"))

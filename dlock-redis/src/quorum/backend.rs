@@ -60,7 +60,7 @@ impl Quorum {
             tracing::warn!(
                 target: "dlock",
                 %error, store = &*store,
-                "a master of the quorum can't be used, so fewer may fail"
+                "quorum master unusable: fewer failures are tolerated"
             );
         }
         let (voters, retention) = (Arc::new(Voters::new(members)), config.retention);

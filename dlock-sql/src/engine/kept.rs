@@ -57,8 +57,7 @@ impl Kept {
         if !keeps && self.0.is_kept.swap(false, Ordering::Relaxed) {
             tracing::warn!(
                 target: "dlock",
-                "the server's settings have changed, so a crash may lose the last grants: see dlock \
-                 doctor for the one to set back, and open the store again"
+                "server settings changed: a crash may lose the latest grants; run dlock doctor, restore the setting it names, and reopen the store"
             );
         }
     }
@@ -68,7 +67,7 @@ impl Kept {
         match keeps {
             Ok(keeps) => self.saw(keeps),
             Err(fault) => {
-                tracing::debug!(target: "dlock", error = %fault.error, "could not look at the settings");
+                tracing::debug!(target: "dlock", error = %fault.error, "reading the server settings failed");
             }
         }
     }

@@ -35,12 +35,12 @@ pub(crate) async fn listen<E: Ears>(
                             }
                         }
                         Err(error) => {
-                            tracing::debug!(target: "dlock", %error, "the ears were lost");
+                            tracing::debug!(target: "dlock", %error, "listener connection lost");
                             break;
                         }
                     },
                     () = waiters.missed() => {
-                        tracing::debug!(target: "dlock", "a note did not arrive, so the ears are opened anew");
+                        tracing::debug!(target: "dlock", "notification missing, listener reconnects");
                         break;
                     }
                 }
@@ -52,7 +52,7 @@ pub(crate) async fn listen<E: Ears>(
                 match ears.open().await {
                     Ok(()) => break,
                     Err(error) => {
-                        tracing::debug!(target: "dlock", %error, "could not listen; trying again");
+                        tracing::debug!(target: "dlock", %error, "listener failed, will be retried");
                     }
                 }
             }

@@ -166,7 +166,7 @@ impl<C: Conn> Reader<C> {
             told = self.conn.tell(notes).await;
         }
         if let Err(fault) = told {
-            tracing::debug!(target: "dlock", error = %fault.error, "could not tell of grants");
+            tracing::debug!(target: "dlock", error = %fault.error, "notifying waiters failed");
         }
         notes.clear();
     }
@@ -177,7 +177,7 @@ impl<C: Conn> Reader<C> {
             Ok(()) => Clock::Boot.now().since(started) * self.settings.rest,
             Err(fault) => {
                 // The waiters renew their places by writing, and so learn of a grant all the same.
-                tracing::debug!(target: "dlock", error = %fault.error, "could not look for grants");
+                tracing::debug!(target: "dlock", error = %fault.error, "polling for grants failed");
                 pace::LONGEST
             }
         };

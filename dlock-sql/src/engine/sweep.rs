@@ -57,7 +57,7 @@ impl Sweep {
             Ok(gone) if self.after.is_empty() => (self.spread_round(), gone),
             Ok(gone) => (PAUSE, gone),
             Err(error) => {
-                tracing::warn!(target: "dlock", %error, "the rows of unused locks could not be removed");
+                tracing::warn!(target: "dlock", %error, "sweep of unused rows failed");
                 (self.spread_round(), Vec::new())
             }
         };
@@ -76,7 +76,7 @@ impl Sweep {
             return Ok(Vec::new());
         }
         conn.delete(&idle).await.map_err(|fault| fault.error)?;
-        tracing::debug!(target: "dlock", rows = idle.len(), "deleted the rows of unused locks");
+        tracing::debug!(target: "dlock", rows = idle.len(), "unused rows deleted");
         Ok(idle.iter().filter_map(|(name, _)| LockName::new(name).ok()).collect())
     }
 

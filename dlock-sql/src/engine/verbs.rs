@@ -145,8 +145,7 @@ impl Backend for Engine {
                 target: "dlock",
                 ?lease,
                 response_timeout = ?self.settings.patience,
-                "the lease is short beside dlock.response_timeout: a row that somebody else locks \
-                 may cost other locks their leases; set that to a lease at most"
+                "lease too short for dlock.response_timeout: one row locked by another client may cost other locks their leases; set dlock.response_timeout to at most one lease"
             );
         }
         Ok(())

@@ -195,7 +195,7 @@ impl MysqlConn {
         if let Some(Taken::Own(conn)) = self.conn
             && let Ok(Err(error)) = timeout(self.way.timeout, conn.close()).await
         {
-            tracing::debug!(target: "dlock", %error, "a connection did not close");
+            tracing::debug!(target: "dlock", %error, "closing a connection failed");
         }
     }
 }

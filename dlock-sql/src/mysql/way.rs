@@ -123,13 +123,13 @@ impl Way {
                     tracing::warn!(
                         target: "dlock",
                         error = %unfit(found),
-                        "a connection of the pool was left unfit for statements: it is closed"
+                        "pooled connection unusable, closed"
                     );
                 }
                 Ok(Err(error)) if is_in_transaction(&error) => {
                     tracing::warn!(
                         target: "dlock",
-                        "a connection of the pool was left in a transaction: it is closed"
+                        "pooled connection was in a transaction, closed"
                     );
                     drop(conn.detach());
                 }

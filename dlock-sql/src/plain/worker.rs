@@ -160,7 +160,7 @@ impl<C: PlainConn> Worker<C> {
             Ok(true) => tracing::debug!(
                 target: "dlock",
                 name = %name,
-                "a request of an earlier connection had arrived late, and was undone"
+                "late request of an earlier connection undone"
             ),
             Ok(false) => {}
             // Who has gone by now has nothing left to lose with it.

@@ -299,9 +299,9 @@ impl Link {
         match timeout(self.patience, conn.close()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::debug!(target: "dlock", %error, "a connection did not close")
+                tracing::debug!(target: "dlock", %error, "closing a connection failed")
             }
-            Err(_) => tracing::debug!(target: "dlock", "a connection did not close in time"),
+            Err(_) => tracing::debug!(target: "dlock", "closing a connection timed out"),
         }
     }
 }

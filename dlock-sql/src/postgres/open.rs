@@ -111,13 +111,12 @@ async fn ears(config: &PostgresConfig, runtime: &Handle, link: &mut Link) -> Opt
         Ok(true) => return Some((ears, home)),
         Ok(false) => tracing::warn!(
             target: "dlock",
-            "notes do not arrive, as behind a pooler, so waiters look for grants instead: connect \
-             to the server itself, or say dlock.listen=false"
+            "notifications do not arrive, as behind a connection pooler, falling back to polling: connect to the server itself, or set dlock.listen=false"
         ),
         Err(fault) => tracing::warn!(
             target: "dlock",
             error = %fault.error,
-            "no connection could listen, so waiters look for grants instead"
+            "LISTEN failed, falling back to polling"
         ),
     }
     None

@@ -123,11 +123,11 @@ pub(super) async fn clean(
                 tracing::warn!(
                     target: "dlock",
                     found = %session,
-                    "a connection of the pool was left with other settings: it is closed"
+                    "pooled connection has other settings, closed"
                 );
             }
             Ok((false, _)) => {
-                tracing::warn!(target: "dlock", "a connection of the pool was left in a transaction: it is closed");
+                tracing::warn!(target: "dlock", "pooled connection was in a transaction, closed");
                 drop(conn.detach());
             }
             Err(fault) => {

@@ -217,7 +217,7 @@ impl Conn for SqliteConn {
         if let Some(conn) = self.conn
             && let Err(error) = conn.close().await
         {
-            tracing::debug!(target: "dlock", %error, "a connection did not close");
+            tracing::debug!(target: "dlock", %error, "closing a connection failed");
         }
     }
 }

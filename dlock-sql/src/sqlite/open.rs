@@ -80,7 +80,7 @@ async fn connect(
     if journal == "wal" {
         sqlx::raw_sql(queries::SYNC_NORMAL).execute(&mut writer).await.map_err(classify)?;
     } else {
-        tracing::warn!(target: "dlock", journal, "the lock file is not in WAL mode, which makes it slow");
+        tracing::warn!(target: "dlock", journal, "database not in WAL mode: locks will be slow");
     }
     let mut reader = reads.connect().await.map_err(classify)?;
     probe_reads(&mut reader).await?;

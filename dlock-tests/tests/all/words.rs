@@ -127,7 +127,8 @@ fn no_sentence_begins_with_who_or_what() {
 
 #[test]
 fn planted_words_are_found() {
-    let table = "a\n### Words to avoid\n\nb\n\n| a | b |\n|---|---|\n| `ears` | listener |\n\n## C\nd";
+    let table =
+        "a\n### Words to avoid\n\nb\n\n| a | b |\n|---|---|\n| `ears` | listener |\n\n## C\nd";
     let (phrases, rest) = avoided(table);
     assert_eq!(phrases, ["ears"]);
     assert!(rest.contains('d') && !rest.contains("ears"));

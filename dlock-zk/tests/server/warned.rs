@@ -115,7 +115,7 @@ async fn not_told(hosts: &str) -> Verdict {
     let url = format!("zk://{hosts}?dlock.session_timeout=10s");
     let client = connect(&url).await?;
     works(&client, "a").await?;
-    until_heard(&heard, &url, "the server does not tell its settings").await?;
+    until_heard(&heard, &url, "server does not report its settings").await?;
     assert!(warnings(&heard).is_empty(), "{:?}", warnings(&heard));
     works(&client, "a").await
 }

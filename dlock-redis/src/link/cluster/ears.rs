@@ -74,7 +74,7 @@ impl Ears {
         if !self.book.lock().hears(bucket)
             && let Err(error) = self.listen(inbox, bucket).await
         {
-            tracing::debug!(target: "dlock", %error, "no messages yet, so waiting locks ask now and then");
+            tracing::debug!(target: "dlock", %error, "pub/sub connection failed, falling back to polling");
             self.lost.notify_one();
             return None;
         }
@@ -104,8 +104,7 @@ impl Ears {
             tracing::warn!(
                 target: "dlock",
                 %error, store,
-                "no messages can be had, so waiting locks ask now and then: allow +ssubscribe and \
-                 &dlock:*"
+                "pub/sub not permitted, falling back to polling: allow +ssubscribe and &dlock:*"
             );
             self.denied.store(true, Ordering::Relaxed);
             self.book.lock().heard.clear();

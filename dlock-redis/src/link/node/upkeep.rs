@@ -57,8 +57,7 @@ impl Shared {
                     tracing::warn!(
                         target: "dlock",
                         %error, store = self.store,
-                        "no messages can be had, so waiting locks ask now and then: allow +subscribe \
-                         and &dlock:*"
+                        "pub/sub not permitted, falling back to polling: allow +subscribe and &dlock:*"
                     );
                     false
                 }
@@ -97,7 +96,7 @@ pub(super) async fn keep_up(shared: Arc<Shared>, mut sentinels: Sentinels) {
                 }
             }
             Err(error) => {
-                tracing::debug!(target: "dlock", %error, tries, "no connection yet");
+                tracing::debug!(target: "dlock", %error, tries, "connection failed, will be retried");
                 shared.door.send_replace(Door::Shut(error));
             }
         }

@@ -71,7 +71,7 @@ impl Shared {
                 Ok(_) if is_over => return,
                 Ok(_) => {}
                 Err(error) => {
-                    tracing::debug!(target: "dlock", %error, store = self.store, "no mark can be left");
+                    tracing::debug!(target: "dlock", %error, store = self.store, "writing the server mark failed");
                 }
             }
             if is_over {
@@ -108,13 +108,12 @@ impl Shared {
                 (true, false) => tracing::warn!(
                     target: "dlock",
                     store = self.store,
-                    "the settings of this server have changed: a restart, or want of memory, may now \
-                     lose locks that are held"
+                    "server settings changed: a restart or memory pressure may now lose held locks"
                 ),
                 (false, true) => tracing::info!(
                     target: "dlock",
                     store = self.store,
-                    "the settings of this server have changed: locks that are held outlast a restart"
+                    "server settings changed: held locks now survive a restart"
                 ),
                 _ => {}
             }

@@ -192,7 +192,7 @@ impl Session {
         if self.link.is_open()
             && let Err(fault) = self.fetch(FREE, &[Arg::Number(key)]).await
         {
-            tracing::debug!(target: "dlock", error = %fault.error, "the session is ended, to be sure of its locks");
+            tracing::debug!(target: "dlock", error = %fault.error, "session closed to free its locks");
             self.lose();
         }
     }
@@ -202,7 +202,7 @@ impl Session {
         if !self.held.is_empty() {
             // Whatever went wrong: it is not sure that the session is there.
             if let Err(fault) = self.ping().await {
-                tracing::warn!(target: "dlock", error = %fault.error, "the session was lost, and all locks with it");
+                tracing::warn!(target: "dlock", error = %fault.error, "session lost with all its locks");
                 self.lose();
             }
         }
@@ -230,7 +230,7 @@ impl Session {
             // It went with its session, or goes now.
             Err(fault) => {
                 self.lose();
-                tracing::debug!(target: "dlock", error = %fault.error, "a lock was given back with its session");
+                tracing::debug!(target: "dlock", error = %fault.error, "lock released by closing its session");
                 Released::Released
             }
         }
@@ -273,7 +273,7 @@ impl Session {
         self.swept = now;
         let age = i64::try_from(self.retention.as_micros()).unwrap_or(i64::MAX);
         if let Err(fault) = self.fetch(SWEEP, &[Arg::Number(age)]).await {
-            tracing::debug!(target: "dlock", error = %fault.error, "could not remove old tokens");
+            tracing::debug!(target: "dlock", error = %fault.error, "removing old tokens failed");
         }
     }
 

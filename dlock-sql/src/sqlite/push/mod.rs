@@ -39,6 +39,6 @@ pub(super) async fn ears(file: &Path) -> Option<(SqliteEars, u32)> {
         // The runtime shuts down.
         Err(error) => error.into(),
     };
-    tracing::debug!(target: "dlock", error = %why, "nothing can be told here, so waiters look for grants instead");
+    tracing::debug!(target: "dlock", error = %why, "notifications unavailable, falling back to polling");
     None
 }

@@ -28,7 +28,7 @@ pub(super) fn share(socket: &Path, file: &Metadata) -> io::Result<()> {
         && chown(&handle_path, Some(file.uid()), Some(file.gid())).is_err()
         && let Err(error) = chown(&handle_path, None, Some(file.gid()))
     {
-        tracing::debug!(target: "dlock", %error, "the socket does not belong to the group of the file");
+        tracing::debug!(target: "dlock", %error, "notification socket has another group than the database");
     }
     if found.mode() & RIGHTS != file.mode() & RIGHTS {
         fs::set_permissions(&handle_path, Permissions::from_mode(file.mode() & RIGHTS))?;

@@ -41,7 +41,7 @@ impl Socket {
         // From here on it is removed again if anything fails.
         let socket = Self { datagrams, id: id(&path)?, path };
         if let Err(error) = fs::metadata(file).and_then(|file| rights::share(&socket.path, &file)) {
-            tracing::debug!(target: "dlock", %error, "a socket has other rights than its file");
+            tracing::debug!(target: "dlock", %error, "notification socket has other permissions than the database");
         }
         socket.datagrams.set_nonblocking(true)?;
         socket.datagrams.send_to(HELLO, &socket.path)?;
@@ -103,7 +103,7 @@ fn remove(path: &Path) {
     if let Err(error) = fs::remove_file(path)
         && error.kind() != io::ErrorKind::NotFound
     {
-        tracing::debug!(target: "dlock", path = %path.display(), %error, "a socket could not be removed");
+        tracing::debug!(target: "dlock", path = %path.display(), %error, "removing a notification socket failed");
     }
 }
 

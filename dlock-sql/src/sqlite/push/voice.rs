@@ -26,9 +26,7 @@ impl Voice {
             Ok::<_, io::Error>(datagrams)
         };
         let datagrams = datagrams()
-            .inspect_err(
-                |error| tracing::debug!(target: "dlock", %error, "no socket to tell others by"),
-            )
+            .inspect_err(|error| tracing::debug!(target: "dlock", %error, "no notification socket"))
             .ok()?;
         Some(Self { file: file.to_owned(), datagrams })
     }
@@ -38,7 +36,7 @@ impl Voice {
         for note in notes {
             let path = path(&self.file, note.granted.home);
             if let Err(error) = self.datagrams.send_to(note.to_string().as_bytes(), &path) {
-                tracing::debug!(target: "dlock", %error, "could not tell of a grant");
+                tracing::debug!(target: "dlock", %error, "notifying a waiter failed");
                 bury(&path, &error);
             }
         }
