@@ -25,7 +25,9 @@ pub(crate) async fn of_timeout(config: ZkConfig, timeout: Duration) {
             store = config.store(),
             session_timeout = ?timeout,
             sync_limit = ?deaf,
-            "session timeout not above syncLimit x tickTime: a holder connected to a partitioned server relies on its own clock alone; raise dlock.session_timeout, or lower the servers' syncLimit"
+            "session timeout not above syncLimit x tickTime: a holder connected to a partitioned \
+             server relies on its own clock alone; raise dlock.session_timeout, or lower the \
+             servers' syncLimit"
         ),
         Some(_) => {}
         None => {

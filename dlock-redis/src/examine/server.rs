@@ -181,7 +181,8 @@ impl Server {
             findings.push(Finding::warning(
                 "replication",
                 format!("a replica has not been heard of for {lag} s"),
-                "see that it runs and keeps up (INFO replication): it lacks grants if it takes over",
+                "see that it runs and keeps up (INFO replication): it lacks grants if it takes \
+                 over",
             ));
         } else if online == 0 && wants.is_cluster {
             findings.push(Finding::warning(

@@ -162,7 +162,8 @@ impl Facts {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 format!(
-                    "the server is version {}.{}, and {}.{} is needed: upgrade Redis, or use Valkey",
+                    "the server is version {}.{}, and {}.{} is needed: upgrade Redis, or use \
+                     Valkey",
                     found.0, found.1, OLDEST.0, OLDEST.1
                 ),
             ));
@@ -221,7 +222,8 @@ impl Facts {
                 target: "dlock",
                 store,
                 policy,
-                "server may evict keys of held locks under memory pressure: set maxmemory-policy noeviction, or use a dedicated server for locks"
+                "server may evict keys of held locks under memory pressure: set maxmemory-policy \
+                 noeviction, or use a dedicated server for locks"
             );
         }
     }

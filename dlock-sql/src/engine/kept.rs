@@ -57,7 +57,8 @@ impl Kept {
         if !keeps && self.0.is_kept.swap(false, Ordering::Relaxed) {
             tracing::warn!(
                 target: "dlock",
-                "server settings changed: a crash may lose the latest grants; run dlock doctor, restore the setting it names, and reopen the store"
+                "server settings changed: a crash may lose the latest grants; run dlock doctor, \
+                 restore the setting it names, and reopen the store"
             );
         }
     }

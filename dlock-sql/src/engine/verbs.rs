@@ -145,7 +145,8 @@ impl Backend for Engine {
                 target: "dlock",
                 ?lease,
                 response_timeout = ?self.settings.patience,
-                "lease too short for dlock.response_timeout: one row locked by another client may cost other locks their leases; set dlock.response_timeout to at most one lease"
+                "lease too short for dlock.response_timeout: one row locked by another client may \
+                 cost other locks their leases; set dlock.response_timeout to at most one lease"
             );
         }
         Ok(())

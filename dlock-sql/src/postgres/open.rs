@@ -111,7 +111,8 @@ async fn ears(config: &PostgresConfig, runtime: &Handle, link: &mut Link) -> Opt
         Ok(true) => return Some((ears, home)),
         Ok(false) => tracing::warn!(
             target: "dlock",
-            "notifications do not arrive, as behind a connection pooler, falling back to polling: connect to the server itself, or set dlock.listen=false"
+            "notifications do not arrive, as behind a connection pooler, falling back to polling: \
+             connect to the server itself, or set dlock.listen=false"
         ),
         Err(fault) => tracing::warn!(
             target: "dlock",

@@ -57,7 +57,8 @@ impl Shared {
                     tracing::warn!(
                         target: "dlock",
                         %error, store = self.store,
-                        "pub/sub not permitted, falling back to polling: allow +subscribe and &dlock:*"
+                        "pub/sub not permitted, falling back to polling: allow +subscribe and \
+                         &dlock:*"
                     );
                     false
                 }
