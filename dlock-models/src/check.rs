@@ -89,24 +89,3 @@ where
     }
     found
 }
-
-/// The tests of a model: of `visit`, and of each of its `RULES` by `without`.
-macro_rules! tests {
-    () => {
-        #[cfg(test)]
-        mod tests {
-            #[test]
-            fn no_state_breaks_a_promise() {
-                super::visit();
-            }
-
-            #[test]
-            fn every_rule_is_needed() {
-                for (rule, property) in super::RULES {
-                    super::without(rule, property);
-                }
-            }
-        }
-    };
-}
-pub(crate) use tests;

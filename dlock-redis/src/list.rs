@@ -73,7 +73,7 @@ impl Search<'_> {
             return Err(Error::new(
                 ErrorKind::Unavailable,
                 "the connection is lost again and again, or the masters of the cluster keep \
-                 changing: ask again when they have settled",
+                 changing: list again when they are stable",
             ));
         }
         Ok(Vec::new())

@@ -144,7 +144,7 @@ pub(crate) fn no_floor() -> Error {
 
 /// The claim has no node, or its session is over.
 pub(crate) fn gone() -> Error {
-    Error::new(ErrorKind::NotHeld, "the claim has left the queue: ask again")
+    Error::new(ErrorKind::NotHeld, "the claim has left the queue: try again")
 }
 
 /// The numbers of transactions are too large for tokens. The node is there.

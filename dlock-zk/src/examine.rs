@@ -123,9 +123,11 @@ fn ensemble(members: Option<usize>) -> Finding {
             "it can't be seen how many servers decide together",
             "let this client read /zookeeper/config, or see the servers' zoo.cfg",
         ),
-        Some(1) => {
-            Finding::warning("ensemble", "one server decides: when it is away, locks are", remedy)
-        }
+        Some(1) => Finding::warning(
+            "ensemble",
+            "one server decides: while it is down, locks are unavailable",
+            remedy,
+        ),
         Some(even) if even % 2 == 0 => Finding::warning(
             "ensemble",
             format!("{even} servers decide together: no more may be away than of {}", even - 1),

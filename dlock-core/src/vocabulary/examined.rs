@@ -29,7 +29,7 @@ impl Finding {
 }
 
 /// What this machine's clock shows.
-#[expect(clippy::disallowed_methods, reason = "somebody is told of it, nothing is decided by it")]
+#[expect(clippy::disallowed_methods, reason = "it is reported, and decides nothing")]
 fn here() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }

@@ -329,5 +329,3 @@ pub fn without(rule: Rule, property: &'static str) -> String {
 pub fn visit() {
     holds("hand_off", HandOff::default(), 150_000);
 }
-
-crate::check::tests!();

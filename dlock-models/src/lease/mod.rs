@@ -330,5 +330,3 @@ pub fn without(rule: Rule, property: &'static str) -> String {
 pub fn visit() {
     holds("lease", Lease::default(), 2_000_000);
 }
-
-crate::check::tests!();

@@ -365,5 +365,3 @@ pub fn visit() {
         holds("quorum", Quorum { tries, fault, without: None }, least);
     }
 }
-
-crate::check::tests!();

@@ -292,5 +292,3 @@ pub fn visit() {
         holds("redis_hand_over", HandOver { claims, without: None }, least);
     }
 }
-
-crate::check::tests!();

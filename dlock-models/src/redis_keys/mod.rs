@@ -125,5 +125,3 @@ pub fn without(rule: Rule, property: &'static str) -> String {
 pub fn visit() {
     holds("redis_keys", Keys { without: None }, 500);
 }
-
-crate::check::tests!();

@@ -221,5 +221,3 @@ pub fn without(rule: Rule, property: &'static str) -> String {
 pub fn visit() {
     holds("redis_late", Late { without: None }, 5_000);
 }
-
-crate::check::tests!();

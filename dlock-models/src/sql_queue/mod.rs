@@ -382,5 +382,3 @@ pub fn without(rule: Rule, property: &'static str) -> String {
 pub fn visit() {
     holds("sql_queue", SqlQueue::default(), 1_000_000);
 }
-
-crate::check::tests!();

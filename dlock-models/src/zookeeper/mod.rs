@@ -401,5 +401,3 @@ pub fn visit() {
         holds("zookeeper", ZooKeeper { claims, without: None }, least);
     }
 }
-
-crate::check::tests!();

@@ -77,9 +77,7 @@ impl Server {
             }
             _ if wants.is_cluster && number < SHARDED_PUSH => Finding::warning(
                 "version",
-                format!(
-                    "{found}: waiting clients are not told of their grants in a cluster, and ask"
-                ),
+                format!("{found}: no sharded pub/sub, so waiters in a cluster poll"),
                 "upgrade it to Redis 7.0 or later, or to Valkey",
             ),
             _ => Finding::fine("version", found),

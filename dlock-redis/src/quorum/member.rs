@@ -179,7 +179,7 @@ impl Member {
         }
     }
 
-    /// A master that is away is no vote, and not worth waiting for.
+    /// A master that is unreachable is no vote, and not worth waiting for.
     async fn run(&self, call: &Call<'_>) -> Result<Value, Error> {
         self.check_up()?;
         self.session.run(call).await
@@ -189,7 +189,7 @@ impl Member {
         if self.session.is_up() {
             return Ok(());
         }
-        let away = Error::new(ErrorKind::Unavailable, "a master of the quorum is away");
+        let away = Error::new(ErrorKind::Unavailable, "a master of the quorum is unreachable");
         Err(away.with_certainty(dlock_core::Certainty::NotApplied))
     }
 }

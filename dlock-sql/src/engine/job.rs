@@ -190,7 +190,7 @@ pub(crate) fn gone() -> Error {
 }
 
 fn unanswered(certainty: Certainty) -> Error {
-    Error::new(ErrorKind::Unavailable, "the worker ended before it answered: ask again")
+    Error::new(ErrorKind::Unavailable, "the worker ended before it answered: try again")
         .with_certainty(certainty)
 }
 

@@ -169,8 +169,8 @@ async fn check_version(link: &mut Link) -> Result<(), Fault> {
         Some(Ok(older)) => Err(Fault::config(
             ConfigIssue::SchemaMissing,
             format!(
-                "the tables have version {older}, this program needs {ours}: stop all that use \
-                 them, drop both, and have them made anew, by dlock.create_schema=true or \
+                "the tables have version {older}, this program needs {ours}: stop all programs \
+                 that use them, drop both, and create them again, by dlock.create_schema=true or \
                  PostgresConfig::SCHEMA"
             ),
         )),

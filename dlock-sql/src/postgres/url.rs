@@ -87,7 +87,7 @@ fn mode(mode: &str) -> Result<Tls, Error> {
         "disable" => Ok(Tls::Off),
         "require" | "verify-ca" | "verify-full" => Ok(Tls::On),
         "allow" | "prefer" => Err(value(format!(
-            "sslmode={mode} leaves it to whoever answers whether the connection is encrypted: \
+            "sslmode={mode} lets the server decide whether the connection is encrypted: \
              write verify-full, verify-ca or require, or disable for clear text"
         ))),
         _ => Err(value("sslmode is disable, require, verify-ca or verify-full")),

@@ -98,8 +98,8 @@ fn by_code(code: i32, message: &str) -> Fault {
         CONSTRAINT | MISMATCH => Fault::config(ForeignStore, NOT_OURS),
         CORRUPT => Error::new(
             ErrorKind::Protocol,
-            "the database is damaged: stop all programs that use it, move the file away, and have \
-             it created anew",
+            "the database is damaged: stop all programs that use it, move the file away, and \
+             create it again",
         )
         .into(),
         _ => Error::new(

@@ -59,7 +59,7 @@ fn encoding(encoding: &str) -> Finding {
         _ => Finding::warning(
             "encoding",
             format!("texts are {encoding:.20}, in which names do not stand by their bytes"),
-            "make the file anew, by dlock.create_schema=true: a list of names may lack some",
+            "create the file again, by dlock.create_schema=true: a list of names may lack some",
         ),
     }
 }

@@ -70,7 +70,7 @@ fn other_versions_are_refused_with_what_to_do() {
         let newer = ErrorKind::Config(ConfigIssue::SchemaNewer);
         says(&refused(&create(&server)).await?, newer, "same version of dlock everywhere");
         server.run_sql("update dlock_schema set version = 0").await?;
-        says(&refused(&create(&server)).await?, MISSING, "have them made anew");
+        says(&refused(&create(&server)).await?, MISSING, "create them again");
         server.run_sql("delete from dlock_schema").await?;
         says(&refused(&create(&server)).await?, FOREIGN, "a schema of their own");
         Ok(())

@@ -116,8 +116,8 @@ fn tls(mode: &str) -> Result<Tls, Error> {
         "disabled" => Ok(Tls::Off),
         "required" | "verify_ca" | "verify_identity" => Ok(Tls::On),
         _ => Err(value(format!(
-            "ssl-mode={mode:.80} can't be had: write DISABLED, REQUIRED, VERIFY_CA or \
-             VERIFY_IDENTITY; what is preferred, whoever stands between the two can prevent"
+            "ssl-mode={mode:.80} is not supported: write DISABLED, REQUIRED, VERIFY_CA or \
+             VERIFY_IDENTITY; an attacker in between can prevent TLS that is only preferred"
         ))),
     }
 }

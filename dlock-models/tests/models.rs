@@ -1,0 +1,36 @@
+//! The tests of each model: every reachable state keeps the promises, and without any one of the
+//! rules some state does not.
+
+/// The tests of these models.
+macro_rules! models {
+    ($($model:ident)+) => {$(
+        mod $model {
+            use dlock_models::$model::{RULES, visit, without};
+
+            #[test]
+            fn no_state_breaks_a_promise() {
+                visit();
+            }
+
+            #[test]
+            fn every_rule_is_needed() {
+                for (rule, property) in RULES {
+                    without(rule, property);
+                }
+            }
+        }
+    )+};
+}
+
+models! { hand_off lease quorum redis_hand_over redis_late sql_queue zookeeper }
+
+#[test]
+fn every_model_is_tested() {
+    let tested = include_str!("models.rs");
+    let there =
+        include_str!("../src/lib.rs").lines().filter_map(|line| line.strip_prefix("pub mod "));
+    for model in there.map(|name| name.trim_end_matches(';')) {
+        let helps = matches!(model, "check" | "redis_keys");
+        assert!(helps || tested.contains(&format!(" {model} ")), "{model}");
+    }
+}
