@@ -22,7 +22,7 @@ macro_rules! models {
     )+};
 }
 
-models! { hand_off lease quorum redis_hand_over redis_late sql_queue zookeeper }
+models! { hand_off lease quorum redis_hand_over redis_keys redis_late sql_queue zookeeper }
 
 #[test]
 fn every_model_is_tested() {
@@ -30,7 +30,7 @@ fn every_model_is_tested() {
     let there =
         include_str!("../src/lib.rs").lines().filter_map(|line| line.strip_prefix("pub mod "));
     for model in there.map(|name| name.trim_end_matches(';')) {
-        let helps = matches!(model, "check" | "redis_keys");
+        let helps = model == "check";
         assert!(helps || tested.contains(&format!(" {model} ")), "{model}");
     }
 }
