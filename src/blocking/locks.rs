@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use dlock_core::{
-    Counting, Error, Fair, Health, LockName, LockOptions, LockState, Multi, Mutex, Note, ReadWrite,
+    Counting, Error, Fair, Health, IntoName, LockOptions, LockState, Multi, Mutex, Note, ReadWrite,
     Reentrant, Registry,
 };
 
@@ -53,11 +53,7 @@ impl Locks {
     ///
     /// # Errors
     /// As there; so for every kind.
-    pub fn mutex<N>(&self, name: N) -> Result<Lock<Mutex>, Error>
-    where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
-    {
+    pub fn mutex(&self, name: impl IntoName) -> Result<Lock<Mutex>, Error> {
         Ok(self.lock(self.locks.mutex(name)?))
     }
 
@@ -65,11 +61,7 @@ impl Locks {
     ///
     /// # Errors
     /// As there.
-    pub fn fair<N>(&self, name: N) -> Result<Lock<Fair>, Error>
-    where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
-    {
+    pub fn fair(&self, name: impl IntoName) -> Result<Lock<Fair>, Error> {
         Ok(self.lock(self.locks.fair(name)?))
     }
 
@@ -77,11 +69,7 @@ impl Locks {
     ///
     /// # Errors
     /// As there.
-    pub fn reentrant<N>(&self, name: N) -> Result<Lock<Reentrant>, Error>
-    where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
-    {
+    pub fn reentrant(&self, name: impl IntoName) -> Result<Lock<Reentrant>, Error> {
         Ok(self.lock(self.locks.reentrant(name)?))
     }
 
@@ -89,11 +77,7 @@ impl Locks {
     ///
     /// # Errors
     /// As there.
-    pub fn rw<N>(&self, name: N) -> Result<Lock<ReadWrite>, Error>
-    where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
-    {
+    pub fn rw(&self, name: impl IntoName) -> Result<Lock<ReadWrite>, Error> {
         Ok(self.lock(self.locks.rw(name)?))
     }
 
@@ -101,11 +85,7 @@ impl Locks {
     ///
     /// # Errors
     /// As there.
-    pub fn semaphore<N>(&self, name: N, permits: u32) -> Result<Lock<Counting>, Error>
-    where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
-    {
+    pub fn semaphore(&self, name: impl IntoName, permits: u32) -> Result<Lock<Counting>, Error> {
         Ok(self.lock(self.locks.semaphore(name, permits)?))
     }
 
@@ -113,11 +93,10 @@ impl Locks {
     ///
     /// # Errors
     /// As there.
-    pub fn multi<N>(&self, names: impl IntoIterator<Item = N>) -> Result<Lock<Multi>, Error>
-    where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
-    {
+    pub fn multi(
+        &self,
+        names: impl IntoIterator<Item = impl IntoName>,
+    ) -> Result<Lock<Multi>, Error> {
         Ok(self.lock(self.locks.multi(names)?))
     }
 
@@ -133,11 +112,7 @@ impl Locks {
     ///
     /// # Errors
     /// As there; `Config(Runtime)` where a tokio runtime is.
-    pub fn inspect<N>(&self, name: N) -> Result<LockState, Error>
-    where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
-    {
+    pub fn inspect(&self, name: impl IntoName) -> Result<LockState, Error> {
         self.background.wait_for(self.locks.inspect(name))
     }
 
