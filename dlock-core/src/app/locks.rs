@@ -24,6 +24,9 @@ use crate::{
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
+///
+/// # Errors
+/// All that takes a name: `Config(Name)` for one that can't be.
 #[derive(Clone, Debug)]
 pub struct Locks {
     client: Arc<Client>,
@@ -103,9 +106,6 @@ impl Locks {
     }
 
     /// A lock for one holder at a time.
-    ///
-    /// # Errors
-    /// `Config(Name)` for a name that can't be; so for every kind.
     pub fn mutex(&self, name: impl IntoName) -> Result<Mutex, Error> {
         Ok(Mutex::new(self.base(name)?, self.hand_off))
     }
@@ -123,17 +123,11 @@ impl Locks {
     }
 
     /// A lock that its owner can enter again.
-    ///
-    /// # Errors
-    /// As for every kind.
     pub fn reentrant(&self, name: impl IntoName) -> Result<Reentrant, Error> {
         Ok(Reentrant::new(self.mutex(name)?))
     }
 
     /// A lock for many readers or one writer.
-    ///
-    /// # Errors
-    /// As for every kind.
     pub fn rw(&self, name: impl IntoName) -> Result<ReadWrite, Error> {
         Ok(ReadWrite::new(self.base(name)?))
     }
@@ -241,17 +235,11 @@ impl Locks {
     }
 
     /// A candidate for this name, of which one leads at a time.
-    ///
-    /// # Errors
-    /// As for every kind.
     pub fn election(&self, name: impl IntoName) -> Result<Election, Error> {
         Ok(Election::new(self.base(name)?))
     }
 
     /// A job that runs once, however many machines want to run it.
-    ///
-    /// # Errors
-    /// As for every kind.
     pub fn job(&self, name: impl IntoName) -> Result<Job, Error> {
         Ok(Job::new(self.base(name)?))
     }
