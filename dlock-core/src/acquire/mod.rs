@@ -20,7 +20,7 @@ use crate::{
         retry::{Trouble, Wait, Why, backoff, pause, within},
         tasks::Ticket,
     },
-    sync::time::{self, Instant as Timer},
+    sync::time::Instant as Timer,
 };
 
 /// Takes the lock; `None` when it is busy and the caller does not wait.
@@ -227,16 +227,9 @@ impl<'a> Attempt<'a> {
             local.set_asked(true);
         }
         let Stage::Asking(answer) = &mut self.stage else { return Ok(Acquired::Queued) };
-        let engine = self.engine;
-        let answer = engine.while_it_runs(answer);
-        let answer = match answer_by {
-            None => answer.await,
-            Some(answer_by) => match time::timeout_at(answer_by, answer).await {
-                Ok(answer) => answer,
-                // It is still under way; dropping the attempt sees it through.
-                Err(_) => return Err(self.engine.unanswered(wait, &self.request.name)),
-            },
-        };
+        let answer = self.engine.while_it_runs(answer);
+        // Without one it is still under way; dropping the attempt sees it through.
+        let answer = self.engine.answered(answer_by, wait, &self.request.name, answer).await?;
         self.engine.failure.look_at(&answer);
         if let Some(local) = &self.local {
             local.set_asked(false);

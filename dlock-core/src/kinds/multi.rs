@@ -229,7 +229,7 @@ impl Group {
         match wait {
             Wait::Try => {
                 let taking = self.take_each(wait);
-                engine.answered(engine.answer_by(wait), wait, name, taking).await
+                engine.answered(engine.answer_by(wait), wait, name, taking).await?
             }
             Wait::Until(_) => self.take_each(wait).await,
         }
