@@ -40,7 +40,7 @@ pub(crate) mod steps;
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use self::{
     belief::{believed, valid_until},
@@ -318,17 +318,6 @@ impl Hold {
     /// From now on every renewal asks for the reader's mode.
     pub(crate) fn mark_downgraded(&self) {
         self.downgraded.store(true, Ordering::Release);
-    }
-}
-
-impl fmt::Debug for Hold {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hold")
-            .field("name", &self.name)
-            .field("mode", &self.mode())
-            .field("token", &self.used())
-            .field("ended", &self.ended())
-            .finish_non_exhaustive()
     }
 }
 
