@@ -157,7 +157,8 @@ impl<'a> Attempt<'a> {
             match answer {
                 Ok(Acquired::Granted(grant)) => {
                     self.engine.check_open()?;
-                    let (now, lease) = (self.engine.clock.now(), self.believed());
+                    let now = self.engine.clock.now();
+                    let lease = believed(self.request.lease, self.options.lock_delay());
                     if !self.alone || now < valid_until(grant.since, lease) {
                         if let Some(since) = waits_since {
                             self.tell(&grant, now.since(since));
@@ -276,11 +277,6 @@ impl<'a> Attempt<'a> {
               token = grant.token.get(), ?wait },
             "lock granted after a wait"
         );
-    }
-
-    /// The lease that its holder is to believe in.
-    fn believed(&self) -> Duration {
-        believed(self.request.lease, self.options.lock_delay())
     }
 
     /// Waits a little before the next try, or gives up with the error.

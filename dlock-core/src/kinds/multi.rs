@@ -18,8 +18,8 @@ use super::{
     lock_methods,
 };
 use crate::{
-    AcquireRequest, Certainty, ClaimId, ConfigIssue, Error, ErrorKind, Fairness, Guard, LockName,
-    Mode, MultiLock, Mutex,
+    AcquireRequest, Certainty, ConfigIssue, Error, ErrorKind, Fairness, Guard, LockName, Mode,
+    MultiLock, Mutex,
     support::{
         labels::Kind,
         retry::{Trouble, Wait, backoff, explained, pause},
@@ -266,15 +266,10 @@ impl Group {
             return Some(Err(error));
         }
         let claim = |base: &Base| {
-            let request = AcquireRequest {
-                name: base.name.clone(),
-                claim: ClaimId::random(),
-                mode: Mode::Exclusive,
-                lease: engine.lease(*base.options)?,
-                queue: wait.queue(),
-                tokens: 1,
-                note: engine.note(),
-            };
+            let lease = engine.lease(*base.options)?;
+            let request = AcquireRequest::new(base.name.clone(), Mode::Exclusive, lease)
+                .with_queue(wait.queue())
+                .with_note(engine.note());
             Ok((request, *base.options))
         };
         let claims: Vec<_> = match self.0.iter().map(claim).collect() {
