@@ -60,7 +60,7 @@ pub use vocabulary::guarantees::{
     Exclusion, Fairness, Fencing, Guarantees, Notes, OrphanRelease, Permits, Scope, WakeUp,
 };
 pub use vocabulary::mode::Mode;
-pub use vocabulary::name::LockName;
+pub use vocabulary::name::{IntoName, LockName};
 pub use vocabulary::note::Note;
 pub use vocabulary::options::{LockOptions, Renew};
 pub use vocabulary::outcome::{Ended, GuardState};

@@ -44,25 +44,16 @@ impl<L> Lock<L> {
 
 impl<L: crate::Lock> Lock<L> {
     /// Waits for the lock: see [`crate::Lock::lock`].
-    ///
-    /// # Errors
-    /// See [`Lock`].
     pub fn lock(&self) -> Result<Guard, Error> {
         self.guard(self.lock.lock())
     }
 
     /// Waits for the lock at most this long: see [`crate::Lock::lock_timeout`].
-    ///
-    /// # Errors
-    /// See [`Lock`]; `Timeout`.
     pub fn lock_timeout(&self, wait: Duration) -> Result<Guard, Error> {
         self.guard(self.lock.lock_timeout(wait))
     }
 
     /// Takes the lock if it is free: see [`crate::Lock::try_lock`].
-    ///
-    /// # Errors
-    /// See [`Lock`].
     pub fn try_lock(&self) -> Result<Option<Guard>, Error> {
         self.if_free(self.lock.try_lock())
     }
@@ -72,9 +63,6 @@ impl<L: crate::Lock> Lock<L> {
     /// `work` can't be cancelled as async work is: when it has outlived the lock, also when only the
     /// release learns of it, the error is `Lost`, and [`Error::take_output`] gives the outcome. If the
     /// release fails, the outcome is returned all the same, and the lease frees the lock.
-    ///
-    /// # Errors
-    /// See [`Lock`]; `Lost`.
     pub fn with<T>(&self, work: impl FnOnce(FencingToken) -> T) -> Result<T, Error>
     where
         T: Send + 'static,
@@ -101,41 +89,26 @@ impl Lock<ReadWrite> {
 
 impl Lock<Counting> {
     /// Waits for `n` permits: see [`crate::Semaphore::acquire_many`].
-    ///
-    /// # Errors
-    /// See [`Lock`].
     pub fn acquire_many(&self, n: u32) -> Result<Guard, Error> {
         self.guard(self.lock.acquire_many(n))
     }
 
     /// Waits for `n` permits at most this long: see [`crate::Semaphore::acquire_many_timeout`].
-    ///
-    /// # Errors
-    /// See [`Lock`]; `Timeout`.
     pub fn acquire_many_timeout(&self, n: u32, wait: Duration) -> Result<Guard, Error> {
         self.guard(self.lock.acquire_many_timeout(n, wait))
     }
 
     /// Takes `n` permits if they are free: see [`crate::Semaphore::try_acquire_many`].
-    ///
-    /// # Errors
-    /// See [`Lock`].
     pub fn try_acquire_many(&self, n: u32) -> Result<Option<Guard>, Error> {
         self.if_free(self.lock.try_acquire_many(n))
     }
 
     /// Waits for a permit.
-    ///
-    /// # Errors
-    /// See [`Lock`].
     pub fn acquire(&self) -> Result<Guard, Error> {
         self.acquire_many(1)
     }
 
     /// Takes a permit if one is free.
-    ///
-    /// # Errors
-    /// See [`Lock`].
     pub fn try_acquire(&self) -> Result<Option<Guard>, Error> {
         self.try_acquire_many(1)
     }
@@ -143,25 +116,16 @@ impl Lock<Counting> {
 
 impl Lock<Reentrant> {
     /// Waits for the lock as this owner: see [`crate::ReentrantLock::lock_as`].
-    ///
-    /// # Errors
-    /// See [`Lock`].
     pub fn lock_as(&self, owner: &Owner) -> Result<Guard, Error> {
         self.guard(self.lock.lock_as(owner))
     }
 
     /// Waits for the lock at most this long: see [`crate::ReentrantLock::lock_timeout_as`].
-    ///
-    /// # Errors
-    /// See [`Lock`]; `Timeout`.
     pub fn lock_timeout_as(&self, owner: &Owner, wait: Duration) -> Result<Guard, Error> {
         self.guard(self.lock.lock_timeout_as(owner, wait))
     }
 
     /// Takes the lock as this owner if it is free: see [`crate::ReentrantLock::try_lock_as`].
-    ///
-    /// # Errors
-    /// See [`Lock`].
     pub fn try_lock_as(&self, owner: &Owner) -> Result<Option<Guard>, Error> {
         self.if_free(self.lock.try_lock_as(owner))
     }

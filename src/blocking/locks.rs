@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use dlock_core::{
-    Counting, Error, Fair, Health, LockName, LockOptions, LockState, Multi, Mutex, Note, ReadWrite,
+    Counting, Error, Fair, Health, IntoName, LockOptions, LockState, Multi, Mutex, Note, ReadWrite,
     Reentrant, Registry,
 };
 
@@ -11,6 +11,9 @@ use super::{Lock, runtime::Background};
 
 /// Makes locks by name, as [`crate::Locks`] does for async code. Clones and views share one
 /// connection to the store and one thread in the background.
+///
+/// # Errors
+/// As there, and `Config(Runtime)` from all that waits where a tokio runtime is.
 #[derive(Clone, Debug)]
 pub struct Locks {
     locks: crate::Locks,
@@ -38,9 +41,6 @@ pub fn connect_with(registry: &Registry, url: &str) -> Result<Locks, Error> {
 
 impl Locks {
     /// These locks, whose claims say who they are: see [`crate::Locks::with_note`].
-    ///
-    /// # Errors
-    /// As there.
     pub fn with_note<N>(self, note: N) -> Result<Self, Error>
     where
         N: TryInto<Note>,
@@ -50,101 +50,49 @@ impl Locks {
     }
 
     /// A lock for one holder at a time: see [`crate::Locks::mutex`].
-    ///
-    /// # Errors
-    /// As there; so for every kind.
-    pub fn mutex<N>(&self, name: N) -> Result<Lock<Mutex>, Error>
-    where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
-    {
+    pub fn mutex(&self, name: impl IntoName) -> Result<Lock<Mutex>, Error> {
         Ok(self.lock(self.locks.mutex(name)?))
     }
 
     /// A lock that is granted in order of arrival over all processes: see [`crate::Locks::fair`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn fair<N>(&self, name: N) -> Result<Lock<Fair>, Error>
-    where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
-    {
+    pub fn fair(&self, name: impl IntoName) -> Result<Lock<Fair>, Error> {
         Ok(self.lock(self.locks.fair(name)?))
     }
 
     /// A lock that its owner can enter again: see [`crate::Locks::reentrant`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn reentrant<N>(&self, name: N) -> Result<Lock<Reentrant>, Error>
-    where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
-    {
+    pub fn reentrant(&self, name: impl IntoName) -> Result<Lock<Reentrant>, Error> {
         Ok(self.lock(self.locks.reentrant(name)?))
     }
 
     /// A lock for many readers or one writer: see [`crate::Locks::rw`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn rw<N>(&self, name: N) -> Result<Lock<ReadWrite>, Error>
-    where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
-    {
+    pub fn rw(&self, name: impl IntoName) -> Result<Lock<ReadWrite>, Error> {
         Ok(self.lock(self.locks.rw(name)?))
     }
 
     /// A semaphore of so many permits: see [`crate::Locks::semaphore`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn semaphore<N>(&self, name: N, permits: u32) -> Result<Lock<Counting>, Error>
-    where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
-    {
+    pub fn semaphore(&self, name: impl IntoName, permits: u32) -> Result<Lock<Counting>, Error> {
         Ok(self.lock(self.locks.semaphore(name, permits)?))
     }
 
     /// All of these locks or none: see [`crate::Locks::multi`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn multi<N>(&self, names: impl IntoIterator<Item = N>) -> Result<Lock<Multi>, Error>
-    where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
-    {
+    pub fn multi(
+        &self,
+        names: impl IntoIterator<Item = impl IntoName>,
+    ) -> Result<Lock<Multi>, Error> {
         Ok(self.lock(self.locks.multi(names)?))
     }
 
     /// A view whose locks have these options: see [`crate::Locks::with_options`].
-    ///
-    /// # Errors
-    /// As there.
     pub fn with_options(&self, options: LockOptions) -> Result<Self, Error> {
         Ok(Self { locks: self.locks.with_options(options)?, ..self.clone() })
     }
 
     /// Who holds the name and who waits for it: see [`crate::Locks::inspect`].
-    ///
-    /// # Errors
-    /// As there; `Config(Runtime)` where a tokio runtime is.
-    pub fn inspect<N>(&self, name: N) -> Result<LockState, Error>
-    where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
-    {
+    pub fn inspect(&self, name: impl IntoName) -> Result<LockState, Error> {
         self.background.wait_for(self.locks.inspect(name))
     }
 
     /// Whether locks work just now: see [`crate::Locks::health`].
-    ///
-    /// # Errors
-    /// `Config(Runtime)` where a tokio runtime is.
     pub fn health(&self, within: Duration) -> Result<Health, Error> {
         self.background.block_on(self.locks.health(within))
     }
@@ -166,9 +114,6 @@ impl Locks {
     /// assert_eq!(ran.done(), Some(true));
     /// # Ok(()) }
     /// ```
-    ///
-    /// # Errors
-    /// `Config(Runtime)` where a tokio runtime is.
     pub fn block_on<F: Future>(&self, work: F) -> Result<F::Output, Error> {
         self.background.block_on(work)
     }
@@ -176,9 +121,6 @@ impl Locks {
     /// Ends in order, and waits until every guard is gone and its release has reached the store: see
     /// [`crate::Locks::shutdown`]. Call it before `main` returns, since the thread in the background
     /// dies with the process.
-    ///
-    /// # Errors
-    /// `Timeout` after `wait`; `Config(Runtime)` where a tokio runtime is.
     pub fn shutdown(&self, wait: Duration) -> Result<(), Error> {
         self.background.wait_for(self.locks.shutdown(wait))
     }

@@ -20,7 +20,7 @@ use crate::{
         retry::{Trouble, Wait, Why, backoff, pause, within},
         tasks::Ticket,
     },
-    sync::time::{self, Instant as Timer},
+    sync::time::Instant as Timer,
 };
 
 /// Takes the lock; `None` when it is busy and the caller does not wait.
@@ -157,7 +157,8 @@ impl<'a> Attempt<'a> {
             match answer {
                 Ok(Acquired::Granted(grant)) => {
                     self.engine.check_open()?;
-                    let (now, lease) = (self.engine.clock.now(), self.believed());
+                    let now = self.engine.clock.now();
+                    let lease = believed(self.request.lease, self.options.lock_delay());
                     if !self.alone || now < valid_until(grant.since, lease) {
                         if let Some(since) = waits_since {
                             self.tell(&grant, now.since(since));
@@ -227,16 +228,9 @@ impl<'a> Attempt<'a> {
             local.set_asked(true);
         }
         let Stage::Asking(answer) = &mut self.stage else { return Ok(Acquired::Queued) };
-        let engine = self.engine;
-        let answer = engine.while_it_runs(answer);
-        let answer = match answer_by {
-            None => answer.await,
-            Some(answer_by) => match time::timeout_at(answer_by, answer).await {
-                Ok(answer) => answer,
-                // It is still under way; dropping the attempt sees it through.
-                Err(_) => return Err(self.engine.unanswered(wait, &self.request.name)),
-            },
-        };
+        let answer = self.engine.while_it_runs(answer);
+        // Without one it is still under way; dropping the attempt sees it through.
+        let answer = self.engine.answered(answer_by, wait, &self.request.name, answer).await?;
         self.engine.failure.look_at(&answer);
         if let Some(local) = &self.local {
             local.set_asked(false);
@@ -283,11 +277,6 @@ impl<'a> Attempt<'a> {
               token = grant.token.get(), ?wait },
             "lock acquired after a wait"
         );
-    }
-
-    /// The lease that its holder is to believe in.
-    fn believed(&self) -> Duration {
-        believed(self.request.lease, self.options.lock_delay())
     }
 
     /// Waits a little before the next try, or gives up with the error.

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::{
-    ClaimId, ConfigIssue, Error, Fencing, FencingToken, Finding, LockName, Locks, TokenOffset,
+    ClaimId, ConfigIssue, Error, Fencing, FencingToken, Finding, IntoName, LockName, Locks,
+    TokenOffset,
 };
 
 /// What a finding is about.
@@ -98,12 +99,12 @@ impl Locks {
     ///
     /// # Cancel safety
     /// The tokens may have been raised. Call it again.
-    pub async fn raise_tokens<N>(&self, name: N, above: FencingToken) -> Result<(), Error>
-    where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
-    {
-        let name = name.try_into()?;
+    pub async fn raise_tokens(
+        &self,
+        name: impl IntoName,
+        above: FencingToken,
+    ) -> Result<(), Error> {
+        let name = name.into_name()?;
         let backend = self.backend();
         let raised = match above > Self::MAX_RAISED_TOKEN {
             true => Err(no_room_above(above)),

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{Error, ErrorKind, LockName, engine::Engine, sync::time};
+use crate::{Error, LockName, engine::Engine, sync::time};
 
 /// How locks are just now, for a readiness endpoint: what
 /// [`Locks::health`](crate::Locks::health) finds.
@@ -57,18 +57,9 @@ async fn latency(engine: &Arc<Engine>, within: Duration) -> Result<Duration, Err
         Err(_) => {
             // The reason may come later, for whoever asks next.
             engine.failure.wait_for(&engine.tasks, question);
-            Err(no_answer(within, engine.failure.get()))
+            Err(engine.failure.no_answer(within))
         }
     };
     asked.map_err(|error| error.during("health").with_store(backend.store()))?;
     Ok(engine.clock.now().since(began))
-}
-
-fn no_answer(within: Duration, last: Option<Error>) -> Error {
-    let error = |message| Error::new(ErrorKind::Unavailable, message);
-    match last {
-        Some(last) => error(format!("no answer within {within:?}; the last error was: {last}"))
-            .with_source(last),
-        None => error(format!("no answer within {within:?}: look at the store and the way to it")),
-    }
 }

@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     Claim, ClaimState, Counting, DynBackend, Election, Error, ErrorKind, Fair, FairLock, Fairness,
-    FencingToken, Finding, Guarantees, Health, Job, Lock, LockName, LockOptions, LockProvider,
-    LockState, Multi, MultiLock, Mutex, Note, Permits, ReadWrite, ReadWriteLock, Reentrant,
-    ReentrantLock, Released, Semaphore,
+    FencingToken, Finding, Guarantees, Health, IntoName, Job, Lock, LockName, LockOptions,
+    LockProvider, LockState, Multi, MultiLock, Mutex, Note, Permits, ReadWrite, ReadWriteLock,
+    Reentrant, ReentrantLock, Released, Semaphore,
     engine::{Engine, renewals},
     kinds::{Base, Client},
     support::shortened::Shortened,
@@ -24,6 +24,9 @@ use crate::{
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
+///
+/// # Errors
+/// All that takes a name: `Config(Name)` for one that can't be.
 #[derive(Clone, Debug)]
 pub struct Locks {
     client: Arc<Client>,
@@ -103,14 +106,7 @@ impl Locks {
     }
 
     /// A lock for one holder at a time.
-    ///
-    /// # Errors
-    /// `Config(Name)` for a name that can't be; so for every kind.
-    pub fn mutex<N>(&self, name: N) -> Result<Mutex, Error>
-    where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
-    {
+    pub fn mutex(&self, name: impl IntoName) -> Result<Mutex, Error> {
         Ok(Mutex::new(self.base(name)?, self.hand_off))
     }
 
@@ -118,11 +114,7 @@ impl Locks {
     ///
     /// # Errors
     /// `Unsupported` when the backend grants in no order.
-    pub fn fair<N>(&self, name: N) -> Result<Fair, Error>
-    where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
-    {
+    pub fn fair(&self, name: impl IntoName) -> Result<Fair, Error> {
         let base = self.base(name)?;
         if self.guarantees().fairness < Fairness::Fifo {
             return Err(self.unsupported(&base.name, "grants in no order: use a mutex"));
@@ -131,26 +123,12 @@ impl Locks {
     }
 
     /// A lock that its owner can enter again.
-    ///
-    /// # Errors
-    /// As for every kind.
-    pub fn reentrant<N>(&self, name: N) -> Result<Reentrant, Error>
-    where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
-    {
+    pub fn reentrant(&self, name: impl IntoName) -> Result<Reentrant, Error> {
         Ok(Reentrant::new(self.mutex(name)?))
     }
 
     /// A lock for many readers or one writer.
-    ///
-    /// # Errors
-    /// As for every kind.
-    pub fn rw<N>(&self, name: N) -> Result<ReadWrite, Error>
-    where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
-    {
+    pub fn rw(&self, name: impl IntoName) -> Result<ReadWrite, Error> {
         Ok(ReadWrite::new(self.base(name)?))
     }
 
@@ -158,11 +136,7 @@ impl Locks {
     ///
     /// # Errors
     /// `Config(Permits)` for zero or too many; `Unsupported` when the backend can't count.
-    pub fn semaphore<N>(&self, name: N, permits: u32) -> Result<Counting, Error>
-    where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
-    {
+    pub fn semaphore(&self, name: impl IntoName, permits: u32) -> Result<Counting, Error> {
         let base = self.base(name)?;
         if self.guarantees().permits < Permits::Counted {
             return Err(self.unsupported(&base.name, "can't count permits"));
@@ -175,11 +149,7 @@ impl Locks {
     ///
     /// # Errors
     /// `Config(Empty)` for no name at all.
-    pub fn multi<N>(&self, names: impl IntoIterator<Item = N>) -> Result<Multi, Error>
-    where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
-    {
+    pub fn multi(&self, names: impl IntoIterator<Item = impl IntoName>) -> Result<Multi, Error> {
         Multi::new(names.into_iter().map(|name| self.base(name)).collect::<Result<_, _>>()?)
     }
 
@@ -203,12 +173,8 @@ impl Locks {
     ///
     /// # Errors
     /// `Config(Name)`, `Unavailable`.
-    pub async fn inspect<N>(&self, name: N) -> Result<LockState, Error>
-    where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
-    {
-        let name = name.try_into()?;
+    pub async fn inspect(&self, name: impl IntoName) -> Result<LockState, Error> {
+        let name = name.into_name()?;
         let backend = &self.engine().backend;
         let state = self.engine().while_it_runs(backend.inspect(&name)).await;
         state.map_err(|error| error.during("inspect").with_lock(&name).with_store(backend.store()))
@@ -243,12 +209,8 @@ impl Locks {
     ///
     /// # Cancel safety
     /// It may have been taken from some of the holders.
-    pub async fn force_release<N>(&self, name: N) -> Result<Vec<ClaimState>, Error>
-    where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
-    {
-        let name = name.try_into()?;
+    pub async fn force_release(&self, name: impl IntoName) -> Result<Vec<ClaimState>, Error> {
+        let name = name.into_name()?;
         let backend = &self.engine().backend;
         let during = |error: Error| {
             error.during("force_release").with_lock(&name).with_store(backend.store())
@@ -273,26 +235,12 @@ impl Locks {
     }
 
     /// A candidate for this name, of which one leads at a time.
-    ///
-    /// # Errors
-    /// As for every kind.
-    pub fn election<N>(&self, name: N) -> Result<Election, Error>
-    where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
-    {
+    pub fn election(&self, name: impl IntoName) -> Result<Election, Error> {
         Ok(Election::new(self.base(name)?))
     }
 
     /// A job that runs once, however many machines want to run it.
-    ///
-    /// # Errors
-    /// As for every kind.
-    pub fn job<N>(&self, name: N) -> Result<Job, Error>
-    where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
-    {
+    pub fn job(&self, name: impl IntoName) -> Result<Job, Error> {
         Ok(Job::new(self.base(name)?))
     }
 
@@ -352,12 +300,8 @@ impl Locks {
         &self.client.engine
     }
 
-    fn base<N>(&self, name: N) -> Result<Base, Error>
-    where
-        N: TryInto<LockName>,
-        Error: From<N::Error>,
-    {
-        let name = name.try_into()?;
+    fn base(&self, name: impl IntoName) -> Result<Base, Error> {
+        let name = name.into_name()?;
         Ok(Base { client: Arc::clone(&self.client), name, options: Arc::clone(&self.options) })
     }
 

@@ -155,25 +155,15 @@ impl BackendUrl {
     pub fn finish(&self, known: &[&str]) -> Result<(), Error> {
         let Some((name, _)) = self.options.first() else { return Ok(()) };
         let known: Vec<String> = known.iter().map(|name| format!("{OURS}{name}")).collect();
-        if self.guarded {
-            return Err(Error::config(
-                ConfigIssue::UnknownOption,
-                format!(
-                    "{}: has an option that it does not know, or a ? in the password: known are \
-                     {}; write ? as %3F and @ as %40",
-                    self.scheme,
-                    known.join(", ")
-                ),
-            ));
-        }
-        Err(Error::config(
-            ConfigIssue::UnknownOption,
-            format!(
-                "{}: has no option {OURS}{name:.80}; known are {}",
-                self.scheme,
-                known.join(", ")
+        let (scheme, known) = (&self.scheme, known.join(", "));
+        let message = match self.guarded {
+            true => format!(
+                "{scheme}: has an option that it does not know, or a ? in the password: known are \
+                 {known}; write ? as %3F and @ as %40"
             ),
-        ))
+            false => format!("{scheme}: has no option {OURS}{name:.80}; known are {known}"),
+        };
+        Err(Error::config(ConfigIssue::UnknownOption, message))
     }
 }
 

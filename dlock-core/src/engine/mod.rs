@@ -142,42 +142,24 @@ impl Engine {
     }
 
     /// Waits for an answer until then, as [`answer_by`](Self::answer_by) has it.
+    ///
+    /// # Errors
+    /// It was not there by then.
     pub(crate) async fn answered<T>(
         &self,
         answer_by: Option<Timer>,
         wait: Wait,
         name: &LockName,
-        work: impl Future<Output = Result<T, Error>>,
+        answer: impl Future<Output = T>,
     ) -> Result<T, Error> {
-        match answer_by {
-            None => work.await,
-            Some(answer_by) => time::timeout_at(answer_by, work)
-                .await
-                .unwrap_or_else(|_| Err(self.unanswered(wait, name))),
-        }
-    }
-
-    /// The error of an answer that was not there by then.
-    pub(crate) fn unanswered(&self, wait: Wait, name: &LockName) -> Error {
-        let last = self.failure.get();
-        if matches!(wait, Wait::Until(_)) {
-            return Why::Unanswered(last).error(name);
-        }
-        let timeout = self.backend.response_timeout();
-        let error = Error::new(
-            ErrorKind::Unavailable,
-            match &last {
-                Some(last) => format!("no answer within {timeout:?}; the last error was: {last}"),
-                None => {
-                    format!("no answer within {timeout:?}: look at the store and the way to it")
-                }
-            },
-        );
-        let error = error.during("acquire").with_lock(name);
-        match last {
-            Some(last) => error.with_source(last),
-            None => error,
-        }
+        let Some(answer_by) = answer_by else { return Ok(answer.await) };
+        time::timeout_at(answer_by, answer).await.map_err(|_| match wait {
+            Wait::Until(_) => Why::Unanswered(self.failure.get()).error(name),
+            Wait::Try => {
+                let error = self.failure.no_answer(self.backend.response_timeout());
+                error.during("acquire").with_lock(name)
+            }
+        })
     }
 
     /// The error of a wait for a lock that somebody holds.

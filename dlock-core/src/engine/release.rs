@@ -140,7 +140,7 @@ async fn release(
         Ok(released) => released,
         Err(error) if !held => {
             // What it frees early is the lock-delay.
-            withdraw::withdraw(&engine, hold.lost_claim(), hold.stored_lease(), None);
+            withdraw::withdraw(&engine, hold.claim().with_used(0), hold.stored_lease(), None);
             engine.failure.note(&error);
             return Ok(Released::AlreadyLost);
         }

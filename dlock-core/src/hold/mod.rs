@@ -40,7 +40,7 @@ pub(crate) mod steps;
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use self::{
     belief::{believed, valid_until},
@@ -55,6 +55,7 @@ use crate::{
         Notify, OnceLock,
         atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
+    vocabulary::clock::nanos,
 };
 
 /// A claim that the store has granted, from the grant to its end.
@@ -198,15 +199,7 @@ impl Hold {
 
     /// The claim, with how many of its tokens were handed out.
     pub(crate) fn claim(&self) -> Claim {
-        self.claim_with(u32::try_from(1 + self.used() - self.first).unwrap_or(self.tokens))
-    }
-
-    /// The claim, of whose tokens nothing is known.
-    pub(crate) fn lost_claim(&self) -> Claim {
-        self.claim_with(0)
-    }
-
-    fn claim_with(&self, used: u32) -> Claim {
+        let used = u32::try_from(1 + self.used() - self.first).unwrap_or(self.tokens);
         Claim { name: self.name.clone(), id: self.id, used }
     }
 
@@ -319,19 +312,4 @@ impl Hold {
     pub(crate) fn mark_downgraded(&self) {
         self.downgraded.store(true, Ordering::Release);
     }
-}
-
-impl fmt::Debug for Hold {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hold")
-            .field("name", &self.name)
-            .field("mode", &self.mode())
-            .field("token", &self.used())
-            .field("ended", &self.ended())
-            .finish_non_exhaustive()
-    }
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

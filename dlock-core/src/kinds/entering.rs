@@ -45,14 +45,8 @@ impl Entering {
     ) -> Result<Option<Guard>, Error> {
         let Some(sending) = &mut self.sending else { return Ok(None) };
         let sending = self.engine.while_it_runs(sending);
-        let answers = match self.answer_by {
-            None => sending.await,
-            Some(answer_by) => match time::timeout_at(answer_by, sending).await {
-                Ok(answers) => answers,
-                // Dropping this sees it through.
-                Err(_) => return Err(self.engine.unanswered(wait, name)),
-            },
-        };
+        // Dropping this sees it through.
+        let answers = self.engine.answered(self.answer_by, wait, name, sending).await?;
         self.engine.failure.look_at(&answers);
         self.sending = None;
         let claims = std::mem::take(&mut self.claims);

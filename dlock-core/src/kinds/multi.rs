@@ -15,10 +15,11 @@ use std::{sync::Arc, time::Duration};
 use super::{
     Base, Takes,
     entering::{Entering, give_back},
+    lock_methods,
 };
 use crate::{
-    AcquireRequest, Certainty, ClaimId, ConfigIssue, Error, ErrorKind, Fairness, Guard, LockName,
-    Mode, MultiLock, Mutex,
+    AcquireRequest, Certainty, ConfigIssue, Error, ErrorKind, Fairness, Guard, LockName, Mode,
+    MultiLock, Mutex,
     support::{
         labels::Kind,
         retry::{Trouble, Wait, backoff, explained, pause},
@@ -87,20 +88,7 @@ impl Multi {
         &self.names
     }
 
-    /// See [`Lock::try_lock`](crate::Lock::try_lock).
-    pub async fn try_lock(&self) -> Result<Option<Guard>, Error> {
-        self.acquire(Wait::Try).await
-    }
-
-    /// See [`Lock::lock`](crate::Lock::lock).
-    pub async fn lock(&self) -> Result<Guard, Error> {
-        super::lock(self).await
-    }
-
-    /// See [`Lock::lock_timeout`](crate::Lock::lock_timeout).
-    pub async fn lock_timeout(&self, wait: Duration) -> Result<Guard, Error> {
-        super::lock_timeout(self, wait).await
-    }
+    lock_methods!();
 
     /// Waits for the part of the store `first`, and tries the others. The store that was busy, if
     /// one was, and the guards of the parts.
@@ -241,7 +229,7 @@ impl Group {
         match wait {
             Wait::Try => {
                 let taking = self.take_each(wait);
-                engine.answered(engine.answer_by(wait), wait, name, taking).await
+                engine.answered(engine.answer_by(wait), wait, name, taking).await?
             }
             Wait::Until(_) => self.take_each(wait).await,
         }
@@ -278,15 +266,10 @@ impl Group {
             return Some(Err(error));
         }
         let claim = |base: &Base| {
-            let request = AcquireRequest {
-                name: base.name.clone(),
-                claim: ClaimId::random(),
-                mode: Mode::Exclusive,
-                lease: engine.lease(*base.options)?,
-                queue: wait.queue(),
-                tokens: 1,
-                note: engine.note(),
-            };
+            let lease = engine.lease(*base.options)?;
+            let request = AcquireRequest::new(base.name.clone(), Mode::Exclusive, lease)
+                .with_queue(wait.queue())
+                .with_note(engine.note());
             Ok((request, *base.options))
         };
         let claims: Vec<_> = match self.0.iter().map(claim).collect() {

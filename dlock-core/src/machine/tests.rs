@@ -10,8 +10,16 @@ fn id(n: u128) -> ClaimId {
 }
 
 fn acquire(n: u128, mode: Mode) -> Op {
+    ask(n, mode, 1, None)
+}
+
+fn ask(n: u128, mode: Mode, block: u32, note: Option<Note>) -> Op {
     let queue = Queue::Enqueue;
-    Op::Acquire { claim: id(n), mode, lease: LEASE, block: 1, queue, home: 0, note: None }
+    Op::Acquire { claim: id(n), mode, lease: LEASE, block, queue, home: 0, note }
+}
+
+fn renew(n: u128, mode: Mode) -> Op {
+    Op::Renew { claim: id(n), mode, lease: LEASE }
 }
 
 fn release(n: u128) -> Op {
@@ -59,11 +67,10 @@ fn readers_join_readers_but_do_not_pass_a_writer() {
 #[test]
 fn what_has_ended_is_gone_and_lets_in_the_next() {
     let mut machine = Machine::default();
-    let renew = Op::Renew { claim: id(1), mode: Mode::Exclusive, lease: LEASE };
-    let keep = Op::Renew { claim: id(2), mode: Mode::Exclusive, lease: LEASE };
     run(&mut machine, &[(1, acquire(1, Mode::Exclusive)), (500, acquire(2, Mode::Exclusive))]);
-    assert!(matches!(run(&mut machine, &[(900, keep)]).0, Some(Outcome::Queued { ahead: 1 })));
-    let (outcome, grants) = run(&mut machine, &[(1_001, renew)]);
+    let (outcome, _) = run(&mut machine, &[(900, renew(2, Mode::Exclusive))]);
+    assert!(matches!(outcome, Some(Outcome::Queued { ahead: 1 })));
+    let (outcome, grants) = run(&mut machine, &[(1_001, renew(1, Mode::Exclusive))]);
     assert_eq!((outcome, grants), (Some(Outcome::NotFound), vec![2]));
 }
 
@@ -72,10 +79,8 @@ fn a_downgrade_keeps_the_token_and_lets_readers_in() {
     let mut machine = Machine::default();
     run(&mut machine, &[(7, acquire(1, Mode::Exclusive)), (8, acquire(2, Mode::Shared))]);
     let token = machine.grant_of(id(1)).unwrap().token;
-    let weaker = Op::Renew { claim: id(1), mode: Mode::Shared, lease: LEASE };
-    let stronger = Op::Renew { claim: id(1), mode: Mode::Exclusive, lease: LEASE };
-    assert_eq!(run(&mut machine, &[(9, weaker)]).1, [2]);
-    run(&mut machine, &[(10, stronger)]);
+    assert_eq!(run(&mut machine, &[(9, renew(1, Mode::Shared))]).1, [2]);
+    run(&mut machine, &[(10, renew(1, Mode::Exclusive))]);
     let state = machine.inspect(10);
     assert!(state.holders.iter().all(|holder| holder.mode == Mode::Shared));
     assert_eq!(machine.grant_of(id(1)).unwrap().token, token);
@@ -83,21 +88,13 @@ fn a_downgrade_keeps_the_token_and_lets_readers_in() {
 
 #[test]
 fn unused_tokens_go_back_and_used_ones_do_not() {
-    let block = |n| Op::Acquire {
-        claim: id(n),
-        mode: Mode::Exclusive,
-        lease: LEASE,
-        block: 100,
-        queue: Queue::Enqueue,
-        home: 0,
-        note: None,
-    };
+    let block = ask(1, Mode::Exclusive, 100, None);
     let mut machine = Machine::default();
     let next = |machine: &mut Machine, used| {
-        run(machine, &[(5, Op::Release { claim: id(1), used, bar: 0 }), (5, block(1))]);
+        run(machine, &[(5, Op::Release { claim: id(1), used, bar: 0 }), (5, block.clone())]);
         machine.grant_of(id(1)).unwrap().token
     };
-    run(&mut machine, &[(5, block(1))]);
+    run(&mut machine, &[(5, block.clone())]);
     assert_eq!(next(&mut machine, 3), 5 + 3);
     assert_eq!(next(&mut machine, 0), 8 + 100, "who does not know gives nothing back");
     assert_eq!(next(&mut machine, 1_000), 108 + 100);
@@ -105,15 +102,7 @@ fn unused_tokens_go_back_and_used_ones_do_not() {
 
 #[test]
 fn a_floor_holds_when_a_block_below_it_is_given_back() {
-    let block = Op::Acquire {
-        claim: id(1),
-        mode: Mode::Exclusive,
-        lease: LEASE,
-        block: 100,
-        queue: Queue::Enqueue,
-        home: 0,
-        note: None,
-    };
+    let block = ask(1, Mode::Exclusive, 100, None);
     // The block is 5 to 104.
     for (above, next) in [(4, 6), (50, 106), (104, 106), (105, 106), (1_000, 1_001)] {
         let mut machine = Machine::default();
@@ -183,29 +172,11 @@ fn an_error_shows_the_begin_of_what_it_could_not_read() {
 }
 
 #[test]
-fn the_last_of_all_tokens_can_be_written_and_read() {
-    let mut machine = Machine::after_token(FencingToken::MAX.get() - 1);
-    run(&mut machine, &[(5, acquire(1, Mode::Shared))]);
-    let token = machine.grant_of(id(1)).unwrap().token;
-    assert_eq!(token, FencingToken::MAX.get());
-    assert_eq!(text::replay(&text::snapshot(&machine), "").unwrap().machine, machine);
-}
-
-#[test]
 fn a_note_stays_as_long_as_its_claim_and_no_renewal_changes_it() {
-    let noted = |n, text: &str| Op::Acquire {
-        claim: id(n),
-        mode: Mode::Exclusive,
-        lease: LEASE,
-        block: 1,
-        queue: Queue::Enqueue,
-        home: 0,
-        note: Note::new(text).ok(),
-    };
+    let mode = Mode::Exclusive;
+    let noted = |n, text| ask(n, mode, 1, Note::new(text).ok());
     assert!(text::op_text(&noted(1, "web 3;")).ends_with(" 0 Q nweb%203%3B"));
-    let renew = Op::Renew { claim: id(1), mode: Mode::Exclusive, lease: LEASE };
-    let ops =
-        [noted(1, "web 3;"), noted(2, "é"), acquire(3, Mode::Exclusive), noted(1, "x"), renew];
+    let ops = [noted(1, "web 3;"), noted(2, "é"), acquire(3, mode), noted(1, "x"), renew(1, mode)];
     let mut machine = Machine::default();
     run(&mut machine, &ops.map(|op| (5, op)));
     let seen = |machine: &Machine| -> Vec<Option<String>> {
@@ -225,8 +196,8 @@ fn a_note_stays_as_long_as_its_claim_and_no_renewal_changes_it() {
 #[test]
 fn a_renewal_that_comes_late_does_not_shorten_a_later_one() {
     let mut machine = Machine::default();
-    let renew = Op::Renew { claim: id(1), mode: Mode::Exclusive, lease: LEASE };
-    run(&mut machine, &[(5, acquire(1, Mode::Exclusive)), (50, renew.clone()), (10, renew)]);
+    let mode = Mode::Exclusive;
+    run(&mut machine, &[(5, acquire(1, mode)), (50, renew(1, mode)), (10, renew(1, mode))]);
     assert_eq!(machine.next_expiry(), Some(50 + LEASE));
 }
 

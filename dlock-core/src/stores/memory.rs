@@ -124,12 +124,6 @@ impl Memory {
         waiting.wake(grants.drain(..).map(|granted| granted.claim));
         then(machine, waiting, outcome)
     }
-
-    fn acquire_now(&self, request: &AcquireRequest) -> Result<Acquired, Error> {
-        self.apply(&request.name, &acquire_op(request), |_, _, outcome| {
-            acquired(&request.name, request.mode, &self.store, outcome)
-        })
-    }
 }
 
 impl Names {
@@ -236,7 +230,9 @@ impl Backend for Memory {
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
-        Answer::ready(self.acquire_now(request))
+        Answer::ready(self.apply(&request.name, &acquire_op(request), |_, _, outcome| {
+            acquired(&request.name, request.mode, &self.store, outcome)
+        }))
     }
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
@@ -359,12 +355,7 @@ fn connect(url: BackendUrl) -> Connecting {
              and share the Locks",
         )),
     };
-    Box::pin(async move {
-        match refused {
-            Some(error) => Err(error),
-            None => Ok(Memory::new() as DynBackend),
-        }
-    })
+    Box::pin(async move { refused.map_or_else(|| Ok(Memory::new() as DynBackend), Err) })
 }
 
 impl fmt::Debug for Memory {

@@ -6,7 +6,7 @@
 //! question pass at a time. Both are hints, so their accesses are relaxed: an answer and a failure at the
 //! same time may leave either of them as the last.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::tasks::Tasks;
 use crate::{
@@ -68,5 +68,15 @@ impl LastFailure {
 
     pub(crate) fn get(&self) -> Option<Error> {
         self.error.lock().clone()
+    }
+
+    /// The error of a question that was not answered within this time.
+    pub(crate) fn no_answer(&self, within: Duration) -> Error {
+        let error =
+            |rest| Error::new(ErrorKind::Unavailable, format!("no answer within {within:?}{rest}"));
+        match self.get() {
+            Some(last) => error(format!("; the last error was: {last}")).with_source(last),
+            None => error(": look at the store and the way to it".to_owned()),
+        }
     }
 }

@@ -44,11 +44,6 @@ impl Wait {
     }
 }
 
-/// The error of a wait that has ended.
-pub(crate) fn timed_out(name: &LockName) -> Error {
-    Why::Busy.error(name)
-}
-
 /// Why a wait has ended without a grant, as far as this process knows.
 pub(crate) enum Why {
     /// Somebody holds the lock.
@@ -159,7 +154,7 @@ pub(crate) async fn within<T>(
     match deadline {
         None => work.await,
         Some(deadline) => {
-            time::timeout_at(deadline, work).await.unwrap_or_else(|_| Err(timed_out(name)))
+            time::timeout_at(deadline, work).await.unwrap_or_else(|_| Err(Why::Busy.error(name)))
         }
     }
 }

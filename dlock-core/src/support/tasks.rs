@@ -8,7 +8,7 @@
 //! another number, the notice is still to come. The ordering is acquire and release, so whoever reads 0
 //! also sees what the work has written.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use crate::{
     Error,
@@ -85,11 +85,5 @@ impl Tasks {
             }
             idle.await;
         }
-    }
-}
-
-impl fmt::Debug for Tasks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tasks").field("pending", &self.pending()).finish_non_exhaustive()
     }
 }

@@ -154,24 +154,6 @@ impl Guarantees {
         notes: Notes::Dropped,
     };
 
-    /// The weaker of the two in each field: what a lock over both stores can promise.
-    #[must_use]
-    pub fn min(self, other: Self) -> Self {
-        // Destructured, so that a new field can't be forgotten.
-        let Self { exclusion, fencing, orphan_release, fairness, wake_up, scope, permits, notes } =
-            self;
-        Self {
-            exclusion: exclusion.min(other.exclusion),
-            fencing: fencing.min(other.fencing),
-            orphan_release: orphan_release.min(other.orphan_release),
-            fairness: fairness.min(other.fairness),
-            wake_up: wake_up.min(other.wake_up),
-            scope: scope.min(other.scope),
-            permits: permits.min(other.permits),
-            notes: notes.min(other.notes),
-        }
-    }
-
     /// Checks these requirements against what is `given`.
     ///
     /// # Errors
@@ -289,12 +271,5 @@ mod tests {
         let text = error.to_string();
         assert!(text.contains("mutual exclusion") && text.contains("reach"), "{text}");
         assert!(!text.contains("fencing"), "{text}");
-    }
-
-    #[test]
-    fn min_takes_the_weaker_of_each_field() {
-        let a = Guarantees::WEAKEST.with_fencing(Fencing::Clock);
-        let b = Guarantees::WEAKEST.with_fencing(Fencing::Durable).with_scope(Scope::Network);
-        assert_eq!(a.min(b), a);
     }
 }

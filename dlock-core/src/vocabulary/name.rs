@@ -119,6 +119,26 @@ impl From<std::convert::Infallible> for Error {
     }
 }
 
+/// What names a lock: a [`LockName`], or a text that is checked to be one, as a `&str` or a
+/// `String`.
+pub trait IntoName {
+    /// The name.
+    ///
+    /// # Errors
+    /// `Config(Name)` for a text that can't be one.
+    fn into_name(self) -> Result<LockName, Error>;
+}
+
+impl<N> IntoName for N
+where
+    N: TryInto<LockName>,
+    Error: From<N::Error>,
+{
+    fn into_name(self) -> Result<LockName, Error> {
+        Ok(self.try_into()?)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

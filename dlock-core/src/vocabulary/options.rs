@@ -134,39 +134,32 @@ impl LockOptions {
     /// # Errors
     /// `Config(Lease)` or `Config(Renewal)`, naming the range.
     pub fn check(&self) -> Result<(), Error> {
-        if self.lease < Self::MIN_LEASE || self.lease > Self::MAX_LEASE {
-            return Err(Error::config(
+        let (lease, delay, renew) = (self.lease, self.lock_delay, self.renew);
+        let (least, most) = (Self::MIN_LEASE, Self::MAX_LEASE);
+        let refuse = |issue, why: String| Err(Error::config(issue, why));
+        if lease < least || lease > most {
+            return refuse(
                 ConfigIssue::Lease,
                 format!(
-                    "a lease of {:?} is out of range: use {:?} to {:?}, long enough for a few lost \
-                     round trips",
-                    self.lease,
-                    Self::MIN_LEASE,
-                    Self::MAX_LEASE
+                    "a lease of {lease:?} is out of range: use {least:?} to {most:?}, long enough                      for a few lost round trips"
                 ),
-            ));
+            );
         }
-        if self.lock_delay > Self::MAX_LEASE - self.lease {
-            return Err(Error::config(
+        if delay > most - lease {
+            return refuse(
                 ConfigIssue::Lease,
                 format!(
-                    "a lease of {:?} and a lock-delay of {:?} are too long together: use no more \
-                     than {:?}",
-                    self.lease,
-                    self.lock_delay,
-                    Self::MAX_LEASE
+                    "a lease of {lease:?} and a lock-delay of {delay:?} are too long together: use                      no more than {most:?}"
                 ),
-            ));
+            );
         }
-        match self.renew {
-            Renew::For(limit) if limit < self.lease => Err(Error::config(
+        match renew {
+            Renew::For(limit) if limit < lease => refuse(
                 ConfigIssue::Renewal,
                 format!(
-                    "renewal for {limit:?} is shorter than the lease of {:?}: use Renew::Never, a \
-                     longer limit, or a shorter lease",
-                    self.lease
+                    "renewal for {limit:?} is shorter than the lease of {lease:?}: use                      Renew::Never, a longer limit, or a shorter lease"
                 ),
-            )),
+            ),
             _ => Ok(()),
         }
     }

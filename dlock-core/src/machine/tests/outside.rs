@@ -15,7 +15,6 @@ fn apply(machine: &mut Machine, op: &Op) -> (Outcome, Vec<u64>) {
 #[test]
 fn no_token_is_given_out_twice_at_the_end_of_all_numbers() {
     let mut machine = Machine::after_token(MOST - 2);
-    let renew = |n| Op::Renew { claim: id(n), mode: Mode::Shared, lease: LEASE };
     for (n, token) in [(1, MOST - 1), (2, MOST)] {
         assert_eq!(apply(&mut machine, &acquire(n, Mode::Shared)).1, [token]);
     }
@@ -23,7 +22,7 @@ fn no_token_is_given_out_twice_at_the_end_of_all_numbers() {
     assert_eq!(apply(&mut machine, &acquire(4, Mode::Exclusive)), (Outcome::Spent, vec![]));
     assert!([3, 4].iter().all(|n| machine.ahead_of(id(*n)).is_none()));
     // Its holders are not disturbed.
-    assert!(matches!(apply(&mut machine, &renew(1)).0, Outcome::Granted(_)));
+    assert!(matches!(apply(&mut machine, &renew(1, Mode::Shared)).0, Outcome::Granted(_)));
     for n in [1, 2] {
         assert_eq!(apply(&mut machine, &release(n)), (Outcome::Released, vec![]));
     }
@@ -40,8 +39,8 @@ fn a_claim_that_waits_for_a_token_that_can_not_be_is_told() {
     apply(&mut machine, &Op::Raise { above: u64::MAX });
     assert_eq!(apply(&mut machine, &release(1)), (Outcome::Released, vec![]));
     assert!(!machine.owes_a_grant());
-    let renew = Op::Renew { claim: id(2), mode: Mode::Exclusive, lease: LEASE };
-    assert_eq!(apply(&mut machine, &renew), (Outcome::Spent, vec![]));
+    let spent = apply(&mut machine, &renew(2, Mode::Exclusive));
+    assert_eq!(spent, (Outcome::Spent, vec![]));
     assert_eq!(apply(&mut machine, &release(2)).0, Outcome::Released);
     assert!(machine.is_free(5));
 }

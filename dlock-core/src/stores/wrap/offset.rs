@@ -133,36 +133,16 @@ fn and_then<T: Send + 'static>(
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
 impl Backend for TokenOffset {
-    fn store(&self) -> &str {
-        self.inner.store()
-    }
-
-    fn guarantees(&self) -> Guarantees {
-        self.inner.guarantees()
-    }
-
-    fn clock(&self) -> Clock {
-        self.inner.clock()
-    }
-
-    fn shard(&self, name: &LockName) -> u32 {
-        self.inner.shard(name)
-    }
-
-    fn longest_lease(&self) -> Duration {
-        self.inner.longest_lease()
-    }
-
-    fn check_lease(&self, lease: Duration) -> Result<(), Error> {
-        self.inner.check_lease(lease)
-    }
-
-    fn response_timeout(&self) -> Duration {
-        self.inner.response_timeout()
-    }
-
-    fn events(&self) -> Option<StoreEvents> {
-        self.inner.events()
+    forward! {
+        store() -> &str,
+        guarantees() -> Guarantees,
+        clock() -> Clock,
+        shard(name: &LockName) -> u32,
+        longest_lease() -> Duration,
+        check_lease(lease: Duration) -> Result<(), Error>,
+        response_timeout() -> Duration,
+        events() -> Option<StoreEvents>,
+        release(claim: &Claim) -> Answer<Released>,
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
@@ -184,10 +164,6 @@ impl Backend for TokenOffset {
             })
             .collect();
         self.inner.renew(&renewals).await
-    }
-
-    fn release(&self, claim: &Claim) -> Answer<Released> {
-        self.inner.release(claim)
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {

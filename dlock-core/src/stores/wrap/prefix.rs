@@ -59,33 +59,18 @@ impl Backend for Prefixed {
         &self.store
     }
 
-    fn guarantees(&self) -> Guarantees {
-        self.inner.guarantees()
-    }
-
-    fn clock(&self) -> Clock {
-        self.inner.clock()
+    forward! {
+        guarantees() -> Guarantees,
+        clock() -> Clock,
+        longest_lease() -> Duration,
+        check_lease(lease: Duration) -> Result<(), Error>,
+        response_timeout() -> Duration,
+        events() -> Option<StoreEvents>,
     }
 
     fn shard(&self, name: &LockName) -> u32 {
         // A name that does not fit is refused before anything of it is kept anywhere.
         self.name(name).map_or(0, |name| self.inner.shard(&name))
-    }
-
-    fn longest_lease(&self) -> Duration {
-        self.inner.longest_lease()
-    }
-
-    fn check_lease(&self, lease: Duration) -> Result<(), Error> {
-        self.inner.check_lease(lease)
-    }
-
-    fn response_timeout(&self) -> Duration {
-        self.inner.response_timeout()
-    }
-
-    fn events(&self) -> Option<StoreEvents> {
-        self.inner.events()
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {

@@ -47,24 +47,16 @@ impl Traced {
                 record(&span, &result);
                 Answer::ready(result)
             }
-            Err(later) => {
-                let seen = span.clone();
-                Answer::later(
-                    async move {
-                        let result = later.await;
-                        record(&seen, &result);
-                        result
-                    }
-                    .instrument(span),
-                )
-            }
+            Err(later) => Answer::later(traced(span, later)),
         }
     }
 }
 
 /// How an answer is shown.
 trait Outcome {
-    fn outcome(&self) -> &'static str;
+    fn outcome(&self) -> &'static str {
+        "ok"
+    }
 
     fn token(&self) -> Option<u64> {
         None
@@ -129,28 +121,19 @@ impl Outcome for Vec<Renewed> {
     }
 }
 
-impl Outcome for Vec<LockName> {
-    fn outcome(&self) -> &'static str {
-        "ok"
-    }
-}
+impl Outcome for Vec<LockName> {}
+impl Outcome for Vec<Finding> {}
+impl Outcome for () {}
+impl Outcome for LockState {}
 
-impl Outcome for Vec<Finding> {
-    fn outcome(&self) -> &'static str {
-        "ok"
-    }
-}
-
-impl Outcome for () {
-    fn outcome(&self) -> &'static str {
-        "ok"
-    }
-}
-
-impl Outcome for LockState {
-    fn outcome(&self) -> &'static str {
-        "ok"
-    }
+/// Sees a verb through in its span.
+async fn traced<T: Outcome>(
+    span: Span,
+    verb: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let result = verb.instrument(span.clone()).await;
+    record(&span, &result);
+    result
 }
 
 fn record<T: Outcome>(span: &Span, result: &Result<T, Error>) {
@@ -193,36 +176,15 @@ macro_rules! verb {
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
 impl Backend for Traced {
-    fn store(&self) -> &str {
-        self.inner.store()
-    }
-
-    fn guarantees(&self) -> Guarantees {
-        self.inner.guarantees()
-    }
-
-    fn clock(&self) -> Clock {
-        self.inner.clock()
-    }
-
-    fn shard(&self, name: &LockName) -> u32 {
-        self.inner.shard(name)
-    }
-
-    fn longest_lease(&self) -> Duration {
-        self.inner.longest_lease()
-    }
-
-    fn check_lease(&self, lease: Duration) -> Result<(), Error> {
-        self.inner.check_lease(lease)
-    }
-
-    fn response_timeout(&self) -> Duration {
-        self.inner.response_timeout()
-    }
-
-    fn events(&self) -> Option<StoreEvents> {
-        self.inner.events()
+    forward! {
+        store() -> &str,
+        guarantees() -> Guarantees,
+        clock() -> Clock,
+        shard(name: &LockName) -> u32,
+        longest_lease() -> Duration,
+        check_lease(lease: Duration) -> Result<(), Error>,
+        response_timeout() -> Duration,
+        events() -> Option<StoreEvents>,
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
@@ -238,16 +200,12 @@ impl Backend for Traced {
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
         let span =
             verb!("dlock.granted", self, lock.name = %request.name, claim = short(request.claim));
-        let result = self.inner.granted(request).instrument(span.clone()).await;
-        record(&span, &result);
-        result
+        traced(span, self.inner.granted(request)).await
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let span = verb!("dlock.renew", self, claims = renewals.len());
-        let result = self.inner.renew(renewals).instrument(span.clone()).await;
-        record(&span, &result);
-        result
+        traced(span, self.inner.renew(renewals)).await
     }
 
     fn release(&self, claim: &Claim) -> Answer<Released> {
@@ -261,9 +219,7 @@ impl Backend for Traced {
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         let span = verb!("dlock.inspect", self, lock.name = %name);
-        let result = self.inner.inspect(name).instrument(span.clone()).await;
-        record(&span, &result);
-        result
+        traced(span, self.inner.inspect(name)).await
     }
 
     fn admin(&self) -> Option<&dyn Admin> {
@@ -283,22 +239,16 @@ impl Backend for Traced {
 impl Admin for Traced {
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
         let span = verb!("dlock.list", self, prefix);
-        let result = self.inner.list(prefix, limit).instrument(span.clone()).await;
-        record(&span, &result);
-        result
+        traced(span, self.inner.list(prefix, limit)).await
     }
 
     async fn examine(&self) -> Result<Vec<Finding>, Error> {
         let span = verb!("dlock.examine", self,);
-        let result = self.inner.examine().instrument(span.clone()).await;
-        record(&span, &result);
-        result
+        traced(span, self.inner.examine()).await
     }
 
     async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
         let span = verb!("dlock.raise_tokens", self, lock.name = %name, above = above.get());
-        let result = self.inner.raise_tokens(name, above).instrument(span.clone()).await;
-        record(&span, &result);
-        result
+        traced(span, self.inner.raise_tokens(name, above)).await
     }
 }
