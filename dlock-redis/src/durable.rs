@@ -22,7 +22,6 @@ use crate::{
 };
 
 /// The connection on which replicas are waited for.
-#[derive(Debug)]
 pub(crate) struct Durable {
     link: Link,
     replicas: u32,

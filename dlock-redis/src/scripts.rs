@@ -177,7 +177,7 @@ impl Script {
 ///
 /// The crate's own type loads a script on every master of a cluster when one does not know it,
 /// and fails when one of them is down; this sends the text to where the keys are.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Call<'a> {
     script: &'a Script,
     sending: Sending<'a>,

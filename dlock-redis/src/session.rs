@@ -1,6 +1,6 @@
 //! A link with what to do when a command fails: what all forms of the backend send through.
 
-use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use dlock_core::{
     Certainty, ClaimId, Clock, ConfigIssue, Error, Exclusion, Instant, LockName, LockState,
@@ -244,11 +244,5 @@ impl Trouble {
         self.tries += 1;
         tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.0))).await;
         Ok(())
-    }
-}
-
-impl fmt::Debug for Session {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").field("store", &self.store).finish_non_exhaustive()
     }
 }

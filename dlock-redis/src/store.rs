@@ -3,7 +3,7 @@
 mod keep;
 mod together;
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use dlock_core::{
     AcquireRequest, Acquired, Claim, ClaimId, Clock, Error, Fairness, Fencing, FencingToken,
@@ -221,11 +221,5 @@ impl Owed for Store {
 impl Drop for Store {
     fn drop(&mut self) {
         self.inbox.close();
-    }
-}
-
-impl fmt::Debug for Store {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store").field("name", &self.session.store()).finish_non_exhaustive()
     }
 }

@@ -17,7 +17,6 @@ pub(crate) mod place;
 
 use std::{
     collections::{BTreeSet, HashMap},
-    fmt,
     sync::Arc,
     time::Duration,
 };
@@ -273,11 +272,5 @@ async fn first_that_answers(config: &RedisConfig, store: &str) -> Result<Facts, 
 impl Drop for ClusterLink {
     fn drop(&mut self) {
         self.watch.abort();
-    }
-}
-
-impl fmt::Debug for ClusterLink {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClusterLink").field("store", &self.shared.store).finish_non_exhaustive()
     }
 }

@@ -31,7 +31,6 @@ use crate::{
 };
 
 /// A way to the servers of one store.
-#[derive(Debug)]
 pub(crate) enum Link {
     Node(NodeLink),
     Cluster(Box<ClusterLink>),

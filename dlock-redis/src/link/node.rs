@@ -17,12 +17,9 @@
 mod upkeep;
 mod watch;
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
 };
 
 use dlock_core::{Clock, Error, ErrorKind, Instant, StoreClock, current_runtime};
@@ -374,11 +371,5 @@ impl Drop for NodeLink {
         if let Some(upkeep) = &self.upkeep {
             upkeep.abort();
         }
-    }
-}
-
-impl fmt::Debug for NodeLink {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeLink").field("store", &self.shared.store).finish_non_exhaustive()
     }
 }

@@ -41,7 +41,7 @@ pub(crate) enum Kind {
 }
 
 /// What a command does to claims, as far as a link has to know.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) enum Role<'a> {
     /// Nothing that would be of harm, whenever it arrives: it renews claims that are there, or looks.
     Other,
@@ -63,7 +63,7 @@ impl Role<'_> {
 }
 
 /// How a request is sent, and when it was sent first.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Sending<'a> {
     pub(crate) kind: Kind,
     pub(crate) role: Role<'a>,
