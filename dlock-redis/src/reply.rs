@@ -158,25 +158,22 @@ pub(crate) fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// Reads the answer to `CONFIG GET` of one setting.
-pub(crate) fn setting(value: &Value) -> Option<String> {
-    match value {
-        Value::Map(pairs) => pairs.first().and_then(|(_, value)| text(value)),
-        Value::Array(parts) => parts.get(1).and_then(text),
-        _ => None,
-    }
-}
-
-/// Reads the answer to `CONFIG GET` of a pattern.
-pub(crate) fn settings(value: &Value) -> HashMap<String, String> {
+/// Reads a list of names and values, such as the answer to `CONFIG GET`.
+pub(crate) fn pairs(value: &Value) -> Option<HashMap<String, String>> {
     let pair = |(name, value): (&Value, &Value)| Some((text(name)?, text(value)?));
-    match value {
+    Some(match value {
         Value::Map(pairs) => pairs.iter().filter_map(|(name, value)| pair((name, value))).collect(),
         Value::Array(parts) => {
             parts.chunks_exact(2).filter_map(|both| pair((&both[0], &both[1]))).collect()
         }
-        _ => HashMap::new(),
-    }
+        _ => return None,
+    })
+}
+
+/// The fields of `INFO` and its like.
+pub(crate) fn fields(info: &str) -> HashMap<String, String> {
+    let fields = info.lines().filter_map(|line| line.trim().split_once(':'));
+    fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 /// Reads the answer to `SCAN`: where to go on, and keys.
