@@ -12,6 +12,7 @@ use futures_util::future::{join_all, try_join_all};
 
 use crate::{
     config::{RedisConfig, Topology},
+    list::list,
     minder,
     plain::Plain,
     quorum::Quorum,
@@ -121,7 +122,7 @@ impl Backend for Redis {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
-        Self::named(self.store.inspect(name).await, &self.store, "inspect", name)
+        Self::named(self.store.session.inspect(name).await, &self.store, "inspect", name)
     }
 
     fn admin(&self) -> Option<&dyn Admin> {
@@ -143,7 +144,7 @@ impl Backend for Redis {
 #[async_trait]
 impl Admin for Redis {
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
-        let names = self.store.list(prefix, limit).await;
+        let names = list(&self.store.session, prefix, limit).await;
         names.map_err(|error| error.during("list").with_store(self.store()))
     }
 
@@ -165,9 +166,8 @@ impl Redis {
             renewals.iter().enumerate().partition(|(_, renewal)| renewal.mode == Mode::Exclusive);
         let batches = self.store.batches(alone, |(_, renewal)| &renewal.claim.name, BATCH);
         let renewed = batches.iter().map(async |batch| {
-            let claims: Vec<_> =
-                batch.iter().map(|(_, r)| (r.claim.id, &r.claim.name, r.lease)).collect();
-            Ok::<_, Error>((batch, self.store.renew(&claims).await?))
+            let renewals: Vec<_> = batch.iter().map(|(_, renewal)| *renewal).collect();
+            Ok::<_, Error>((batch, self.store.renew(&renewals).await?))
         });
         for (batch, gone) in try_join_all(renewed).await? {
             for (place, (at, renewal)) in batch.iter().enumerate() {

@@ -153,5 +153,5 @@ pub(crate) fn won(value: &Value) -> bool {
         Value::Array(answers) if matches!(answers.first(), Some(Value::Array(_))) => &answers[0],
         other => other,
     };
-    standing(answer).is_ok_and(|answer| matches!(answer, Standing::Held(_)))
+    standing(answer).is_ok_and(Standing::is_held)
 }

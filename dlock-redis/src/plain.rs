@@ -23,7 +23,7 @@ use crate::{
     list::list_plain,
     owed::{Owed, give_up, is_over},
     poll::Pace,
-    reply::{millis, renewal},
+    reply::millis,
     session::Session,
 };
 
@@ -71,26 +71,6 @@ impl Shared {
         Ok(Acquired::Granted(Grant::new(token, request.tokens, call.sending().began())))
     }
 
-    async fn renew(&self, claims: &[(ClaimId, &LockName, Duration)]) -> Result<Vec<usize>, Error> {
-        let mut call = self.session.scripts.renew.on(claims.len());
-        for (_, name, _) in claims {
-            call = call.arg(name.as_str());
-        }
-        for (claim, _, lease) in claims {
-            call = call.arg(claim.to_string()).arg(millis(*lease));
-        }
-        let answer = self.session.run(&call.arg(0)).await?;
-        let (_, gone) = renewal(&answer).ok_or_else(|| unreadable("a renewal", &answer))?;
-        Ok(gone)
-    }
-
-    async fn release(self: &Arc<Self>, claim: &Claim) -> Result<Released, Error> {
-        Ok(match give_up(self, &claim.name, claim.id, claim.used).await? {
-            true => Released::Released,
-            false => Released::AlreadyLost,
-        })
-    }
-
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         let mut commands = redis::pipe();
         commands.cmd("GET").arg(name.as_str()).cmd("PTTL").arg(name.as_str());
@@ -113,10 +93,10 @@ impl Shared {
                 );
                 Ok(LockState::new(vec![holder], Vec::new(), None))
             }
-            _ => Err(answers
-                .iter()
-                .find_map(reply_error)
-                .unwrap_or_else(|| unreadable("GET and PTTL", &Value::Array(answers)))),
+            [Value::ServerError(error), _] | [_, Value::ServerError(error)] => {
+                Err(explain(error.clone().into()))
+            }
+            other => Err(unreadable("GET and PTTL", &Value::Array(other.to_vec()))),
         }
     }
 
@@ -133,14 +113,6 @@ impl Owed for Shared {
     async fn send_release(&self, name: &LockName, claim: ClaimId, _: u32) -> Result<bool, Error> {
         let call = self.session.scripts.delete.on(1).arg(name.as_str()).arg(claim.to_string());
         self.session.give_up(call, claim).await
-    }
-}
-
-/// The error that stands among the answers.
-fn reply_error(answer: &Value) -> Option<Error> {
-    match answer {
-        Value::ServerError(error) => Some(explain(error.clone().into())),
-        _ => None,
     }
 }
 
@@ -193,10 +165,9 @@ impl Backend for Plain {
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
-        let claims: Vec<_> =
-            renewals.iter().map(|r| (r.claim.id, &r.claim.name, r.lease)).collect();
-        let gone = self.0.renew(&claims).await;
-        let gone = gone.map_err(|e| e.during("renew").with_store(self.0.session.store()))?;
+        let keys: Vec<_> = renewals.iter().map(|r| r.claim.name.as_str()).collect();
+        let renewed = self.0.session.renew(&keys, &Vec::from_iter(renewals), 0).await;
+        let (.., gone) = renewed.map_err(|error| error.during("renew").with_store(self.store()))?;
         let mut answers = vec![Renewed::Kept; renewals.len()];
         for at in gone {
             if let Some(answer) = answers.get_mut(at) {
@@ -209,8 +180,11 @@ impl Backend for Plain {
     fn release(&self, claim: &Claim) -> Answer<Released> {
         let (shared, claim) = (Arc::clone(&self.0), claim.clone());
         Answer::later(async move {
-            let released = shared.release(&claim).await;
-            released.map_err(|error| shared.named(error, "release", &claim.name))
+            match give_up(&shared, &claim.name, claim.id, claim.used).await {
+                Ok(true) => Ok(Released::Released),
+                Ok(false) => Ok(Released::AlreadyLost),
+                Err(error) => Err(shared.named(error, "release", &claim.name)),
+            }
         })
     }
 

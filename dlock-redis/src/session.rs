@@ -3,7 +3,7 @@
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use dlock_core::{
-    Certainty, ClaimId, Clock, ConfigIssue, Error, Exclusion, Instant, LockName, LockState,
+    Certainty, ClaimId, Clock, ConfigIssue, Error, Exclusion, Instant, LockName, LockState, Renewal,
 };
 use futures_util::future::join_all;
 use redis::{Pipeline, RedisError, Value};
@@ -17,7 +17,7 @@ use crate::{
         Link,
         window::{Kind, Sending},
     },
-    reply,
+    reply::{self, millis},
     rights::Rights,
     scripts::{Call, Scripts},
     unanswered::Unanswered,
@@ -121,9 +121,27 @@ impl Session {
         let call = call.giving_up(&self.unanswered, claim);
         match self.run_through(&call, &mut trouble).await? {
             Value::Int(1) => Ok(true),
-            Value::Int(0) => Ok(trouble.unknown()),
+            Value::Int(0) => Ok(trouble.unknown),
             other => Err(unreadable("a release", &other)),
         }
+    }
+
+    /// Starts the leases of exclusive holders anew, over the keys that the script of this is to have:
+    /// the server's clock, when it was asked, and the places in the list of those that hold nothing so.
+    pub(crate) async fn renew(
+        &self,
+        keys: &[&str],
+        renewals: &[&Renewal],
+        retention: u64,
+    ) -> Result<(u64, Instant, Vec<usize>), Error> {
+        let mut call = self.scripts.renew.on(keys.len()).arg(keys);
+        for renewal in renewals {
+            call = call.arg(renewal.claim.id.to_string()).arg(millis(renewal.lease));
+        }
+        let call = call.arg(retention);
+        let answer = self.run(&call).await?;
+        let (at, gone) = reply::renewal(&answer).ok_or_else(|| unreadable("a renewal", &answer))?;
+        Ok((at, call.sending().began(), gone))
     }
 
     /// Who holds the lock and who waits.
@@ -197,6 +215,7 @@ pub(crate) struct Trouble {
     began: Option<Instant>,
     patience: Duration,
     tries: u32,
+    /// Whether a sending may have had its effect although no answer came.
     unknown: bool,
     /// The server does not know the script that was sent by its digest.
     with_text: bool,
@@ -205,11 +224,6 @@ pub(crate) struct Trouble {
 impl Trouble {
     pub(crate) const fn new(patience: Duration) -> Self {
         Self { began: None, patience, tries: 0, unknown: false, with_text: false }
-    }
-
-    /// Whether a sending may have had its effect although no answer came.
-    const fn unknown(&self) -> bool {
-        self.unknown
     }
 
     /// What is to be sent now.

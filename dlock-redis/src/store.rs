@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use dlock_core::{
     AcquireRequest, Acquired, Claim, ClaimId, Clock, Error, Fairness, Fencing, FencingToken,
-    Finding, Grant, Guarantees, LockName, LockState, Notes, OrphanRelease, Permits, Queue,
-    Released, Scope, StoreClocks, WakeUp, machine::conflict,
+    Finding, Grant, Guarantees, LockName, Notes, OrphanRelease, Permits, Queue, Released, Scope,
+    StoreClocks, WakeUp, machine::conflict,
 };
 use redis::Value;
 
@@ -19,7 +19,6 @@ use crate::{
     examine::examine,
     inbox::{Inbox, Turn},
     keys::Bucket,
-    list,
     owed::{Owed, give_up, is_over},
     reply::{Standing, standing},
     session::Session,
@@ -134,14 +133,6 @@ impl Store {
         }
         self.check_master()?;
         Ok(Released::AlreadyLost)
-    }
-
-    pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
-        self.session.inspect(name).await
-    }
-
-    pub(crate) async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
-        list::list(&self.session, prefix, limit).await
     }
 
     pub(crate) async fn examine(&self) -> Result<Vec<Finding>, Error> {

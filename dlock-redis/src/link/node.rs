@@ -101,21 +101,12 @@ struct Trip<'a> {
 }
 
 impl NodeLink {
-    /// Connects, and keeps the connection up from then on.
-    pub(super) async fn open(
+    /// Connects, and keeps the connection up from then on. The second value is how the first attempt
+    /// went; when it fails, the link goes on trying.
+    pub(crate) async fn open(
         config: &RedisConfig,
         inbox: Option<Arc<Inbox>>,
-    ) -> Result<Self, Error> {
-        let (link, first) = Self::begin(config, inbox).await;
-        first.map(|()| link)
-    }
-
-    /// As [`open`](Self::open), and goes on trying when the first attempt fails: the second value.
-    pub(crate) async fn open_anyway(config: &RedisConfig) -> (Self, Result<(), Error>) {
-        Self::begin(config, None).await
-    }
-
-    async fn begin(config: &RedisConfig, inbox: Option<Arc<Inbox>>) -> (Self, Result<(), Error>) {
+    ) -> (Self, Result<(), Error>) {
         let shut = Error::new(ErrorKind::Unavailable, "not connected yet");
         let shared = Arc::new(Shared {
             config: config.clone(),
