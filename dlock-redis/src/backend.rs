@@ -56,16 +56,6 @@ impl Redis {
         let guarantees = store.guarantees();
         Ok(Arc::new(Self { store, guarantees }))
     }
-
-    /// The error with where and what.
-    fn named<T>(
-        result: Result<T, Error>,
-        store: &Store,
-        verb: &'static str,
-        name: &LockName,
-    ) -> Result<T, Error> {
-        result.map_err(|error| error.during(verb).with_lock(name).with_store(store.session.store()))
-    }
 }
 
 #[async_trait]
@@ -99,13 +89,13 @@ impl Backend for Redis {
         let (store, request) = (Arc::clone(&self.store), request.clone());
         Answer::later(async move {
             let answer = store.acquire(&request).await;
-            Self::named(answer, &store, "acquire", &request.name)
+            answer.map_err(|error| error.at("acquire", &request.name, store.session.store()))
         })
     }
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
         let grant = self.store.granted(request).await;
-        Self::named(grant, &self.store, "acquire", &request.name)
+        grant.map_err(|error| error.at("acquire", &request.name, self.store()))
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
@@ -117,12 +107,13 @@ impl Backend for Redis {
         let (store, claim) = (Arc::clone(&self.store), claim.clone());
         Answer::later(async move {
             let answer = store.release(&claim).await;
-            Self::named(answer, &store, "release", &claim.name)
+            answer.map_err(|error| error.at("release", &claim.name, store.session.store()))
         })
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
-        Self::named(self.store.session.inspect(name).await, &self.store, "inspect", name)
+        let state = self.store.session.inspect(name).await;
+        state.map_err(|error| error.at("inspect", name, self.store()))
     }
 
     fn admin(&self) -> Option<&dyn Admin> {
@@ -155,7 +146,7 @@ impl Admin for Redis {
 
     async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
         let raised = self.store.raise_tokens(name, above).await;
-        Self::named(raised, &self.store, "raise_tokens", name)
+        raised.map_err(|error| error.at("raise_tokens", name, self.store()))
     }
 }
 

@@ -99,10 +99,6 @@ impl Shared {
             other => Err(unreadable("GET and PTTL", &Value::Array(other.to_vec()))),
         }
     }
-
-    fn named(&self, error: Error, verb: &'static str, name: &LockName) -> Error {
-        error.during(verb).with_lock(name).with_store(self.session.store())
-    }
 }
 
 impl Owed for Shared {
@@ -144,7 +140,7 @@ impl Backend for Plain {
                     Ok(Acquired::Busy)
                 }
                 Ok(answer) => Ok(answer),
-                Err(error) => Err(shared.named(error, "acquire", &request.name)),
+                Err(error) => Err(error.at("acquire", &request.name, shared.session.store())),
             }
         })
     }
@@ -158,7 +154,7 @@ impl Backend for Plain {
                 // The caller may go on with the same claim, which this may have taken.
                 Err(error) => {
                     let error = error.with_certainty(Certainty::Unknown);
-                    return Err(self.0.named(error, "acquire", &request.name));
+                    return Err(error.at("acquire", &request.name, self.store()));
                 }
             }
         }
@@ -183,14 +179,14 @@ impl Backend for Plain {
             match give_up(&shared, &claim.name, claim.id, claim.used).await {
                 Ok(true) => Ok(Released::Released),
                 Ok(false) => Ok(Released::AlreadyLost),
-                Err(error) => Err(shared.named(error, "release", &claim.name)),
+                Err(error) => Err(error.at("release", &claim.name, shared.session.store())),
             }
         })
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         let state = self.0.inspect(name).await;
-        state.map_err(|error| self.0.named(error, "inspect", name))
+        state.map_err(|error| error.at("inspect", name, self.store()))
     }
 
     fn admin(&self) -> Option<&dyn Admin> {

@@ -44,16 +44,6 @@ impl ZooKeeper {
         runtime.spawn(warn::of_timeout(store.config().clone(), store.session().timeout));
         Ok(Arc::new(Self { store }))
     }
-
-    /// The error with where and what.
-    fn named<T>(
-        result: Result<T, Error>,
-        store: &Store,
-        verb: &'static str,
-        name: &LockName,
-    ) -> Result<T, Error> {
-        result.map_err(|error| error.during(verb).with_lock(name).with_store(store.name()))
-    }
 }
 
 #[async_trait]
@@ -87,13 +77,13 @@ impl Backend for ZooKeeper {
                 let entering = Arc::clone(&session).enter(request);
                 session.enter_window(&session.acquires, entering).await
             };
-            Self::named(answer.await, &store, "acquire", &name)
+            answer.await.map_err(|error| error.at("acquire", &name, store.name()))
         })
     }
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
         let grant = self.store.session().wake(request).await;
-        Self::named(grant, &self.store, "acquire", &request.name)
+        grant.map_err(|error| error.at("acquire", &request.name, self.store()))
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
@@ -110,7 +100,7 @@ impl Backend for ZooKeeper {
                 let leaving = Arc::clone(&session).leave(claim);
                 session.enter_window(&session.releases, leaving).await
             };
-            Self::named(answer.await, &store, "release", &name)
+            answer.await.map_err(|error| error.at("release", &name, store.name()))
         })
     }
 
@@ -119,7 +109,7 @@ impl Backend for ZooKeeper {
             let session = self.store.living().await?;
             session.in_time(session.look_into(name)).await
         };
-        Self::named(state.await, &self.store, "inspect", name)
+        state.await.map_err(|error| error.at("inspect", name, self.store()))
     }
 
     fn admin(&self) -> Option<&dyn Admin> {
@@ -155,7 +145,7 @@ impl Admin for ZooKeeper {
     }
 
     async fn raise_tokens(&self, name: &LockName, _: FencingToken) -> Result<(), Error> {
-        Self::named(Err(no_floor()), &self.store, "raise_tokens", name)
+        Err(no_floor().at("raise_tokens", name, self.store()))
     }
 }
 
