@@ -227,9 +227,7 @@ impl Conn for SqliteConn {
 
 /// The columns base, snap and log, from `at` on.
 fn row(found: &SqliteRow, at: usize) -> Result<Row, Error> {
-    let read =
-        || Ok(Row { base: get(found, at)?, snap: get(found, at + 1)?, log: get(found, at + 2)? });
-    read().map_err(|fault: Fault| fault.error)
+    Ok(Row { base: get(found, at)?, snap: get(found, at + 1)?, log: get(found, at + 2)? })
 }
 
 fn micros(found: &SqliteRow, at: usize) -> Result<Micros, Fault> {
