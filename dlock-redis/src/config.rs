@@ -259,6 +259,12 @@ fn has_twins(addresses: &[String]) -> bool {
     addresses.iter().enumerate().any(|(at, address)| addresses[..at].contains(address))
 }
 
+/// A host and its port, as one address.
+pub(crate) fn with_port(host: &str, port: impl fmt::Display) -> String {
+    // An IPv6 address.
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
 /// No message shows the URL, which may hold a password.
 fn malformed(what: &str) -> Error {
     Error::config(

@@ -44,11 +44,11 @@ impl Store {
     }
 
     /// Where who waits is to be told of its grant, which is expected from now on.
-    async fn channel_for(&self, request: &AcquireRequest, bucket: Bucket) -> Option<Arc<str>> {
+    async fn channel_for(&self, request: &AcquireRequest) -> Option<Arc<str>> {
         if request.queue != Queue::Enqueue {
             return None;
         }
-        let channel = self.session.link.channel(bucket).await;
+        let channel = self.session.link.channel(Bucket::of(&request.name)).await;
         self.inbox.expect(request);
         channel
     }
@@ -59,14 +59,14 @@ impl Store {
         request: &AcquireRequest,
     ) -> Result<Acquired, Error> {
         self.session.check_lease(request.lease)?;
-        let channel = self.channel_for(request, Bucket::of(&request.name)).await;
+        let channel = self.channel_for(request).await;
         let call = self.session.scripts.acquire(request, channel.as_deref(), 0);
         let call = call.taking(&self.session.unanswered, std::slice::from_ref(request));
         let answer = match &self.durable {
-            None => self.session.run(&call).await.and_then(|value| standing(&value)),
-            Some(durable) => durable.run(&call).await.and_then(|value| standing(&value)),
+            None => self.session.run(&call).await,
+            Some(durable) => durable.run(&call).await,
         };
-        match answer {
+        match answer.and_then(|value| standing(&value)) {
             Ok(answer) => self.settle(request, call.sending().began(), answer),
             Err(error) => {
                 self.inbox.forget(request.claim);
