@@ -61,7 +61,7 @@ impl Redis {
 #[async_trait]
 impl Backend for Redis {
     fn store(&self) -> &str {
-        self.store.session.store()
+        &self.store.session.store
     }
 
     fn guarantees(&self) -> Guarantees {
@@ -78,7 +78,7 @@ impl Backend for Redis {
     }
 
     fn response_timeout(&self) -> Duration {
-        self.store.session.patience()
+        self.store.session.patience
     }
 
     fn events(&self) -> Option<StoreEvents> {
@@ -89,7 +89,7 @@ impl Backend for Redis {
         let (store, request) = (Arc::clone(&self.store), request.clone());
         Answer::later(async move {
             let answer = store.acquire(&request).await;
-            answer.map_err(|error| error.at("acquire", &request.name, store.session.store()))
+            answer.map_err(|error| error.at("acquire", &request.name, &store.session.store))
         })
     }
 
@@ -100,14 +100,14 @@ impl Backend for Redis {
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let renewed = self.renew_all(renewals).await;
-        renewed.map_err(|error| error.during("renew").with_store(self.store.session.store()))
+        renewed.map_err(|error| error.during("renew").with_store(self.store()))
     }
 
     fn release(&self, claim: &Claim) -> Answer<Released> {
         let (store, claim) = (Arc::clone(&self.store), claim.clone());
         Answer::later(async move {
             let answer = store.release(&claim).await;
-            answer.map_err(|error| error.at("release", &claim.name, store.session.store()))
+            answer.map_err(|error| error.at("release", &claim.name, &store.session.store))
         })
     }
 
@@ -127,7 +127,7 @@ impl Backend for Redis {
         let (store, requests) = (Arc::clone(&self.store), requests.to_vec());
         Some(Answer::later(async move {
             let answer = store.acquire_all(&requests).await;
-            answer.map_err(|error| error.during("acquire").with_store(store.session.store()))
+            answer.map_err(|error| error.during("acquire").with_store(&store.session.store))
         }))
     }
 }
@@ -195,7 +195,7 @@ impl Redis {
 
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Redis").field("store", &self.store.session.store()).finish_non_exhaustive()
+        f.debug_struct("Redis").field("store", &self.store()).finish_non_exhaustive()
     }
 }
 

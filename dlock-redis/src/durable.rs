@@ -24,7 +24,8 @@ use crate::{
 /// The connection on which replicas are waited for.
 pub(crate) struct Durable {
     link: Link,
-    replicas: u32,
+    /// How many have to know of a grant.
+    pub(crate) replicas: u32,
     patience: Duration,
 }
 
@@ -58,11 +59,6 @@ impl Durable {
         denied.map_or(Ok(()), |error| {
             Err(explain(error).during("connect").with_store(&config.store()))
         })
-    }
-
-    /// How many have to know of a grant.
-    pub(crate) const fn replicas(&self) -> u32 {
-        self.replicas
     }
 
     /// Runs an acquire, and waits for the replicas.

@@ -33,7 +33,7 @@ const SETTINGS: [&str; 5] = [
 pub(crate) async fn examine(session: &Session, replicas: u32) -> Result<Vec<Finding>, Error> {
     let wants = Wants {
         replicas,
-        guard: session.guard(),
+        guard: session.guard,
         is_cluster: session.topology == Topology::Cluster,
         has_sentinels: matches!(session.topology, Topology::Sentinel(_)),
     };

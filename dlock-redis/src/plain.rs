@@ -115,7 +115,7 @@ impl Owed for Shared {
 #[async_trait]
 impl Backend for Plain {
     fn store(&self) -> &str {
-        self.0.session.store()
+        &self.0.session.store
     }
 
     fn guarantees(&self) -> Guarantees {
@@ -127,7 +127,7 @@ impl Backend for Plain {
     }
 
     fn response_timeout(&self) -> Duration {
-        self.0.session.patience()
+        self.0.session.patience
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
@@ -140,7 +140,7 @@ impl Backend for Plain {
                     Ok(Acquired::Busy)
                 }
                 Ok(answer) => Ok(answer),
-                Err(error) => Err(error.at("acquire", &request.name, shared.session.store())),
+                Err(error) => Err(error.at("acquire", &request.name, &shared.session.store)),
             }
         })
     }
@@ -179,7 +179,7 @@ impl Backend for Plain {
             match give_up(&shared, &claim.name, claim.id, claim.used).await {
                 Ok(true) => Ok(Released::Released),
                 Ok(false) => Ok(Released::AlreadyLost),
-                Err(error) => Err(error.at("release", &claim.name, shared.session.store())),
+                Err(error) => Err(error.at("release", &claim.name, &shared.session.store)),
             }
         })
     }
@@ -210,6 +210,6 @@ impl Admin for Plain {
 
 impl fmt::Debug for Plain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Plain").field("store", &self.0.session.store()).finish_non_exhaustive()
+        f.debug_struct("Plain").field("store", &self.store()).finish_non_exhaustive()
     }
 }

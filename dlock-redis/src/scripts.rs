@@ -120,7 +120,8 @@ impl Scripts {
         }
         if known == Known::ToWait {
             // After a restart, what is held is kept; nothing new is granted.
-            call.sending = Sending::of(Kind::Poll).with_role(Role::Grants);
+            call.sending = Sending::of(Kind::Poll);
+            call.sending.role = Role::Grants;
         }
         call
     }

@@ -25,7 +25,8 @@ use crate::{
 
 /// One connected store.
 pub(crate) struct Session {
-    store: String,
+    /// Kind and address, without secrets.
+    pub(crate) store: String,
     pub(crate) topology: Topology,
     pub(crate) link: Link,
     pub(crate) scripts: Scripts,
@@ -33,8 +34,10 @@ pub(crate) struct Session {
     pub(crate) unanswered: Unanswered,
     /// The claims that are given up later.
     pub(crate) later: Later,
-    guard: Duration,
-    patience: Duration,
+    /// For how long nothing is granted after a start.
+    pub(crate) guard: Duration,
+    /// How long one request waits for its answer.
+    pub(crate) patience: Duration,
     rights: Rights,
 }
 
@@ -63,16 +66,6 @@ impl Session {
             guard: config.restart_guard.unwrap_or_default(),
             patience: config.response_timeout,
         }
-    }
-
-    /// Kind and address, without secrets.
-    pub(crate) fn store(&self) -> &str {
-        &self.store
-    }
-
-    /// For how long nothing is granted after a start.
-    pub(crate) const fn guard(&self) -> Duration {
-        self.guard
     }
 
     /// Tries out what will be needed, on each server. In a cluster some of them may be away.
@@ -183,11 +176,6 @@ impl Session {
             // A replica that takes over may have missed a grant.
             false => Exclusion::Nothing,
         }
-    }
-
-    /// How long one request waits for its answer.
-    pub(crate) const fn patience(&self) -> Duration {
-        self.patience
     }
 
     /// Refuses leases that the restart guard does not outlast.

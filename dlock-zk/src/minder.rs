@@ -61,7 +61,7 @@ async fn open_next(store: &Weak<Store>) {
         match opening.await {
             Ok(session) => {
                 let Some(store) = store.upgrade() else { return };
-                tracing::info!(target: "dlock", store = store.name(), "a new ZooKeeper session after one has ended");
+                tracing::info!(target: "dlock", store = store.name, "a new ZooKeeper session after one has ended");
                 store.replace(session);
                 return;
             }

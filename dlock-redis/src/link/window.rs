@@ -55,13 +55,6 @@ pub(crate) enum Role<'a> {
     GivesUp(&'a Unanswered, ClaimId),
 }
 
-impl Role<'_> {
-    /// Whether it may grant a lock.
-    pub(crate) const fn grants(self) -> bool {
-        matches!(self, Self::Grants | Self::Takes(..))
-    }
-}
-
 /// How a request is sent, and when it was sent first.
 #[derive(Clone)]
 pub(crate) struct Sending<'a> {
@@ -73,11 +66,6 @@ pub(crate) struct Sending<'a> {
 impl<'a> Sending<'a> {
     pub(crate) const fn of(kind: Kind) -> Self {
         Self { kind, role: Role::Other, began: OnceLock::new() }
-    }
-
-    pub(crate) const fn with_role(mut self, role: Role<'a>) -> Self {
-        self.role = role;
-        self
     }
 
     /// It is being sent.
