@@ -12,6 +12,7 @@ use futures_util::future::{join_all, try_join_all};
 
 use crate::{
     config::{RedisConfig, Topology},
+    list::list,
     minder,
     plain::Plain,
     quorum::Quorum,
@@ -55,22 +56,12 @@ impl Redis {
         let guarantees = store.guarantees();
         Ok(Arc::new(Self { store, guarantees }))
     }
-
-    /// The error with where and what.
-    fn named<T>(
-        result: Result<T, Error>,
-        store: &Store,
-        verb: &'static str,
-        name: &LockName,
-    ) -> Result<T, Error> {
-        result.map_err(|error| error.during(verb).with_lock(name).with_store(store.session.store()))
-    }
 }
 
 #[async_trait]
 impl Backend for Redis {
     fn store(&self) -> &str {
-        self.store.session.store()
+        &self.store.session.store
     }
 
     fn guarantees(&self) -> Guarantees {
@@ -87,7 +78,7 @@ impl Backend for Redis {
     }
 
     fn response_timeout(&self) -> Duration {
-        self.store.session.patience()
+        self.store.session.patience
     }
 
     fn events(&self) -> Option<StoreEvents> {
@@ -98,30 +89,31 @@ impl Backend for Redis {
         let (store, request) = (Arc::clone(&self.store), request.clone());
         Answer::later(async move {
             let answer = store.acquire(&request).await;
-            Self::named(answer, &store, "acquire", &request.name)
+            answer.map_err(|error| error.at("acquire", &request.name, &store.session.store))
         })
     }
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
         let grant = self.store.granted(request).await;
-        Self::named(grant, &self.store, "acquire", &request.name)
+        grant.map_err(|error| error.at("acquire", &request.name, self.store()))
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let renewed = self.renew_all(renewals).await;
-        renewed.map_err(|error| error.during("renew").with_store(self.store.session.store()))
+        renewed.map_err(|error| error.during("renew").with_store(self.store()))
     }
 
     fn release(&self, claim: &Claim) -> Answer<Released> {
         let (store, claim) = (Arc::clone(&self.store), claim.clone());
         Answer::later(async move {
             let answer = store.release(&claim).await;
-            Self::named(answer, &store, "release", &claim.name)
+            answer.map_err(|error| error.at("release", &claim.name, &store.session.store))
         })
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
-        Self::named(self.store.inspect(name).await, &self.store, "inspect", name)
+        let state = self.store.session.inspect(name).await;
+        state.map_err(|error| error.at("inspect", name, self.store()))
     }
 
     fn admin(&self) -> Option<&dyn Admin> {
@@ -135,7 +127,7 @@ impl Backend for Redis {
         let (store, requests) = (Arc::clone(&self.store), requests.to_vec());
         Some(Answer::later(async move {
             let answer = store.acquire_all(&requests).await;
-            answer.map_err(|error| error.during("acquire").with_store(store.session.store()))
+            answer.map_err(|error| error.during("acquire").with_store(&store.session.store))
         }))
     }
 }
@@ -143,7 +135,7 @@ impl Backend for Redis {
 #[async_trait]
 impl Admin for Redis {
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
-        let names = self.store.list(prefix, limit).await;
+        let names = list(&self.store.session, prefix, limit).await;
         names.map_err(|error| error.during("list").with_store(self.store()))
     }
 
@@ -154,7 +146,7 @@ impl Admin for Redis {
 
     async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
         let raised = self.store.raise_tokens(name, above).await;
-        Self::named(raised, &self.store, "raise_tokens", name)
+        raised.map_err(|error| error.at("raise_tokens", name, self.store()))
     }
 }
 
@@ -165,9 +157,8 @@ impl Redis {
             renewals.iter().enumerate().partition(|(_, renewal)| renewal.mode == Mode::Exclusive);
         let batches = self.store.batches(alone, |(_, renewal)| &renewal.claim.name, BATCH);
         let renewed = batches.iter().map(async |batch| {
-            let claims: Vec<_> =
-                batch.iter().map(|(_, r)| (r.claim.id, &r.claim.name, r.lease)).collect();
-            Ok::<_, Error>((batch, self.store.renew(&claims).await?))
+            let renewals: Vec<_> = batch.iter().map(|(_, renewal)| *renewal).collect();
+            Ok::<_, Error>((batch, self.store.renew(&renewals).await?))
         });
         for (batch, gone) in try_join_all(renewed).await? {
             for (place, (at, renewal)) in batch.iter().enumerate() {
@@ -204,7 +195,7 @@ impl Redis {
 
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Redis").field("store", &self.store.session.store()).finish_non_exhaustive()
+        f.debug_struct("Redis").field("store", &self.store()).finish_non_exhaustive()
     }
 }
 

@@ -126,28 +126,6 @@ impl RedisConfig {
         Ok(config)
     }
 
-    /// A quorum of independent masters, each by the URL that it alone would have (`redis://` or
-    /// `rediss://`); user, password and database are those of the first.
-    ///
-    /// # Errors
-    /// As [`from_url`](Self::from_url), and `Config(Url)` unless there are three or more, and an
-    /// odd number.
-    pub fn quorum<'a>(urls: impl IntoIterator<Item = &'a str>) -> Result<Self, Error> {
-        let mut configs = urls.into_iter().map(Self::from_url).collect::<Result<Vec<_>, _>>()?;
-        if configs.iter().any(|config| config.topology != Topology::Single) {
-            return Err(malformed("the masters of a quorum have redis:// or rediss:// URLs"));
-        }
-        if configs.iter().any(|config| config.tls.is_some() != configs[0].tls.is_some()) {
-            return Err(malformed("either all masters of a quorum have rediss:// URLs, or none"));
-        }
-        let addresses = configs.iter().flat_map(|config| config.addresses.clone()).collect();
-        if configs.is_empty() {
-            return Err(malformed("a quorum has three masters or more"));
-        }
-        let first = configs.swap_remove(0);
-        Self { addresses, topology: Topology::Quorum, ..first }.checked()
-    }
-
     /// How many replicas have to know of a grant before it counts.
     #[must_use]
     pub const fn with_durability(mut self, durability: Durability) -> Self {
@@ -279,6 +257,12 @@ impl RedisConfig {
 
 fn has_twins(addresses: &[String]) -> bool {
     addresses.iter().enumerate().any(|(at, address)| addresses[..at].contains(address))
+}
+
+/// A host and its port, as one address.
+pub(crate) fn with_port(host: &str, port: impl fmt::Display) -> String {
+    // An IPv6 address.
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 /// No message shows the URL, which may hold a password.

@@ -22,10 +22,10 @@ use crate::{
 };
 
 /// The connection on which replicas are waited for.
-#[derive(Debug)]
 pub(crate) struct Durable {
     link: Link,
-    replicas: u32,
+    /// How many have to know of a grant.
+    pub(crate) replicas: u32,
     patience: Duration,
 }
 
@@ -59,11 +59,6 @@ impl Durable {
         denied.map_or(Ok(()), |error| {
             Err(explain(error).during("connect").with_store(&config.store()))
         })
-    }
-
-    /// How many have to know of a grant.
-    pub(crate) const fn replicas(&self) -> u32 {
-        self.replicas
     }
 
     /// Runs an acquire, and waits for the replicas.
@@ -154,5 +149,5 @@ pub(crate) fn won(value: &Value) -> bool {
         Value::Array(answers) if matches!(answers.first(), Some(Value::Array(_))) => &answers[0],
         other => other,
     };
-    standing(answer).is_ok_and(|answer| matches!(answer, Standing::Held(_)))
+    standing(answer).is_ok_and(Standing::is_held)
 }

@@ -33,7 +33,7 @@ const SETTINGS: [&str; 5] = [
 pub(crate) async fn examine(session: &Session, replicas: u32) -> Result<Vec<Finding>, Error> {
     let wants = Wants {
         replicas,
-        guard: session.guard(),
+        guard: session.guard,
         is_cluster: session.topology == Topology::Cluster,
         has_sentinels: matches!(session.topology, Topology::Sentinel(_)),
     };
@@ -103,13 +103,11 @@ pub(crate) fn merged(all: Vec<(String, Vec<Finding>)>) -> Vec<Finding> {
 /// Asks one server for all that matters.
 async fn ask(link: &Link, at: &link::Server) -> Result<Server, RedisError> {
     let info = told(link, at, redis::pipe().cmd("INFO").arg("everything")).await?;
-    let info = info.as_ref().and_then(reply::text).map(|text| read_info(&text));
+    let info = info.as_ref().and_then(reply::text).map(|text| reply::fields(&text));
     let mut settings = HashMap::new();
     for name in SETTINGS {
         let answer = told(link, at, redis::pipe().cmd("CONFIG").arg("GET").arg(name)).await?;
-        if let Some(value) = answer.as_ref().and_then(reply::setting) {
-            settings.insert(name, value);
-        }
+        settings.extend(answer.as_ref().and_then(reply::pairs).unwrap_or_default());
     }
     let time = told(link, at, redis::pipe().cmd("TIME")).await?;
     let scans = link.send_to(at, redis::pipe().cmd("SCAN").arg(0).arg("COUNT").arg(1)).await;
@@ -137,10 +135,4 @@ async fn told(
         Err(error) if is_refusal(&error) => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// The fields of `INFO` and its like.
-fn read_info(text: &str) -> HashMap<String, String> {
-    let fields = text.lines().filter_map(|line| line.trim().split_once(':'));
-    fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }

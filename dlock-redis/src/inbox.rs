@@ -7,7 +7,6 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    fmt,
     sync::Arc,
     time::Duration,
 };
@@ -317,10 +316,4 @@ pub(crate) fn read(text: &[u8]) -> Option<(ClaimId, FencingToken, u64)> {
     let claim = parts.next()?.parse().ok()?;
     let token = FencingToken::new(parts.next()?.parse().ok()?).ok()?;
     Some((claim, token, parts.next()?.parse().ok()?))
-}
-
-impl fmt::Debug for Inbox {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inbox").field("waiting", &self.book.lock().waiting.len()).finish()
-    }
 }

@@ -101,7 +101,7 @@ impl Search<'_> {
         prefix: &str,
         found: &mut BTreeSet<LockName>,
     ) -> Result<bool, Error> {
-        let mut trouble = Trouble::new(self.session.patience());
+        let mut trouble = Trouble::new(self.session.patience);
         let (mut cursor, mut first) = ("0".to_owned(), None);
         loop {
             let mut scan = redis::pipe();

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Weak};
 
-use dlock_core::{AcquireRequest, Error};
+use dlock_core::AcquireRequest;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 
 use crate::{
@@ -51,13 +51,7 @@ async fn ask(store: &Store, inbox: &Inbox, batch: &[AcquireRequest]) {
                 }
             }
         }
-        Err(error) => tell_all(inbox, batch, &error),
-    }
-}
-
-/// The core asks again, for as long as the caller has patience.
-fn tell_all(inbox: &Inbox, batch: &[AcquireRequest], error: &Error) {
-    for request in batch {
-        inbox.tell(request.claim, Err(error.clone()));
+        // The core asks again, for as long as the caller has patience.
+        Err(error) => batch.iter().for_each(|r| inbox.tell(r.claim, Err(error.clone()))),
     }
 }

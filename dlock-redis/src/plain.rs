@@ -23,7 +23,7 @@ use crate::{
     list::list_plain,
     owed::{Owed, give_up, is_over},
     poll::Pace,
-    reply::{millis, renewal},
+    reply::millis,
     session::Session,
 };
 
@@ -71,26 +71,6 @@ impl Shared {
         Ok(Acquired::Granted(Grant::new(token, request.tokens, call.sending().began())))
     }
 
-    async fn renew(&self, claims: &[(ClaimId, &LockName, Duration)]) -> Result<Vec<usize>, Error> {
-        let mut call = self.session.scripts.renew.on(claims.len());
-        for (_, name, _) in claims {
-            call = call.arg(name.as_str());
-        }
-        for (claim, _, lease) in claims {
-            call = call.arg(claim.to_string()).arg(millis(*lease));
-        }
-        let answer = self.session.run(&call.arg(0)).await?;
-        let (_, gone) = renewal(&answer).ok_or_else(|| unreadable("a renewal", &answer))?;
-        Ok(gone)
-    }
-
-    async fn release(self: &Arc<Self>, claim: &Claim) -> Result<Released, Error> {
-        Ok(match give_up(self, &claim.name, claim.id, claim.used).await? {
-            true => Released::Released,
-            false => Released::AlreadyLost,
-        })
-    }
-
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         let mut commands = redis::pipe();
         commands.cmd("GET").arg(name.as_str()).cmd("PTTL").arg(name.as_str());
@@ -113,15 +93,11 @@ impl Shared {
                 );
                 Ok(LockState::new(vec![holder], Vec::new(), None))
             }
-            _ => Err(answers
-                .iter()
-                .find_map(reply_error)
-                .unwrap_or_else(|| unreadable("GET and PTTL", &Value::Array(answers)))),
+            [Value::ServerError(error), _] | [_, Value::ServerError(error)] => {
+                Err(explain(error.clone().into()))
+            }
+            other => Err(unreadable("GET and PTTL", &Value::Array(other.to_vec()))),
         }
-    }
-
-    fn named(&self, error: Error, verb: &'static str, name: &LockName) -> Error {
-        error.during(verb).with_lock(name).with_store(self.session.store())
     }
 }
 
@@ -136,18 +112,10 @@ impl Owed for Shared {
     }
 }
 
-/// The error that stands among the answers.
-fn reply_error(answer: &Value) -> Option<Error> {
-    match answer {
-        Value::ServerError(error) => Some(explain(error.clone().into())),
-        _ => None,
-    }
-}
-
 #[async_trait]
 impl Backend for Plain {
     fn store(&self) -> &str {
-        self.0.session.store()
+        &self.0.session.store
     }
 
     fn guarantees(&self) -> Guarantees {
@@ -159,7 +127,7 @@ impl Backend for Plain {
     }
 
     fn response_timeout(&self) -> Duration {
-        self.0.session.patience()
+        self.0.session.patience
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
@@ -172,7 +140,7 @@ impl Backend for Plain {
                     Ok(Acquired::Busy)
                 }
                 Ok(answer) => Ok(answer),
-                Err(error) => Err(shared.named(error, "acquire", &request.name)),
+                Err(error) => Err(error.at("acquire", &request.name, &shared.session.store)),
             }
         })
     }
@@ -186,17 +154,16 @@ impl Backend for Plain {
                 // The caller may go on with the same claim, which this may have taken.
                 Err(error) => {
                     let error = error.with_certainty(Certainty::Unknown);
-                    return Err(self.0.named(error, "acquire", &request.name));
+                    return Err(error.at("acquire", &request.name, self.store()));
                 }
             }
         }
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
-        let claims: Vec<_> =
-            renewals.iter().map(|r| (r.claim.id, &r.claim.name, r.lease)).collect();
-        let gone = self.0.renew(&claims).await;
-        let gone = gone.map_err(|e| e.during("renew").with_store(self.0.session.store()))?;
+        let keys: Vec<_> = renewals.iter().map(|r| r.claim.name.as_str()).collect();
+        let renewed = self.0.session.renew(&keys, &Vec::from_iter(renewals), 0).await;
+        let (.., gone) = renewed.map_err(|error| error.during("renew").with_store(self.store()))?;
         let mut answers = vec![Renewed::Kept; renewals.len()];
         for at in gone {
             if let Some(answer) = answers.get_mut(at) {
@@ -209,14 +176,17 @@ impl Backend for Plain {
     fn release(&self, claim: &Claim) -> Answer<Released> {
         let (shared, claim) = (Arc::clone(&self.0), claim.clone());
         Answer::later(async move {
-            let released = shared.release(&claim).await;
-            released.map_err(|error| shared.named(error, "release", &claim.name))
+            match give_up(&shared, &claim.name, claim.id, claim.used).await {
+                Ok(true) => Ok(Released::Released),
+                Ok(false) => Ok(Released::AlreadyLost),
+                Err(error) => Err(error.at("release", &claim.name, &shared.session.store)),
+            }
         })
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         let state = self.0.inspect(name).await;
-        state.map_err(|error| self.0.named(error, "inspect", name))
+        state.map_err(|error| error.at("inspect", name, self.store()))
     }
 
     fn admin(&self) -> Option<&dyn Admin> {
@@ -240,6 +210,6 @@ impl Admin for Plain {
 
 impl fmt::Debug for Plain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Plain").field("store", &self.0.session.store()).finish_non_exhaustive()
+        f.debug_struct("Plain").field("store", &self.store()).finish_non_exhaustive()
     }
 }

@@ -158,25 +158,22 @@ pub(crate) fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// Reads the answer to `CONFIG GET` of one setting.
-pub(crate) fn setting(value: &Value) -> Option<String> {
-    match value {
-        Value::Map(pairs) => pairs.first().and_then(|(_, value)| text(value)),
-        Value::Array(parts) => parts.get(1).and_then(text),
-        _ => None,
-    }
-}
-
-/// Reads the answer to `CONFIG GET` of a pattern.
-pub(crate) fn settings(value: &Value) -> HashMap<String, String> {
+/// Reads a list of names and values, such as the answer to `CONFIG GET`.
+pub(crate) fn pairs(value: &Value) -> Option<HashMap<String, String>> {
     let pair = |(name, value): (&Value, &Value)| Some((text(name)?, text(value)?));
-    match value {
+    Some(match value {
         Value::Map(pairs) => pairs.iter().filter_map(|(name, value)| pair((name, value))).collect(),
         Value::Array(parts) => {
             parts.chunks_exact(2).filter_map(|both| pair((&both[0], &both[1]))).collect()
         }
-        _ => HashMap::new(),
-    }
+        _ => return None,
+    })
+}
+
+/// The fields of `INFO` and its like.
+pub(crate) fn fields(info: &str) -> HashMap<String, String> {
+    let fields = info.lines().filter_map(|line| line.trim().split_once(':'));
+    fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 /// Reads the answer to `SCAN`: where to go on, and keys.
@@ -273,10 +270,12 @@ pub(crate) const fn tries(queue: Queue) -> &'static str {
 mod tests {
     use super::*;
 
+    fn list(numbers: &[i64]) -> Value {
+        Value::Array(numbers.iter().copied().map(Value::Int).collect())
+    }
+
     #[test]
     fn an_answer_about_leases_shows_the_server_s_clock() {
-        let list =
-            |numbers: &[i64]| Value::Array(numbers.iter().copied().map(Value::Int).collect());
         assert_eq!(renewal(&list(&[99, 1, 3])), Some((99, vec![0, 2])));
         for bad in [&[][..], &[-1], &[99, 0], &[99, -1]] {
             assert_eq!(renewal(&list(bad)), None, "{bad:?}");
@@ -291,8 +290,6 @@ mod tests {
     #[test]
     fn all_answers_that_show_the_clock_are_told_from_others() {
         const AT: i64 = 1_700_000_000_000_000;
-        let list =
-            |numbers: &[i64]| Value::Array(numbers.iter().copied().map(Value::Int).collect());
         let all = |answers: &[&[i64]]| Value::Array(answers.iter().map(|one| list(one)).collect());
         for shows in [
             Value::Int(AT),
@@ -316,8 +313,6 @@ mod tests {
 
     #[test]
     fn an_answer_that_can_not_be_read_is_of_one_claim() {
-        let list =
-            |numbers: &[i64]| Value::Array(numbers.iter().copied().map(Value::Int).collect());
         for bad in [list(&[1, 0, 9]), list(&[1, i64::MIN, 9]), list(&[2, 1, 0, -1]), Value::Nil] {
             let answers = Value::Array(vec![list(&[1, 7, 9]), bad, list(&[2, 2, 0, 9])]);
             let all = kept(&answers, 3).unwrap();

@@ -6,7 +6,7 @@
 //! of a quorum. Without a prefix the plain form has no key of which it is known that names are like
 //! it: there, what is refused for its key only says nothing.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use dlock_core::Error;
 use redis::{RedisError, Value};
@@ -150,11 +150,5 @@ impl Rights {
             (false, false) => ACL.replace("~dlock:*", &format!("~dlock:*:{prefix}*")),
             (true, _) => ACL_PLAIN.replace("~*", &format!("~{prefix}*")),
         }
-    }
-}
-
-impl fmt::Debug for Rights {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rights").field("prefix", &self.prefix).finish_non_exhaustive()
     }
 }

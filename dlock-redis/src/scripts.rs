@@ -120,7 +120,8 @@ impl Scripts {
         }
         if known == Known::ToWait {
             // After a restart, what is held is kept; nothing new is granted.
-            call.sending = Sending::of(Kind::Poll).with_role(Role::Grants);
+            call.sending = Sending::of(Kind::Poll);
+            call.sending.role = Role::Grants;
         }
         call
     }
@@ -177,7 +178,7 @@ impl Script {
 ///
 /// The crate's own type loads a script on every master of a cluster when one does not know it,
 /// and fails when one of them is down; this sends the text to where the keys are.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Call<'a> {
     script: &'a Script,
     sending: Sending<'a>,

@@ -1,9 +1,9 @@
 //! A link with what to do when a command fails: what all forms of the backend send through.
 
-use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use dlock_core::{
-    Certainty, ClaimId, Clock, ConfigIssue, Error, Exclusion, Instant, LockName, LockState,
+    Certainty, ClaimId, Clock, ConfigIssue, Error, Exclusion, Instant, LockName, LockState, Renewal,
 };
 use futures_util::future::join_all;
 use redis::{Pipeline, RedisError, Value};
@@ -17,7 +17,7 @@ use crate::{
         Link,
         window::{Kind, Sending},
     },
-    reply,
+    reply::{self, millis},
     rights::Rights,
     scripts::{Call, Scripts},
     unanswered::Unanswered,
@@ -25,7 +25,8 @@ use crate::{
 
 /// One connected store.
 pub(crate) struct Session {
-    store: String,
+    /// Kind and address, without secrets.
+    pub(crate) store: String,
     pub(crate) topology: Topology,
     pub(crate) link: Link,
     pub(crate) scripts: Scripts,
@@ -33,8 +34,10 @@ pub(crate) struct Session {
     pub(crate) unanswered: Unanswered,
     /// The claims that are given up later.
     pub(crate) later: Later,
-    guard: Duration,
-    patience: Duration,
+    /// For how long nothing is granted after a start.
+    pub(crate) guard: Duration,
+    /// How long one request waits for its answer.
+    pub(crate) patience: Duration,
     rights: Rights,
 }
 
@@ -63,16 +66,6 @@ impl Session {
             guard: config.restart_guard.unwrap_or_default(),
             patience: config.response_timeout,
         }
-    }
-
-    /// Kind and address, without secrets.
-    pub(crate) fn store(&self) -> &str {
-        &self.store
-    }
-
-    /// For how long nothing is granted after a start.
-    pub(crate) const fn guard(&self) -> Duration {
-        self.guard
     }
 
     /// Tries out what will be needed, on each server. In a cluster some of them may be away.
@@ -121,9 +114,27 @@ impl Session {
         let call = call.giving_up(&self.unanswered, claim);
         match self.run_through(&call, &mut trouble).await? {
             Value::Int(1) => Ok(true),
-            Value::Int(0) => Ok(trouble.unknown()),
+            Value::Int(0) => Ok(trouble.unknown),
             other => Err(unreadable("a release", &other)),
         }
+    }
+
+    /// Starts the leases of exclusive holders anew, over the keys that the script of this is to have:
+    /// the server's clock, when it was asked, and the places in the list of those that hold nothing so.
+    pub(crate) async fn renew(
+        &self,
+        keys: &[&str],
+        renewals: &[&Renewal],
+        retention: u64,
+    ) -> Result<(u64, Instant, Vec<usize>), Error> {
+        let mut call = self.scripts.renew.on(keys.len()).arg(keys);
+        for renewal in renewals {
+            call = call.arg(renewal.claim.id.to_string()).arg(millis(renewal.lease));
+        }
+        let call = call.arg(retention);
+        let answer = self.run(&call).await?;
+        let (at, gone) = reply::renewal(&answer).ok_or_else(|| unreadable("a renewal", &answer))?;
+        Ok((at, call.sending().began(), gone))
     }
 
     /// Who holds the lock and who waits.
@@ -167,11 +178,6 @@ impl Session {
         }
     }
 
-    /// How long one request waits for its answer.
-    pub(crate) const fn patience(&self) -> Duration {
-        self.patience
-    }
-
     /// Refuses leases that the restart guard does not outlast.
     pub(crate) fn check_lease(&self, lease: Duration) -> Result<(), Error> {
         check_lease(lease, self.guard)
@@ -197,6 +203,7 @@ pub(crate) struct Trouble {
     began: Option<Instant>,
     patience: Duration,
     tries: u32,
+    /// Whether a sending may have had its effect although no answer came.
     unknown: bool,
     /// The server does not know the script that was sent by its digest.
     with_text: bool,
@@ -205,11 +212,6 @@ pub(crate) struct Trouble {
 impl Trouble {
     pub(crate) const fn new(patience: Duration) -> Self {
         Self { began: None, patience, tries: 0, unknown: false, with_text: false }
-    }
-
-    /// Whether a sending may have had its effect although no answer came.
-    const fn unknown(&self) -> bool {
-        self.unknown
     }
 
     /// What is to be sent now.
@@ -244,11 +246,5 @@ impl Trouble {
         self.tries += 1;
         tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.0))).await;
         Ok(())
-    }
-}
-
-impl fmt::Debug for Session {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").field("store", &self.store).finish_non_exhaustive()
     }
 }

@@ -3,12 +3,12 @@
 mod keep;
 mod together;
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use dlock_core::{
     AcquireRequest, Acquired, Claim, ClaimId, Clock, Error, Fairness, Fencing, FencingToken,
-    Finding, Grant, Guarantees, LockName, LockState, Notes, OrphanRelease, Permits, Queue,
-    Released, Scope, StoreClocks, WakeUp, machine::conflict,
+    Finding, Grant, Guarantees, LockName, Notes, OrphanRelease, Permits, Queue, Released, Scope,
+    StoreClocks, WakeUp, machine::conflict,
 };
 use redis::Value;
 
@@ -19,7 +19,6 @@ use crate::{
     examine::examine,
     inbox::{Inbox, Turn},
     keys::Bucket,
-    list,
     owed::{Owed, give_up, is_over},
     reply::{Standing, standing},
     session::Session,
@@ -45,11 +44,11 @@ impl Store {
     }
 
     /// Where who waits is to be told of its grant, which is expected from now on.
-    async fn channel_for(&self, request: &AcquireRequest, bucket: Bucket) -> Option<Arc<str>> {
+    async fn channel_for(&self, request: &AcquireRequest) -> Option<Arc<str>> {
         if request.queue != Queue::Enqueue {
             return None;
         }
-        let channel = self.session.link.channel(bucket).await;
+        let channel = self.session.link.channel(Bucket::of(&request.name)).await;
         self.inbox.expect(request);
         channel
     }
@@ -60,14 +59,14 @@ impl Store {
         request: &AcquireRequest,
     ) -> Result<Acquired, Error> {
         self.session.check_lease(request.lease)?;
-        let channel = self.channel_for(request, Bucket::of(&request.name)).await;
+        let channel = self.channel_for(request).await;
         let call = self.session.scripts.acquire(request, channel.as_deref(), 0);
         let call = call.taking(&self.session.unanswered, std::slice::from_ref(request));
         let answer = match &self.durable {
-            None => self.session.run(&call).await.and_then(|value| standing(&value)),
-            Some(durable) => durable.run(&call).await.and_then(|value| standing(&value)),
+            None => self.session.run(&call).await,
+            Some(durable) => durable.run(&call).await,
         };
-        match answer {
+        match answer.and_then(|value| standing(&value)) {
             Ok(answer) => self.settle(request, call.sending().began(), answer),
             Err(error) => {
                 self.inbox.forget(request.claim);
@@ -136,16 +135,8 @@ impl Store {
         Ok(Released::AlreadyLost)
     }
 
-    pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
-        self.session.inspect(name).await
-    }
-
-    pub(crate) async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
-        list::list(&self.session, prefix, limit).await
-    }
-
     pub(crate) async fn examine(&self) -> Result<Vec<Finding>, Error> {
-        examine(&self.session, self.durable.as_ref().map_or(0, Durable::replicas)).await
+        examine(&self.session, self.durable.as_ref().map_or(0, |durable| durable.replicas)).await
     }
 
     pub(crate) async fn raise_tokens(
@@ -221,11 +212,5 @@ impl Owed for Store {
 impl Drop for Store {
     fn drop(&mut self) {
         self.inbox.close();
-    }
-}
-
-impl fmt::Debug for Store {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store").field("name", &self.session.store()).finish_non_exhaustive()
     }
 }

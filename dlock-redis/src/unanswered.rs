@@ -19,7 +19,6 @@
 
 use std::{
     collections::HashMap,
-    fmt,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -136,12 +135,6 @@ impl Via {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.0.load(Ordering::SeqCst)
-    }
-}
-
-impl fmt::Debug for Unanswered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Unanswered").field("claims", &self.0.lock().len()).finish()
     }
 }
 

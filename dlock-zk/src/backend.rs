@@ -41,33 +41,23 @@ impl ZooKeeper {
         let store = Store::open(config).await;
         let store = Arc::new(store.map_err(|error| error.during("connect").with_store(&name))?);
         runtime.spawn(minder::run(Arc::downgrade(&store)));
-        runtime.spawn(warn::of_timeout(store.config().clone(), store.session().timeout));
+        runtime.spawn(warn::of_timeout(store.config.clone(), store.session().timeout));
         Ok(Arc::new(Self { store }))
-    }
-
-    /// The error with where and what.
-    fn named<T>(
-        result: Result<T, Error>,
-        store: &Store,
-        verb: &'static str,
-        name: &LockName,
-    ) -> Result<T, Error> {
-        result.map_err(|error| error.during(verb).with_lock(name).with_store(store.name()))
     }
 }
 
 #[async_trait]
 impl Backend for ZooKeeper {
     fn store(&self) -> &str {
-        self.store.name()
+        &self.store.name
     }
 
     fn guarantees(&self) -> Guarantees {
-        self.store.guarantees()
+        self.store.guarantees
     }
 
     fn longest_lease(&self) -> Duration {
-        self.store.longest_lease()
+        self.store.session().longest_lease()
     }
 
     fn response_timeout(&self) -> Duration {
@@ -75,7 +65,7 @@ impl Backend for ZooKeeper {
     }
 
     fn events(&self) -> Option<StoreEvents> {
-        Some(self.store.events())
+        Some(self.store.events.subscribe())
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
@@ -87,18 +77,18 @@ impl Backend for ZooKeeper {
                 let entering = Arc::clone(&session).enter(request);
                 session.enter_window(&session.acquires, entering).await
             };
-            Self::named(answer.await, &store, "acquire", &name)
+            answer.await.map_err(|error| error.at("acquire", &name, &store.name))
         })
     }
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
         let grant = self.store.session().wake(request).await;
-        Self::named(grant, &self.store, "acquire", &request.name)
+        grant.map_err(|error| error.at("acquire", &request.name, self.store()))
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let renewed = self.store.session().renew(renewals).await;
-        renewed.map_err(|error| error.during("renew").with_store(self.store.name()))
+        renewed.map_err(|error| error.during("renew").with_store(self.store()))
     }
 
     fn release(&self, claim: &Claim) -> Answer<Released> {
@@ -110,7 +100,7 @@ impl Backend for ZooKeeper {
                 let leaving = Arc::clone(&session).leave(claim);
                 session.enter_window(&session.releases, leaving).await
             };
-            Self::named(answer.await, &store, "release", &name)
+            answer.await.map_err(|error| error.at("release", &name, &store.name))
         })
     }
 
@@ -119,7 +109,7 @@ impl Backend for ZooKeeper {
             let session = self.store.living().await?;
             session.in_time(session.look_into(name)).await
         };
-        Self::named(state.await, &self.store, "inspect", name)
+        state.await.map_err(|error| error.at("inspect", name, self.store()))
     }
 
     fn admin(&self) -> Option<&dyn Admin> {
@@ -137,7 +127,7 @@ impl Backend for ZooKeeper {
                 let entering = Arc::clone(&session).enter_all(requests);
                 session.enter_window(&session.acquires, entering).await
             };
-            answer.await.map_err(|error| error.during("acquire").with_store(store.name()))
+            answer.await.map_err(|error| error.during("acquire").with_store(&store.name))
         }))
     }
 }
@@ -146,22 +136,22 @@ impl Backend for ZooKeeper {
 impl Admin for ZooKeeper {
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
         let names = async { self.store.living().await?.names(prefix, limit).await };
-        names.await.map_err(|error| error.during("list").with_store(self.store.name()))
+        names.await.map_err(|error| error.during("list").with_store(self.store()))
     }
 
     async fn examine(&self) -> Result<Vec<Finding>, Error> {
-        let findings = async { examine(&*self.store.living().await?, self.store.config()).await };
-        findings.await.map_err(|error| error.during("examine").with_store(self.store.name()))
+        let findings = async { examine(&*self.store.living().await?, &self.store.config).await };
+        findings.await.map_err(|error| error.during("examine").with_store(self.store()))
     }
 
     async fn raise_tokens(&self, name: &LockName, _: FencingToken) -> Result<(), Error> {
-        Self::named(Err(no_floor()), &self.store, "raise_tokens", name)
+        Err(no_floor().at("raise_tokens", name, self.store()))
     }
 }
 
 impl fmt::Debug for ZooKeeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ZooKeeper").field("store", &self.store.name()).finish_non_exhaustive()
+        f.debug_struct("ZooKeeper").field("store", &self.store.name).finish_non_exhaustive()
     }
 }
 

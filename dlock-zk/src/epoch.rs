@@ -24,7 +24,8 @@ use crate::session::Session;
 impl Session {
     /// The node that a creation has to write to just now, if it has to.
     pub(crate) async fn epoch(&self) -> Result<Option<Arc<str>>, ZkError> {
-        if self.is_served_by_one() {
+        // No server can hand requests of this session in late for another one.
+        if self.servers.is_alone {
             return Ok(None);
         }
         let mut current = self.epoch.lock().await;

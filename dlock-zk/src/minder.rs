@@ -61,7 +61,7 @@ async fn open_next(store: &Weak<Store>) {
         match opening.await {
             Ok(session) => {
                 let Some(store) = store.upgrade() else { return };
-                tracing::info!(target: "dlock", store = store.name(), "new ZooKeeper session");
+                tracing::info!(target: "dlock", store = store.name, "new ZooKeeper session");
                 store.replace(session);
                 return;
             }
@@ -170,8 +170,8 @@ async fn ask(session: Weak<Session>, place: Arc<Place>) -> Done {
 
 /// Waits until something happens to it. It must not keep the session open.
 async fn changed(watch: OwnWatch, place: Arc<Place>) -> Done {
-    let event = watch.event().await;
-    Done::Changed(place, event)
+    let event = watch.event.await;
+    Done::Changed(place, event.event_type)
 }
 
 /// Sleeps until there is something to keep, or the session has ended.

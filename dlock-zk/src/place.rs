@@ -7,7 +7,7 @@ use dlock_core::{
 };
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use zookeeper_client::{EventType, WatchedEvent};
+use zookeeper_client::WatchedEvent;
 
 use crate::{data::Data, queue::Watch, token::TOKENS};
 
@@ -60,13 +60,6 @@ pub(crate) struct Spot {
 pub(crate) struct OwnWatch {
     pub(crate) event: Pin<Box<dyn Future<Output = WatchedEvent> + Send>>,
     pub(crate) child: String,
-}
-
-impl OwnWatch {
-    /// What happens to the node.
-    pub(crate) async fn event(self) -> EventType {
-        self.event.await.event_type
-    }
 }
 
 /// How long the claim lives without a sign of life.

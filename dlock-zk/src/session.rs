@@ -140,11 +140,6 @@ impl Session {
         &self.root
     }
 
-    /// Whether no server can hand requests of this session in late for another one.
-    pub(crate) fn is_served_by_one(&self) -> bool {
-        self.servers.is_alone
-    }
-
     /// For how long a beat proves that the servers keep the session.
     pub(crate) fn longest_lease(&self) -> Duration {
         self.timeout / 2

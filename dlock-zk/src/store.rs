@@ -1,10 +1,10 @@
 //! The session of the moment, and what holds over all sessions.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use dlock_core::{
     Error, Exclusion, Fairness, Fencing, Guarantees, Notes, OrphanRelease, Permits, Scope,
-    StoreEventSender, StoreEvents, WakeUp, current_runtime,
+    StoreEventSender, WakeUp, current_runtime,
 };
 use parking_lot::Mutex;
 use tokio::{runtime::Handle, sync::watch};
@@ -16,13 +16,14 @@ const EVENTS: usize = 4096;
 
 /// A connected store.
 pub(crate) struct Store {
-    config: ZkConfig,
-    name: String,
+    pub(crate) config: ZkConfig,
+    /// Kind and address, without secrets.
+    pub(crate) name: String,
     sessions: watch::Sender<Arc<Session>>,
-    events: StoreEventSender,
+    pub(crate) events: StoreEventSender,
     /// Why there is no next session yet.
     trouble: Mutex<Option<Error>>,
-    guarantees: Guarantees,
+    pub(crate) guarantees: Guarantees,
     runtime: Handle,
 }
 
@@ -59,30 +60,9 @@ impl Store {
         })
     }
 
-    /// Kind and address, without secrets.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub(crate) fn config(&self) -> &ZkConfig {
-        &self.config
-    }
-
-    pub(crate) const fn guarantees(&self) -> Guarantees {
-        self.guarantees
-    }
-
     /// The session of the moment, which may have ended.
     pub(crate) fn session(&self) -> Arc<Session> {
         Arc::clone(&self.sessions.borrow())
-    }
-
-    pub(crate) fn longest_lease(&self) -> Duration {
-        self.sessions.borrow().longest_lease()
-    }
-
-    pub(crate) fn events(&self) -> StoreEvents {
-        self.events.subscribe()
     }
 
     /// A session that lives, as far as is known; waits a little for the next one.

@@ -217,6 +217,12 @@ impl Error {
         self
     }
 
+    /// Names the operation, the lock and the store, each unless it is named already.
+    #[must_use]
+    pub fn at(self, operation: &'static str, name: &LockName, store: &str) -> Self {
+        self.during(operation).with_lock(name).with_store(store)
+    }
+
     /// Keeps the driver's error as the source.
     #[must_use]
     pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {

@@ -3,7 +3,7 @@
 use dlock_core::{ConfigIssue, Error};
 use redis::{Client, ConnectionAddr};
 
-use super::{Login, RedisConfig, Tls, Topology};
+use super::{Login, RedisConfig, Tls, Topology, with_port};
 
 impl RedisConfig {
     /// The server that an application's client leads to, with the client's user, password, database
@@ -28,9 +28,9 @@ impl RedisConfig {
         let (topology, address, tls) = match info.addr() {
             ConnectionAddr::Unix(path) => (Topology::Socket, path.display().to_string(), false),
             ConnectionAddr::TcpTls { host, port, .. } => {
-                (Topology::Single, with_port(host, *port), true)
+                (Topology::Single, with_port(host, port), true)
             }
-            ConnectionAddr::Tcp(host, port) => (Topology::Single, with_port(host, *port), false),
+            ConnectionAddr::Tcp(host, port) => (Topology::Single, with_port(host, port), false),
             _ => {
                 return Err(Error::config(
                     ConfigIssue::Url,
@@ -51,11 +51,6 @@ impl RedisConfig {
         config.given = Some(info.addr().clone());
         config.checked()
     }
-}
-
-fn with_port(host: &str, port: u16) -> String {
-    // An IPv6 address.
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 #[cfg(test)]

@@ -168,6 +168,8 @@ fn malformed_urls_are_refused_without_their_secrets() {
         "redis+quorum://:hunter2@a,b",
         "redis+quorum://:hunter2@a,b,c,d",
         "redis+quorum://:hunter2@a,b,a:6379",
+        "redis+quorum://:hunter2@a:7,b,a:007",
+        "redis+quorum://:hunter2@[::1],b,[0::1]",
     ] {
         refused(url, ConfigIssue::Url);
     }
@@ -233,40 +235,4 @@ fn options_set_what_they_say() {
         assert_eq!(read(&format!("redis://h?dlock.durability={text}")).durability, durability);
     }
     assert!(read("redis://h?dlock.plain=true").plain);
-}
-
-#[test]
-fn a_quorum_of_urls_has_the_login_of_the_first() {
-    let urls = ["redis://joe:hunter2@a/2", "redis://b:7", "redis://[::1]"];
-    let config = RedisConfig::quorum(urls).unwrap();
-    assert_eq!(config.store(), "redis+quorum://[::1]:6379,a:6379,b:7/2");
-    assert_eq!(config.login.password.as_deref(), Some(CANARY));
-    for urls in [
-        &[][..],
-        &["redis://a"],
-        &["redis://a", "redis://b"],
-        &["redis://a", "redis://b", "redis://a"],
-        &["redis://a:7", "redis://b", "redis://a:007"],
-        &["redis://[::1]", "redis://b", "redis://[0::1]"],
-        &["redis://a", "redis://b", "redis+cluster://c"],
-        &["redis://a", "redis://b", "redis+unix:///c"],
-        &["redis://a,b,c"],
-    ] {
-        let error = RedisConfig::quorum(urls.iter().copied()).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Url), "{urls:?}: {error}");
-    }
-}
-
-/// Else the password would be sent to the others in the clear.
-#[cfg(feature = "tls")]
-#[test]
-fn a_quorum_has_tls_everywhere_or_nowhere() {
-    for urls in [
-        ["redis://:hunter2@a", "rediss://b", "rediss://c"],
-        ["rediss://a", "redis://b", "rediss://c"],
-    ] {
-        let error = RedisConfig::quorum(urls).unwrap_err();
-        assert!(error.to_string().contains("rediss://"), "{error}");
-    }
-    assert!(RedisConfig::quorum(["rediss://a", "rediss://b", "rediss://c"]).is_ok());
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use dlock_core::Finding;
 
-use super::{read_info, told};
+use super::told;
 use crate::{
     link::{Link, Server},
     reply,
@@ -21,7 +21,7 @@ pub(super) async fn examine(link: &Link, servers: &[Server]) -> Vec<Finding> {
         if let Ok(Some(answer)) = told(link, server, &info).await
             && let Some(text) = reply::text(&answer)
         {
-            return vec![judge(&read_info(&text), servers.len())];
+            return vec![judge(&reply::fields(&text), servers.len())];
         }
     }
     vec![Finding::warning(
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn a_cluster_that_lacks_slots_is_wrong() {
-        let of = |text: &str, masters| judge(&read_info(text), masters).level;
+        let of = |text: &str, masters| judge(&reply::fields(text), masters).level;
         assert_eq!(of("cluster_state:ok\r\ncluster_slots_ok:16384\r\n", 3), Level::Fine);
         assert_eq!(of("cluster_state:ok\r\ncluster_slots_ok:16384\r\n", 1), Level::Warning);
         assert_eq!(of("cluster_state:fail\r\ncluster_slots_ok:16384\r\n", 3), Level::Wrong);

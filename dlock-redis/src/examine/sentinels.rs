@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use dlock_core::Finding;
-use redis::Value;
 
 use crate::{config::RedisConfig, link::sentinel, reply};
 
@@ -13,7 +12,7 @@ pub(super) async fn examine(config: &RedisConfig, name: &str) -> Vec<Finding> {
     let (mut seen, mut away) = (None, Vec::new());
     for address in &config.addresses {
         match sentinel::master(config, address, name).await {
-            Ok(master) => seen = seen.or_else(|| fields(&master)),
+            Ok(master) => seen = seen.or_else(|| reply::pairs(&master)),
             Err(error) => away.push((address, error)),
         }
     }
@@ -26,22 +25,6 @@ pub(super) async fn examine(config: &RedisConfig, name: &str) -> Vec<Finding> {
     }
     findings.extend(seen.map(|master| judge(&master)));
     findings
-}
-
-fn fields(master: &Value) -> Option<HashMap<String, String>> {
-    let pairs: Vec<(String, String)> = match master {
-        Value::Map(pairs) => {
-            let pair =
-                |(name, value): &(Value, Value)| Some((reply::text(name)?, reply::text(value)?));
-            pairs.iter().filter_map(pair).collect()
-        }
-        Value::Array(parts) => {
-            let pair = |pair: &[Value]| Some((reply::text(&pair[0])?, reply::text(&pair[1])?));
-            parts.chunks_exact(2).filter_map(pair).collect()
-        }
-        _ => return None,
-    };
-    Some(pairs.into_iter().collect())
 }
 
 fn judge(master: &HashMap<String, String>) -> Finding {
@@ -87,6 +70,7 @@ fn judge(master: &HashMap<String, String>) -> Finding {
 #[cfg(test)]
 mod tests {
     use dlock_core::Level;
+    use redis::Value;
 
     use super::*;
 
@@ -96,7 +80,7 @@ mod tests {
             let text = |text: String| Value::BulkString(text.into_bytes());
             let pair = |name: &str, value: u64| [text(name.to_owned()), text(value.to_string())];
             let parts = [pair("num-other-sentinels", others), pair("quorum", quorum)].concat();
-            judge(&fields(&Value::Array(parts)).unwrap())
+            judge(&reply::pairs(&Value::Array(parts)).unwrap())
         };
         assert_eq!(of(2, 2).level, Level::Fine);
         assert_eq!(of(0, 1).level, Level::Warning);

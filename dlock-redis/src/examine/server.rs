@@ -4,9 +4,8 @@ use std::{collections::HashMap, time::Duration};
 
 use dlock_core::Finding;
 
-/// The oldest server that can be used, and the oldest with messages within a shard.
-const OLDEST: (u32, u32) = (6, 2);
-const SHARDED_PUSH: (u32, u32) = (7, 0);
+use crate::link::facts::{OLDEST, SHARDED_PUSH, version};
+
 /// After so long without a word from its master, a replica is told of.
 const LAG: u64 = 10;
 
@@ -16,7 +15,7 @@ pub(super) struct Server {
     /// The fields of `INFO`, if it tells.
     pub(super) info: Option<HashMap<String, String>>,
     /// Those that it tells.
-    pub(super) settings: HashMap<&'static str, String>,
+    pub(super) settings: HashMap<String, String>,
     /// What its clock shows, since 1970.
     pub(super) time: Option<Duration>,
     pub(super) may_scan: bool,
@@ -69,8 +68,7 @@ impl Server {
             valkey => valkey,
         };
         let found = format!("version {text:.40}");
-        let mut parts = text.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
-        let number = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+        let number = version(text).unwrap_or_default();
         match number {
             _ if number < OLDEST => {
                 Finding::wrong("version", found, "upgrade it to Redis 6.2 or later, or to Valkey")

@@ -17,7 +17,6 @@ pub(crate) mod place;
 
 use std::{
     collections::{BTreeSet, HashMap},
-    fmt,
     sync::Arc,
     time::Duration,
 };
@@ -120,7 +119,12 @@ impl ClusterLink {
             let Some(Value::ServerError(error)) = answers.first() else { return Ok(answers) };
             let error = RedisError::from(error.clone());
             match place.next(&error) {
-                Some(next) => place = self.shared.follow(next),
+                Some(next) => {
+                    if !next.asking {
+                        self.shared.ears.look_soon();
+                    }
+                    place = next;
+                }
                 None if is_unsettled(&error) => return Err(unsettled(&error)),
                 None => return Ok(answers),
             }
@@ -191,14 +195,6 @@ impl Shared {
         Ok(Place { at: at.ok_or_else(lost)?, asking: false })
     }
 
-    /// Takes note of a redirection.
-    fn follow(&self, place: Place) -> Place {
-        if !place.asking {
-            self.ears.look_soon();
-        }
-        place
-    }
-
     /// The link to a node, which keeps itself up from then on.
     async fn node(&self, at: &Arc<str>) -> Arc<NodeLink> {
         let known = self.nodes.lock().get(at).and_then(|node| node.get().cloned());
@@ -209,7 +205,7 @@ impl Shared {
         let open = || async {
             let config = RedisConfig { addresses: vec![at.to_string()], ..self.config.clone() };
             // It goes on trying, and says itself what is wrong.
-            Arc::new(NodeLink::open_anyway(&config).await.0)
+            Arc::new(NodeLink::open(&config, None).await.0)
         };
         Arc::clone(node.get_or_init(open).await)
     }
@@ -273,11 +269,5 @@ async fn first_that_answers(config: &RedisConfig, store: &str) -> Result<Facts, 
 impl Drop for ClusterLink {
     fn drop(&mut self) {
         self.watch.abort();
-    }
-}
-
-impl fmt::Debug for ClusterLink {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClusterLink").field("store", &self.shared.store).finish_non_exhaustive()
     }
 }

@@ -4,10 +4,12 @@ use std::{collections::HashMap, time::Duration};
 
 use dlock_core::{ConfigIssue, Error, ErrorKind, Instant, StoreClock};
 
+use crate::reply;
+
 /// The oldest server that can be used: `SET` with `GET` came with it.
-const OLDEST: (u32, u32) = (6, 2);
+pub(crate) const OLDEST: (u32, u32) = (6, 2);
 /// From this one on there are messages within a shard.
-const SHARDED_PUSH: (u32, u32) = (7, 0);
+pub(crate) const SHARDED_PUSH: (u32, u32) = (7, 0);
 
 /// What a server is not asked for: it refused before, or nothing depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,9 +53,9 @@ pub(crate) struct Facts {
 impl Facts {
     /// Reads the answer to `INFO`, received at this time, and what it tells of its settings.
     pub(crate) fn read(info: &str, settings: &HashMap<String, String>, received: Instant) -> Self {
-        let fields: HashMap<&str, &str> =
-            info.lines().filter_map(|line| line.trim().split_once(':')).collect();
+        let fields = reply::fields(info);
         let number = |name: &str| fields.get(name).and_then(|text| text.parse::<u64>().ok());
+        let says = |name: &str, value: &str| fields.get(name).is_some_and(|says| says == value);
         let is = |setting: &str, value: &str| settings.get(setting).is_some_and(|is| is == value);
         let policy = fields.get("maxmemory_policy");
         let replid = fields.get("master_replid").filter(|id| !id.is_empty());
@@ -62,30 +64,30 @@ impl Facts {
             told: !fields.is_empty(),
             run_id: fields.get("run_id").filter(|id| !id.is_empty()).map(|id| match replid {
                 Some(replid) => format!("{id}-{replid}"),
-                None => (*id).to_owned(),
+                None => id.clone(),
             }),
             vouched: Duration::ZERO,
             received: Some(received),
             // What it does not tell may be the worse.
             durable: number("aof_enabled") == Some(1)
-                && fields.get("aof_last_write_status").is_some_and(|status| *status == "ok")
+                && says("aof_last_write_status", "ok")
                 && is("appendfsync", "always")
                 && is("no-appendfsync-on-rewrite", "no"),
             rewrites: ["aof_rewrite_in_progress", "aof_rewrite_scheduled"]
                 .into_iter()
                 .any(|field| number(field) != Some(0)),
             refuses: Silent::default(),
-            evicts: policy.is_none_or(|policy| *policy != "noeviction")
+            evicts: policy.is_none_or(|policy| policy != "noeviction")
                 && number("maxmemory") != Some(0),
             replicas: number("connected_slaves")
                 .and_then(|count| u32::try_from(count).ok())
                 .unwrap_or(0),
-            replica: fields.get("role") == Some(&"slave"),
+            replica: says("role", "slave"),
             loading: number("loading") == Some(1),
             cluster: number("cluster_enabled").map(|enabled| enabled == 1),
-            sentinel: fields.get("redis_mode") == Some(&"sentinel"),
+            sentinel: says("redis_mode", "sentinel"),
             time: None,
-            eviction: policy.map(|policy| (*policy).to_owned()),
+            eviction: policy.cloned(),
         }
     }
 
@@ -229,9 +231,10 @@ impl Facts {
     }
 }
 
-fn version(text: &str) -> Option<(u32, u32)> {
-    let mut parts = text.split('.');
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+/// The first two numbers of a version.
+pub(crate) fn version(text: &str) -> Option<(u32, u32)> {
+    let mut parts = text.split('.').map(|part| part.parse().ok());
+    Some((parts.next()??, parts.next().flatten().unwrap_or(0)))
 }
 
 #[cfg(test)]

@@ -31,7 +31,6 @@ use crate::{
 };
 
 /// A way to the servers of one store.
-#[derive(Debug)]
 pub(crate) enum Link {
     Node(NodeLink),
     Cluster(Box<ClusterLink>),
@@ -58,7 +57,10 @@ impl Link {
                 let link = ClusterLink::open(config, inbox).await?;
                 Ok(Self::Cluster(Box::new(link)))
             }
-            _ => NodeLink::open(config, inbox).await.map(Self::Node),
+            _ => {
+                let (link, first) = NodeLink::open(config, inbox).await;
+                first.map(|()| Self::Node(link))
+            }
         }
     }
 

@@ -17,12 +17,9 @@
 mod upkeep;
 mod watch;
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
 };
 
 use dlock_core::{Clock, Error, ErrorKind, Instant, StoreClock, current_runtime};
@@ -104,21 +101,12 @@ struct Trip<'a> {
 }
 
 impl NodeLink {
-    /// Connects, and keeps the connection up from then on.
-    pub(super) async fn open(
+    /// Connects, and keeps the connection up from then on. The second value is how the first attempt
+    /// went; when it fails, the link goes on trying.
+    pub(crate) async fn open(
         config: &RedisConfig,
         inbox: Option<Arc<Inbox>>,
-    ) -> Result<Self, Error> {
-        let (link, first) = Self::begin(config, inbox).await;
-        first.map(|()| link)
-    }
-
-    /// As [`open`](Self::open), and goes on trying when the first attempt fails: the second value.
-    pub(crate) async fn open_anyway(config: &RedisConfig) -> (Self, Result<(), Error>) {
-        Self::begin(config, None).await
-    }
-
-    async fn begin(config: &RedisConfig, inbox: Option<Arc<Inbox>>) -> (Self, Result<(), Error>) {
+    ) -> (Self, Result<(), Error>) {
         let shut = Error::new(ErrorKind::Unavailable, "not connected yet");
         let shared = Arc::new(Shared {
             config: config.clone(),
@@ -241,7 +229,7 @@ impl Shared {
     /// everything, is not known to have run for long enough.
     fn check_guard(&self, connection: &Connection, role: Role<'_>) -> RedisResult<()> {
         let guard = self.guard();
-        if !role.grants() || guard.is_zero() {
+        if !matches!(role, Role::Grants | Role::Takes(..)) || guard.is_zero() {
             return Ok(());
         }
         let now = Clock::Boot.now();
@@ -374,11 +362,5 @@ impl Drop for NodeLink {
         if let Some(upkeep) = &self.upkeep {
             upkeep.abort();
         }
-    }
-}
-
-impl fmt::Debug for NodeLink {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeLink").field("store", &self.shared.store).finish_non_exhaustive()
     }
 }

@@ -136,7 +136,7 @@ pub(super) async fn facts(
         Err(Some(error)) if !refuses.info => return Err(error),
         Err(_) => String::new(),
     };
-    let settings = settings.map(|settings| reply::settings(&settings)).unwrap_or_default();
+    let settings = settings.ok().as_ref().and_then(reply::pairs).unwrap_or_default();
     let facts = Facts::read(&info, &settings, received).with_time(time, sent);
     Ok(facts.with_mark(mark.as_deref()).refusing(refuses))
 }

@@ -14,7 +14,7 @@ use redis::{RedisError, Value, aio::MultiplexedConnection};
 use tokio::time::timeout;
 
 use super::open;
-use crate::config::{RedisConfig, Topology};
+use crate::config::{RedisConfig, Topology, with_port};
 
 /// Once most sentinels have answered, the next one has this long, or it counts as one that is away.
 const GRACE: Duration = Duration::from_millis(300);
@@ -174,9 +174,7 @@ pub(crate) fn named(master: &Value, address: &Value) -> Option<Named> {
         return None;
     };
     let (host, port) = (String::from_utf8_lossy(host), String::from_utf8_lossy(port));
-    let address =
-        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-    Some(Named { epoch, address })
+    Some(Named { epoch, address: with_port(&host, port) })
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ pub(crate) enum Kind {
 }
 
 /// What a command does to claims, as far as a link has to know.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) enum Role<'a> {
     /// Nothing that would be of harm, whenever it arrives: it renews claims that are there, or looks.
     Other,
@@ -55,15 +55,8 @@ pub(crate) enum Role<'a> {
     GivesUp(&'a Unanswered, ClaimId),
 }
 
-impl Role<'_> {
-    /// Whether it may grant a lock.
-    pub(crate) const fn grants(self) -> bool {
-        matches!(self, Self::Grants | Self::Takes(..))
-    }
-}
-
 /// How a request is sent, and when it was sent first.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Sending<'a> {
     pub(crate) kind: Kind,
     pub(crate) role: Role<'a>,
@@ -73,11 +66,6 @@ pub(crate) struct Sending<'a> {
 impl<'a> Sending<'a> {
     pub(crate) const fn of(kind: Kind) -> Self {
         Self { kind, role: Role::Other, began: OnceLock::new() }
-    }
-
-    pub(crate) const fn with_role(mut self, role: Role<'a>) -> Self {
-        self.role = role;
-        self
     }
 
     /// It is being sent.

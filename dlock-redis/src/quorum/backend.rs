@@ -67,11 +67,6 @@ impl Quorum {
         let patience = config.response_timeout;
         Ok(Arc::new(Self { store, voters, guard, patience, retention }))
     }
-
-    fn named(store: &str, error: Error, verb: &'static str, name: &LockName) -> Error {
-        // Not the error of one master, which has an address of its own.
-        error.during(verb).with_lock(name).with_store(store)
-    }
 }
 
 /// Majorities don't keep a count, and forget what lasts longer than the guard.
@@ -131,7 +126,8 @@ impl Backend for Quorum {
                     if !waits || !error.is_transient() {
                         voters.book.ends(request.claim, Clock::Boot.now());
                     }
-                    Err(Self::named(&store, error, "acquire", &request.name))
+                    // Not the error of one master, which has an address of its own.
+                    Err(error.at("acquire", &request.name, &store))
                 }
             }
         })
@@ -145,9 +141,7 @@ impl Backend for Quorum {
             match self.voters.attempt(request, true).await {
                 Ok(Attempt::Won(grant)) => return Ok(grant),
                 Ok(Attempt::Busy) => {}
-                Err(error) => {
-                    return Err(Self::named(&self.store, error, "acquire", &request.name));
-                }
+                Err(error) => return Err(error.at("acquire", &request.name, &self.store)),
             }
         }
     }
@@ -189,7 +183,7 @@ impl Backend for Quorum {
                 Verdict::Unknown | Verdict::Open => {
                     voters.book.ends(claim.id, Clock::Boot.now());
                     let error = no_majority(failed.as_ref(), tally, voters.count());
-                    return Err(Self::named(&store, error, "release", &claim.name));
+                    return Err(error.at("release", &claim.name, &store));
                 }
             };
             voters.book.forget(claim.id);
@@ -201,7 +195,7 @@ impl Backend for Quorum {
         let said = join_all(self.voters.members.iter().map(|member| member.inspect(name))).await;
         match self.heard(said) {
             Ok((states, _)) => Ok(merged(&states, majority(self.voters.count()))),
-            Err(error) => Err(Self::named(&self.store, error, "inspect", name)),
+            Err(error) => Err(error.at("inspect", name, &self.store)),
         }
     }
 
@@ -256,7 +250,7 @@ impl Admin for Quorum {
 
     async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
         let raised = self.voters.raise_tokens(name, above).await;
-        raised.map_err(|error| Self::named(&self.store, error, "raise_tokens", name))
+        raised.map_err(|error| error.at("raise_tokens", name, &self.store))
     }
 }
 

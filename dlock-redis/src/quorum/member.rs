@@ -49,7 +49,7 @@ impl Member {
             topology: Topology::Single,
             ..config.clone()
         };
-        let (link, first) = NodeLink::open_anyway(&config).await;
+        let (link, first) = NodeLink::open(&config, None).await;
         let member = Self {
             under_way: Mutex::default(),
             session: Session::over(&config, Link::Node(link), None),

@@ -1,14 +1,11 @@
 //! Leases that start anew.
 
-use std::time::Duration;
-
-use dlock_core::{ClaimId, Error, Instant, LockName, Renewal, Renewed};
+use dlock_core::{Error, Instant, Renewal, Renewed};
 
 use super::Store;
 use crate::{
-    error::unreadable,
     keys::Keys,
-    reply::{self, Standing, kept, millis},
+    reply::{self, Standing, kept},
     scripts::{Kept, Known},
 };
 
@@ -43,26 +40,14 @@ impl Store {
 
     /// Starts the leases of exclusive holders anew; the places in the list of those that hold
     /// nothing so. The names are of one batch.
-    pub(crate) async fn renew(
-        &self,
-        claims: &[(ClaimId, &LockName, Duration)],
-    ) -> Result<Vec<usize>, Error> {
-        let Some((_, first, _)) = claims.first() else { return Ok(Vec::new()) };
-        let mut call = self.session.scripts.renew.on(2 * claims.len());
-        let keys: Vec<_> = claims.iter().map(|(_, name, _)| Keys::of(name)).collect();
-        for keys in &keys {
-            call = call.arg(keys.holder());
-        }
-        for keys in &keys {
-            call = call.arg(keys.token());
-        }
-        for (claim, _, lease) in claims {
-            call = call.arg(claim.to_string()).arg(millis(*lease));
-        }
-        let call = call.arg(self.session.scripts.retention);
-        let answer = self.session.run(&call).await?;
-        let (at, gone) = reply::renewal(&answer).ok_or_else(|| unreadable("a renewal", &answer))?;
-        self.clocks.observe(self.shard(first), at, call.sending().began());
+    pub(crate) async fn renew(&self, renewals: &[&Renewal]) -> Result<Vec<usize>, Error> {
+        let Some(first) = renewals.first() else { return Ok(Vec::new()) };
+        let keys: Vec<_> = renewals.iter().map(|renewal| Keys::of(&renewal.claim.name)).collect();
+        let keys: Vec<_> =
+            keys.iter().map(Keys::holder).chain(keys.iter().map(Keys::token)).collect();
+        let retention = self.session.scripts.retention;
+        let (at, sent, gone) = self.session.renew(&keys, renewals, retention).await?;
+        self.clocks.observe(self.shard(&first.claim.name), at, sent);
         Ok(gone)
     }
 
@@ -72,7 +57,7 @@ impl Store {
         // A shorter retention says nothing about a lease.
         let kept = u128::from(self.session.scripts.retention) > renewal.lease.as_millis();
         let Some(token) = renewal.token.filter(|_| kept) else { return Renewed::Lost };
-        match self.inspect(&renewal.claim.name).await {
+        match self.session.inspect(&renewal.claim.name).await {
             Ok(state) if state.last_token.is_none_or(|last| last < token) => Renewed::Forgotten,
             // Who can't look can't tell, and it is lost in any case.
             _ => Renewed::Lost,

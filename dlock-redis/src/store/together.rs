@@ -37,7 +37,7 @@ impl Store {
         let noted = requests.iter().any(|request| request.note.is_some());
         call = call.arg(self.session.scripts.retention);
         for request in requests {
-            let channel = self.channel_for(request, Bucket::of(&request.name)).await;
+            let channel = self.channel_for(request).await;
             call = call.request(request, channel.as_deref());
             if noted {
                 call = call.arg(request.note.as_ref().map_or("", Note::as_str));

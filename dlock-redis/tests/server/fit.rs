@@ -195,7 +195,7 @@ fn settings_made_in_code_are_checked_as_those_of_a_url() {
     run(async {
         let (server, _) = start().await?;
         let config = || RedisConfig::from_url(&server.url());
-        let quorum = RedisConfig::quorum(["redis://a", "redis://b", "redis://c"])?;
+        let quorum = RedisConfig::from_url("redis+quorum://a,b,c")?;
         for config in [
             config()?.with_retention(Duration::ZERO),
             config()?.with_response_timeout(Duration::ZERO),

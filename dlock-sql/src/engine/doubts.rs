@@ -10,6 +10,8 @@ use dlock_core::{ClaimId, Clock, Instant, machine::Micros};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
+use super::micros;
+
 /// A claim is kept in mind for so long after its deadline, however the database's clock goes.
 const KEPT: Duration = Duration::from_secs(60);
 
@@ -65,10 +67,6 @@ impl Doubts {
     pub(crate) fn settled(&self, claim: ClaimId) {
         self.0.lock().claims.remove(&claim);
     }
-}
-
-fn micros(time: Duration) -> Micros {
-    Micros::try_from(time.as_micros()).unwrap_or(Micros::MAX)
 }
 
 #[cfg(test)]

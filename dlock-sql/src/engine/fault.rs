@@ -68,6 +68,11 @@ impl Fault {
         .with_cure(Cure::AtOnce)
     }
 
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    pub(crate) fn is_of_missing_tables(&self) -> bool {
+        self.error.kind() == ErrorKind::Config(ConfigIssue::SchemaMissing)
+    }
+
     pub(crate) fn with_cure(self, cure: Cure) -> Self {
         Self { cure, ..self }
     }
@@ -98,5 +103,12 @@ impl Fault {
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         Self { error, cure: Cure::None }
+    }
+}
+
+/// For who does not try again.
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Self {
+        fault.error
     }
 }

@@ -96,6 +96,11 @@ pub(crate) struct Settings {
     pub(crate) rarely: Rarely,
 }
 
+/// A time as statements take it.
+fn micros(time: Duration) -> Micros {
+    Micros::try_from(time.as_micros()).unwrap_or(Micros::MAX)
+}
+
 /// What rows promise at best.
 pub(crate) fn guarantees(scope: Scope, wake_up: WakeUp) -> Guarantees {
     Guarantees::WEAKEST

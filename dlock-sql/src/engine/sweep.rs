@@ -11,6 +11,7 @@ use tokio::time::Sleep;
 
 use super::{
     conn::{Conn, Paged},
+    micros,
     row::Mark,
 };
 
@@ -66,8 +67,7 @@ impl Sweep {
     }
 
     async fn page<C: Conn>(&mut self, conn: &mut C) -> Result<Vec<LockName>, Error> {
-        let page =
-            conn.page(&self.after, self.retention, PAGE).await.map_err(|fault| fault.error)?;
+        let page = conn.page(&self.after, self.retention, PAGE).await?;
         let is_last = page.len() < usize::try_from(PAGE).unwrap_or(usize::MAX);
         let last = page.last().filter(|_| !is_last).map(|row| row.name.clone());
         self.after = last.unwrap_or_default();
@@ -75,7 +75,7 @@ impl Sweep {
         if idle.is_empty() {
             return Ok(Vec::new());
         }
-        conn.delete(&idle).await.map_err(|fault| fault.error)?;
+        conn.delete(&idle).await?;
         tracing::debug!(target: "dlock", rows = idle.len(), "unused rows deleted");
         Ok(idle.iter().filter_map(|(name, _)| LockName::new(name).ok()).collect())
     }
@@ -100,8 +100,4 @@ impl Sweep {
         let now: Instant = Clock::Boot.now();
         self.round + Duration::from_nanos(now.as_nanos() % nanos)
     }
-}
-
-fn micros(duration: Duration) -> Micros {
-    Micros::try_from(duration.as_micros()).unwrap_or(Micros::MAX)
 }

@@ -163,7 +163,7 @@ impl Backend for Engine {
         Answer::later(async move {
             let told = jobs.ask_one(name.clone(), op).await;
             told.and_then(|told| told.acquired(mode))
-                .map_err(|error| error.during("acquire").with_lock(&name).with_store(&store))
+                .map_err(|error| error.at("acquire", &name, &store))
         })
     }
 
@@ -179,8 +179,7 @@ impl Backend for Engine {
     }
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
-        let place =
-            |error: Error| error.during("acquire").with_lock(&request.name).with_store(&self.store);
+        let place = |error: Error| error.at("acquire", &request.name, &self.store);
         // A sign of life, which does not join the queue anew.
         let op = Op::Renew {
             claim: request.claim,
@@ -244,14 +243,13 @@ impl Backend for Engine {
         let op = Op::Release { claim: claim.id, used: claim.used, bar: 0 };
         Answer::later(async move {
             let told = jobs.ask_one(name.clone(), op).await;
-            told.and_then(Told::released)
-                .map_err(|error| error.during("release").with_lock(&name).with_store(&store))
+            told.and_then(Told::released).map_err(|error| error.at("release", &name, &store))
         })
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
-        let place = |error: Error| error.during("inspect").with_lock(name).with_store(&self.store);
-        self.look(|reply| Look::State(name.clone(), reply)).await.map_err(place)
+        let state = self.look(|reply| Look::State(name.clone(), reply)).await;
+        state.map_err(|error| error.at("inspect", name, &self.store))
     }
 
     fn admin(&self) -> Option<&dyn Admin> {
@@ -277,8 +275,7 @@ impl Admin for Engine {
 
     async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
         let told = self.jobs.ask_one(name.clone(), Op::Raise { above: above.get() }).await;
-        told.and_then(Told::raised)
-            .map_err(|error| error.during("raise_tokens").with_lock(name).with_store(&self.store))
+        told.and_then(Told::raised).map_err(|error| error.at("raise_tokens", name, &self.store))
     }
 }
 

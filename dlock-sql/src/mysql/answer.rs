@@ -8,9 +8,7 @@ use crate::engine::{Fault, Micros, Row};
 
 /// The columns base, snap and log, from `at` on.
 pub(super) fn row(found: &MySqlRow, at: usize) -> Result<Row, Error> {
-    let read =
-        || Ok(Row { base: get(found, at)?, snap: text(found, at + 1)?, log: text(found, at + 2)? });
-    read().map_err(|fault: Fault| fault.error)
+    Ok(Row { base: get(found, at)?, snap: text(found, at + 1)?, log: text(found, at + 2)? })
 }
 
 pub(super) fn micros(found: &MySqlRow, at: usize) -> Result<Micros, Fault> {

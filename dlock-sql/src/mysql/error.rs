@@ -95,11 +95,6 @@ pub(super) fn is_in_transaction(error: &sqlx::Error) -> bool {
     number(error) == Some(numbers::IN_TRANSACTION)
 }
 
-/// Whether the server says that the table is not there.
-pub(super) fn is_missing(fault: &Fault) -> bool {
-    fault.error.kind() == ErrorKind::Config(ConfigIssue::SchemaMissing)
-}
-
 /// Whether the server says that the user may not do this.
 pub(super) fn is_denied(error: &Error) -> bool {
     let source = std::error::Error::source(error);

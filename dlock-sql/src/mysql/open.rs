@@ -26,7 +26,7 @@ pub(super) async fn open(config: &MysqlConfig) -> Result<Opened, Error> {
         retry!(Patience::of(config.patience), check(&mut first, config.create_schema).await)?;
     let database = match config.driver.pool {
         Some(_) => same_database(&mut first, &mut conn(config.driver.own())).await?,
-        None => first.database().await.map_err(|fault| fault.error)?,
+        None => first.database().await?,
     };
     first = first.within(&database);
     let mut first = first.returning(config.driver.returning.unwrap_or(server.returning));
@@ -44,7 +44,7 @@ pub(super) async fn open(config: &MysqlConfig) -> Result<Opened, Error> {
 async fn same_database(pooled: &mut MysqlConn, own: &mut MysqlConn) -> Result<String, Error> {
     let mut found = Vec::new();
     for conn in [pooled, own] {
-        found.push(conn.database().await.map_err(|fault| fault.error)?);
+        found.push(conn.database().await?);
     }
     if found[0] == found[1]
         && let Some(database) = found.pop()

@@ -144,7 +144,7 @@ pub(super) async fn open_plain(
     let prepared =
         retry!(Patience::of(config.patience), prepare_plain(&mut conn, config.create_schema).await);
     let kept = Kept::new(prepared?);
-    let home = conn.database().await.map_err(|fault| fault.error)?;
+    let home = conn.database().await?;
     let conn = conn.within(&home);
     let patience = config.patience;
     let store = plain::start(runtime, store, kept, conn, scheme, STATEMENTS, patience);

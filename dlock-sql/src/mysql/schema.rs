@@ -6,7 +6,6 @@ use super::{
     answer::{get, text},
     check::check_rights,
     conn::MysqlConn,
-    error::is_missing,
     queries,
 };
 use crate::engine::Fault;
@@ -36,7 +35,7 @@ pub(super) async fn prepare(
 ) -> Result<(), Fault> {
     match check(conn, tables).await {
         // Somebody may be about to make them, so that they are there in part.
-        Err(fault) if create && is_missing(&fault) => {
+        Err(fault) if create && fault.is_of_missing_tables() => {
             let schema = match tables {
                 Tables::Locks => queries::SCHEMA,
                 Tables::Plain => queries::PLAIN_SCHEMA,
@@ -51,7 +50,7 @@ pub(super) async fn prepare(
 async fn check(conn: &mut MysqlConn, tables: Tables) -> Result<(), Fault> {
     if let Tables::Plain = tables {
         let checked = check_rights(conn, "dlock_plain", &queries::PLAIN_RIGHTS).await;
-        return checked.map_err(|fault| match is_missing(&fault) {
+        return checked.map_err(|fault| match fault.is_of_missing_tables() {
             true => Fault::config(
                 ConfigIssue::SchemaMissing,
                 "the database has no table dlock_plain: open with create_schema \

@@ -48,10 +48,6 @@ impl MutexStore {
         let asks = Asks { lanes, form: form.name };
         Self { store, form, asks, patience }
     }
-
-    fn named(&self, error: Error, verb: &'static str, name: &LockName) -> Error {
-        error.during(verb).with_lock(name).with_store(&self.store)
-    }
 }
 
 #[async_trait]
@@ -74,15 +70,13 @@ impl Backend for MutexStore {
             match asks.take(&request).await {
                 Ok(Acquired::Busy) if request.queue == Queue::Enqueue => Ok(Acquired::Queued),
                 Ok(answer) => Ok(answer),
-                Err(error) => {
-                    Err(error.during("acquire").with_lock(&request.name).with_store(&store))
-                }
+                Err(error) => Err(error.at("acquire", &request.name, &store)),
             }
         })
     }
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
-        let place = |error| self.named(error, "acquire", &request.name);
+        let place = |error: Error| error.at("acquire", &request.name, &self.store);
         let mut pauses = Pauses::new(request.lease);
         loop {
             match self.asks.take(request).await.map_err(place)? {
@@ -109,7 +103,7 @@ impl Backend for MutexStore {
                 }
                 Err(error) => {
                     failed += part.len();
-                    last = Some(self.named(error, "renew", &part[0].claim.name));
+                    last = Some(error.at("renew", &part[0].claim.name, &self.store));
                     renewed.resize(renewed.len() + part.len(), Renewed::Unknown);
                 }
             }
@@ -121,15 +115,14 @@ impl Backend for MutexStore {
         let (asks, store, claim) = (self.asks.clone(), self.store.clone(), claim.clone());
         Answer::later(async move {
             let name = claim.name.clone();
-            asks.ask(|reply| Ask::GiveBack(name, claim.id, reply))
-                .await
-                .map_err(|error| error.during("release").with_lock(&claim.name).with_store(&store))
+            let released = asks.ask(|reply| Ask::GiveBack(name, claim.id, reply)).await;
+            released.map_err(|error| error.at("release", &claim.name, &store))
         })
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         let seen = self.asks.ask(|reply| Ask::Look(name.clone(), reply)).await;
-        seen.map_err(|error| self.named(error, "inspect", name))
+        seen.map_err(|error| error.at("inspect", name, &self.store))
     }
 
     fn admin(&self) -> Option<&dyn Admin> {

@@ -8,9 +8,7 @@ use crate::engine::{Fault, Micros, Row};
 
 /// The columns base, snap and log, from `at` on.
 pub(super) fn row(found: &PgRow, at: usize) -> Result<Row, Error> {
-    let read =
-        || Ok(Row { base: get(found, at)?, snap: get(found, at + 1)?, log: get(found, at + 2)? });
-    read().map_err(|fault: Fault| fault.error)
+    Ok(Row { base: get(found, at)?, snap: get(found, at + 1)?, log: get(found, at + 2)? })
 }
 
 pub(super) fn micros(found: &PgRow, at: usize) -> Result<Micros, Fault> {

@@ -32,7 +32,7 @@ pub(super) async fn open_plain(
     let mut link = Link::new(config.own(), config.travel(), config.patience);
     let prepared = prepare_in_time(&mut link, Tables::Plain, config).await?;
     link.name_tables(prepared.texts);
-    let kept = Kept::new(link.keeps(queries::PLAIN_KEEPS).await.map_err(|fault| fault.error)?);
+    let kept = Kept::new(link.keeps(queries::PLAIN_KEEPS).await?);
     link.watch(kept.clone());
     let (conn, patience) = (PgConn(link), config.patience);
     Ok(Arc::new(start(runtime, store, kept, conn, scheme, STATEMENTS, patience)))
@@ -82,8 +82,8 @@ async fn check_pooler(
         let rows = link.fetch(advisory::PROCESS, &[]).await?;
         rows.first().map_or(Ok(0), |row| get(row, 0))
     };
-    let ours = process(link).await.map_err(|fault| fault.error)?;
-    let others = process(&mut other).await.map_err(|fault| fault.error)?;
+    let ours = process(link).await?;
+    let others = process(&mut other).await?;
     other.close().await;
     if ours != others {
         return Ok(());

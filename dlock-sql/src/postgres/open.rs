@@ -15,7 +15,7 @@ use super::{
     schema::{Prepared, Tables, prepare, prepare_in_time},
     source::Source,
 };
-use crate::engine::{Fault, Kept, Links, sight};
+use crate::engine::{Kept, Links, sight};
 
 /// An open database.
 pub(super) struct Opened {
@@ -38,14 +38,14 @@ pub(super) async fn open(config: &PostgresConfig, runtime: &Handle) -> Result<Op
         let found = check_same_table(&mut first, &mut own).await?;
         // Somebody may have left the connection of the pool that was asked first otherwise, and
         // the one that was compared is perhaps another one.
-        let own = prepare(&mut own, Tables::Locks, false).await.map_err(|fault| fault.error)?;
+        let own = prepare(&mut own, Tables::Locks, false).await?;
         texts = own.texts;
         is_durable = !found.iter().any(|session| session.starts_with("off "));
         sessions = Arc::from(found);
     }
     first.name_tables(texts.clone());
     first.expect(sessions.clone());
-    is_durable &= first.keeps(queries::KEEPS).await.map_err(|fault| fault.error)?;
+    is_durable &= first.keeps(queries::KEEPS).await?;
     let kept = Kept::new(is_durable);
     let ready = |mut link: Link| {
         link.name_tables(texts.clone());
@@ -76,12 +76,14 @@ pub(super) async fn open(config: &PostgresConfig, runtime: &Handle) -> Result<Op
 async fn check_same_table(pooled: &mut Link, own: &mut Link) -> Result<Vec<String>, Error> {
     let (mut found, mut sessions) = (Vec::new(), Vec::<String>::new());
     for link in [own, pooled] {
-        let rows = link.fetch(queries::WHICH, &[]).await.map_err(|fault| fault.error)?;
-        let row = rows.first().map(|row| Ok((get::<String>(row, 0)?, get::<Option<i64>>(row, 1)?)));
-        found.push(row.transpose().map_err(|fault: Fault| fault.error)?);
-        if let Some(row) = rows.first() {
-            sessions.push(get(row, 2).map_err(|fault| fault.error)?);
-        }
+        let rows = link.fetch(queries::WHICH, &[]).await?;
+        found.push(match rows.first() {
+            Some(row) => {
+                sessions.push(get(row, 2)?);
+                Some((get::<String>(row, 0)?, get::<Option<i64>>(row, 1)?))
+            }
+            None => None,
+        });
     }
     if sessions.iter().any(|session| session.split(' ').nth(1) != Some("UTF8")) {
         return Err(Error::config(

@@ -46,7 +46,7 @@ pub(super) async fn prepare(
     for place in link.places(create) {
         link.look_in(place);
         match prepare_there(link, tables, place.create).await {
-            Err(fault) if is_missing(&fault) => missing = Some(fault),
+            Err(fault) if fault.is_of_missing_tables() => missing = Some(fault),
             found => return found,
         }
     }
@@ -60,10 +60,6 @@ pub(super) async fn prepare_in_time(
     config: &PostgresConfig,
 ) -> Result<Prepared, Error> {
     retry!(Patience::of(config.patience), prepare(link, tables, config.create_schema).await)
-}
-
-fn is_missing(fault: &Fault) -> bool {
-    fault.error.kind() == ErrorKind::Config(ConfigIssue::SchemaMissing)
 }
 
 async fn prepare_there(link: &mut Link, tables: Tables, create: bool) -> Result<Prepared, Fault> {

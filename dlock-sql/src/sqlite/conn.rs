@@ -78,6 +78,34 @@ impl SqliteConn {
         }
     }
 
+    /// The first rows of what is asked for, and then of what is asked for behind the bytes of a name:
+    /// so many, with names that can be one.
+    async fn walk<'q>(
+        &mut self,
+        most: u32,
+        ask: impl Fn(Option<Vec<u8>>) -> Query<'q, Sqlite, SqliteArguments>,
+    ) -> Result<Vec<Paged>, Fault> {
+        let (mut paged, mut last) = (Vec::new(), None);
+        loop {
+            let left = most.saturating_sub(u32::try_from(paged.len()).unwrap_or(u32::MAX));
+            if left == 0 {
+                return Ok(paged);
+            }
+            let found = self.fetch(ask(last).bind(left)).await?;
+            for found in &found {
+                // A name that is no text, or not UTF-8, is nobody's lock: SQLite keeps any bytes as a
+                // text.
+                let Ok(name) = found.try_get(0) else { continue };
+                // One that can't be read, or has no snapshot here, is not to be deleted, and not to
+                // stop the others.
+                paged.push(Paged { name, now: micros(found, 1)?, row: row(found, 2).ok() });
+            }
+            let is_full = u32::try_from(found.len()).is_ok_and(|found| found == left);
+            let Some(end) = found.last().filter(|_| is_full) else { return Ok(paged) };
+            last = Some(get(end, 0)?);
+        }
+    }
+
     /// Runs a statement to its end: a commit that fails is only seen there.
     async fn fetch(
         &mut self,
@@ -148,45 +176,20 @@ impl Conn for SqliteConn {
 
     async fn page(&mut self, after: &str, old: Micros, most: u32) -> Result<Vec<Paged>, Fault> {
         let old = i64::try_from(old).unwrap_or(i64::MAX);
-        let mut paged = Vec::new();
-        let mut query = sqlx::query(queries::PAGE).bind(after);
-        loop {
-            let asked = left(most, &paged);
-            let found = self.fetch(query.bind(old).bind(asked)).await?;
-            for found in &found {
-                let Some(name) = name_of(found) else { continue };
-                // One that can't be read, or has no snapshot here, is not to be deleted, and not to
-                // stop the others.
-                paged.push(Paged { name, now: micros(found, 1)?, row: row(found, 2).ok() });
-            }
-            match last_of(&found, asked)? {
-                Some(last) if left(most, &paged) > 0 => {
-                    query = sqlx::query(queries::PAGE).bind(last);
-                }
-                _ => return Ok(paged),
-            }
-        }
+        let ask = |last: Option<Vec<u8>>| match last {
+            Some(last) => sqlx::query(queries::PAGE).bind(last).bind(old),
+            None => sqlx::query(queries::PAGE).bind(after).bind(old),
+        };
+        self.walk(most, ask).await
     }
 
     async fn range(&mut self, range: &Range, most: u32) -> Result<Vec<Paged>, Fault> {
-        let mut paged = Vec::new();
-        let mut query = sqlx::query(queries::RANGE).bind(&*range.from);
-        loop {
-            let asked = left(most, &paged);
-            let found = self.fetch(query.bind(&*range.end).bind(asked)).await?;
-            for found in &found {
-                let Some(name) = name_of(found) else { continue };
-                paged.push(Paged { name, now: micros(found, 1)?, row: row(found, 2).ok() });
-            }
-            match last_of(&found, asked)? {
-                Some(mut last) if left(most, &paged) > 0 => {
-                    // The first name behind it.
-                    last.push(0);
-                    query = sqlx::query(queries::RANGE).bind(last);
-                }
-                _ => return Ok(paged),
-            }
-        }
+        let ask = |last: Option<Vec<u8>>| match last {
+            // From the first name behind it.
+            Some(last) => sqlx::query(queries::RANGE).bind([&*last, &[0]].concat()),
+            None => sqlx::query(queries::RANGE).bind(&*range.from),
+        };
+        self.walk(most, |last| ask(last).bind(&*range.end)).await
     }
 
     async fn delete(&mut self, rows: &[(String, Mark)]) -> Result<(), Fault> {
@@ -222,28 +225,9 @@ impl Conn for SqliteConn {
     }
 }
 
-/// How many rows are to come.
-fn left(most: u32, paged: &[Paged]) -> u32 {
-    most.saturating_sub(u32::try_from(paged.len()).unwrap_or(u32::MAX))
-}
-
-/// The name of a row. One that is no text, or not UTF-8, is nobody's lock: SQLite keeps any bytes as
-/// a text.
-fn name_of(found: &SqliteRow) -> Option<String> {
-    found.try_get(0).ok()
-}
-
-/// The bytes of the last name, if there were as many rows as were asked for.
-fn last_of(found: &[SqliteRow], asked: u32) -> Result<Option<Vec<u8>>, Fault> {
-    let is_full = u32::try_from(found.len()).is_ok_and(|found| found == asked);
-    found.last().filter(|_| is_full).map(|found| get(found, 0)).transpose()
-}
-
 /// The columns base, snap and log, from `at` on.
 fn row(found: &SqliteRow, at: usize) -> Result<Row, Error> {
-    let read =
-        || Ok(Row { base: get(found, at)?, snap: get(found, at + 1)?, log: get(found, at + 2)? });
-    read().map_err(|fault: Fault| fault.error)
+    Ok(Row { base: get(found, at)?, snap: get(found, at + 1)?, log: get(found, at + 2)? })
 }
 
 fn micros(found: &SqliteRow, at: usize) -> Result<Micros, Fault> {

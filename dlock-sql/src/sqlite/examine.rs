@@ -37,7 +37,8 @@ pub(super) async fn examine(
     Ok(findings)
 }
 
-async fn text(conn: &mut SqliteConnection, sql: &'static str) -> Result<String, Fault> {
+/// The one value that a statement gives.
+pub(super) async fn text(conn: &mut SqliteConnection, sql: &'static str) -> Result<String, Fault> {
     let rows = sqlx::query(sql).fetch_all(conn).await.map_err(classify)?;
     rows.first().map_or(Ok(String::new()), |row| row.try_get(0)).map_err(classify)
 }

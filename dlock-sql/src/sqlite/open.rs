@@ -7,13 +7,14 @@ use std::{
 };
 
 use dlock_core::{ConfigIssue, Error};
-use sqlx::{ConnectOptions as _, Row as _, SqliteConnection, sqlite::SqliteConnectOptions};
+use sqlx::{ConnectOptions as _, SqliteConnection, sqlite::SqliteConnectOptions};
 
 use super::{
     SqliteConfig,
     config::check_path,
     conn::SqliteConn,
     error::classify,
+    examine::text,
     file::{Identity, check_alias, no_access},
     probe::{probe_reads, probe_writes},
     push::{SqliteEars, Voice, ears},
@@ -74,9 +75,7 @@ async fn connect(
     let mut writer = options.connect().await.map_err(classify)?;
     prepare(&mut writer, create).await?;
     probe_writes(&mut writer).await?;
-    let journal = sqlx::query(queries::JOURNAL).fetch_all(&mut writer).await.map_err(classify)?;
-    let journal: String =
-        journal.first().map_or(Ok(String::new()), |row| row.try_get(0)).map_err(classify)?;
+    let journal = text(&mut writer, queries::JOURNAL).await?;
     if journal == "wal" {
         sqlx::raw_sql(queries::SYNC_NORMAL).execute(&mut writer).await.map_err(classify)?;
     } else {

@@ -27,7 +27,7 @@ fn server(fields: &[(&str, &str)], settings: &[(&'static str, &str)]) -> Server 
     .iter()
     .chain(settings)
     {
-        all.insert(*name, (*value).to_owned());
+        all.insert((*name).to_owned(), (*value).to_owned());
     }
     Server { info: Some(info), settings: all, time: None, may_scan: true }
 }

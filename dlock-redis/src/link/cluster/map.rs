@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use redis::Value;
 
-use crate::keys::BUCKETS;
+use crate::{config::with_port, keys::BUCKETS};
 
 /// Which master has which bucket, as one node sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,8 +66,7 @@ pub(crate) fn address(text: &str, from: &str) -> Option<String> {
     match text.rsplit_once(':')? {
         ("?", _) => None,
         ("", port) => Some(format!("{}:{port}", from.rsplit_once(':')?.0)),
-        (host, port) if host.contains(':') => Some(format!("[{host}]:{port}")),
-        (host, port) => Some(format!("{host}:{port}")),
+        (host, port) => Some(with_port(host, port)),
     }
 }
 

@@ -243,8 +243,7 @@ impl Session {
         let Some(row) = rows.first() else {
             return Err(Error::new(ErrorKind::Protocol, "no answer to a look"));
         };
-        let read = || Ok((get(row, 0)?, get::<Option<i64>>(row, 1)?));
-        let (is_held, last): (bool, _) = read().map_err(|fault: Fault| fault.error)?;
+        let (is_held, last) = (get::<bool>(row, 0)?, get::<Option<i64>>(row, 1)?);
         let token = last.and_then(|last| token(last).ok());
         let holder = is_held.then(|| {
             // The server knows the session of another holder, not its claim.
