@@ -119,8 +119,8 @@ impl Session {
         }
     }
 
-    /// Starts the leases of exclusive holders anew, over the keys that the script of this is to have:
-    /// the server's clock, when it was asked, and the places in the list of those that hold nothing so.
+    /// Starts the leases of exclusive holders anew, by RENEW on these keys: the server's clock, when it
+    /// was asked, and the places in the list of those that hold nothing so.
     pub(crate) async fn renew(
         &self,
         keys: &[&str],
