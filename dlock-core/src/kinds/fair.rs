@@ -1,6 +1,8 @@
 //! The fair lock.
 
-use super::{Base, Takes, lock_methods};
+use std::time::Duration;
+
+use super::{Base, Takes};
 use crate::{
     Error, FairLock, Guard, LockName, Mode,
     support::{labels::Kind, retry::Wait},
@@ -20,7 +22,20 @@ impl Fair {
         &self.0.name
     }
 
-    lock_methods!();
+    /// See [`Lock::try_lock`](crate::Lock::try_lock).
+    pub async fn try_lock(&self) -> Result<Option<Guard>, Error> {
+        self.acquire(Wait::Try).await
+    }
+
+    /// See [`Lock::lock`](crate::Lock::lock).
+    pub async fn lock(&self) -> Result<Guard, Error> {
+        super::lock(self).await
+    }
+
+    /// See [`Lock::lock_timeout`](crate::Lock::lock_timeout).
+    pub async fn lock_timeout(&self, wait: Duration) -> Result<Guard, Error> {
+        super::lock_timeout(self, wait).await
+    }
 }
 
 impl Takes for Fair {

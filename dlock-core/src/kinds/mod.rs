@@ -97,36 +97,15 @@ pub(crate) trait Takes: Send + Sync + Debug {
     }
 }
 
-/// The same methods for the handle itself, without a box and without the trait [`Lock`] in scope.
-macro_rules! lock_methods {
-    () => {
-        /// See [`Lock::try_lock`](crate::Lock::try_lock).
-        pub async fn try_lock(&self) -> Result<Option<Guard>, Error> {
-            self.acquire(Wait::Try).await
-        }
-
-        /// See [`Lock::lock`](crate::Lock::lock).
-        pub async fn lock(&self) -> Result<Guard, Error> {
-            super::lock(self).await
-        }
-
-        /// See [`Lock::lock_timeout`](crate::Lock::lock_timeout).
-        pub async fn lock_timeout(&self, wait: std::time::Duration) -> Result<Guard, Error> {
-            super::lock_timeout(self, wait).await
-        }
-    };
-}
-use lock_methods;
-
 /// See [`Lock::lock_timeout`].
-async fn lock_timeout(lock: &impl Takes, wait: Duration) -> Result<Guard, Error> {
+pub(crate) async fn lock_timeout(lock: &impl Takes, wait: Duration) -> Result<Guard, Error> {
     let base = lock.base();
     let taken = lock.acquire(Wait::for_at_most(wait)).await;
     base.granted(taken)
 }
 
 /// See [`Lock::lock`].
-fn lock(lock: &impl Takes) -> impl Future<Output = Result<Guard, Error>> + Send {
+pub(crate) fn lock(lock: &impl Takes) -> impl Future<Output = Result<Guard, Error>> + Send {
     lock_timeout(lock, lock.base().options.wait())
 }
 

@@ -15,7 +15,6 @@ use std::{sync::Arc, time::Duration};
 use super::{
     Base, Takes,
     entering::{Entering, give_back},
-    lock_methods,
 };
 use crate::{
     AcquireRequest, Certainty, ConfigIssue, Error, ErrorKind, Fairness, Guard, LockName, Mode,
@@ -88,7 +87,20 @@ impl Multi {
         &self.names
     }
 
-    lock_methods!();
+    /// See [`Lock::try_lock`](crate::Lock::try_lock).
+    pub async fn try_lock(&self) -> Result<Option<Guard>, Error> {
+        self.acquire(Wait::Try).await
+    }
+
+    /// See [`Lock::lock`](crate::Lock::lock).
+    pub async fn lock(&self) -> Result<Guard, Error> {
+        super::lock(self).await
+    }
+
+    /// See [`Lock::lock_timeout`](crate::Lock::lock_timeout).
+    pub async fn lock_timeout(&self, wait: Duration) -> Result<Guard, Error> {
+        super::lock_timeout(self, wait).await
+    }
 
     /// Waits for the part of the store `first`, and tries the others. The store that was busy, if
     /// one was, and the guards of the parts.

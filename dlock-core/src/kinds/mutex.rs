@@ -1,8 +1,8 @@
 //! The plain mutex.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use super::{Base, Takes, lock_methods};
+use super::{Base, Takes};
 use crate::{
     Error, Guard, LockName, Mode,
     acquire::handoff,
@@ -57,7 +57,20 @@ impl Mutex {
         &self.base.name
     }
 
-    lock_methods!();
+    /// See [`Lock::try_lock`](crate::Lock::try_lock).
+    pub async fn try_lock(&self) -> Result<Option<Guard>, Error> {
+        self.acquire(Wait::Try).await
+    }
+
+    /// See [`Lock::lock`](crate::Lock::lock).
+    pub async fn lock(&self) -> Result<Guard, Error> {
+        super::lock(self).await
+    }
+
+    /// See [`Lock::lock_timeout`](crate::Lock::lock_timeout).
+    pub async fn lock_timeout(&self, wait: Duration) -> Result<Guard, Error> {
+        super::lock_timeout(self, wait).await
+    }
 }
 
 impl Takes for Mutex {

@@ -1,6 +1,8 @@
 //! The read-write lock.
 
-use super::{Base, Takes, lock_methods};
+use std::time::Duration;
+
+use super::{Base, Takes};
 use crate::{
     Error, Guard, Lock, LockName, Mode, ReadWriteLock,
     support::{labels::Kind, retry::Wait},
@@ -65,7 +67,20 @@ impl Side {
         &self.base.name
     }
 
-    lock_methods!();
+    /// See [`Lock::try_lock`].
+    pub async fn try_lock(&self) -> Result<Option<Guard>, Error> {
+        self.acquire(Wait::Try).await
+    }
+
+    /// See [`Lock::lock`].
+    pub async fn lock(&self) -> Result<Guard, Error> {
+        super::lock(self).await
+    }
+
+    /// See [`Lock::lock_timeout`].
+    pub async fn lock_timeout(&self, wait: Duration) -> Result<Guard, Error> {
+        super::lock_timeout(self, wait).await
+    }
 }
 
 impl Takes for Side {
