@@ -1,7 +1,8 @@
 //! Acquires that reach Redis after their client has stopped waiting for them.
 //!
 //! Stands for `dlock-redis/src/link/node.rs` (what is sent), `unanswered.rs` and `later.rs`, with the
-//! first lines of `quick.lua`; and for `dlock-core/src/store_clock.rs`, where the deadline comes from.
+//! first lines of `quick.lua`; and for `dlock-core/src/contract/store_clock.rs`, where the deadline
+//! comes from.
 //!
 //! A client takes a lock and gives it up, again and again. It may lose its connection at any time and
 //! goes on over the next one, with the same claim or by giving it up. What it had sent stays on its way:

@@ -10,7 +10,7 @@
 //!   attempt got is given back before the answer.
 //! - **Tokens.** The client proposes a number; each master takes it, or its own next one if that is
 //!   larger. If a majority took exactly the largest answer, that is the token. Otherwise the largest
-//!   is written back where the claim holds the lock, and counts when a majority has it. Any two
+//!   is written back where the claim holds the lock, and counts once a majority has it. Any two
 //!   majorities meet in a master, so tokens grow strictly, without a clock.
 //! - **No queue**, since each master would have its own: waiting is asking again at random times.
 //!   Fair locks are refused, and permits too, because majorities don't keep a count.
