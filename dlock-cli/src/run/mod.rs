@@ -13,6 +13,7 @@ use dlock::{Error, Guard, LockName, Locks, Note, Released, Scope};
 use self::{child::Child, signals::Signals, voice::Voice};
 use crate::{
     failure::{Failure, code, is_busy},
+    output::LockView,
     parse,
     store::{self, Store},
 };
@@ -89,7 +90,7 @@ pub(crate) struct Run {
     #[arg(long, short, value_name = "TIME", default_value = "10s", value_parser = parse::duration)]
     kill_after: Duration,
 
-    /// The exit code when the lock is busy
+    /// The exit code when the lock is busy; with 0, nothing is printed unless --verbose is given
     #[arg(long, short = 'E', value_name = "CODE", default_value_t = code::BUSY)]
     busy_code: u8,
 
@@ -156,9 +157,7 @@ async fn under_lock(
         signal = signals.ending() => return Ok(signals::exit_code(signal)),
     };
     let guard = match taken {
-        Err(error) if is_busy(&error) => {
-            return Err(Failure::new(args.busy_code, error.to_string()));
-        }
+        Err(error) if is_busy(&error) => return Err(args.busy(&locks, name, &error).await),
         taken => taken?,
     };
     voice.granted(name, guard.token());
@@ -242,6 +241,22 @@ impl Run {
             Some(note) => locks.with_note(note),
             None => Ok(locks),
         }
+    }
+
+    /// The failure of a wait for a lock that others hold. It names the holder while there is one. A
+    /// busy lock that counts as success is no complaint.
+    async fn busy(&self, locks: &Locks, name: &LockName, error: &Error) -> Failure {
+        if self.busy_code == 0 && !self.verbose {
+            return Failure::new(0, "");
+        }
+        let text = match locks.inspect(name).await {
+            Ok(state) if !state.holders.is_empty() => format!(
+                "lock {name:?} is busy: {}: use a longer --wait, or run `dlock inspect`",
+                LockView::new(name, &state).line()
+            ),
+            _ => error.to_string(),
+        };
+        Failure::new(self.busy_code, text)
     }
 
     async fn take(&self, locks: &Locks, name: &LockName) -> Result<Guard, Error> {

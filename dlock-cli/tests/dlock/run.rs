@@ -70,7 +70,14 @@ fn a_busy_lock_has_a_code_of_its_own_which_can_be_another() {
         let all = [&["run", "--name", "a"], args, &["--", "echo", "ran"]].concat();
         let went = dlock.went(&all);
         assert_eq!((went.code, went.out.as_str()), (Some(code), ""), "{args:?}: {went:?}");
-        assert!(went.err.contains("\"a\""), "{went:?}");
+        assert!(went.err.contains("\"a\" is busy: a: held by 1 ("), "{went:?}");
+    }
+    // Where a busy lock is success, a word about it is only for those who ask.
+    for (args, silent) in [(&[][..], true), (&["--verbose"], false)] {
+        let all = [&["run", "-n", "a", "--wait", "0", "--busy-code", "0"], args, &["--", "echo"]];
+        let went = dlock.went(&all.concat());
+        assert_eq!((went.code, went.out.as_str()), (Some(0), ""), "{went:?}");
+        assert_eq!(went.err.is_empty(), silent, "{went:?}");
     }
     // Nobody has stayed in the queue, and another name is another lock.
     assert_eq!(dlock.inspect("a")["waiters"].as_array().unwrap().len(), 0);
