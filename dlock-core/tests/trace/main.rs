@@ -119,7 +119,7 @@ async fn a_lock_that_was_waited_for_is_an_event_with_the_wait() {
     let store = Faulty::new();
     let locks = [(); 2].map(|()| Locks::new(Arc::clone(&store)).unwrap());
     let guard = locks[0].mutex("n").unwrap().lock().await.unwrap();
-    assert!(!collected.text().contains("granted after a wait"), "{}", collected.text());
+    assert!(!collected.text().contains("acquired after a wait"), "{}", collected.text());
     let late = async {
         tokio::time::sleep(secs(7)).await;
         guard.release().await.unwrap();

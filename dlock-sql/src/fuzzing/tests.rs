@@ -105,3 +105,13 @@ fn errors() {
     let pieces = &["08P01", "0A000", "57014", " ", "1045", "1213", "startup parameter", "65536"];
     try_on(pieces, super::error);
 }
+
+/// Their password has a bare `@` and `?`: what stands between the two looks like a host.
+#[cfg(all(feature = "mysql", feature = "postgres"))]
+#[test]
+fn a_part_of_a_password_that_looks_like_a_host_is_hidden() {
+    for data in ["a@\nport=?b\n", "a@\n?b\n", "a@\n:1?sslmode=verify-full&b\n"] {
+        super::postgres_url(data.as_bytes());
+        super::mysql_url(data.as_bytes());
+    }
+}

@@ -27,9 +27,11 @@ impl Tls {
             Self::Open if is_local(host) => Ok(false),
             Self::Open => Err(Error::config(
                 ConfigIssue::OptionValue,
+                // Without the host: in a URL with a bare @ or ? in its password that is a part of it.
                 format!(
-                    "the URL has to say whether to use TLS with {host:.80}: add {name}={on}, or \
-                     {name}={off} for clear text, in which the password can be read on its way"
+                    "the URL must set the TLS mode for a server on another machine: add \
+                     {name}={on}, or {name}={off} for clear text, which shows the password to the \
+                     network"
                 ),
             )),
             Self::On if cfg!(feature = "tls") => {
