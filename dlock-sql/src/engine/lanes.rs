@@ -65,6 +65,7 @@ impl<T> Ends<T> {
     }
 
     /// Whether nobody can send a message any more.
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn is_closed(&self) -> bool {
         self.urgent.is_closed() && self.others.is_closed()
     }

@@ -1,8 +1,11 @@
 //! What an engine is given at its start.
 
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 use dlock_core::{Clock, LockName};
 
-use super::{conn::Conn, row::Wanted, told::Sight};
+use super::told::Sight;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+use super::{conn::Conn, row::Wanted};
 
 /// The connections of an engine.
 #[derive(Debug)]
