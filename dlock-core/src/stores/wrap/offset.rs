@@ -1,13 +1,13 @@
 //! A store whose tokens go on above those of another.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 
 use crate::{
-    AcquireRequest, Acquired, Admin, Answer, Backend, Certainty, Claim, Clock, ConfigIssue,
-    DynBackend, Error, ErrorKind, Fencing, FencingToken, Finding, Grant, Guarantees, LockName,
-    LockState, Released, Renewal, Renewed, StoreEvents,
+    AcquireRequest, Acquired, Admin, Answer, Backend, Certainty, Claim, ConfigIssue, DynBackend,
+    Error, ErrorKind, Fencing, FencingToken, Finding, Grant, LockName, LockState, Released,
+    Renewal, Renewed,
 };
 
 /// Adds a number to every token of a store: for a resource that has seen the tokens of another
@@ -134,14 +134,9 @@ fn and_then<T: Send + 'static>(
 #[deny(clippy::missing_trait_methods)]
 impl Backend for TokenOffset {
     forward! {
+        properties,
         store() -> &str,
-        guarantees() -> Guarantees,
-        clock() -> Clock,
         shard(name: &LockName) -> u32,
-        longest_lease() -> Duration,
-        check_lease(lease: Duration) -> Result<(), Error>,
-        response_timeout() -> Duration,
-        events() -> Option<StoreEvents>,
         release(claim: &Claim) -> Answer<Released>,
     }
 
@@ -226,6 +221,8 @@ impl Admin for TokenOffset {
 
 #[cfg(test)]
 mod outside {
+    use std::time::Duration;
+
     use super::*;
     use crate::{Locks, Memory};
 

@@ -1,13 +1,12 @@
 //! A namespace in a store.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 
 use crate::{
-    AcquireRequest, Acquired, Admin, Answer, Backend, Claim, Clock, ConfigIssue, DynBackend, Error,
-    FencingToken, Finding, Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed,
-    StoreEvents,
+    AcquireRequest, Acquired, Admin, Answer, Backend, Claim, ConfigIssue, DynBackend, Error,
+    FencingToken, Finding, Grant, LockName, LockState, Released, Renewal, Renewed,
 };
 
 /// Puts a prefix before every name, so that applications can share a store.
@@ -59,14 +58,7 @@ impl Backend for Prefixed {
         &self.store
     }
 
-    forward! {
-        guarantees() -> Guarantees,
-        clock() -> Clock,
-        longest_lease() -> Duration,
-        check_lease(lease: Duration) -> Result<(), Error>,
-        response_timeout() -> Duration,
-        events() -> Option<StoreEvents>,
-    }
+    forward! { properties }
 
     fn shard(&self, name: &LockName) -> u32 {
         // A name that does not fit is refused before anything of it is kept anywhere.

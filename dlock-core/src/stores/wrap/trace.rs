@@ -1,14 +1,13 @@
 //! Spans around the verbs.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use tracing::{Instrument, Span, field::Empty, level_filters::LevelFilter};
 
 use crate::{
-    AcquireRequest, Acquired, Admin, Answer, Backend, Claim, Clock, DynBackend, Error,
-    FencingToken, Finding, Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed,
-    StoreEvents,
+    AcquireRequest, Acquired, Admin, Answer, Backend, Claim, DynBackend, Error, FencingToken,
+    Finding, Grant, LockName, LockState, Released, Renewal, Renewed,
 };
 
 /// Puts a `tracing` span of level debug around every verb, with target `dlock`.
@@ -177,14 +176,9 @@ macro_rules! verb {
 #[deny(clippy::missing_trait_methods)]
 impl Backend for Traced {
     forward! {
+        properties,
         store() -> &str,
-        guarantees() -> Guarantees,
-        clock() -> Clock,
         shard(name: &LockName) -> u32,
-        longest_lease() -> Duration,
-        check_lease(lease: Duration) -> Result<(), Error>,
-        response_timeout() -> Duration,
-        events() -> Option<StoreEvents>,
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
