@@ -82,6 +82,7 @@ impl Fault {
     }
 
     /// With what the driver says.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) fn with_source(
         self,
         source: impl std::error::Error + Send + Sync + 'static,
