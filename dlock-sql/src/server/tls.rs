@@ -75,7 +75,9 @@ mod tests {
         }
         for host in ["db", "10.0.0.1", "localhost.example.org"] {
             let error = Tls::Open.checked(host, KEY).unwrap_err().to_string();
-            assert!(error.contains("sslmode=disable") && error.contains(host), "{error}");
+            assert!(error.contains("sslmode=disable"), "{error}");
+            // In a mistyped URL it may be a part of the password.
+            assert!(!error.contains(host), "{error}");
             assert!(!Tls::Off.checked(host, KEY).unwrap());
         }
     }
