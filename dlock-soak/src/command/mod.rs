@@ -162,7 +162,7 @@ async fn harm(place: &Place, time: Duration, options: &Options) -> Row {
         rounds.push(round);
     }
     let tally = Tally::of(place, &rounds);
-    let mut judgement = Judgement::of(&tally, place, time.as_secs_f64());
+    let mut judgement = Judgement::of(&tally, place, time.as_secs_f64(), options.busy);
     if !trouble.is_empty() && judgement.outcome == Outcome::Pass {
         judgement.outcome = Outcome::Unknown;
     }

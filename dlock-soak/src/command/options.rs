@@ -14,6 +14,8 @@ pub(super) struct Options {
     pub(super) time: Duration,
     /// Where the report goes.
     pub(super) report: Option<PathBuf>,
+    /// Other work runs on the machine.
+    pub(super) busy: bool,
     /// How many places are harmed at the same time.
     pub(super) jobs: usize,
     /// Keeps all histories, and not only those that are wrong.
@@ -34,25 +36,25 @@ pub(super) enum Asked {
 const SHORTEST: Duration = Duration::from_secs(30);
 
 pub(super) const HELP: &str = "\
-Harms stores and those who take locks in them, and says whether what dlock promises was kept.
+Injects faults into stores and their clients, and checks that dlock keeps its promises.
 
 Usage: dlock-soak --url URL [--url URL ...] [--minutes N] [--report DIR]
 
 Options:
-  --url URL        a private store, such as private:redis (see --list), or the URL of one that is
-                   there, of which only the holders are harmed; private:all for all private ones
-  --minutes N      the minutes on all stores together, which they share alike; 1 for each unless
-                   given
-  --report DIR     writes report.md, report.json, plots (SVG), and the histories that were wrong
-  --keep           writes the histories that were right, too
-  --jobs N         harms so many stores at the same time, which takes so many times less; 1 unless
-                   given
-  --judge FILE     judges a history that was kept (DIR/NAME.jsonl) once more, and harms nobody
+  --url URL        a private store, such as private:redis (see --list), or the URL of a running
+                   store, where only the clients get faults; private:all for all private stores
+  --minutes N      the total time, which all stores share equally [default: 1 for each store]
+  --report DIR     writes report.md, report.json, plots (SVG), and the histories of failed rounds
+  --keep           also writes the histories of rounds that passed
+  --busy           other work runs on this machine: a late notification is reported, but does not
+                   fail the run
+  --jobs N         tests N stores at the same time [default: 1]
+  --judge FILE     checks a recorded history (DIR/NAME.jsonl) again, without faults
   --list           lists the private stores
-  --help           prints this
+  --help           prints this help
 
-Exit status: 0 all was kept (pass), 1 something was not (fail), 2 the command can't be done as
-given, 3 too little happened to say it (unknown).
+Exit status: 0 every promise was kept (pass), 1 a promise was broken (fail), 2 usage error, 3 too
+little happened for a verdict (unknown).
 ";
 
 impl Asked {
@@ -62,7 +64,7 @@ impl Asked {
     /// What can't be read, and what to do.
     pub(super) fn read(mut parser: Parser) -> Result<Self, String> {
         let (mut places, mut minutes, mut report) = (Vec::new(), None, None);
-        let (mut jobs, mut keep) = (1, false);
+        let (mut jobs, mut keep, mut busy) = (1, false, false);
         let text = |error: lexopt::Error| error.to_string();
         while let Some(arg) = parser.next().map_err(text)? {
             match arg {
@@ -83,6 +85,7 @@ impl Asked {
                     jobs = parser.value().and_then(|n| n.parse::<usize>()).map_err(text)?;
                 }
                 Arg::Long("keep") => keep = true,
+                Arg::Long("busy") => busy = true,
                 Arg::Long("judge") => {
                     return Ok(Self::Judge(parser.value().map_err(text)?.into()));
                 }
@@ -109,7 +112,7 @@ impl Asked {
                  or more"
             ));
         }
-        Ok(Self::Run(Options { places, time, report, jobs, keep }))
+        Ok(Self::Run(Options { places, time, report, jobs, keep, busy }))
     }
 }
 
