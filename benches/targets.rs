@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dlock::{Error, LockOptions, Locks, Memory};
+use dlock::{Error, LockOptions, Locks, backend::Memory};
 use tokio::runtime::{Builder, Runtime};
 
 const ROUNDS: usize = 9;

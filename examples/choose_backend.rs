@@ -7,7 +7,11 @@ mod given;
 
 use std::error::Error;
 
-use dlock::{ConfigIssue, ErrorKind, Fencing, Guarantees, Locks, Scope};
+use dlock::{
+    ErrorKind, Locks,
+    error::ConfigIssue,
+    guarantees::{Fencing, Guarantees, Scope},
+};
 use tempfile::TempDir;
 
 #[tokio::main]

@@ -6,7 +6,10 @@
 
 use std::{env, error::Error, fs, io::Write as _, path::Path, process::ExitStatus, time::Duration};
 
-use dlock::{Guarantees, LockExt as _, Scope};
+use dlock::{
+    LockExt as _,
+    guarantees::{Guarantees, Scope},
+};
 use futures_util::future::try_join_all;
 use lexopt::{Arg, Parser, ValueExt as _};
 use tempfile::TempDir;

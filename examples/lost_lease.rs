@@ -7,7 +7,10 @@ mod given;
 
 use std::{error::Error, future::pending, time::Duration};
 
-use dlock::{Ended, ErrorKind, GuardState, LockOptions, Renew};
+use dlock::{
+    ErrorKind, LockOptions,
+    guard::{Ended, GuardState, Renew},
+};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {

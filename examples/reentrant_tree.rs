@@ -7,7 +7,7 @@ mod given;
 
 use std::{error::Error, pin::Pin, time::Duration};
 
-use dlock::{FencingToken, Owner, Reentrant};
+use dlock::{FencingToken, ReentrantMutex, kinds::Owner};
 
 type Failure = Box<dyn Error + Send + Sync>;
 type Visit<'a> = Pin<Box<dyn Future<Output = Result<usize, Failure>> + Send + 'a>>;
@@ -36,7 +36,7 @@ async fn main() -> Result<(), Failure> {
 
 /// Visits a node and what is below it, each under the lock. How many that were.
 fn visit<'a>(
-    lock: &'a Reentrant,
+    lock: &'a ReentrantMutex,
     owner: &'a Owner,
     depth: usize,
     above: Option<FencingToken>,

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use dlock::ReadWrite;
+use dlock::RwLock;
 use futures_util::future::try_join_all;
 use tokio::time::sleep;
 
@@ -19,7 +19,7 @@ type Failure = Box<dyn Error + Send + Sync>;
 
 /// A value that all share, and that takes long to compute.
 struct Cache {
-    lock: ReadWrite,
+    lock: RwLock,
     value: AtomicU64,
     fills: AtomicU32,
 }

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use dlock::{ConfigIssue, ErrorKind, Locks};
+use dlock::{ErrorKind, Locks, error::ConfigIssue};
 use tempfile::TempDir;
 use tokio::{task::JoinSet, time::sleep};
 

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use dlock::{Locks, Multi};
+use dlock::{Locks, MultiMutex};
 use futures_util::future::try_join_all;
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
@@ -54,7 +54,7 @@ async fn main() -> Result<(), Failure> {
 
 async fn transfer(from: &Account, to: &Account, amount: i64) -> Result<(), Failure> {
     let locks = [from.locks.mutex(from.name)?, to.locks.mutex(to.name)?];
-    let both = Multi::across(locks)?.lock().await?;
+    let both = MultiMutex::across(locks)?.lock().await?;
     let (old_from, old_to) = (from.balance.load(SeqCst), to.balance.load(SeqCst));
     sleep(Duration::from_millis(1)).await;
     from.balance.store(old_from - amount, SeqCst);

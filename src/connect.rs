@@ -1,12 +1,12 @@
 //! From a URL to locks: the backends that are compiled in, and the options they share.
 
 use dlock_core::{
-    BackendUrl, ConfigIssue, DynBackend, Error, ErrorKind, LockName, LockOptions, Locks, Memory,
-    Prefixed, Registry, TokenOffset, Traced, current_runtime,
+    BackendUrl, ConfigIssue, DynBackend, Error, ErrorKind, Factory, LockName, LockOptions, Locks,
+    Memory, Note, Noted, Prefixed, Registry, TokenOffset, Traced, current_runtime,
 };
 
 /// The options that every backend's URL can have, without what they begin with.
-const SHARED: &[&str] = &["lease", "wait", "prefix", "token_offset"];
+const SHARED: &[&str] = &["lease", "wait", "prefix", "token_offset", "note"];
 
 /// Connects to the store that `url` names, and gives the locks in it.
 ///
@@ -19,6 +19,7 @@ const SHARED: &[&str] = &["lease", "wait", "prefix", "token_offset"];
 /// | `dlock.wait` | how long `lock()` waits; `0s` is one attempt | for ever |
 /// | `dlock.prefix` | stands before every name, and counts against its 512 bytes | none |
 /// | `dlock.token_offset` | is added to every fencing token, at most 2^62: the largest token that a resource has seen of another store, so that this one goes on above it; the same for all clients ([`TokenOffset`]) | `0` |
+/// | `dlock.note` | a text of 1 to 128 bytes on every claim, which `inspect` shows to people: no secrets ([`Note`]) | none |
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock::Error> {
@@ -32,32 +33,82 @@ const SHARED: &[&str] = &["lease", "wait", "prefix", "token_offset"];
 /// Before anything is opened: `Config(Url)` for what is no URL, `Config(UnknownScheme)`,
 /// `Config(MissingFeature)` for a backend that is not compiled in, `Config(UnknownOption)`,
 /// `Config(RepeatedOption)`, `Config(OptionValue)`, `Config(Lease)`, `Config(Name)` for a prefix
-/// that no name can begin with, and `Config(Runtime)` outside a tokio runtime. Then whatever the
+/// that no name can begin with, `Config(Note)`, and `Config(Runtime)` outside a tokio runtime. Then whatever the
 /// store has to say. No error shows a password.
 ///
 /// # Cancel safety
 /// Dropping the future closes what it has opened.
 pub async fn connect(url: &str) -> Result<Locks, Error> {
-    connect_with(&registry(), url).await
+    connect_with(url, ConnectOptions::new()).await
 }
 
-/// [`connect`] over these backends, for an application that brings one of its own:
-/// `connect_with(&dlock::registry().with(MY_FACTORY), url)`.
+/// As [`connect`], with what a URL does not say.
+///
+/// ```
+/// use dlock::ConnectOptions;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock::Error> {
+/// let note = format!("web-3 pid {}", std::process::id());
+/// let locks = dlock::connect_with("memory:", ConnectOptions::new().with_note(note)?).await?;
+/// # Ok(()) }
+/// ```
 ///
 /// # Errors
 /// As [`connect`].
 ///
 /// # Cancel safety
 /// As [`connect`].
-pub async fn connect_with(registry: &Registry, url: &str) -> Result<Locks, Error> {
+pub async fn connect_with(url: &str, options: ConnectOptions) -> Result<Locks, Error> {
+    let ConnectOptions { registry, note } = options;
     let mut url: BackendUrl = url.parse()?;
     // Asked first, so that a missing backend is not hidden behind one of its options.
     registry.factory(&url)?;
-    let shared = Shared::take(&mut url)?;
+    let mut shared = Shared::take(&mut url)?;
+    shared.note = note.or(shared.note);
     let url = url.with_prefix(shared.prefix.as_deref().unwrap_or_default());
     // Drivers may panic without a runtime, so none is called without one.
     current_runtime()?;
     shared.apply(registry.connect(url, SHARED).await?)
+}
+
+/// How [`connect_with`] connects: what a program sets in its code rather than in the URL.
+#[derive(Clone, Debug)]
+pub struct ConnectOptions {
+    registry: Registry,
+    note: Option<Note>,
+}
+
+impl ConnectOptions {
+    /// The backends that are compiled in, and no note but the URL's.
+    pub fn new() -> Self {
+        Self { registry: registry(), note: None }
+    }
+
+    /// Adds a backend of the application's own. It replaces a backend with the same scheme.
+    #[must_use]
+    pub fn with_backend(self, factory: Factory) -> Self {
+        Self { registry: self.registry.with(factory), ..self }
+    }
+
+    /// Puts this text on every claim of the locks, in place of the URL's `dlock.note`, so that
+    /// people see whose a claim is: `web-3 pid 4711`. The store keeps it with the claim, if it keeps
+    /// notes ([`Notes`](dlock_core::Notes)). **No secrets**: everybody with read access to the store
+    /// sees it.
+    ///
+    /// # Errors
+    /// `Config(Note)` for a text that is no [`Note`].
+    pub fn with_note<N>(self, note: N) -> Result<Self, Error>
+    where
+        N: TryInto<Note>,
+        Error: From<N::Error>,
+    {
+        Ok(Self { note: Some(note.try_into()?), ..self })
+    }
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 /// The backends that are compiled in.
@@ -117,6 +168,7 @@ struct Shared {
     options: LockOptions,
     prefix: Option<String>,
     token_offset: u64,
+    note: Option<Note>,
 }
 
 impl Shared {
@@ -135,7 +187,9 @@ impl Shared {
             LockName::new(prefix).map_err(|error| of_option("prefix", &error))?;
         }
         let token_offset = url.take_number("token_offset", TokenOffset::MAX)?.unwrap_or_default();
-        Ok(Self { options, prefix, token_offset })
+        let note = url.take("note").map(|note| Note::new(&note)).transpose();
+        let note = note.map_err(|error| of_option("note", &error))?;
+        Ok(Self { options, prefix, token_offset, note })
     }
 
     fn apply(self, backend: DynBackend) -> Result<Locks, Error> {
@@ -147,6 +201,10 @@ impl Shared {
             0 => backend,
             offset => TokenOffset::new(backend, offset)?,
         };
-        Locks::over(Traced::new(backend))?.with_options(self.options)
+        let backend: DynBackend = match self.note {
+            Some(note) => Noted::new(backend, note),
+            None => backend,
+        };
+        Locks::new(Traced::new(backend))?.with_options(self.options)
     }
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use divan::{AllocProfiler, Bencher, counter::ItemsCount};
-use dlock::{Locks, Memory};
+use dlock::{Locks, backend::Memory};
 use tokio::runtime::{Builder, Runtime};
 
 #[global_allocator]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock::Clock;
+use dlock::backend::Clock;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::Failure;

@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 
 use clap::Args;
-use dlock::{LockName, LockState, Locks};
+use dlock::{LockName, Locks, admin::LockState};
 use serde::Serialize;
 
 use crate::{
@@ -94,7 +94,7 @@ async fn take(args: &Break, name: &LockName, locks: &Locks) -> Result<u8, Failur
     Ok(0)
 }
 
-fn holders(state: &LockState) -> Vec<dlock::ClaimId> {
+fn holders(state: &LockState) -> Vec<dlock::admin::ClaimId> {
     state.holders.iter().map(|holder| holder.claim).collect()
 }
 

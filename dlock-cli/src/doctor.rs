@@ -5,7 +5,13 @@ mod probe;
 use std::time::Duration;
 
 use clap::Args;
-use dlock::{Clock, ConfigIssue, ErrorKind, FencingToken, Finding, Guarantees, Level, Locks};
+use dlock::{
+    ConnectOptions, ErrorKind, FencingToken, Locks,
+    admin::{Finding, Level},
+    backend::Clock,
+    error::ConfigIssue,
+    guarantees::Guarantees,
+};
 use serde::Serialize;
 
 use crate::{
@@ -76,7 +82,7 @@ pub(crate) async fn run(args: Doctor) -> Result<u8, Failure> {
     let url = args.store.url()?;
     let began = Clock::Boot.now();
     let mut report = Report::default();
-    match args.store.try_connect(url).await {
+    match args.store.try_connect(url, ConnectOptions::new()).await {
         Ok(Ok(locks)) => {
             let took = Clock::Boot.now().since(began);
             report.findings.push(Finding::fine("connection", format!("connected in {took:.1?}")));

@@ -1,7 +1,7 @@
 //! `dlock guarantees`: what a store promises.
 
 use clap::Args;
-use dlock::{Guarantees, Locks};
+use dlock::{Locks, guarantees::Guarantees};
 use serde::Serialize;
 
 use crate::{

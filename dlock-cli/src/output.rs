@@ -5,7 +5,10 @@ use std::{
     time::Duration,
 };
 
-use dlock::{ClaimState, LockName, LockState, Mode};
+use dlock::{
+    LockName,
+    admin::{ClaimState, LockState, Mode},
+};
 use serde::Serialize;
 
 use crate::failure::{Failure, code};
@@ -115,7 +118,7 @@ impl ClaimView {
             token: state.token.map(dlock::FencingToken::get),
             age_ms: state.age.map(millis),
             remaining_ms: millis(state.remaining),
-            note: state.note.as_ref().map(dlock::Note::to_string),
+            note: state.note.as_ref().map(dlock::admin::Note::to_string),
         }
     }
 
@@ -188,7 +191,10 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use dlock::{ClaimId, FencingToken, Note};
+    use dlock::{
+        FencingToken,
+        admin::{ClaimId, Note},
+    };
 
     use super::*;
 

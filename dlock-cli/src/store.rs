@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use clap::Args;
-use dlock::{BackendUrl, Locks};
+use dlock::{ConnectOptions, Locks, admin::Note, backend::BackendUrl};
 
 use crate::{
     failure::{Failure, code},
@@ -28,15 +28,32 @@ pub(crate) struct Store {
 impl Store {
     /// Connects.
     pub(crate) async fn connect(&self) -> Result<Locks, Failure> {
-        self.try_connect(self.url()?).await?.map_err(Failure::from)
+        self.try_connect(self.url()?, ConnectOptions::new()).await?.map_err(Failure::from)
+    }
+
+    /// Connects, for claims with this note; otherwise with the URL's, and otherwise with the default.
+    pub(crate) async fn connect_noted(
+        &self,
+        note: Option<Note>,
+        default: impl FnOnce() -> Option<Note>,
+    ) -> Result<Locks, Failure> {
+        let url = self.url()?;
+        let in_url = || url.parse().is_ok_and(|mut url: BackendUrl| url.take("note").is_some());
+        let options = match note.or_else(|| if in_url() { None } else { default() }) {
+            Some(note) => ConnectOptions::new().with_note(note)?,
+            None => ConnectOptions::new(),
+        };
+        self.try_connect(url, options).await?.map_err(Failure::from)
     }
 
     /// Connects, and keeps apart what the caller did wrong and what is wrong with the store.
     pub(crate) async fn try_connect(
         &self,
         url: &str,
+        options: ConnectOptions,
     ) -> Result<Result<Locks, dlock::Error>, Failure> {
-        match tokio::time::timeout(self.connect_timeout, dlock::connect(url)).await {
+        let connecting = dlock::connect_with(url, options);
+        match tokio::time::timeout(self.connect_timeout, connecting).await {
             Ok(connected) => Ok(connected),
             Err(_) => {
                 // Shown without its password.
@@ -74,7 +91,7 @@ pub(crate) async fn close(locks: &Locks) {
 
 /// What a URL can begin with.
 fn schemes() -> String {
-    let schemes = dlock::registry().schemes();
+    let schemes = dlock::backend::registry().schemes();
     schemes.iter().map(|scheme| format!("{scheme}:")).collect::<Vec<_>>().join(", ")
 }
 

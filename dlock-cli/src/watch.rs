@@ -146,7 +146,7 @@ fn marks(view: &LockView) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use dlock::{ClaimId, ClaimState, LockState, Mode};
+    use dlock::admin::{ClaimId, ClaimState, LockState, Mode};
 
     use super::*;
 

@@ -44,9 +44,9 @@ pub use guard::{Guard, Lost};
 pub use kinds::lock::{
     FairLock, Lock, LockExt, LockProvider, MultiLock, ReadWriteLock, ReentrantLock, Semaphore,
 };
-pub use kinds::{Counting, Fair, Multi, Mutex, ReadWrite, Reentrant, Side};
+pub use kinds::{CountingSemaphore, FairMutex, MultiMutex, Mutex, ReentrantMutex, RwLock, Side};
 pub use stores::memory::Memory;
-pub use stores::wrap::{Prefixed, TokenOffset, Traced};
+pub use stores::wrap::{Noted, Prefixed, TokenOffset, Traced};
 #[cfg(feature = "metrics")]
 pub use support::metrics;
 pub use sync::runtime::{current_io_runtime, current_runtime};

@@ -7,7 +7,7 @@
 //! use dlock_redis::{Redis, RedisConfig};
 //! # async fn example() -> Result<(), dlock_core::Error> {
 //! let config = RedisConfig::from_url("redis://:secret@localhost:6379/0")?;
-//! let locks = Locks::over(Redis::connect(config).await?)?;
+//! let locks = Locks::new(Redis::connect(config).await?)?;
 //! let guard = locks.mutex("inventory/42")?.lock().await?;
 //! println!("write with token {}", guard.token());
 //! guard.release().await?;

@@ -111,7 +111,7 @@ where
     let end = Clock::Boot.now().saturating_add(CONNECTS);
     loop {
         match connect(store.to_owned()).await {
-            Ok(backend) => return Ok(Locks::over(backend)?),
+            Ok(backend) => return Ok(Locks::new(backend)?),
             Err(error) if !error.is_transient() || Clock::Boot.now() >= end => {
                 return Err(error.into());
             }

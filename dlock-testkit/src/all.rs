@@ -207,7 +207,7 @@ pub const ALL: &[Case] = list! {
         all_locks_of_a_client_have_it [Notes],
         without_one_there_is_none,
         where_it_can_not_be_it_is_left_out [NoNotes],
-        a_client_has_one_note,
+        a_claim_keeps_its_own_note [Notes],
     }
     errors {
         leases_out_of_range_are_refused,

@@ -48,7 +48,7 @@ fn served(stores: &[Box<dyn Store>]) -> Result<(), Stop> {
     let (address, setting) = (std::env::var(ADDRESS)?, std::env::var(SETTING)?);
     let store = stores.iter().find(|store| store.setting() == setting);
     let store = store.ok_or_else(|| Stop::failed("the parent has a setting of its own"))?;
-    let locks = runtime.block_on(async { Locks::over(store.connect_to(&address).await?) })?;
+    let locks = runtime.block_on(async { Locks::new(store.connect_to(&address).await?) })?;
     let mut child = Child { locks, guard: None };
     for line in std::io::stdin().lock().lines() {
         let words: Vec<String> = line?.split(' ').map(str::to_owned).collect();

@@ -78,7 +78,7 @@ impl Cx {
         backend: DynBackend,
         options: LockOptions,
     ) -> Result<Locks, Stop> {
-        Ok(Locks::over(backend)?.with_options(options)?)
+        Ok(Locks::new(backend)?.with_options(options)?)
     }
 
     /// Two clients and a name.

@@ -8,7 +8,7 @@
 //! use dlock_zk::{ZkConfig, ZooKeeper};
 //!
 //! let config = ZkConfig::from_url("zk://user:secret@z1,z2,z3/shop")?;
-//! let locks = Locks::over(ZooKeeper::connect(config).await?)?;
+//! let locks = Locks::new(ZooKeeper::connect(config).await?)?;
 //! let guard = locks.mutex("inventory/42")?.lock().await?;
 //! # guard.release().await?;
 //! # Ok(()) }

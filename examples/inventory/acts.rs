@@ -2,7 +2,7 @@
 
 use std::{io::Write, path::PathBuf, time::Duration};
 
-use dlock::{Locks, OrphanRelease};
+use dlock::{Locks, guarantees::OrphanRelease};
 use futures_util::future::try_join_all;
 use tokio::time::Instant;
 

@@ -23,7 +23,11 @@ mod worker;
 
 use std::{io, path::Path, process::ExitCode, time::Duration};
 
-use dlock::{ConfigIssue, ErrorKind, Fencing, Guarantees, Locks, Scope};
+use dlock::{
+    ErrorKind, Locks,
+    error::ConfigIssue,
+    guarantees::{Fencing, Guarantees, Scope},
+};
 use tempfile::TempDir;
 
 use crate::{acts::Shop, args::Args, crew::Job};

@@ -11,7 +11,10 @@ use std::{
     path::PathBuf,
 };
 
-use dlock::{Fence, FencingToken, StaleToken};
+use dlock::{
+    FencingToken,
+    fencing::{Fence, StaleToken},
+};
 use tempfile::NamedTempFile;
 
 #[derive(Clone, Debug)]

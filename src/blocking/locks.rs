@@ -3,11 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use dlock_core::{
-    Counting, Error, Fair, Health, IntoName, LockOptions, LockState, Multi, Mutex, Note, ReadWrite,
-    Reentrant, Registry,
+    CountingSemaphore, Error, FairMutex, Health, IntoName, LockOptions, LockState, MultiMutex,
+    Mutex, ReentrantMutex, RwLock,
 };
 
 use super::{Lock, runtime::Background};
+use crate::ConnectOptions;
 
 /// Makes locks by name, as [`crate::Locks`] does for async code. Clones and views share one
 /// connection to the store and one thread in the background.
@@ -25,52 +26,47 @@ pub struct Locks {
 /// # Errors
 /// As there, but `Config(Runtime)` where a tokio runtime is, and when no thread can be started.
 pub fn connect(url: &str) -> Result<Locks, Error> {
-    connect_with(&crate::registry(), url)
+    connect_with(url, ConnectOptions::new())
 }
 
-/// [`connect`] over these backends: see [`crate::connect_with`].
+/// As [`connect`], with what a URL does not say: see [`crate::connect_with`].
 ///
 /// # Errors
 /// As [`connect`].
-pub fn connect_with(registry: &Registry, url: &str) -> Result<Locks, Error> {
-    let (registry, url) = (registry.clone(), url.to_owned());
-    let connect = async move { crate::connect_with(&registry, &url).await };
+pub fn connect_with(url: &str, options: ConnectOptions) -> Result<Locks, Error> {
+    let url = url.to_owned();
+    let connect = async move { crate::connect_with(&url, options).await };
     let background = Arc::new(Background::start(connect)?);
     Ok(Locks { locks: background.locks.clone(), background })
 }
 
 impl Locks {
-    /// These locks, whose claims say who they are: see [`crate::Locks::with_note`].
-    pub fn with_note<N>(self, note: N) -> Result<Self, Error>
-    where
-        N: TryInto<Note>,
-        Error: From<N::Error>,
-    {
-        Ok(Self { locks: self.locks.with_note(note)?, ..self })
-    }
-
     /// A lock for one holder at a time: see [`crate::Locks::mutex`].
     pub fn mutex(&self, name: impl IntoName) -> Result<Lock<Mutex>, Error> {
         Ok(self.lock(self.locks.mutex(name)?))
     }
 
     /// A lock that is granted in order of arrival over all processes: see [`crate::Locks::fair`].
-    pub fn fair(&self, name: impl IntoName) -> Result<Lock<Fair>, Error> {
+    pub fn fair(&self, name: impl IntoName) -> Result<Lock<FairMutex>, Error> {
         Ok(self.lock(self.locks.fair(name)?))
     }
 
     /// A lock that its owner can enter again: see [`crate::Locks::reentrant`].
-    pub fn reentrant(&self, name: impl IntoName) -> Result<Lock<Reentrant>, Error> {
+    pub fn reentrant(&self, name: impl IntoName) -> Result<Lock<ReentrantMutex>, Error> {
         Ok(self.lock(self.locks.reentrant(name)?))
     }
 
     /// A lock for many readers or one writer: see [`crate::Locks::rw`].
-    pub fn rw(&self, name: impl IntoName) -> Result<Lock<ReadWrite>, Error> {
+    pub fn rw(&self, name: impl IntoName) -> Result<Lock<RwLock>, Error> {
         Ok(self.lock(self.locks.rw(name)?))
     }
 
     /// A semaphore of so many permits: see [`crate::Locks::semaphore`].
-    pub fn semaphore(&self, name: impl IntoName, permits: u32) -> Result<Lock<Counting>, Error> {
+    pub fn semaphore(
+        &self,
+        name: impl IntoName,
+        permits: u32,
+    ) -> Result<Lock<CountingSemaphore>, Error> {
         Ok(self.lock(self.locks.semaphore(name, permits)?))
     }
 
@@ -78,7 +74,7 @@ impl Locks {
     pub fn multi(
         &self,
         names: impl IntoIterator<Item = impl IntoName>,
-    ) -> Result<Lock<Multi>, Error> {
+    ) -> Result<Lock<MultiMutex>, Error> {
         Ok(self.lock(self.locks.multi(names)?))
     }
 

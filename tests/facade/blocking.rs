@@ -3,8 +3,12 @@
 use std::{thread, time::Duration};
 
 use dlock::{
-    ConfigIssue, ErrorKind, LockOptions, Owner, Ran, Released,
+    ErrorKind, LockOptions,
     blocking::{Guard, connect},
+    error::ConfigIssue,
+    guard::Released,
+    job::Ran,
+    kinds::Owner,
 };
 
 #[test]

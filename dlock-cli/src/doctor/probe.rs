@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use dlock::{ClaimId, Clock, Error, Fencing, FencingToken, Finding, LockName, Locks};
+use dlock::{
+    Error, FencingToken, LockName, Locks,
+    admin::{ClaimId, Finding},
+    backend::Clock,
+    guarantees::Fencing,
+};
 
 use super::as_finding;
 

@@ -8,7 +8,7 @@ mod who;
 use std::{ffi::OsString, pin::pin, time::Duration};
 
 use clap::Args;
-use dlock::{Error, Guard, LockName, Locks, Note, Released, Scope};
+use dlock::{Error, Guard, LockName, Locks, admin::Note, guarantees::Scope, guard::Released};
 
 use self::{child::Child, signals::Signals, voice::Voice};
 use crate::{
@@ -94,8 +94,8 @@ pub(crate) struct Run {
     #[arg(long, short = 'E', value_name = "CODE", default_value_t = code::BUSY)]
     busy_code: u8,
 
-    /// What `inspect`, `list` and `watch` show beside the claim [default: host, process id and the
-    /// name of the program]
+    /// The text that `inspect`, `list` and `watch` show beside the claim [default: dlock.note in the
+    /// URL, or else host, process id and the name of the program]
     ///
     /// At most 128 bytes without control characters. Everybody who may read the store sees it, so it
     /// must hold no secrets. Not kept by plain and advisory locks.
@@ -127,7 +127,7 @@ pub(crate) async fn run(args: Run) -> Result<u8, Failure> {
     let voice = Voice { json: args.json, verbose: args.verbose };
     let mut signals = Signals::listen()?;
     let locks = tokio::select! {
-        locks = args.store.connect() => locks?,
+        locks = args.store.connect_noted(args.note.clone(), || args.default_note()) => locks?,
         signal = signals.ending() => return Ok(signals::exit_code(signal)),
     };
     let done = under_lock(&args, &name, &locks, voice, &mut signals).await;
@@ -235,12 +235,11 @@ impl Run {
             options = options.with_lock_delay(delay);
         }
         // There is nobody in this process to hand it to.
-        let locks = locks.without_handoff().with_options(options)?;
-        let program = self.command.first().map(OsString::as_os_str);
-        match self.note.clone().or_else(|| who::note(program?)) {
-            Some(note) => locks.with_note(note),
-            None => Ok(locks),
-        }
+        locks.without_handoff().with_options(options)
+    }
+
+    fn default_note(&self) -> Option<Note> {
+        who::note(self.command.first()?)
     }
 
     /// The failure of a wait for a lock that others hold. It names the holder while there is one. A

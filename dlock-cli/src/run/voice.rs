@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, time::Duration};
 
-use dlock::{Ended, FencingToken, LockName, Locks};
+use dlock::{FencingToken, LockName, Locks, guard::Ended};
 use serde_json::{Value, json};
 
 use crate::{failure::complain, output::LockView};

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsStr, path::Path};
 
-use dlock::Note;
+use dlock::admin::Note;
 
 /// How much of a host's name is kept, so that the rest has room.
 const HOST: usize = 64;

@@ -44,7 +44,7 @@ pub(crate) async fn take(
         lease: engine.lease(options)?,
         queue: wait.queue(),
         tokens,
-        note: engine.note(),
+        note: None,
     };
     let stage = match engine.backend.acquire(&request).try_ready() {
         // The quiet path of a store in this process: nothing to wait for, nothing to clean up.

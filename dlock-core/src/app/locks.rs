@@ -3,10 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    Claim, ClaimState, Counting, DynBackend, Election, Error, ErrorKind, Fair, FairLock, Fairness,
-    FencingToken, Finding, Guarantees, Health, IntoName, Job, Lock, LockName, LockOptions,
-    LockProvider, LockState, Multi, MultiLock, Mutex, Note, Permits, ReadWrite, ReadWriteLock,
-    Reentrant, ReentrantLock, Released, Semaphore,
+    Claim, ClaimState, CountingSemaphore, DynBackend, Election, Error, ErrorKind, FairLock,
+    FairMutex, Fairness, FencingToken, Finding, Guarantees, Health, IntoName, Job, Lock, LockName,
+    LockOptions, LockProvider, LockState, MultiLock, MultiMutex, Mutex, Permits, ReadWriteLock,
+    ReentrantLock, ReentrantMutex, Released, RwLock, Semaphore,
     engine::{Engine, renewals},
     kinds::{Base, Client},
     support::shortened::Shortened,
@@ -36,20 +36,13 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// Locks over this backend, with default options, renewed on the current tokio runtime.
+    /// Locks over this backend, with default options, renewed on the current tokio runtime. An
+    /// `Arc` of any backend will do. For the options of a URL, use `dlock::connect`.
     ///
     /// # Errors
     /// `Config(Runtime)` outside a tokio runtime, and while its time is paused, unless the backend's
     /// clock is tokio's.
-    pub fn new<B: crate::Backend>(backend: Arc<B>) -> Result<Self, Error> {
-        Self::over(backend)
-    }
-
-    /// As [`new`](Self::new), for a backend whose type is not known.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    pub fn over(backend: DynBackend) -> Result<Self, Error> {
+    pub fn new(backend: DynBackend) -> Result<Self, Error> {
         let client = Arc::new(Client::new(renewals::start(backend)?));
         Ok(Self { client, options: Arc::default(), hand_off: true })
     }
@@ -70,42 +63,13 @@ impl Locks {
         Self { hand_off: false, ..self.clone() }
     }
 
-    /// These locks, whose claims say who they are, in a few words for people: `web-3 pid 4711`.
-    /// Whoever inspects a name sees it for each that holds it or waits for it, where the store keeps
-    /// notes ([`Notes`](crate::Notes)). None unless set, and then nothing is sent or stored for it.
-    ///
-    /// It is this client's, so all clones and views have it too: a mutex is passed on within the
-    /// process, while the store knows one claim. Set it before the first lock is taken. **No
-    /// secrets**: everybody who may read the store sees it.
-    ///
-    /// ```
-    /// # use dlock_core::{Locks, Memory};
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock_core::Error> {
-    /// let locks = Locks::new(Memory::new())?.with_note("web-3 pid 4711")?;
-    /// let guard = locks.mutex("report")?.lock().await?;
-    /// let state = locks.inspect("report").await?;
-    /// assert_eq!(state.holders[0].note.as_ref().map(|note| note.as_str()), Some("web-3 pid 4711"));
-    /// # guard.release().await?;
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// `Config(Note)` for a text that can't be one, and when another one was set.
-    pub fn with_note<N>(self, note: N) -> Result<Self, Error>
-    where
-        N: TryInto<Note>,
-        Error: From<N::Error>,
-    {
-        self.engine().set_note(note.try_into()?)?;
-        Ok(self)
-    }
-
     /// The options of the locks that this view makes.
     pub fn options(&self) -> LockOptions {
         *self.options
     }
 
-    /// A lock for one holder at a time.
+    /// A lock for one holder at a time. Tasks of one process hand it off to each other, up to a bound,
+    /// without the store: see [`without_handoff`](Self::without_handoff).
     pub fn mutex(&self, name: impl IntoName) -> Result<Mutex, Error> {
         Ok(Mutex::new(self.base(name)?, self.hand_off))
     }
@@ -114,43 +78,46 @@ impl Locks {
     ///
     /// # Errors
     /// `Unsupported` when the backend grants in no order.
-    pub fn fair(&self, name: impl IntoName) -> Result<Fair, Error> {
+    pub fn fair(&self, name: impl IntoName) -> Result<FairMutex, Error> {
         let base = self.base(name)?;
         if self.guarantees().fairness < Fairness::Fifo {
             return Err(self.unsupported(&base.name, "grants in no order: use a mutex"));
         }
-        Ok(Fair(base))
+        Ok(FairMutex(base))
     }
 
-    /// A lock that its owner can enter again.
-    pub fn reentrant(&self, name: impl IntoName) -> Result<Reentrant, Error> {
-        Ok(Reentrant::new(self.mutex(name)?))
+    /// A lock that its [`Owner`](crate::Owner) can enter again while holding it.
+    pub fn reentrant(&self, name: impl IntoName) -> Result<ReentrantMutex, Error> {
+        Ok(ReentrantMutex::new(self.mutex(name)?))
     }
 
-    /// A lock for many readers or one writer.
-    pub fn rw(&self, name: impl IntoName) -> Result<ReadWrite, Error> {
-        Ok(ReadWrite::new(self.base(name)?))
+    /// A lock for many readers or one writer, in one first-come, first-served queue.
+    pub fn rw(&self, name: impl IntoName) -> Result<RwLock, Error> {
+        Ok(RwLock::new(self.base(name)?))
     }
 
     /// A semaphore of so many permits. All that use a name at one time must agree on the number.
     ///
     /// # Errors
     /// `Config(Permits)` for zero or too many; `Unsupported` when the backend can't count.
-    pub fn semaphore(&self, name: impl IntoName, permits: u32) -> Result<Counting, Error> {
+    pub fn semaphore(&self, name: impl IntoName, permits: u32) -> Result<CountingSemaphore, Error> {
         let base = self.base(name)?;
         if self.guarantees().permits < Permits::Counted {
             return Err(self.unsupported(&base.name, "can't count permits"));
         }
         crate::Mode::permits(1, permits).map_err(|error| error.with_lock(&base.name))?;
-        Ok(Counting { base, permits })
+        Ok(CountingSemaphore { base, permits })
     }
 
-    /// All of these locks or none, in any order and with repetitions.
+    /// All of these locks or none, without deadlock. The names may be in any order and may repeat.
     ///
     /// # Errors
     /// `Config(Empty)` for no name at all.
-    pub fn multi(&self, names: impl IntoIterator<Item = impl IntoName>) -> Result<Multi, Error> {
-        Multi::new(names.into_iter().map(|name| self.base(name)).collect::<Result<_, _>>()?)
+    pub fn multi(
+        &self,
+        names: impl IntoIterator<Item = impl IntoName>,
+    ) -> Result<MultiMutex, Error> {
+        MultiMutex::new(names.into_iter().map(|name| self.base(name)).collect::<Result<_, _>>()?)
     }
 
     /// What the store promises, as connected and configured.
@@ -168,8 +135,8 @@ impl Locks {
             .map_err(|error| error.with_store(self.engine().backend.store()))
     }
 
-    /// Who holds the name and who waits for it, in all processes. Changes nothing, and may be out
-    /// of date when it arrives.
+    /// The holders and waiters of the name, in all processes. Changes nothing, and may be out of date
+    /// when it arrives.
     ///
     /// # Errors
     /// `Config(Name)`, `Unavailable`.
@@ -195,8 +162,8 @@ impl Locks {
         Ok(names)
     }
 
-    /// Takes the lock away from whoever holds it, without asking; the next in line gets it, or
-    /// nobody. Who was it taken from, with the tokens.
+    /// Takes the lock away from its holders. The next waiter gets it. Returns the holders that lost
+    /// it, with their tokens.
     ///
     /// For somebody who knows that the holder is gone for good and can't wait for its lease to end.
     /// A holder that lives learns of it with its next renewal, a third of its lease later at the
@@ -234,7 +201,7 @@ impl Locks {
         Ok(taken)
     }
 
-    /// A candidate for this name, of which one leads at a time.
+    /// A candidate in the election of this name: one leads at a time.
     pub fn election(&self, name: impl IntoName) -> Result<Election, Error> {
         Ok(Election::new(self.base(name)?))
     }

@@ -48,8 +48,7 @@ pub struct ClaimState {
     /// How long ago it was granted, or began to wait, by the store's clock; `None` where the store
     /// does not know. It may be less than that for a while after tokens were raised by hand.
     pub age: Option<Duration>,
-    /// Who it is, if its client says so ([`Locks::with_note`](crate::Locks::with_note)) and the
-    /// store keeps it.
+    /// The text that its client has put on it ([`Note`]), if the store keeps notes.
     pub note: Option<Note>,
 }
 

@@ -10,7 +10,7 @@
 //! - [`held`] is the right to do so;
 //! - [`renewals`] is the task that renews holds, and starts the engine.
 //!
-//! `closed` and `note` are set once. A claim that is made while `shutdown` begins is seen by it: it
+//! `closed` is set once. A claim that is made while `shutdown` begins is seen by it: it
 //! looks at `closed` again once it is in the books, and `shutdown` looks at the books after it has
 //! set `closed`, both with `SeqCst`.
 
@@ -21,14 +21,11 @@ pub(crate) mod release;
 pub(crate) mod renewals;
 pub(crate) mod withdraw;
 
-use std::{
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use self::ledger::Ledger;
 use crate::{
-    Clock, ConfigIssue, DynBackend, Error, ErrorKind, LockName, LockOptions, Note,
+    Clock, ConfigIssue, DynBackend, Error, ErrorKind, LockName, LockOptions,
     hold::belief,
     support::{
         failure::LastFailure,
@@ -53,8 +50,6 @@ pub(crate) struct Engine {
     pub(crate) meter: Meter,
     pub(crate) failure: Arc<LastFailure>,
     pub(crate) shortened: Shortened,
-    /// What every claim says of its client.
-    note: OnceLock<Note>,
     closed: AtomicBool,
     closing: Notify,
 }
@@ -69,33 +64,11 @@ impl Engine {
             meter: Meter::new(backend.store(), clock),
             failure: Arc::default(),
             shortened: Shortened::default(),
-            note: OnceLock::new(),
             closed: AtomicBool::new(false),
             closing: Notify::new(),
             backend,
             clock,
         }
-    }
-
-    /// The note of every claim, if there is one.
-    pub(crate) fn note(&self) -> Option<Note> {
-        self.note.get().cloned()
-    }
-
-    /// Gives every claim from now on this note.
-    pub(crate) fn set_note(&self, note: Note) -> Result<(), Error> {
-        let first = self.note.get_or_init(|| note.clone());
-        if *first == note {
-            return Ok(());
-        }
-        Err(Error::config(
-            ConfigIssue::Note,
-            format!(
-                "these locks have the note {:?} already, which all clones and views share: set it \
-                 once, or connect once more for another",
-                first.as_str()
-            ),
-        ))
     }
 
     /// Whether new claims can be made.

@@ -14,31 +14,54 @@ use crate::{
 /// Each hold goes through the store, so it is slower than a [`Mutex`](super::Mutex) that is
 /// contended within a process, and as fast otherwise.
 #[derive(Clone, Debug)]
-pub struct Fair(pub(crate) Base);
+pub struct FairMutex(pub(crate) Base);
 
-impl Fair {
+impl FairMutex {
     /// The name.
     pub fn name(&self) -> &LockName {
         &self.0.name
     }
 
-    /// See [`Lock::try_lock`](crate::Lock::try_lock).
+    /// Takes the lock if it is free. Busy is `None`, not an error: it waits for the store's answer, but
+    /// not for a holder. Bind the guard; one that is only looked at is dropped at once.
+    ///
+    /// # Errors
+    /// `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
+    /// [`Lock`](crate::Lock).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn try_lock(&self) -> Result<Option<Guard>, Error> {
         self.acquire(Wait::Try).await
     }
 
-    /// See [`Lock::lock`](crate::Lock::lock).
+    /// Waits for the lock as long as the options say: without a limit, unless
+    /// [`LockOptions::with_wait`](crate::LockOptions::with_wait) sets one.
+    ///
+    /// # Errors
+    /// `Timeout` past the limit. `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
+    /// [`Lock`](crate::Lock).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn lock(&self) -> Result<Guard, Error> {
         super::lock(self).await
     }
 
-    /// See [`Lock::lock_timeout`](crate::Lock::lock_timeout).
+    /// Waits for the lock at most this long. Zero is one attempt; `Duration::MAX` is no limit.
+    ///
+    /// # Errors
+    /// `Timeout` past the limit. `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
+    /// [`Lock`](crate::Lock).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn lock_timeout(&self, wait: Duration) -> Result<Guard, Error> {
         super::lock_timeout(self, wait).await
     }
 }
 
-impl Takes for Fair {
+impl Takes for FairMutex {
     fn base(&self) -> &Base {
         &self.0
     }
@@ -52,4 +75,4 @@ impl Takes for Fair {
     }
 }
 
-impl FairLock for Fair {}
+impl FairLock for FairMutex {}

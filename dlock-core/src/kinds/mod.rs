@@ -11,12 +11,12 @@ mod rw;
 mod semaphore;
 mod shared;
 
-pub use fair::Fair;
-pub use multi::Multi;
+pub use fair::FairMutex;
+pub use multi::MultiMutex;
 pub use mutex::Mutex;
-pub use reentrant::Reentrant;
-pub use rw::{ReadWrite, Side};
-pub use semaphore::Counting;
+pub use reentrant::ReentrantMutex;
+pub use rw::{RwLock, Side};
+pub use semaphore::CountingSemaphore;
 
 use std::{
     fmt::{self, Debug},

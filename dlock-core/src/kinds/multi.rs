@@ -27,7 +27,7 @@ use crate::{
 
 /// All of several locks or none: what [`Locks::multi`](crate::Locks::multi) makes.
 #[derive(Clone, Debug)]
-pub struct Multi {
+pub struct MultiMutex {
     /// One for each store, never empty.
     groups: Vec<Group>,
     /// Sorted and without repetition.
@@ -38,7 +38,7 @@ pub struct Multi {
 #[derive(Clone, Debug)]
 struct Group(Vec<Base>);
 
-impl Multi {
+impl MultiMutex {
     pub(crate) fn new(mut parts: Vec<Base>) -> Result<Self, Error> {
         fn place(base: &Base) -> (&str, &LockName) {
             (base.engine().backend.store(), &base.name)
@@ -82,22 +82,45 @@ impl Multi {
         Self::new(locks.into_iter().map(|lock| lock.base).collect())
     }
 
-    /// See [`MultiLock::names`].
+    /// The names, sorted and without repetition.
     pub fn names(&self) -> &[LockName] {
         &self.names
     }
 
-    /// See [`Lock::try_lock`](crate::Lock::try_lock).
+    /// Takes the lock if it is free. Busy is `None`, not an error: it waits for the store's answer, but
+    /// not for a holder. Bind the guard; one that is only looked at is dropped at once.
+    ///
+    /// # Errors
+    /// `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
+    /// [`Lock`](crate::Lock).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn try_lock(&self) -> Result<Option<Guard>, Error> {
         self.acquire(Wait::Try).await
     }
 
-    /// See [`Lock::lock`](crate::Lock::lock).
+    /// Waits for the lock as long as the options say: without a limit, unless
+    /// [`LockOptions::with_wait`](crate::LockOptions::with_wait) sets one.
+    ///
+    /// # Errors
+    /// `Timeout` past the limit. `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
+    /// [`Lock`](crate::Lock).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn lock(&self) -> Result<Guard, Error> {
         super::lock(self).await
     }
 
-    /// See [`Lock::lock_timeout`](crate::Lock::lock_timeout).
+    /// Waits for the lock at most this long. Zero is one attempt; `Duration::MAX` is no limit.
+    ///
+    /// # Errors
+    /// `Timeout` past the limit. `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
+    /// [`Lock`](crate::Lock).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn lock_timeout(&self, wait: Duration) -> Result<Guard, Error> {
         super::lock_timeout(self, wait).await
     }
@@ -136,7 +159,7 @@ impl Multi {
 /// The guard, or which store was busy, or away with this error.
 type Round = Result<Guard, (usize, Option<Error>)>;
 
-impl Takes for Multi {
+impl Takes for MultiMutex {
     fn base(&self) -> &Base {
         &self.groups[0].0[0]
     }
@@ -280,8 +303,7 @@ impl Group {
         let claim = |base: &Base| {
             let lease = engine.lease(*base.options)?;
             let request = AcquireRequest::new(base.name.clone(), Mode::Exclusive, lease)
-                .with_queue(wait.queue())
-                .with_note(engine.note());
+                .with_queue(wait.queue());
             Ok((request, *base.options))
         };
         let claims: Vec<_> = match self.0.iter().map(claim).collect() {
@@ -296,7 +318,7 @@ impl Group {
     }
 }
 
-impl MultiLock for Multi {
+impl MultiLock for MultiMutex {
     fn names(&self) -> &[LockName] {
         self.names()
     }

@@ -15,7 +15,7 @@ use crate::{
 ///
 /// Tasks of one process that share a [`Locks`](crate::Locks) pass it on without asking the store,
 /// at most 32,768 times or for 10 ms, each with a token of its own; then every process that waits
-/// in the store's queue has its turn first. Use [`Fair`](super::Fair) where the order counts.
+/// in the store's queue has its turn first. Use [`FairMutex`](super::FairMutex) where the order counts.
 #[derive(Clone, Debug)]
 pub struct Mutex {
     pub(super) base: Base,
@@ -57,17 +57,40 @@ impl Mutex {
         &self.base.name
     }
 
-    /// See [`Lock::try_lock`](crate::Lock::try_lock).
+    /// Takes the lock if it is free. Busy is `None`, not an error: it waits for the store's answer, but
+    /// not for a holder. Bind the guard; one that is only looked at is dropped at once.
+    ///
+    /// # Errors
+    /// `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
+    /// [`Lock`](crate::Lock).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn try_lock(&self) -> Result<Option<Guard>, Error> {
         self.acquire(Wait::Try).await
     }
 
-    /// See [`Lock::lock`](crate::Lock::lock).
+    /// Waits for the lock as long as the options say: without a limit, unless
+    /// [`LockOptions::with_wait`](crate::LockOptions::with_wait) sets one.
+    ///
+    /// # Errors
+    /// `Timeout` past the limit. `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
+    /// [`Lock`](crate::Lock).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn lock(&self) -> Result<Guard, Error> {
         super::lock(self).await
     }
 
-    /// See [`Lock::lock_timeout`](crate::Lock::lock_timeout).
+    /// Waits for the lock at most this long. Zero is one attempt; `Duration::MAX` is no limit.
+    ///
+    /// # Errors
+    /// `Timeout` past the limit. `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
+    /// [`Lock`](crate::Lock).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn lock_timeout(&self, wait: Duration) -> Result<Guard, Error> {
         super::lock_timeout(self, wait).await
     }

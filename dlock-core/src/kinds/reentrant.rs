@@ -20,12 +20,12 @@ use crate::{
 /// The handles of one name and one set of options that come from one [`Locks`](crate::Locks) know
 /// each other's holds; other processes and other options meet in the store, as another owner.
 #[derive(Clone)]
-pub struct Reentrant {
+pub struct ReentrantMutex {
     lock: Mutex,
     owners: Arc<Owners>,
 }
 
-impl Reentrant {
+impl ReentrantMutex {
     pub(crate) fn new(lock: Mutex) -> Self {
         let base = &lock.base;
         let make = || Owners::new(&base.name, &base.options);
@@ -38,23 +38,46 @@ impl Reentrant {
         self.lock.name()
     }
 
-    /// See [`ReentrantLock::try_lock_as`].
+    /// Takes the lock if it is free, and enters it again if this owner has it. Busy is `None`, not an
+    /// error: it waits for the store's answer, but not for a holder.
+    ///
+    /// # Errors
+    /// `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
+    /// [`ReentrantLock`](crate::ReentrantLock).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn try_lock_as(&self, owner: &Owner) -> Result<Option<Guard>, Error> {
         self.take(owner, Wait::Try).await
     }
 
-    /// See [`ReentrantLock::lock_as`].
+    /// Waits for the lock as long as the options say, or enters it again if this owner has it.
+    ///
+    /// # Errors
+    /// `Timeout` past the limit. `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
+    /// [`ReentrantLock`](crate::ReentrantLock).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn lock_as(&self, owner: &Owner) -> Result<Guard, Error> {
         self.lock_timeout_as(owner, self.lock.base.options.wait()).await
     }
 
-    /// See [`ReentrantLock::lock_timeout_as`].
+    /// As [`lock_as`](Self::lock_as), at most this long. Zero is one attempt; `Duration::MAX` is no
+    /// limit.
+    ///
+    /// # Errors
+    /// `Timeout` past the limit. `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
+    /// [`ReentrantLock`](crate::ReentrantLock).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn lock_timeout_as(&self, owner: &Owner, wait: Duration) -> Result<Guard, Error> {
         let taken = self.take(owner, Wait::for_at_most(wait)).await;
         self.lock.base.granted(taken)
     }
 
-    /// See [`ReentrantLock::hold_count`].
+    /// How many guards of this owner live; zero when it does not hold the lock.
     pub fn hold_count(&self, owner: &Owner) -> usize {
         self.owners.count(owner)
     }
@@ -103,7 +126,7 @@ fn enter_again(cell: &Cell) -> Result<Option<Guard>, Error> {
 }
 
 #[async_trait]
-impl ReentrantLock for Reentrant {
+impl ReentrantLock for ReentrantMutex {
     fn name(&self) -> &LockName {
         self.name()
     }
@@ -125,8 +148,8 @@ impl ReentrantLock for Reentrant {
     }
 }
 
-impl fmt::Debug for Reentrant {
+impl fmt::Debug for ReentrantMutex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reentrant").field("lock", &self.lock).finish_non_exhaustive()
+        f.debug_struct("ReentrantMutex").field("lock", &self.lock).finish_non_exhaustive()
     }
 }

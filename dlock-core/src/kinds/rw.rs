@@ -11,12 +11,12 @@ use crate::{
 /// A lock for many readers or one writer, first come, first served: what
 /// [`Locks::rw`](crate::Locks::rw) makes.
 #[derive(Clone, Debug)]
-pub struct ReadWrite {
+pub struct RwLock {
     read: Side,
     write: Side,
 }
 
-impl ReadWrite {
+impl RwLock {
     pub(crate) fn new(base: Base) -> Self {
         Self {
             read: Side { base: base.clone(), mode: Mode::Shared },
@@ -40,7 +40,7 @@ impl ReadWrite {
     }
 }
 
-impl ReadWriteLock for ReadWrite {
+impl ReadWriteLock for RwLock {
     fn name(&self) -> &LockName {
         self.name()
     }
@@ -54,7 +54,7 @@ impl ReadWriteLock for ReadWrite {
     }
 }
 
-/// One side of a [`ReadWrite`] lock.
+/// One side of an [`RwLock`].
 #[derive(Clone, Debug)]
 pub struct Side {
     base: Base,
@@ -67,17 +67,40 @@ impl Side {
         &self.base.name
     }
 
-    /// See [`Lock::try_lock`].
+    /// Takes the lock if it is free. Busy is `None`, not an error: it waits for the store's answer, but
+    /// not for a holder. Bind the guard; one that is only looked at is dropped at once.
+    ///
+    /// # Errors
+    /// `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
+    /// [`Lock`](crate::Lock).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn try_lock(&self) -> Result<Option<Guard>, Error> {
         self.acquire(Wait::Try).await
     }
 
-    /// See [`Lock::lock`].
+    /// Waits for the lock as long as the options say: without a limit, unless
+    /// [`LockOptions::with_wait`](crate::LockOptions::with_wait) sets one.
+    ///
+    /// # Errors
+    /// `Timeout` past the limit. `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
+    /// [`Lock`](crate::Lock).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn lock(&self) -> Result<Guard, Error> {
         super::lock(self).await
     }
 
-    /// See [`Lock::lock_timeout`].
+    /// Waits for the lock at most this long. Zero is one attempt; `Duration::MAX` is no limit.
+    ///
+    /// # Errors
+    /// `Timeout` past the limit. `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
+    /// [`Lock`](crate::Lock).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn lock_timeout(&self, wait: Duration) -> Result<Guard, Error> {
         super::lock_timeout(self, wait).await
     }

@@ -13,12 +13,12 @@ use crate::{
 /// A number of permits, first come, first served: what
 /// [`Locks::semaphore`](crate::Locks::semaphore) makes.
 #[derive(Clone, Debug)]
-pub struct Counting {
+pub struct CountingSemaphore {
     pub(crate) base: Base,
     pub(crate) permits: u32,
 }
 
-impl Counting {
+impl CountingSemaphore {
     /// The name.
     pub fn name(&self) -> &LockName {
         &self.base.name
@@ -29,27 +29,62 @@ impl Counting {
         self.permits
     }
 
-    /// See [`Semaphore::try_acquire`].
+    /// Takes a permit if one is free and nobody waits before. Busy is `None`, not an error.
+    ///
+    /// # Errors
+    /// `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
+    /// [`Semaphore`](crate::Semaphore).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
         self.take(1, Wait::Try).await
     }
 
-    /// See [`Semaphore::acquire`].
+    /// Waits for a permit as long as the options say.
+    ///
+    /// # Errors
+    /// `Timeout` past the limit. `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
+    /// [`Semaphore`](crate::Semaphore).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn acquire(&self) -> Result<Guard, Error> {
         self.acquire_many(1).await
     }
 
-    /// See [`Semaphore::try_acquire_many`].
+    /// Takes `n` permits if that many are free and nobody waits before. Busy is `None`, not an error.
+    ///
+    /// # Errors
+    /// `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
+    /// [`Semaphore`](crate::Semaphore).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn try_acquire_many(&self, n: u32) -> Result<Option<Guard>, Error> {
         self.take(n, Wait::Try).await
     }
 
-    /// See [`Semaphore::acquire_many`].
+    /// Waits for `n` permits as long as the options say. Claims for few do not overtake it.
+    ///
+    /// # Errors
+    /// `Timeout` past the limit. `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
+    /// [`Semaphore`](crate::Semaphore).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn acquire_many(&self, n: u32) -> Result<Guard, Error> {
         self.acquire_many_timeout(n, self.base.options.wait()).await
     }
 
-    /// See [`Semaphore::acquire_many_timeout`].
+    /// Waits for `n` permits at most this long. Zero is one attempt; `Duration::MAX` is no limit.
+    ///
+    /// # Errors
+    /// `Timeout` past the limit. `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
+    /// [`Semaphore`](crate::Semaphore).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn acquire_many_timeout(&self, n: u32, wait: Duration) -> Result<Guard, Error> {
         let taken = self.take(n, Wait::for_at_most(wait)).await;
         self.base.granted(taken)
@@ -65,7 +100,7 @@ impl Counting {
 }
 
 #[async_trait]
-impl Semaphore for Counting {
+impl Semaphore for CountingSemaphore {
     fn name(&self) -> &LockName {
         self.name()
     }

@@ -60,7 +60,7 @@ impl World {
             renewed: Arc::default(),
             vain: Arc::default(),
         });
-        let locks = Locks::new(Arc::clone(&store)).unwrap();
+        let locks = Locks::new(store.clone()).unwrap();
         Self { store, locks, inside: Arc::default(), token: Arc::default() }
     }
 
@@ -76,7 +76,7 @@ impl World {
     pub(super) fn another(&self) -> Self {
         Self {
             store: Arc::clone(&self.store),
-            locks: Locks::new(Arc::clone(&self.store)).unwrap(),
+            locks: Locks::new(self.store.clone()).unwrap(),
             inside: Arc::clone(&self.inside),
             token: Arc::clone(&self.token),
         }

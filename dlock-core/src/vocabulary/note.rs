@@ -12,8 +12,8 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 /// A short text by which people know whose claim it is, such as `web-3 pid 4711 migrate`: any UTF-8
 /// of 1 to 128 bytes without control characters.
 ///
-/// A client gives one to all its claims with [`Locks::with_note`](crate::Locks::with_note), and
-/// [`ClaimState::note`](crate::ClaimState) shows it. No secrets: **everybody who may read the store
+/// A client puts one on all its claims by the option `dlock.note` of a URL or by
+/// [`Noted`](crate::Noted), and [`ClaimState::note`](crate::ClaimState) shows it. No secrets: **everybody who may read the store
 /// sees it**, and so do its backups and logs. It decides nothing. Cloning is cheap.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Note(Arc<str>);

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 /// Candidates of two processes.
 fn two(store: &Arc<Faulty>) -> [Election; 2] {
     [(); 2].map(|()| {
-        let locks = Locks::new(Arc::clone(store)).expect("a runtime");
+        let locks = Locks::new(store.clone()).expect("a runtime");
         locks.election("leader").expect("a name")
     })
 }

@@ -11,7 +11,7 @@ use dlock_core::*;
 #[tokio::test(start_paused = true)]
 async fn it_counts_what_is_held_what_is_in_doubt_and_what_waits() {
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let health = locks.health(secs(1)).await;
     assert!(health.is_ready());
     assert_eq!((health.held, health.doubtful, health.waiting), (0, 0, 0));

@@ -14,7 +14,7 @@ const ONE_LEASE: u64 = 30;
 
 /// The job of a machine, and its locks.
 fn machine(store: &Arc<Faulty>, at_least: u64) -> (Locks, Job) {
-    let locks = Locks::new(Arc::clone(store)).expect("a store that takes it");
+    let locks = Locks::new(store.clone()).expect("a store that takes it");
     let job = locks
         .job("nightly")
         .expect("a store that takes it")
@@ -191,7 +191,7 @@ async fn work_is_dropped_when_the_lock_is_lost() {
 #[tokio::test(start_paused = true)]
 async fn a_minimum_time_that_nobody_keeps_is_refused() {
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let job = locks.job("nightly").unwrap();
     let error = job.clone().with_at_least(secs(100_000)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Lease));

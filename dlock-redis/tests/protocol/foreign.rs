@@ -113,7 +113,7 @@ fn a_foreign_key_under_one_of_many_waiting_claims_costs_only_that_one() {
 fn locks_that_could_not_be_taken_together_are_not_held() {
     run(async {
         let server = start().await?;
-        let locks = Locks::over(connect(&server.url()).await?)?;
+        let locks = Locks::new(connect(&server.url()).await?)?;
         let other = connect(&server.url()).await?;
         for part in [H, F, Q, W, R] {
             harm(&server, "b", part).await?;

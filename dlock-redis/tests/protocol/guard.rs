@@ -98,7 +98,7 @@ async fn errors_of(client: &DynBackend, lease: Duration) -> Result<Vec<Error>, S
         errors.push(answer.await.err().ok_or("they are granted")?);
     }
     let options = LockOptions::new().with_lease(lease);
-    let locks = Locks::over(client.clone())?.with_options(options)?;
+    let locks = Locks::new(client.clone())?.with_options(options)?;
     let answer = timeout(SOON, locks.mutex("a")?.lock()).await?;
     errors.push(answer.err().ok_or("it is granted")?);
     Ok(errors)

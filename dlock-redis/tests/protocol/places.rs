@@ -62,7 +62,7 @@ fn a_claim_that_joined_again_is_not_left_in_the_queue_by_an_older_answer() {
         let server = start().await?;
         let one = connect(&server.url()).await?;
         let two = HearsOldNews(connect(&server.url()).await?, AtomicBool::new(false));
-        let locks = Locks::over(std::sync::Arc::new(two))?;
+        let locks = Locks::new(std::sync::Arc::new(two))?;
         let locks = locks.with_options(LockOptions::new().with_lease(LEASE))?;
         let held = exclusive("a");
         take(&one, &held).await?;
@@ -86,7 +86,7 @@ async fn loses_its_place(lose: &[&str]) -> Verdict {
     let server = start().await?;
     let (one, two) = (connect(&server.url()).await?, connect(&server.url()).await?);
     let options = LockOptions::new().with_lease(millis(900));
-    let locks = Locks::over(two)?.with_options(options)?;
+    let locks = Locks::new(two)?.with_options(options)?;
     let (held, behind) = (exclusive("a"), exclusive("a"));
     take(&one, &held).await?;
     let lock = locks.mutex("a")?;

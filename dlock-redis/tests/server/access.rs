@@ -85,7 +85,7 @@ fn nothing_that_is_shown_holds_a_secret() {
         let config = RedisConfig::from_url(&server.url())?;
         let client: DynBackend =
             Traced::new(connect(&format!("{}?dlock.response_timeout=500ms", server.url())).await?);
-        let locks = Locks::over(client.clone())?;
+        let locks = Locks::new(client.clone())?;
         let lock = locks.mutex("a")?;
         let guard = lock.lock().await?;
         server.kill_clients().await?;

@@ -52,7 +52,7 @@ fn brief(server: &RedisServer, durability: &str) -> String {
 /// Locks that wait for one attempt only.
 async fn locks(url: &str) -> Result<Locks, Stop> {
     let options = LockOptions::new().with_wait(Duration::ZERO);
-    Ok(Locks::over(connect(url).await?)?.with_options(options)?)
+    Ok(Locks::new(connect(url).await?)?.with_options(options)?)
 }
 
 /// An attempt fails and does not hang, says so, and leaves nobody as the holder.

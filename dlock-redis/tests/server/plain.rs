@@ -149,7 +149,7 @@ fn mutexes_over_it_are_renewed_handed_over_and_bundled() {
     run(async {
         let (server, client) = start().await?;
         let options = LockOptions::new().with_lease(Duration::from_secs(2));
-        let locks = Locks::over(client)?.with_options(options)?;
+        let locks = Locks::new(client)?.with_options(options)?;
         let guard = locks.mutex("a")?.lock().await?;
         sleep(options.lease() * 5 / 4).await;
         assert!(!theirs(&server, "a", "1").await?);
@@ -168,7 +168,7 @@ fn mutexes_over_it_are_renewed_handed_over_and_bundled() {
 fn a_prefix_stands_before_the_key() {
     run(async {
         let (server, client) = start().await?;
-        let locks = Locks::over(Prefixed::new(client, "app:")?)?;
+        let locks = Locks::new(Prefixed::new(client, "app:")?)?;
         let guard = locks.mutex("{a} b")?.lock().await?;
         assert_eq!(server.keys("*").await?, ["app:{a} b"]);
         guard.release().await?;

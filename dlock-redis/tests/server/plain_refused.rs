@@ -20,7 +20,7 @@ fn it_promises_little_and_refuses_the_rest() {
         assert_eq!(given.fairness, Fairness::None);
         assert_eq!(given.wake_up, WakeUp::Poll);
         assert_eq!(given.permits, Permits::Refused);
-        let locks = Locks::over(client.clone())?;
+        let locks = Locks::new(client.clone())?;
         let unsupported = ErrorKind::Unsupported;
         says(&locks.fair("a").err().ok_or("a fair lock")?, unsupported, "use a mutex");
         says(&locks.semaphore("a", 2).err().ok_or("a semaphore")?, unsupported, "permits");
@@ -99,7 +99,7 @@ fn who_loses_rights_is_told_and_holds_nothing() {
             let user = ["ACL", "SETUSER", "joe", "reset", "on", ">p", "~*", "+@all"];
             server.command(&user).await?.ok()?;
             let url = format!("redis://joe:p@{}?dlock.plain=true", server.address());
-            let locks = Locks::over(connect(&url).await?)?;
+            let locks = Locks::new(connect(&url).await?)?;
             server.command(&["ACL", "SETUSER", "joe", without]).await?.ok()?;
             let error = locks.mutex("a")?.lock().await.err().ok_or(without)?;
             says(&error, ErrorKind::Config(ConfigIssue::Access), "lacks rights");

@@ -171,7 +171,7 @@ mod outside {
             let (server, _) = start().await?;
             for option in ["", "&dlock.plain=true"] {
                 let url = format!("{}?dlock.restart_guard=5s{option}", server.url());
-                let job = Locks::over(connect(&url).await?)?.job("nightly")?;
+                let job = Locks::new(connect(&url).await?)?.job("nightly")?;
                 let error = job.clone().with_at_least(GUARD * 2).unwrap_err();
                 says(&error, ErrorKind::Config(ConfigIssue::Lease), "dlock.restart_guard");
                 job.with_at_least(GUARD)?;

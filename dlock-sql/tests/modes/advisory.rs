@@ -12,7 +12,7 @@ use dlock_core::{ConfigIssue, ErrorKind, GuardState, LockOptions, Released, Rene
 use dlock_testlab::{Stop, postgres::PgBouncer};
 use tokio::{task::JoinSet, time::sleep};
 
-use crate::support::{LEASE, SHORT, Server, locks, run};
+use crate::support::{LEASE, SHORT, Server, locks, noted_locks, run};
 
 const ADVISORY: &str = "dlock.advisory=true";
 /// The key of the name "a".
@@ -29,7 +29,7 @@ fn many_locks_are_on_one_connection_and_others_see_them() {
     run("postgres", async {
         let server = Server::postgres().await?;
         let (client, other) = (
-            locks(&server.url(ADVISORY), LEASE).await?.with_note("web-3")?,
+            noted_locks(&server.url(ADVISORY), LEASE).await?,
             locks(&server.url(ADVISORY), LEASE).await?,
         );
         let a = client.mutex("a")?.lock().await?;

@@ -273,7 +273,7 @@ fn a_lock_of_a_clock_that_was_ahead_is_let_go() {
         let url = format!("{}&dlock.response_timeout=2s", create(&server));
         let lease = Duration::from_secs(2);
         let short = LockOptions::new().with_lease(lease);
-        let locks = Locks::over(connect(&url).await?)?.with_options(short)?;
+        let locks = Locks::new(connect(&url).await?)?.with_options(short)?;
         let other = connect(&url).await?;
         clock.forward(Duration::from_secs(3600))?;
         let dropped = locks.mutex("dropped")?.lock().await?;

@@ -72,7 +72,7 @@ pub(crate) async fn an_endless_wait_does_not_overflow(cx: Cx) -> Verdict {
 
 pub(crate) async fn without_a_runtime_it_is_an_error(cx: Cx) -> Verdict {
     let backend = cx.backend().await?;
-    let made = std::thread::spawn(move || Locks::over(backend).err()).join();
+    let made = std::thread::spawn(move || Locks::new(backend).err()).join();
     let refused = made.map_err(|_| Stop::failed("making locks without a runtime panics"))?;
     explains(refused, ErrorKind::Config(ConfigIssue::Runtime), "tokio")
 }

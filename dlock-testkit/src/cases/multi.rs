@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dlock_core::{Acquired, ConfigIssue, ErrorKind, LockName, Locks, Multi};
+use dlock_core::{Acquired, ConfigIssue, ErrorKind, LockName, Locks, MultiMutex};
 
 use crate::{
     Verdict,
@@ -202,7 +202,7 @@ pub(crate) async fn it_reaches_over_two_stores(cx: Cx) -> Verdict {
     let (backend, far) = cx.elsewhere().await?;
     let there = cx.locks_over(backend, cx.steady())?;
     // One name in both stores is two locks.
-    let both = || Multi::across([here.mutex(&name)?, there.mutex(&far)?, here.mutex(&far)?]);
+    let both = || MultiMutex::across([here.mutex(&name)?, there.mutex(&far)?, here.mutex(&far)?]);
     let guard = both()?.lock().await?;
     ensure_eq!(guard.tokens().len(), 3, "the tokens");
     ensure!(there.mutex(&far)?.try_lock().await?.is_none(), "the far store's lock is free");

@@ -1,7 +1,9 @@
 //! Notes: who a claim is, for people.
 
+use std::sync::Arc;
+
 use dlock_core::{
-    AcquireRequest, ClaimState, ConfigIssue, DynBackend, ErrorKind, LockName, Mode, Note, Renewed,
+    AcquireRequest, ClaimState, DynBackend, ErrorKind, LockName, Mode, Note, Noted, Renewed,
 };
 
 use crate::{
@@ -163,7 +165,8 @@ pub(crate) async fn any_note_comes_through(cx: Cx) -> Verdict {
 }
 
 pub(crate) async fn all_locks_of_a_client_have_it(cx: Cx) -> Verdict {
-    let (a, b) = (cx.locks().await?, cx.locks().await?.with_note("web-3")?);
+    let noted = Noted::new(cx.backend().await?, Note::new("web-3")?);
+    let (a, b) = (cx.locks().await?, cx.locks_over(noted, cx.steady())?);
     let names = ["a", "b", "c"].map(|hint| cx.name(hint));
     let a = a.backend();
     for _ in 0..3 {
@@ -205,11 +208,15 @@ pub(crate) async fn where_it_can_not_be_it_is_left_out(cx: Cx) -> Verdict {
     release(&backend, &request).await
 }
 
-pub(crate) async fn a_client_has_one_note(cx: Cx) -> Verdict {
-    let locks = cx.locks().await?.with_note("one")?.with_note("one")?;
-    let refused = locks.clone().with_note("two").err().ok_or("a client has two notes")?;
-    ensure_eq!(refused.kind(), ErrorKind::Config(ConfigIssue::Note), "{refused}");
-    let refused = locks.with_note("").err().ok_or("a note is empty")?;
-    ensure_eq!(refused.kind(), ErrorKind::Config(ConfigIssue::Note), "{refused}");
-    Ok(())
+pub(crate) async fn a_claim_keeps_its_own_note(cx: Cx) -> Verdict {
+    let (store, name) = (cx.backend().await?, cx.name("lock"));
+    let noted_store: DynBackend = Noted::new(Arc::clone(&store), Note::new("client")?);
+    let own = noted(alone(&name), "claim")?;
+    take(&noted_store, &own).await?;
+    ensure_eq!(notes(&store, &name).await?[0], [some("claim")], "the claim's own note");
+    release(&noted_store, &own).await?;
+    let plain = alone(&name);
+    take(&noted_store, &plain).await?;
+    ensure_eq!(notes(&store, &name).await?[0], [some("client")], "the client's note");
+    release(&noted_store, &plain).await
 }

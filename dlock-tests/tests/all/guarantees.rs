@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dlock::Guarantees;
+use dlock::guarantees::Guarantees;
 use dlock_testlab::{
     judge,
     mariadb::{self, MariadbServer},

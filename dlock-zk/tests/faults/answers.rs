@@ -40,8 +40,8 @@ impl Scene {
         let to = |address: String| {
             connect(format!("zk://{address}?dlock.session_timeout={}ms", sessions.as_millis()))
         };
-        let locks = Locks::over(to(proxy.address()).await?)?;
-        let other = Locks::over(connect(url(&server.address())).await?)?;
+        let locks = Locks::new(to(proxy.address()).await?)?;
+        let other = Locks::new(connect(url(&server.address())).await?)?;
         for name in ["a", "b"] {
             other.mutex(name)?.lock().await?.release().await?;
         }
@@ -247,7 +247,7 @@ impl Followers {
         second.door(Door::Closed).await?;
         let hosts = format!("{},{}", first.address(), second.address());
         let options = format!("dlock.session_timeout={}ms", (SESSION * 2).as_millis());
-        let locks = Locks::over(connect(format!("zk://{hosts}?{options}")).await?)?;
+        let locks = Locks::new(connect(format!("zk://{hosts}?{options}")).await?)?;
         Ok(Self { servers, old, first, new, second, locks })
     }
 

@@ -60,7 +60,7 @@ fn a_holder_that_is_evicted_is_told() {
     run(async {
         let (server, client) = support::start().await?;
         let other = support::connect(&support::url(&server)).await?;
-        let locks = Locks::over(client)?;
+        let locks = Locks::new(client)?;
         let began = Clock::Boot.now();
         let guards = [
             locks.mutex("a")?.lock().await?,
@@ -216,7 +216,7 @@ fn a_lock_whose_wait_is_evicted_waits_anew() {
         let other = place.connect().await?;
         let held = exclusive("a");
         take(&other, &held).await?;
-        let mutex = Locks::over(client)?.mutex("a")?;
+        let mutex = Locks::new(client)?.mutex("a")?;
         let evicting = async {
             for _ in 0..3 {
                 let mut waiter = None;

@@ -50,7 +50,7 @@ async fn storm(
     let seen = Mutex::new(Seen::default());
     let tasks = (0..TASKS * clients.len()).map(async |task| {
         // No hand-over within a client: each turn has a node of its own.
-        let locks = Locks::over(clients[task % clients.len()].clone())?.without_handoff();
+        let locks = Locks::new(clients[task % clients.len()].clone())?.without_handoff();
         for round in 0..ROUNDS {
             let (weight, guard) = take(locks.clone(), task + round).await?;
             seen.lock().enters(weight, of, &guard);
@@ -131,7 +131,7 @@ fn several_locks_at_once_are_granted_in_one_order_at_the_end_of_numbers() {
         let (server, clients, held) = start_at(END - 20, Mode::Exclusive).await?;
         let locks: Vec<_> = clients
             .iter()
-            .map(|client| Locks::over(client.clone()).map(|locks| locks.without_handoff()))
+            .map(|client| Locks::new(client.clone()).map(|locks| locks.without_handoff()))
             .collect::<Result<_, _>>()?;
         let seen = Mutex::new(Seen::default());
         let tasks = (0..TASKS * clients.len()).map(async |task| {

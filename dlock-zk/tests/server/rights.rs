@@ -120,7 +120,7 @@ fn a_directory_that_can_not_be_read_is_told_and_left_without_a_trace() {
         let keeper = exclusive("b");
         take(&client, &keeper).await?;
         make(&raw, "/dlock/a", Acls::new(&without_read())).await?;
-        let locks = Locks::over(client.clone())?;
+        let locks = Locks::new(client.clone())?;
         let error = locks.mutex("a")?.lock().await.err().ok_or("granted")?;
         says(&error, ACCESS, "create, read, write and delete");
         let error = locks.multi(["a", "c"])?.lock().await.err().ok_or("granted")?;

@@ -7,7 +7,7 @@ mod given;
 
 use std::{error::Error, fs, path::PathBuf, time::Duration};
 
-use dlock::{Fence, FencingToken, LockOptions, Renew};
+use dlock::{FencingToken, LockOptions, fencing::Fence, guard::Renew};
 use sqlx::sqlite::{SqlitePool, SqlitePoolOptions};
 use tempfile::TempDir;
 

@@ -8,7 +8,7 @@ mod given;
 
 use std::{error::Error, time::Duration};
 
-use dlock::LockOptions;
+use dlock::{ConnectOptions, LockOptions};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use tracing_subscriber::filter::LevelFilter;
 
@@ -26,8 +26,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     // Who has lost a lock learns of it with a renewal: after a third of the lease.
     let options = LockOptions::new().with_lease(Duration::from_millis(600));
-    let locks = dlock::connect(&given::url("memory:")?).await?.with_options(options)?;
-    let locks = locks.with_note("observe")?;
+    let noted = ConnectOptions::new().with_note("observe")?;
+    let locks = dlock::connect_with(&given::url("memory:")?, noted).await?.with_options(options)?;
     let lock = locks.fair("report")?;
     let first = lock.lock().await?;
     let (waits, ends) = tokio::join!(lock.lock(), async {

@@ -31,7 +31,7 @@ async fn main() -> Result<(), Failure> {
     }
     let pool = PgPoolOptions::new().max_connections(4).connect(&url).await?;
     let config = PostgresConfig::from_pool(pool.clone())?.with_create_schema(true);
-    let locks = Locks::over(Postgres::open(config).await?)?;
+    let locks = Locks::new(Postgres::open(config).await?)?;
 
     // Every connection of the pool is taken: the lock waits for one of them, and gets it.
     let mut busy = Vec::new();

@@ -7,8 +7,15 @@ use std::{
 };
 
 use dlock::{
-    BackendUrl, ClaimId, ConfigIssue, DynBackend, Ended, ErrorKind, Factory, Fence, FencingToken,
-    Level, LockOptions, Locks, Memory, Owner, Ran, Registry, connect, connect_with, registry,
+    ConnectOptions, ErrorKind, FencingToken, LockOptions, Locks,
+    admin::{ClaimId, Level},
+    backend::{BackendUrl, DynBackend, Factory, Memory, registry},
+    connect, connect_with,
+    error::ConfigIssue,
+    fencing::Fence,
+    guard::Ended,
+    job::Ran,
+    kinds::Owner,
 };
 
 /// What a resource has seen of another store: more than any clock gives.
@@ -24,7 +31,7 @@ fn token(value: u64) -> FencingToken {
 /// One store, and the way to it.
 #[derive(Clone)]
 struct Shop {
-    backends: Registry,
+    backends: ConnectOptions,
     url: String,
 }
 
@@ -32,7 +39,7 @@ impl Shop {
     async fn connect(&self, options: &str) -> Locks {
         let separator = if self.url.contains('?') { '&' } else { '?' };
         let url = format!("{}{separator}dlock.lease=3s{options}", self.url);
-        connect_with(&self.backends, &url).await.unwrap()
+        connect_with(&url, self.backends.clone()).await.unwrap()
     }
 
     /// With the offset, and without one.
@@ -42,15 +49,20 @@ impl Shop {
 }
 
 /// Memory that all connections to one address share.
-fn memory() -> Registry {
+fn memory() -> ConnectOptions {
     static STORES: Mutex<Option<HashMap<String, Arc<Memory>>>> = Mutex::new(None);
-    registry().with(Factory::new("shared", &["shared"], &[], |url: BackendUrl| {
-        let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
-        let stores = stores.get_or_insert_default();
-        let store = stores.entry(url.address().to_owned()).or_insert_with(Memory::new);
-        let store: DynBackend = store.clone();
-        Box::pin(async { Ok(store) })
-    }))
+    ConnectOptions::new().with_backend(Factory::new(
+        "shared",
+        &["shared"],
+        &[],
+        |url: BackendUrl| {
+            let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+            let stores = stores.get_or_insert_default();
+            let store = stores.entry(url.address().to_owned()).or_insert_with(Memory::new);
+            let store: DynBackend = store.clone();
+            Box::pin(async { Ok(store) })
+        },
+    ))
 }
 
 /// Runs it on memory, and on SQLite where that is there.
@@ -61,7 +73,7 @@ async fn on_each<F: Future<Output = ()>>(run: impl Fn(Shop) -> F) {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("locks.db");
         let url = format!("sqlite:{}?dlock.create_schema=true", file.display());
-        run(Shop { backends: registry(), url }).await;
+        run(Shop { backends: ConnectOptions::new(), url }).await;
     }
 }
 
@@ -124,7 +136,7 @@ async fn who_waits_and_who_is_handed_the_lock_have_it_too() {
         let held = other.mutex("n").unwrap().lock().await.unwrap();
         let mut last = held.token();
         let (mutex, fair) = (locks.mutex("n").unwrap(), locks.fair("n").unwrap());
-        let waits = async |lock: &dyn dlock::Lock| {
+        let waits = async |lock: &dyn dlock::kinds::Lock| {
             let guard = lock.lock().await.unwrap();
             let token = guard.token();
             guard.release().await.unwrap();
@@ -238,7 +250,7 @@ async fn the_offset_to_set_is_told_and_helps() {
         let finding = locks.examine_token(seen).await.unwrap();
         assert_eq!(finding.level, Level::Fine, "{finding:?}");
         assert!(finding.found.contains(&SEEN.to_string()), "{finding:?}");
-        let about = |findings: Vec<dlock::Finding>| {
+        let about = |findings: Vec<dlock::admin::Finding>| {
             findings.into_iter().find(|finding| finding.about == "token offset")
         };
         assert_eq!(about(plain.examine().await.unwrap()), None);

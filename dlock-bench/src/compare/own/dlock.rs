@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use dlock::{
-    ErrorKind, Fair, Guard, LockOptions, Locks, Multi, Mutex, ReadWrite,
+    ErrorKind, FairMutex, Guard, LockOptions, Locks, MultiMutex, Mutex, RwLock,
     sqlite::{Sqlite, SqliteConfig},
 };
 use tokio::task::JoinSet;
@@ -38,7 +38,7 @@ impl Dlock {
                 let path = file.split('?').next().unwrap_or_default();
                 let retention = Duration::from_secs(seconds.trim_end_matches('s').parse()?);
                 let config = SqliteConfig::new(path).with_retention(retention);
-                Locks::over(Sqlite::open(config).await?)?
+                Locks::new(Sqlite::open(config).await?)?
             }
         };
         Ok(Self { locks, kept: Arc::default() })
@@ -105,10 +105,10 @@ impl Dlock {
 #[derive(Debug)]
 pub(super) enum Any {
     Mutex(Mutex),
-    Fair(Fair),
-    Read(ReadWrite),
-    Write(ReadWrite),
-    Multi(Multi),
+    Fair(FairMutex),
+    Read(RwLock),
+    Write(RwLock),
+    Multi(MultiMutex),
 }
 
 impl Subject for Dlock {

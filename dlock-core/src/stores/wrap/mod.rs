@@ -22,10 +22,12 @@ macro_rules! forward {
     };
 }
 
+mod noted;
 mod offset;
 mod prefix;
 mod trace;
 
+pub use noted::Noted;
 pub use offset::TokenOffset;
 pub use prefix::Prefixed;
 pub use trace::Traced;

@@ -138,7 +138,7 @@ mod tests {
         let store: DynBackend = Memory::new();
         let a = Locks::new(Prefixed::new(Arc::clone(&store), "a/").unwrap()).unwrap();
         let b = Locks::new(Prefixed::new(Arc::clone(&store), "b/").unwrap()).unwrap();
-        let bare = Locks::over(store).unwrap();
+        let bare = Locks::new(store).unwrap();
         let _a = a.mutex("x").unwrap().try_lock().await.unwrap().unwrap();
         let _b = b.mutex("x").unwrap().try_lock().await.unwrap().unwrap();
         assert!(bare.mutex("a/x").unwrap().try_lock().await.unwrap().is_none());

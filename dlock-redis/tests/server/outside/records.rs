@@ -116,7 +116,7 @@ fn a_quorum_that_can_not_tell_for_one_lock_tells_for_others() {
         let masters = RedisMasters::start(3, &Options::new()).await?;
         let client = connect(&format!("{}?dlock.restart_guard=0s", masters.url())).await?;
         let lease = Duration::from_secs(30);
-        let locks = Locks::over(client.clone())?;
+        let locks = Locks::new(client.clone())?;
         let locks = locks.with_options(LockOptions::new().with_lease(lease))?;
         let (harmed, good) = (locks.mutex("a")?.lock().await?, locks.mutex("b")?.lock().await?);
         let held = [exclusive("x"), exclusive("y")];

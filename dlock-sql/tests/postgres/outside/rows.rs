@@ -21,7 +21,7 @@ async fn foreign(server: &PostgresServer, sql: &'static str) -> Result<PgConnect
 }
 
 async fn locks(url: &str, lease: Duration) -> Result<Locks, Stop> {
-    Ok(Locks::over(connect(url).await?)?.with_options(LockOptions::new().with_lease(lease))?)
+    Ok(Locks::new(connect(url).await?)?.with_options(LockOptions::new().with_lease(lease))?)
 }
 
 /// So many locks, the first of which is `l000`.

@@ -13,7 +13,7 @@ fn a_lease_that_the_session_can_not_stand_for_is_told_once() {
     run(async {
         let server = server().await?;
         let (heard, _guard) = Heard::listen();
-        let locks = Locks::over(connect(&url(&server)).await?)?;
+        let locks = Locks::new(connect(&url(&server)).await?)?;
         let lease = |seconds| LockOptions::new().with_lease(Duration::from_secs(seconds));
         let told = || {
             let text = heard.text();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock::{FencingToken, Guarantees};
+use dlock::{FencingToken, guarantees::Guarantees};
 
 /// All of it.
 #[derive(Clone, Debug)]

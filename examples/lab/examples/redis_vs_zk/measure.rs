@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use dlock::{Guarantees, Locks, Scope};
+use dlock::{
+    Locks,
+    guarantees::{Guarantees, Scope},
+};
 use dlock_testlab::Stop;
 use futures_util::future::try_join_all;
 use tokio::time::Instant;

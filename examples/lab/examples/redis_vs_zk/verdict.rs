@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use dlock::{Exclusion, Fencing, OrphanRelease, Scope, WakeUp};
+use dlock::guarantees::{Exclusion, Fencing, OrphanRelease, Scope, WakeUp};
 
 use crate::{
     args::Args,
