@@ -1,5 +1,9 @@
-//! What an engine counts: what waits, for [`Health`](crate::Health), and with the feature
-//! `metrics` all of [`metrics`](crate::metrics). Without it, the rest is nothing.
+//! The counters of an engine: the acquisitions under way, for [`Health`](crate::Health), and with
+//! the feature `metrics` all of [`metrics`](crate::metrics). Without the feature the other methods
+//! do nothing.
+//!
+//! `waiting` is relaxed: it is shown to people, and nothing else depends on it. Each increment has
+//! one decrement, in the drop of [`Waiting`], so it also ends at 0 if futures are dropped.
 
 #[cfg(feature = "metrics")]
 use std::time::Duration;
