@@ -1,4 +1,7 @@
-//! A backend that has nothing but the mutex: the plain schemes, and locks of a session.
+//! A backend with the mutex only: the plain schemes, and locks of a session.
+//!
+//! There is no queue. A waiter polls with the same claim, so a lock that it got without hearing the
+//! answer is found by the next poll. If the process dies, the lease ends, or the session.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -15,8 +18,8 @@ use super::{
 };
 use crate::engine::{Ends, lanes, list, spawn};
 
-/// A backend over a task that does one thing after another, and ends when the backend and the answers
-/// that it gave are dropped.
+/// A backend over a task that serves one request after another. The task ends when the backend and
+/// its answers are dropped.
 pub(crate) struct MutexStore {
     store: Arc<str>,
     form: Form,
@@ -24,13 +27,13 @@ pub(crate) struct MutexStore {
     patience: Duration,
 }
 
-/// What tells one such backend from another.
+/// The differences between such backends.
 pub(crate) struct Form {
     /// Its name, with the option that chooses it.
     pub(crate) name: &'static str,
-    /// How many claims are renewed at a time, one or more.
+    /// The number of claims in one renewal, one or more.
     pub(crate) together: usize,
-    /// What it promises now.
+    /// The current guarantees.
     pub(crate) promises: Box<dyn Fn() -> Guarantees + Send + Sync>,
 }
 

@@ -1,4 +1,8 @@
-//! The engine's statements.
+//! The engine's statements on PostgreSQL.
+//!
+//! Each is one statement that commits by itself, so none leaves a transaction open. A single write
+//! has a statement of its own, which the server plans more cheaply. With `hurries` it does not wait
+//! for the disk: a crash may then lose the operations, which only joined a queue.
 
 use std::time::Duration;
 
@@ -123,13 +127,13 @@ impl Conn for PgConn {
     }
 }
 
-/// Where notes for this engine go.
+/// The channel for notifications to this engine.
 pub(super) fn channel(home: u32) -> String {
     format!("dlock_{home:08x}")
 }
 
-/// A row of a page. One that can't be read, or has no snapshot here, is not to be deleted, and not to
-/// stop the others.
+/// A row of a page. One that can't be read, or has no snapshot here, is skipped by the sweep, and
+/// does not stop the others.
 fn paged(found: &PgRow) -> Result<Paged, Fault> {
     Ok(Paged { name: get(found, 0)?, now: micros(found, 1)?, row: row(found, 2).ok() })
 }

@@ -1,4 +1,9 @@
-//! Whether the server is fit and has dlock's tables, and making them when asked to.
+//! Checks the server and dlock's tables, and creates the tables if configured.
+//!
+//! The order is: check the server, look for the tables, create them if they are missing, look
+//! again, check columns, rights and version. Two programs may create at the same time: the script
+//! is one transaction, and the one that loses the race retries and finds the tables. A process that
+//! dies in between leaves no half of them.
 
 use dlock_core::{ConfigIssue, Error, ErrorKind};
 
@@ -20,7 +25,7 @@ use crate::{
 /// The oldest server: 12.0.
 const OLDEST: u32 = 120_000;
 
-/// Whose tables are looked for.
+/// The form whose tables are needed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Tables {
     Locks,
@@ -28,15 +33,15 @@ pub(super) enum Tables {
     Advisory,
 }
 
-/// A database that will do.
+/// A database that has been checked.
 pub(super) struct Prepared {
-    /// The statements, with the tables where they have been found.
+    /// The statements, with the schema of the tables that were found.
     pub(super) texts: Texts,
-    /// The schema in which that is.
+    /// That schema.
     pub(super) schema: String,
 }
 
-/// Makes sure that the server will do and the tables are there, in our version.
+/// Checks that the server is suitable and has the tables in our version.
 pub(super) async fn prepare(
     link: &mut Link,
     tables: Tables,
@@ -53,7 +58,7 @@ pub(super) async fn prepare(
     Err(missing.unwrap_or_else(no_answer))
 }
 
-/// The same, tried again while that may help.
+/// The same, with retries.
 pub(super) async fn prepare_in_time(
     link: &mut Link,
     tables: Tables,
@@ -71,7 +76,7 @@ async fn prepare_there(link: &mut Link, tables: Tables, create: bool) -> Result<
     }
 }
 
-/// Makes sure that the server will do.
+/// Checks that the server is suitable.
 async fn check_server(link: &mut Link) -> Result<(), Fault> {
     let rows = link.fetch(queries::SERVER, &[]).await?;
     let row = rows.first().ok_or_else(no_answer)?;
@@ -96,7 +101,7 @@ async fn check_server(link: &mut Link) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What the search path leads to.
+/// The tables that the search path leads to.
 struct Found {
     tables: i64,
     columns: Option<String>,
@@ -147,7 +152,7 @@ fn check_columns(found: &Found) -> Result<(), Fault> {
 
 async fn make(link: &mut Link) -> Result<(), Fault> {
     link.run_script(queries::SCHEMA).await.map_err(|fault| {
-        // Somebody else made them at the same moment, by hand.
+        // Another program created them at the same moment. The retry finds them.
         match code_of(&fault.error).as_deref() {
             Some("23505" | "42P07" | "42710") => fault.with_cure(Cure::Retry),
             _ => fault,
@@ -178,7 +183,7 @@ async fn check_version(link: &mut Link) -> Result<(), Fault> {
 struct Table {
     name: &'static str,
     schema: &'static str,
-    /// Where the configuration has that.
+    /// The constant of the configuration with that schema.
     constant: &'static str,
 }
 
@@ -215,7 +220,7 @@ async fn prepare_table(link: &mut Link, table: &Table, create: bool) -> Result<P
     }
 }
 
-/// Whether the user has all rights on a table, `None` without it; and the schema in which that is.
+/// Whether the user has all rights on a table, `None` if there is no table, and its schema.
 async fn rights(
     link: &mut Link,
     table: &'static str,
