@@ -1,8 +1,7 @@
 //! The engine's statements on PostgreSQL.
 //!
-//! Each is one statement that commits by itself, so none leaves a transaction open. A single write
-//! has a statement of its own, which the server plans more cheaply. With `hurries` it does not wait
-//! for the disk: a crash may then lose the operations, which only joined a queue.
+//! Each is one statement that commits by itself, so none leaves a transaction open. With `hurries`
+//! it does not wait for the disk: a crash may then lose the operations, which only joined a queue.
 
 use std::time::Duration;
 

@@ -1,8 +1,7 @@
 //! The driver's part of a configuration: the source of connections, and their settings.
 //!
 //! `sets_later` goes from false to true once, and all clones of a configuration share it. It is
-//! relaxed: a task that reads the old value tries to connect with settings once more, and is
-//! refused once more.
+//! relaxed: a task that reads the old value is refused once more, and its retry reads the new one.
 
 use std::{
     fmt::Write as _,

@@ -45,7 +45,7 @@ impl PgEars {
     }
 
     async fn listen(&self) -> Result<PgListener, sqlx::Error> {
-        // The driver's listener needs a pool. The pool has one connection and does not replace it.
+        // The driver's listener needs a pool. One connection is enough.
         let greeting = self.config.greeting();
         let pool: PgPool = PgPoolOptions::new()
             .max_connections(1)

@@ -111,11 +111,11 @@ impl<Driver> ServerConfig<Driver> {
         self
     }
 
-    /// What the engine is told. `home` is where notes for it go.
+    /// The settings of the engine. `home` is the number by which notifications reach it.
     pub(crate) fn settings(&self, tick: Micros, home: u32) -> Settings {
         Settings {
             patience: self.patience,
-            // What was stamped before may be written so much later.
+            // A statement may be written this much later than the time that it contains.
             retention: self.retention.max(2 * self.patience),
             tick,
             rest: 1,
