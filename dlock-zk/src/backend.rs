@@ -1,4 +1,9 @@
 //! The backend.
+//!
+//! It maps the verbs of the contract to the current session, and adds the context to errors.
+//! `granted` and `renew` use a session that may have ended: a claim belongs to its session, so the
+//! answer is then a loss. The other verbs wait for a living one. `acquire` and `release` return an
+//! `Answer` that owns all it needs, and run to their end if the caller drops them.
 
 use std::{fmt, sync::Arc, time::Duration};
 
