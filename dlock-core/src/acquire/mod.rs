@@ -72,7 +72,7 @@ pub(crate) async fn take(
     taken.map_err(|error| attempt.explain(error))
 }
 
-/// A claim on its way to a hold.
+/// A claim, from its first request to a hold.
 pub(crate) struct Attempt<'a> {
     engine: &'a Arc<Engine>,
     options: LockOptions,

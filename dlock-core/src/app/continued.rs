@@ -54,6 +54,7 @@ impl Locks {
         // Without local hand-off, so that the token is one that the store has just given out.
         let guard = self.without_handoff().mutex(name)?.lock_timeout(WAIT).await?;
         let next = guard.token();
+        // Awaited, so that nothing of the name stays but its last token, and an error is reported.
         guard.release().await?;
         Ok(compare(seen, next))
     }
@@ -109,6 +110,8 @@ impl Locks {
     ) -> Result<(), Error> {
         let name = name.into_name()?;
         let backend = self.backend();
+        // Checked before the store is asked: a token without room above it would make the name
+        // useless for ever.
         let raised = match above > Self::MAX_RAISED_TOKEN {
             true => Err(no_room_above(above)),
             // No claim and no hold is involved, so a lost answer leaves nothing to clean up. The

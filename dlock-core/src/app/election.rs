@@ -87,6 +87,7 @@ impl Election {
         let state = asked.map_err(|error| {
             error.during("leader").with_lock(&self.base.name).with_store(backend.store())
         })?;
+        // A leader holds the lock exclusively, so there is at most one holder.
         Ok(state.holders.into_iter().next())
     }
 
@@ -146,6 +147,8 @@ impl Election {
                 }
                 Err(error) => return Err(error),
             }
+            // After a `Continue` as well: a pause gives candidates on a store without a queue a
+            // chance.
             tries += 1;
             time::sleep(backoff(tries)).await;
         }

@@ -41,7 +41,7 @@ pub(crate) fn valid_until(since: Instant, lease: Duration) -> Instant {
     since.saturating_add(lease).saturating_sub(margin(lease))
 }
 
-/// By how much the local deadline comes before the end of the lease.
+/// The time between the local deadline and the end of the lease.
 pub(crate) fn margin(lease: Duration) -> Duration {
     lease / 100 + Duration::from_millis(10)
 }

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{ClaimId, Ended, Instant, LockName, Renewal, Renewed};
 
-/// How many claims a batch has at the most.
+/// The most claims in a batch.
 const BATCH: usize = 500;
 /// Claims that are due this much later, but at most a 16th of their lease, join the batch. That
 /// makes fewer requests of locks that were taken at different times.

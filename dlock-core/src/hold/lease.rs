@@ -28,7 +28,7 @@ impl Hold {
         self.terms().delay
     }
 
-    /// The whole lease that the store is asked for.
+    /// The whole lease as the store keeps it.
     pub(crate) fn stored_lease(&self) -> Duration {
         self.lease().saturating_add(self.delay())
     }

@@ -92,7 +92,7 @@ impl Order {
         list.first
     }
 
-    /// Those that are due by then.
+    /// The holds that are due by then.
     pub(super) fn until(&self, then: Instant) -> impl Iterator<Item = &Arc<Hold>> {
         let lists = self.lists.range(..=tick(then)).flat_map(|(_, list)| &list.holds);
         lists.filter(move |hold| hold.slot.due() <= then)

@@ -32,7 +32,7 @@ impl Rare {
 pub(super) struct Terms {
     /// The lock-delay.
     pub(super) delay: Duration,
-    /// For how long after the grant it is renewed. Zero: never.
+    /// How long after the grant it is renewed. Zero: never.
     pub(super) renewed_for: Duration,
 }
 

@@ -32,7 +32,7 @@ impl Steps {
         self.0.push(step);
     }
 
-    /// By how much sooner, by the holder's clock, a lease of this shard ends that began at `began`.
+    /// The time by which the steps cut a lease of this shard that began at `began`.
     pub(super) fn cut(&self, began: Instant, shard: impl Fn() -> u32) -> Duration {
         // A request that was sent after the step was seen met the new clock, so it is not cut.
         let met = self.0.iter().filter(|step| began < step.seen && step.shard == shard());

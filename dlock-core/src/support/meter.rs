@@ -25,7 +25,7 @@ pub(crate) struct Meter {
     series: Series,
 }
 
-/// An acquisition is under way for as long as this lives.
+/// Counts an acquisition as under way until it is dropped.
 pub(crate) struct Waiting<'a>(&'a Meter);
 
 impl Meter {
@@ -98,7 +98,7 @@ impl Meter {
         self.series.lost(how);
     }
 
-    /// So many renewals were answered so, or not at all.
+    /// Counts renewals by their outcome.
     pub(crate) fn renewed(&self, kept: usize, lost: usize, failed: usize) {
         self.series.renewed(kept, lost, failed);
     }

@@ -76,7 +76,7 @@ struct Waiters<H> {
 const BUSY: u8 = 1;
 const QUEUED: u8 = 2;
 
-/// What a waiting task gets. A task that does not want it any more hands it to the next.
+/// The turn of a waiting task. A task that does not want it any more hands it to the next.
 pub(crate) enum Turn<H> {
     /// A hold, with the token for this task.
     HandedOff(Arc<H>, FencingToken),
@@ -230,7 +230,7 @@ impl<H> Queue<H> {
             if idle.is_ok() || self.give(|| Some(Turn::Lead)) {
                 return;
             }
-            // Nobody has the lead that was to be passed on.
+            // No task has the lead, so there is nothing to hand on.
             if self.flags.load(Ordering::Acquire) & BUSY == 0 {
                 return;
             }
