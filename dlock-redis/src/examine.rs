@@ -43,6 +43,7 @@ pub(crate) async fn examine(session: &Session, replicas: u32) -> Result<Vec<Find
     servers.dedup();
     let (mut all, mut failed) = (Vec::new(), None);
     for server in &servers {
+        // An error of one server does not end the loop: the findings of the others may explain it.
         match ask(&session.link, server).await {
             Ok(seen) => all.push((server.to_string(), seen.findings(&wants))),
             Err(error) => {

@@ -18,6 +18,7 @@ impl Pace {
     /// Waits before the next poll, at most a sixth of the lease.
     pub(crate) async fn pause(&mut self, lease: Duration) {
         let longest = LONGEST.min(lease / 6).max(SHORTEST);
+        // The shift is bounded, so that it can't overflow in a long wait.
         let pause = (SHORTEST * (1 << self.asked.min(7))).min(longest);
         self.asked += 1;
         tokio::time::sleep(pause.mul_f64(rand::random_range(0.3..1.0))).await;

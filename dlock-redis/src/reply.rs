@@ -101,6 +101,7 @@ pub(crate) fn kept(value: &Value, claims: usize) -> Result<Vec<Standing>, Error>
 /// The server's clock, in microseconds, as a list of answers shows it.
 pub(crate) fn time_of(value: &Value) -> Option<u64> {
     let Value::Array(values) = value else { return None };
+    // Any of the answers shows the same time, since a script reads the clock once.
     let at = values.iter().find_map(|value| match integers(value)?.as_slice() {
         [1, _, at] | [2, _, _, at] | [3, at] => Some(*at),
         _ => None,
@@ -113,6 +114,7 @@ pub(crate) fn clock(value: &Value) -> Option<u64> {
     // No other number in an answer is as large, since as a time it would be in January 1970.
     let is_time = |number: &i64| *number > 1_000_000_000_000;
     let shown = match (value, integers(value).as_deref()) {
+        // ACQUIRE and PLAIN answer with one integer if it is the clock.
         (Value::Int(at), _) => Some(*at),
         (_, Some([1, _, at] | [2, _, _, at] | [3 | 6, at])) => Some(*at),
         // That of RENEW.
@@ -232,6 +234,7 @@ fn read_state(value: &Value) -> Option<LockState> {
         let state = ClaimState::new(claim, mode, token, remaining).with_age(age).with_note(note);
         if token.is_some() { holders.push(state) } else { waiters.push(state) }
     }
+    // In the order of their grants. The script lists shared holders by the ends of their leases.
     holders.sort_by_key(|holder| holder.token);
     let last = match last {
         // More than a script counts exactly, and perhaps more than a token can be.

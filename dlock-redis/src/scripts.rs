@@ -63,6 +63,8 @@ impl Scripts {
             "--%lock\n",
             include_str!("scripts/acquire.lua")
         );
+        // The rules are inserted as text, because the server has no libraries of scripts before
+        // version 7.
         let script = |kind, text: &str| Script::new(text.replace("--%lock\n", LOCK), kind);
         Self {
             acquire: script(Kind::Acquire, acquire),
@@ -249,6 +251,7 @@ impl<'a> Call<'a> {
     pub(crate) fn by_text(&self) -> Pipeline {
         let mut commands = redis::pipe();
         commands.cmd("EVAL").arg(&self.script.text).ignore_errors();
+        // The same arguments, without the two words `EVALSHA` and the digest.
         for argument in self.commands.cmd_iter().flat_map(Cmd::args_iter).skip(2) {
             if let redis::Arg::Simple(argument) = argument {
                 commands.arg(argument);

@@ -178,6 +178,7 @@ impl Session {
 
     /// What exclusion survives.
     pub(crate) fn exclusion(&self) -> Exclusion {
+        // Only a single server keeps its grants by its own settings.
         let alone = matches!(self.topology, Topology::Single | Topology::Socket);
         match alone && self.link.keeps_grants() {
             true => Exclusion::Restart,

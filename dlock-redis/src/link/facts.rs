@@ -64,6 +64,8 @@ impl Facts {
         let says = |name: &str, value: &str| fields.get(name).is_some_and(|says| says == value);
         let is = |setting: &str, value: &str| settings.get(setting).is_some_and(|is| is == value);
         let policy = fields.get("maxmemory_policy");
+        // The replication id is part of the id, since a server that was a replica has discarded its
+        // data without a new run id.
         let replid = fields.get("master_replid").filter(|id| !id.is_empty());
         Self {
             version: fields.get("redis_version").and_then(|text| version(text)),
@@ -79,6 +81,7 @@ impl Facts {
                 && says("aof_last_write_status", "ok")
                 && is("appendfsync", "always")
                 && is("no-appendfsync-on-rewrite", "no"),
+            // A missing field counts as a rewrite in progress.
             rewrites: ["aof_rewrite_in_progress", "aof_rewrite_scheduled"]
                 .into_iter()
                 .any(|field| number(field) != Some(0)),
@@ -155,6 +158,8 @@ impl Facts {
     /// The questions to leave out when it is asked again. `None` if no answer could change a
     /// guarantee.
     pub(super) fn worth_asking(&self, guard: Duration) -> Option<Silent> {
+        // `INFO` is needed in any case. The settings matter only without a guard: with one, grants
+        // survive a restart whatever is on disk.
         let is_told = !(self.refuses.info || guard.is_zero() && self.refuses.settings);
         is_told.then_some(self.refuses)
     }
@@ -214,6 +219,7 @@ impl Facts {
 
     /// Checks that one start of the server can be distinguished from the next, if there is a guard.
     pub(crate) fn check_guard(&self, guard: Duration) -> Result<(), Error> {
+        // Without a run id, a restart between two connections would not be noticed.
         if guard.is_zero() || self.run_id.is_some() {
             return Ok(());
         }

@@ -39,6 +39,8 @@ pub(super) async fn connection(
         Ok(())
     };
     let settings = AsyncConnectionConfig::new()
+        // A long response timeout is for slow answers. A server that can be reached accepts a
+        // connection soon.
         .set_connection_timeout(Some(config.response_timeout.min(Duration::from_secs(2))))
         .set_response_timeout(Some(config.response_timeout))
         .set_pipeline_buffer_size(BUFFER)
@@ -122,9 +124,11 @@ pub(super) async fn facts(
     if let Some(key) = mark {
         ask.cmd("GET").arg(key);
     }
+    // The times frame all commands of the pipeline, so also the answer to `TIME`.
     let sent = Clock::Boot.now();
     let answers = connection.send_packed_commands(&ask, 0, ask.len()).await?;
     let received = Clock::Boot.now();
+    // In the order of the commands above. An answer that was not requested must not be taken.
     let mut answers = answers.into_iter();
     let time = answers.next().as_ref().and_then(reply::micros);
     let info = told(if silent.info { None } else { answers.next() });
@@ -134,6 +138,8 @@ pub(super) async fn facts(
         info: silent.info || matches!(info, Err(Some(ref error)) if is_denial(error)),
         settings: silent.settings || matches!(settings, Err(Some(ref error)) if is_denial(error)),
     };
+    // A refused `INFO` leaves the facts unknown, and the checks decide. Other errors fail the
+    // connect, since they may pass.
     let info = match info {
         Ok(info) => reply::text(&info).unwrap_or_default(),
         Err(Some(error)) if !refuses.info => return Err(error),

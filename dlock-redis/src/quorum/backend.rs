@@ -116,6 +116,7 @@ impl Backend for Quorum {
         let (voters, request) = (Arc::clone(&self.voters), request.clone());
         let (store, guard) = (Arc::clone(&self.store), self.guard);
         Answer::later(async move {
+            // A waiter will send the claim again, so its id must stay in the book.
             let waits = request.queue == Queue::Enqueue;
             let attempt = match check(&request, guard) {
                 Ok(()) => voters.attempt(&request, waits).await,
@@ -222,6 +223,7 @@ impl Admin for Quorum {
         for name in lists.into_iter().flatten() {
             *votes.entry(name).or_default() += 1;
         }
+        // A master that did not answer may have any name, so it counts for each.
         let needed = majority(self.voters.count());
         let held = votes.into_iter().filter(|(_, votes)| votes + silent >= needed);
         Ok(held.take(limit).map(|(name, _)| name).collect())

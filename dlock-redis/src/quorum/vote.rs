@@ -64,6 +64,7 @@ impl Voters {
         again: bool,
     ) -> Result<Attempt, Error> {
         let claim = self.book.id(request.claim);
+        // All masters get the same number, so that a majority usually takes the same token.
         let proposal = self.proposal();
         // When the first of the masters that grant was asked: the start of the lease.
         let mut since = Instant::from_nanos(u64::MAX);
@@ -167,6 +168,7 @@ impl Voters {
             .filter(|(_, token)| *token < largest)
             .map(|(at, _)| self.members[*at].raise(request, claim, largest))
             .collect();
+        // If too few can be raised, the attempt fails: a later grant could get this token again.
         while have < majority(self.count()) {
             if matches!(raising.next().await?, Ok(true)) {
                 have += 1;
@@ -311,6 +313,7 @@ impl Voters {
         claim: ClaimId,
         used: u32,
     ) -> (Tally, Option<Error>) {
+        // Read before the id changes: the book knows the lease by the claim's own id.
         let lease_ends = self.lease_ends(claim);
         let claim = self.book.id(claim);
         let mut releasing = releasing(self.members.clone(), name, claim, used);

@@ -22,6 +22,7 @@ impl Map {
     /// Reads the answer of the node at this address.
     pub(crate) fn read(answer: &Value, from: &str) -> Option<Self> {
         let Value::Array(ranges) = answer else { return None };
+        // Only the slots of dlock's buckets are kept, and not all 16,384.
         let slots: Vec<u16> = (0..BUCKETS).map(|bucket| slot(&bucket.to_string())).collect();
         let mut map = Self { masters: vec![None; slots.len()], replicas: 0 };
         for range in ranges {
