@@ -114,8 +114,11 @@ impl Cache {
             time: replayed.now,
             snap: snapshot(&replayed.machine).into(),
         });
+        // Free by the time of the last operation: a lease that has ended since is noticed by the
+        // next read.
         let held = !replayed.machine.is_free(replayed.now);
         let renews = ops.into_iter().all(|op| matches!(op, Op::Renew { .. }));
+        // A name that is only renewed does not push out names in use: it goes into the second part.
         if renews && held && self.used.get(name).is_none() {
             return match fold {
                 Some(fold) => self.renewed.insert_if_room(name, fold),

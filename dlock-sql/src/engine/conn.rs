@@ -146,6 +146,7 @@ impl Sighting {
 
     /// Records the time, and the row of the name at this index, if it has one.
     pub(crate) fn put(&mut self, at: i64, now: Micros, row: Option<Result<Row, Error>>) {
+        // A bad index from the database is ignored: the name then counts as a name without a row.
         self.now = now;
         if let Some(slot) = usize::try_from(at).ok().and_then(|at| self.rows.get_mut(at)) {
             *slot = row;

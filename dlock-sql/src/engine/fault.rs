@@ -48,6 +48,7 @@ impl Fault {
 
     /// There was no answer, so it is unknown what was applied. It may pass by itself.
     pub(crate) fn cut(text: impl Into<Cow<'static, str>>) -> Self {
+        // Retried all the same: operations are idempotent, and the doubt is remembered.
         let error = Error::new(ErrorKind::Unavailable, text);
         Self { error: error.with_certainty(Certainty::Unknown), cure: Cure::Retry }
     }
@@ -99,6 +100,7 @@ impl Fault {
     /// way.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn before_anything_was_sent(self) -> Self {
+        // Both cures would look for a guilty row, but no statement was sent.
         let cure = match self.cure {
             Cure::Apart | Cure::Unclear => Cure::Retry,
             cure => cure,

@@ -16,6 +16,8 @@ pub(crate) fn of_tables<T>(prepared: Result<T, Fault>) -> Result<Finding, Fault>
             "dlock's tables are there, and this user has all rights that it needs",
         )),
         Err(fault) => match fault.error.kind() {
+            // These stay until people change something. All others may pass, and are errors of the
+            // examination.
             ErrorKind::Config(_) | ErrorKind::Unsupported => Ok(of_error("tables", &fault.error)),
             _ => Err(fault),
         },
@@ -24,6 +26,7 @@ pub(crate) fn of_tables<T>(prepared: Result<T, Fault>) -> Result<Finding, Fault>
 
 /// Splits an error into the finding and, behind the colon, the remedy.
 fn of_error(about: &'static str, error: &Error) -> Finding {
+    // Messages of this crate have the form "finding: remedy".
     let text = error.to_string();
     match text.split_once(": ") {
         Some((found, remedy)) => Finding::wrong(about, found, remedy),

@@ -53,6 +53,7 @@ pub(crate) struct Job {
 impl Job {
     pub(crate) fn new(asks: Vec<Ask>, together: bool) -> (Self, oneshot::Receiver<Answers>) {
         let (reply, answer) = oneshot::channel();
+        // Its patience begins here. The worker may move that: see `admit`.
         let asked = Clock::Boot.now();
         (Self { asks, together, asked, in_doubt: false, reply: Some(reply) }, answer)
     }
@@ -84,6 +85,8 @@ impl Job {
     /// Answers that all of it failed.
     pub(crate) fn fail(&mut self, error: &Error) {
         for ask in &mut self.asks {
+            // Overwrites answers that were there: the operations of one job succeed or fail
+            // together.
             ask.told = Some(Err(error.clone()));
         }
         self.finish();
@@ -178,6 +181,7 @@ pub(crate) async fn answer_of<T, M>(
     select! {
         biased;
         answered = &mut answer => answered.ok(),
+        // Once more, since the answer may have come between the two.
         () = queue.closed() => answer.try_recv().ok(),
     }
 }

@@ -71,6 +71,7 @@ pub(crate) fn wanted(batch: &[Job], mut part: Part) -> Part {
         if unit.asks_of(batch).iter().all(|ask| ask.told.is_some()) {
             return false;
         }
+        // Asked once for each job: a caller that goes away meanwhile must not split its job.
         if last.0 != unit.job {
             last = (unit.job, batch[unit.job].is_moot());
         }

@@ -111,10 +111,12 @@ impl Patience {
         if fault.cure == Cure::None || is_left || now >= self.until {
             return Err(fault.error.with_certainty(certainty));
         }
+        // Without a pause: the other write is over when the retry arrives.
         if fault.cure == Cure::AtOnce && self.at_once > 0 {
             self.at_once -= 1;
             return Ok(());
         }
+        // Never past the end of the patience, so that the last attempt comes in time.
         self.napper.nap(jittered(self.pause, now).min(self.until.since(now))).await;
         self.pause = (self.pause * 2).min(LONGEST);
         Ok(())

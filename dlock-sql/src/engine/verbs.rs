@@ -219,6 +219,8 @@ impl Backend for Engine {
         let place = |error: Error| error.during("renew").with_store(&self.store);
         let mut renewed = vec![Renewed::Unknown; renewals.len()];
         let (mut failed, mut last) = (0, None);
+        // One statement after the other: each has its own answers, so a failure affects its own
+        // part only.
         for part in batch::distinct(renewals, self.together) {
             let asks = part.iter().map(|&at| self.renew_ask(&renewals[at])).collect();
             let told = self.jobs.keep(asks).await.map_err(place)?;

@@ -125,6 +125,7 @@ impl MysqlConn {
     ) -> Result<u64, Fault> {
         let mut conn = self.take().await?;
         let result = timeout(self.way.limit, query.execute(conn.raw())).await;
+        // A duplicate key is an answer: the connection is fine, and another client has the row.
         if let Ok(Err(error)) = &result
             && is_duplicate(error)
         {
@@ -141,6 +142,7 @@ impl MysqlConn {
         let mut conn = own.take().await?;
         let result = timeout(own.way.limit, sqlx::raw_sql(sql).execute(conn.raw())).await;
         own.end(conn, result)?;
+        // The own connection is used for this script only.
         own.close().await;
         Ok(())
     }
@@ -149,6 +151,7 @@ impl MysqlConn {
         if let Some(conn) = self.conn.take() {
             return Ok(conn);
         }
+        // The pause comes before the connect, so that a server in trouble gets few new connections.
         self.backoff.pause().await?;
         let connected = self.way.connect().await.map_err(|fault| self.backoff.failed(fault));
         let (conn, packet) = connected?;
@@ -190,6 +193,8 @@ impl MysqlConn {
 
     fn keep(&mut self, conn: Taken<MySql>) {
         match conn {
+            // A pooled connection returns to the pool after each statement, so that it is checked
+            // before the next.
             Taken::Own(_) => self.conn = Some(conn),
             Taken::Pooled(conn) => drop(conn),
         }

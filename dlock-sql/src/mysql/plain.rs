@@ -93,6 +93,7 @@ impl PlainConn for MysqlConn {
         let rows = self.fetch(query).await?;
         let row = rows.first().ok_or_else(no_answer)?;
         let now = get(row, 0)?;
+        // The clock comes with every answer, also without a row.
         let Some(holder) = get::<Option<Vec<u8>>>(row, 1)? else {
             return Ok(Looked { now, row: None });
         };
@@ -116,6 +117,7 @@ impl PlainConn for MysqlConn {
     }
 
     async fn keeps(&mut self) -> Result<bool, Fault> {
+        // Both can change while the store is open: the settings, and the engine of the table.
         Ok(check_server(self).await?.keeps && is_innodb(self).await?)
     }
 

@@ -63,6 +63,7 @@ async fn check(conn: &mut MysqlConn, tables: Tables) -> Result<(), Fault> {
             false => fault,
         });
     }
+    // The version first: with another version, the other checks would report the wrong reason.
     check_version(version(conn).await?)?;
     check_engines(conn).await?;
     check_columns(conn).await?;

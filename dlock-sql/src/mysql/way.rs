@@ -85,6 +85,7 @@ impl Way {
             Source::Beside(pool) => self.own(&beside(pool)).await,
             Source::Pool(pool) => self.pooled(pool).await,
         };
+        // So the caller may retry without doubt about an earlier sending.
         connected.map_err(Fault::before_anything_was_sent)
     }
 

@@ -68,9 +68,11 @@ impl Backend for MutexStore {
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
+        // The answer owns clones, so it runs to its end also if the caller drops it.
         let (asks, store, request) = (self.asks.clone(), self.store.clone(), request.clone());
         Answer::later(async move {
             match asks.take(&request).await {
+                // There is no queue in the table. For the core, a waiter that polls is queued.
                 Ok(Acquired::Busy) if request.queue == Queue::Enqueue => Ok(Acquired::Queued),
                 Ok(answer) => Ok(answer),
                 Err(error) => Err(error.at("acquire", &request.name, &store)),
@@ -80,6 +82,7 @@ impl Backend for MutexStore {
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
         let place = |error: Error| error.at("acquire", &request.name, &self.store);
+        // Each poll is a complete acquire with the same claim, which is idempotent.
         let mut pauses = Pauses::new(request.lease);
         loop {
             match self.asks.take(request).await.map_err(place)? {
@@ -92,6 +95,7 @@ impl Backend for MutexStore {
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let mut renewed = Vec::with_capacity(renewals.len());
         let (mut failed, mut last) = (0, None);
+        // A failed part leaves its claims unknown, and the others keep their answers.
         for part in renewals.chunks(self.form.together) {
             let want = |Renewal { claim, lease, .. }: &Renewal| Want {
                 name: claim.name.clone(),

@@ -22,6 +22,7 @@ impl Pauses {
     pub(crate) fn next(&mut self) -> Duration {
         let pause = self.next;
         self.next = (pause * 2).min(self.longest);
+        // Jitter: two waiters that start together must not poll together for ever.
         pause.mul_f64(rand::random_range(0.3..1.0))
     }
 }

@@ -37,6 +37,7 @@ impl Conn for PgConn {
     }
 
     async fn apply(&mut self, writes: &[Write]) -> Result<Vec<Result<Row, Error>>, Fault> {
+        // Only a single write may hurry, or leave out a snapshot that is known.
         if let [write] = writes {
             let (seen, cut, time, snap) = write.fold_args();
             let args = [
@@ -70,6 +71,7 @@ impl Conn for PgConn {
         let rows = self.0.fetch(queries::APPLY_MANY, &args).await?;
         let named = |found| Ok((get::<&str>(found, 0)?, row(found, 1)));
         let found = rows.iter().map(named).collect::<Result<_, Fault>>()?;
+        // RETURNING gives the rows in any order.
         Ok(in_order(writes, found)?)
     }
 
@@ -79,6 +81,7 @@ impl Conn for PgConn {
             Arg::Numbers(wanted.iter().map(Wanted::known_base).collect()),
         ];
         let mut seen = Sighting::of(wanted.len());
+        // From the primary only: a row of a standby may lack grants.
         for found in &self.0.fetch_from_primary(queries::READ, &args).await? {
             let is_there = get::<Option<i64>>(found, 2)?.is_some();
             seen.put(get(found, 0)?, micros(found, 1)?, is_there.then(|| row(found, 2)));

@@ -194,6 +194,7 @@ impl Link {
         let mut conn = self.take().await?;
         let (travel, patience, sent) = (self.travel, self.patience, Clock::Boot.now());
         let mut result = timeout(self.limit, work.run(travel, patience, conn.raw())).await;
+        // The server did not know the prepared statement, so nothing was executed.
         if matches!(&result, Ok(Err(error)) if is_unprepared(error))
             && prepares_again(&mut conn, self.limit).await
         {
@@ -224,6 +225,7 @@ impl Link {
             self.backoff.pause().await?;
         }
         let mut conn = self.connection().await.map_err(|fault| self.backoff.failed(fault))?;
+        // The usual path: no statement was abandoned.
         let Some(left) = self.left else { return Ok(conn) };
         // A statement whose commit waits for a standby stays on the server until the standby is
         // back, also after its connection was dropped. With a retry each, such statements would

@@ -48,6 +48,7 @@ pub(super) async fn prepare(
     create: bool,
 ) -> Result<Prepared, Fault> {
     let mut missing = None;
+    // Only missing tables lead to the next place. Any other fault is about tables that were found.
     for place in link.places(create) {
         link.look_in(place);
         match prepare_there(link, tables, place.create).await {
@@ -86,6 +87,7 @@ async fn check_server(link: &mut Link) -> Result<(), Fault> {
         return Err(Error::new(ErrorKind::Unsupported, text).into());
     }
     if get::<bool>(row, 2)? {
+        // `stuck` and not a configuration error: a failover may end it.
         let text = "the server is a read-only standby: give the address of the primary";
         return Err(Fault::stuck(text));
     }
@@ -112,6 +114,7 @@ struct Found {
 
 async fn prepare_locks(link: &mut Link, create: bool) -> Result<Prepared, Fault> {
     let mut found = look(link).await?;
+    // Columns are checked before anything is created, so that a foreign table stays as it is.
     if found.tables < 2 && create {
         check_columns(&found)?;
         make(link).await?;
@@ -127,6 +130,7 @@ async fn prepare_locks(link: &mut Link, create: bool) -> Result<Prepared, Fault>
     }
     check_version(link).await?;
     let homes = ["dlock_lock", "dlock_schema"].into_iter().zip(&found.schemas);
+    // From here on, each statement names the schema. The search path of a session may change later.
     let texts = Texts::new(homes.filter_map(|(table, schema)| Some((table, schema.as_deref()?))));
     let schema = found.schemas[0].clone().unwrap_or_default();
     Ok(Prepared { texts, schema })

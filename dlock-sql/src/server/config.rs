@@ -61,6 +61,7 @@ impl<Driver> ServerConfig<Driver> {
             patience: patience.unwrap_or(Duration::from_secs(5)),
             plain: url.take("plain").map(|text| text.parse::<Scheme>()).transpose()?,
         }
+        // Checked here too, so that the error of a URL comes before any I/O.
         .checked()
     }
 
@@ -134,6 +135,7 @@ impl<Driver> ServerConfig<Driver> {
             }
             Ok(())
         };
+        // A response timeout below 10 ms would take a busy server for a dead one.
         let (shortest, longest) = (Duration::from_millis(10), Duration::from_secs(60));
         range("response_timeout", self.patience, shortest, longest)?;
         range("retention", self.retention, Duration::from_secs(1), 366 * LockOptions::MAX_LEASE)?;

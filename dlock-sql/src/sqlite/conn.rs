@@ -118,6 +118,7 @@ impl SqliteConn {
     ) -> Result<Vec<SqliteRow>, Fault> {
         let mut conn = self.take().await?;
         let result = query.fetch_all(&mut conn).await;
+        // A connection whose thread has died is dropped. The next statement makes another one.
         if !matches!(result, Err(sqlx::Error::WorkerCrashed)) {
             self.conn = Some(conn);
         }

@@ -8,6 +8,7 @@ pub(super) fn join(op: &Op) -> Op {
         Op::Acquire { claim, mode, lease, block, home, note, .. } => {
             Op::Join { claim, mode, lease, block, home, note }
         }
+        // Only claims that wait are sent in a hurry, so no other operation comes here.
         op => op,
     }
 }

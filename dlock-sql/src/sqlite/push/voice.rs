@@ -34,6 +34,7 @@ impl Voice {
     /// Sends each notification to its engine. A waiter that gets none finds its grant in the file.
     pub(in crate::sqlite) fn tell(&self, notes: &[Note]) {
         for note in notes {
+            // The home chooses the socket, so no connection is kept for each receiver.
             let path = path(&self.file, note.granted.home);
             if let Err(error) = self.datagrams.send_to(note.to_string().as_bytes(), &path) {
                 tracing::debug!(target: "dlock", %error, "notifying a waiter failed");
