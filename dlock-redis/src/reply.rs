@@ -34,7 +34,7 @@ impl Standing {
     }
 }
 
-/// Where a claim waits.
+/// The place of a waiting claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// Whether no claim waits before it.

@@ -171,7 +171,7 @@ impl Script {
         Self::new(include_str!("scripts/probe.lua").to_owned(), Kind::Acquire)
     }
 
-    /// The call of this script by its digest, with so many keys.
+    /// The call of this script by its digest, with this number of keys.
     pub(crate) fn on(&self, keys: usize) -> Call<'_> {
         // About what a verb on one name takes, so that it is allocated once.
         let mut command = Cmd::with_capacity(keys + 12, 64 * keys + 192);

@@ -176,7 +176,7 @@ impl Session {
         self.topology == Topology::Cluster || self.link.epoch().is_some()
     }
 
-    /// What exclusion survives.
+    /// The faults that exclusion survives.
     pub(crate) fn exclusion(&self) -> Exclusion {
         // Only a single server keeps its grants by its own settings.
         let alone = matches!(self.topology, Topology::Single | Topology::Socket);

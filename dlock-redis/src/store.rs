@@ -197,7 +197,7 @@ impl Store {
         groups.into_values().flatten().collect()
     }
 
-    /// What this store promises.
+    /// The guarantees of this store.
     pub(crate) fn guarantees(&self) -> Guarantees {
         let wake_up = if self.session.link.has_push() { WakeUp::Push } else { WakeUp::Poll };
         Guarantees::WEAKEST

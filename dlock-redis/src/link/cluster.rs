@@ -247,7 +247,7 @@ async fn no_slots(config: &RedisConfig) -> Option<RedisError> {
     asked.await.err()
 }
 
-/// What the first node says that answers.
+/// The facts of the first node that answers.
 async fn first_that_answers(config: &RedisConfig, store: &str) -> Result<Facts, Error> {
     let mut failed = None;
     for address in &config.addresses {

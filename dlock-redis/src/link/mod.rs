@@ -182,7 +182,7 @@ impl Link {
         }
     }
 
-    /// What is known of the server.
+    /// The known facts about the server.
     pub(crate) fn facts(&self) -> Arc<Facts> {
         match self {
             Self::Node(link) => link.facts(),

@@ -213,7 +213,7 @@ impl Backend for Quorum {
 
 #[async_trait]
 impl Admin for Quorum {
-    /// What is held is held on a majority, of which some may not have answered.
+    /// A held name is held on a majority, but some of that majority may not have answered.
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
         let said = join_all(self.voters.members.iter().map(|member| member.list(prefix))).await;
         let heard = self.heard(said);
@@ -305,7 +305,7 @@ fn masters(up: usize, all: usize) -> Finding {
     }
 }
 
-/// What a majority of the states agrees on.
+/// The state on which a majority agrees.
 fn merged(states: &[LockState], needed: usize) -> LockState {
     let mut seen: HashMap<ClaimId, Vec<ClaimState>> = HashMap::new();
     for holder in states.iter().flat_map(|state| &state.holders) {

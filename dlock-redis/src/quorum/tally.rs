@@ -22,7 +22,7 @@ pub(super) struct Tally {
 pub(super) enum Verdict {
     /// A majority says yes.
     Yes,
-    /// So many masters say no that no majority can say yes.
+    /// Too many masters say no for a majority of yes.
     No,
     /// Undecided, because of masters that did not answer.
     Unknown,

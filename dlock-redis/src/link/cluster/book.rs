@@ -22,7 +22,7 @@ use tokio::{sync::OnceCell, time::timeout};
 use super::map::Map;
 use crate::keys::Bucket;
 
-/// What is known.
+/// The map, and the connections that listen.
 #[derive(Default)]
 pub(super) struct Book {
     pub(super) map: Map,
@@ -44,7 +44,7 @@ pub(super) struct Ear {
     late: Arc<AtomicU32>,
 }
 
-/// Where messages of a bucket arrive.
+/// The subscription for a bucket.
 pub(super) struct Heard {
     pub(super) at: Arc<str>,
     pub(super) deaf: Arc<AtomicBool>,

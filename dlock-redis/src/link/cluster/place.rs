@@ -9,7 +9,7 @@ use redis::{Arg, Cmd, Pipeline, RedisError, ServerErrorKind};
 
 use super::map::address;
 
-/// Where to send a command.
+/// The node to which a command goes.
 pub(crate) struct Place {
     pub(crate) at: Arc<str>,
     /// The slot is moving to this node.
@@ -17,7 +17,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Where this error sends the command instead.
+    /// The node to which this error redirects the command.
     pub(crate) fn next(&self, error: &RedisError) -> Option<Self> {
         let (at, _) = error.redirect_node()?;
         let asking = error.kind() == redis::ErrorKind::Server(ServerErrorKind::Ask);
