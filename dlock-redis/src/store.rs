@@ -168,8 +168,8 @@ impl Store {
         }
     }
 
-    /// The part of the store that keeps a name. In a cluster it is the slot and not the server,
-    /// since a slot may move.
+    /// The part of the store that keeps a name. In a cluster it is the bucket and not the server,
+    /// since the slot of a bucket may move.
     pub(crate) fn shard(&self, name: &LockName) -> u32 {
         match self.session.topology {
             Topology::Cluster => u32::from(Bucket::of(name).number()),

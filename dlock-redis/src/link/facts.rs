@@ -52,7 +52,7 @@ pub(crate) struct Facts {
     cluster: Option<bool>,
     sentinel: bool,
     eviction: Option<String>,
-    /// What its clock showed, in microseconds, and a time before that.
+    /// A time of its clock, in microseconds, and a time of ours before that.
     time: Option<(u64, Instant)>,
 }
 
@@ -155,7 +155,7 @@ impl Facts {
         !self.evicts && (self.is_on_disk() || !guard.is_zero())
     }
 
-    /// The questions to leave out when it is asked again. `None` if no answer could change a
+    /// The questions to leave out of the next read. `None` if no answer could change a
     /// guarantee.
     pub(super) fn worth_asking(&self, guard: Duration) -> Option<Silent> {
         // `INFO` is needed in any case. The settings matter only without a guard: with one, grants
