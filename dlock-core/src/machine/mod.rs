@@ -16,8 +16,8 @@
 //! leaves a grant that is due to the next operation of any client ([`Machine::owes_a_grant`]).
 //! `dlock-testkit/tests/machine.rs` checks the invariant on random operations.
 //!
-//! Every operation first removes what has expired, and ends by granting what fits. Each is
-//! idempotent by claim id, so a client whose answer was lost sends it again.
+//! Every operation first removes what has expired. Every one but `Join` then grants what fits. Each
+//! is idempotent by claim id, so a client whose answer was lost sends it again.
 
 mod barred;
 mod refused;
