@@ -1,7 +1,7 @@
 //! Releasing or cancelling claims, now and later: see [`later`](crate::later).
 //!
-//! A release that fails is not the end: the claim stays in the list of its server until a release
-//! was answered, or its lease has ended. If this process exits first, the lease frees the lock.
+//! A claim in the list of its server stays there until a release was answered, or its lease has
+//! ended. If this process exits first, the lease frees the lock.
 
 use std::{sync::Arc, time::Duration};
 
