@@ -4,7 +4,7 @@
 //! sent again, granted and released. So the release of such a claim states until when the claim is
 //! barred, and the row remembers that. Other claims pay nothing for it.
 //!
-//! The map changes under its mutex: workers of several connections may have requests of one claim.
+//! The map changes under its mutex, since all workers of an engine share it.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! A connection to a SQLite file, and the engine's statements on it.
 //!
 //! Each statement is one transaction. If the process dies within one, SQLite rolls it back at the
-//! next open. The driver runs the connection on a thread of its own, and a statement that it has
-//! begun runs to its end, also if nobody waits. So a statement can't arrive late here, and needs no
+//! next open. The driver runs the connection on a thread of this process, and the task that owns it
+//! waits for each statement to its end. So a statement can't arrive late here, and needs no
 //! deadline.
 
 use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
