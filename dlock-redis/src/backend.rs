@@ -1,4 +1,7 @@
 //! The backend of one server, Sentinel and Cluster.
+//!
+//! It maps the verbs of the contract to the store, and adds the context to errors. `acquire` and
+//! `release` return an `Answer` that owns all it needs, so they continue if the caller drops them.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -52,6 +55,8 @@ impl Redis {
         }
         let store = Arc::new(Store::open(config).await?);
         let inbox = Arc::clone(&store.inbox);
+        // A weak reference: the task must not keep the store alive. The drop of the store closes
+        // the inbox, which ends the task.
         runtime.spawn(minder::mind(Arc::downgrade(&store), inbox));
         let guarantees = store.guarantees();
         Ok(Arc::new(Self { store, guarantees }))
@@ -65,7 +70,7 @@ impl Backend for Redis {
     }
 
     fn guarantees(&self) -> Guarantees {
-        // The server's settings may have changed since.
+        // The server's settings may have changed since the connect. The link reads them regularly.
         self.guarantees.with_exclusion(self.store.session.exclusion())
     }
 
@@ -153,6 +158,11 @@ impl Admin for Redis {
 impl Redis {
     async fn renew_all(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let mut answers = vec![Renewed::Lost; renewals.len()];
+        // Three steps, each for the claims that the step before has not found: RENEW for exclusive
+        // holders, which reads two keys; KEEP for all others; then a look at the last token, which
+        // shows whether the claim was revoked or the server has lost its data. A claim is renewed
+        // by one of the first two, so a failure between them loses no answer: the core sends the
+        // whole batch again.
         let (alone, mut others): (Vec<_>, Vec<_>) =
             renewals.iter().enumerate().partition(|(_, renewal)| renewal.mode == Mode::Exclusive);
         let batches = self.store.batches(alone, |(_, renewal)| &renewal.claim.name, BATCH);
@@ -163,7 +173,7 @@ impl Redis {
         for (batch, gone) in try_join_all(renewed).await? {
             for (place, (at, renewal)) in batch.iter().enumerate() {
                 if gone.contains(&place) {
-                    // It may hold the lock in a weaker mode by now.
+                    // It may hold the lock in a weaker mode by now: KEEP knows all modes.
                     others.push((*at, *renewal));
                 } else {
                     answers[*at] = Renewed::Kept;

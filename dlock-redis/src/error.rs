@@ -1,27 +1,27 @@
-//! What the server's and the driver's errors mean.
+//! The meaning of the server's and the driver's errors.
 
 use std::{borrow::Cow, time::Duration};
 
 use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind};
 use redis::{RedisError, ServerErrorKind};
 
-/// What to do about a failed command.
+/// The remedy for a failed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cure {
     /// The server does not know the script: send its text.
     SendText,
-    /// Ask again in a moment.
+    /// Retry soon.
     Again,
-    /// The connection or the server is not the right one any more: find it anew, then ask again.
+    /// The connection or the server is not the right one any more: reconnect, then retry.
     Reconnect,
-    /// Asking again does not help.
+    /// No retry helps.
     None,
 }
 
-/// What the ACL has to allow; the same line stands in the crate's documentation.
+/// The rights that an ACL has to allow. The same line is in the crate's documentation.
 pub(crate) const ACL: &str = include_str!("acl.txt");
 
-/// What servers of different versions say when an ACL forbids something, within scripts and without.
+/// The texts of different server versions if an ACL forbids something, within scripts and outside.
 const NO_RIGHTS: [&str; 6] = [
     "NOPERM",
     "ACL failure",
@@ -31,8 +31,8 @@ const NO_RIGHTS: [&str; 6] = [
     "can't publish to the channel",
 ];
 
-/// What servers of different versions, and services that run them, say of a command that nobody
-/// may run: renamed, disabled, or not there.
+/// The texts of different server versions and hosted services for a command that no user can run:
+/// renamed, disabled, or unknown.
 const UNKNOWN: [&str; 6] = [
     "unknown command",
     "Unknown Redis command",
@@ -42,10 +42,10 @@ const UNKNOWN: [&str; 6] = [
     "not support for",
 ];
 
-/// What they say of errors within scripts, of which the part before may have had its effect.
+/// The texts of errors within scripts. The part of the script before the error has been applied.
 const IN_SCRIPT: [&str; 4] = ["in script", "called from", "executing the script", "user_script"];
 
-/// How to cure an error.
+/// The remedy for an error.
 pub(crate) fn cure(error: &RedisError) -> Cure {
     use redis::ErrorKind as Kind;
     match error.kind() {
@@ -73,13 +73,13 @@ pub(crate) fn is_refusal(error: &RedisError) -> bool {
     matches!(error.kind(), redis::ErrorKind::Server(_) | redis::ErrorKind::Extension)
 }
 
-/// Whether this user may not run the command, or nobody may.
+/// Whether this user, or every user, lacks the right to run the command.
 pub(crate) fn is_denial(error: &RedisError) -> bool {
     use ServerErrorKind::{NoPerm, ResponseError};
     matches!(error.kind(), redis::ErrorKind::Server(NoPerm | ResponseError))
 }
 
-/// Whether this is said of a key that the user may not use.
+/// Whether this text refuses a key.
 pub(crate) fn is_key_denial(text: &str) -> bool {
     text.contains("access") && text.contains(" key")
 }
@@ -89,7 +89,7 @@ pub(crate) fn explain(error: RedisError) -> Error {
     explain_for(error, ACL)
 }
 
-/// The same for a user who needs what this line allows.
+/// The same for a user who needs the rights of this ACL line.
 pub(crate) fn explain_for(error: RedisError, acl: &str) -> Error {
     use redis::ErrorKind as Kind;
     let own = [NOT_CONNECTED, GUARDED, LATE].into_iter().find_map(|kind| own(&error, kind));
@@ -98,8 +98,7 @@ pub(crate) fn explain_for(error: RedisError, acl: &str) -> Error {
     }
     let text = error.to_string();
     let said = |what: &str| text.contains(what);
-    // A script that ends in the middle keeps what it has written. Nothing is written before its
-    // other errors.
+    // A script that fails half-way keeps its writes. Other errors come before any write.
     let in_the_middle = IN_SCRIPT.into_iter().any(said)
         && NO_RIGHTS.into_iter().chain(UNKNOWN).any(said)
         && !said("OOM");
@@ -110,7 +109,7 @@ pub(crate) fn explain_for(error: RedisError, acl: &str) -> Error {
     let unavailable = |message: String| Error::new(ErrorKind::Unavailable, message);
     let explained = match error.kind() {
         Kind::AuthenticationFailed => password(&text),
-        // First of all, since it holds the lock's name, which may hold any of the words below.
+        // This comes first: the text has the lock's name, which may contain any of the words below.
         _ if said("is not of dlock") || said("WRONGTYPE") => Error::new(
             ErrorKind::Protocol,
             format!(
@@ -223,10 +222,10 @@ const NOT_CONNECTED: std::io::ErrorKind = std::io::ErrorKind::NotConnected;
 /// Nothing was sent because of the restart guard.
 const GUARDED: std::io::ErrorKind = std::io::ErrorKind::PermissionDenied;
 
-/// The server has refused it because it came too late.
+/// The server has refused it because of its deadline.
 const LATE: std::io::ErrorKind = std::io::ErrorKind::Interrupted;
 
-/// The server has run an acquire too late, twice.
+/// The error of an acquire that came after its deadline twice.
 pub(crate) fn late() -> RedisError {
     let why = Error::new(
         ErrorKind::Unavailable,
@@ -237,12 +236,12 @@ pub(crate) fn late() -> RedisError {
     RedisError::from(std::io::Error::new(LATE, why))
 }
 
-/// Why a link has not sent a command, in the driver's clothes.
+/// The error of a link that has not sent a command, as an error of the driver's type.
 pub(crate) fn not_connected(why: &Error) -> RedisError {
     RedisError::from(std::io::Error::new(NOT_CONNECTED, why.clone()))
 }
 
-/// The server has run for too short to grant anything for so long.
+/// The error of the restart guard, which lasts for this long.
 pub(crate) fn guarded(left: Duration) -> RedisError {
     let why = Error::new(
         ErrorKind::Unavailable,
@@ -255,9 +254,9 @@ pub(crate) fn guarded(left: Duration) -> RedisError {
     RedisError::from(std::io::Error::new(GUARDED, why))
 }
 
-/// The link's own error in the driver's clothes, if it is of this kind.
+/// The link's own error within the driver's type, if it is of this kind.
 fn own(error: &RedisError, kind: std::io::ErrorKind) -> Option<Error> {
-    // The driver's errors share what they wrap.
+    // The driver wraps the error in a shared pointer.
     let wrapped = std::error::Error::source(error)?.downcast_ref::<Wrapped>()?;
     let error = wrapped.downcast_ref::<std::io::Error>()?;
     if error.kind() != kind {
@@ -279,7 +278,8 @@ fn password(text: &str) -> Error {
     Error::config(ConfigIssue::Access, format!("{what} ({text})"))
 }
 
-/// What a probe found: commands, and what the server said to each. `None` if it found nothing.
+/// The error for the commands that a probe found refused, with the server's texts. `None` if there
+/// are none.
 pub(crate) fn refused(commands: &[(&str, &str)], acl: &str) -> Option<Error> {
     let names = |of: &[&(&str, &str)]| {
         of.iter().map(|(command, _)| *command).collect::<Vec<_>>().join(", ")
@@ -293,7 +293,7 @@ pub(crate) fn refused(commands: &[(&str, &str)], acl: &str) -> Option<Error> {
     }
 }
 
-/// Nobody may run this.
+/// The error of a command that no user can run.
 fn unknown(what: &str) -> Error {
     Error::new(
         ErrorKind::Unsupported,
@@ -305,7 +305,7 @@ fn unknown(what: &str) -> Error {
     )
 }
 
-/// The user may not do this.
+/// The error of a missing right.
 pub(crate) fn rights(text: &str, acl: &str) -> Error {
     Error::config(
         ConfigIssue::Access,
@@ -325,7 +325,7 @@ fn no_resp3() -> Error {
     )
 }
 
-/// Redis can't count on.
+/// The error if no exact token is left.
 pub(crate) fn no_token() -> Error {
     Error::config(
         ConfigIssue::Token,

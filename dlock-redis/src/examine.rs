@@ -1,6 +1,7 @@
-//! How the servers are set up: what each of them says of itself, and what that means for locks.
+//! The findings about the servers' settings, and what they mean for locks.
 //!
-//! A user need not have the right to ask. What is refused is told as that.
+//! The user may lack the right to ask. A refused question becomes a finding, and never a good one.
+//! All commands only read, so they can be repeated, and nothing has to be cleaned up.
 
 mod cluster;
 mod sentinels;
@@ -20,7 +21,7 @@ use crate::{
     session::Session,
 };
 
-/// The settings that are asked for, by one command each: servers before 7.0 take no more.
+/// The settings, which need one command each: servers before 7.0 accept only one name.
 const SETTINGS: [&str; 5] = [
     "appendfsync",
     "min-replicas-to-write",
@@ -29,7 +30,7 @@ const SETTINGS: [&str; 5] = [
     "timeout",
 ];
 
-/// What there is to say of all servers of a store, where so many replicas have to know of a grant.
+/// The findings about all servers of a store. `replicas` is the number that must have each grant.
 pub(crate) async fn examine(session: &Session, replicas: u32) -> Result<Vec<Finding>, Error> {
     let wants = Wants {
         replicas,
@@ -42,6 +43,7 @@ pub(crate) async fn examine(session: &Session, replicas: u32) -> Result<Vec<Find
     servers.dedup();
     let (mut all, mut failed) = (Vec::new(), None);
     for server in &servers {
+        // An error of one server does not end the loop: the findings of the others may explain it.
         match ask(&session.link, server).await {
             Ok(seen) => all.push((server.to_string(), seen.findings(&wants))),
             Err(error) => {
@@ -64,7 +66,7 @@ pub(crate) async fn examine(session: &Session, replicas: u32) -> Result<Vec<Find
         && let Err(error) = session.check_rights().await
         && !error.is_transient()
     {
-        // What it may not do is more than that it may list them.
+        // The missing right outweighs the finding that the rights can be listed.
         findings.retain(|finding| finding.about != "rights");
         findings.push(Finding::wrong(
             "rights",
@@ -82,7 +84,7 @@ pub(crate) async fn examine(session: &Session, replicas: u32) -> Result<Vec<Find
     Ok(findings)
 }
 
-/// The findings of each server, by its address: what all have in common is said once.
+/// Merges the findings of the servers. A finding that all have in common appears once.
 pub(crate) fn merged(all: Vec<(String, Vec<Finding>)>) -> Vec<Finding> {
     let (mut findings, many) = (Vec::<Finding>::new(), all.len() > 1);
     for (at, server) in &all {
@@ -100,7 +102,7 @@ pub(crate) fn merged(all: Vec<(String, Vec<Finding>)>) -> Vec<Finding> {
     findings
 }
 
-/// Asks one server for all that matters.
+/// Asks one server for all that the findings need.
 async fn ask(link: &Link, at: &link::Server) -> Result<Server, RedisError> {
     let info = told(link, at, redis::pipe().cmd("INFO").arg("everything")).await?;
     let info = info.as_ref().and_then(reply::text).map(|text| reply::fields(&text));
@@ -112,7 +114,7 @@ async fn ask(link: &Link, at: &link::Server) -> Result<Server, RedisError> {
     let time = told(link, at, redis::pipe().cmd("TIME")).await?;
     let scans = link.send_to(at, redis::pipe().cmd("SCAN").arg(0).arg("COUNT").arg(1)).await;
     let may_scan = match scans {
-        // What keeps it from doing it just now says nothing of rights.
+        // Another refusal, such as LOADING, says nothing about rights.
         Err(error) if is_refusal(&error) => !is_denial(&error),
         scanned => scanned.is_ok(),
     };
@@ -124,7 +126,7 @@ async fn ask(link: &Link, at: &link::Server) -> Result<Server, RedisError> {
     })
 }
 
-/// The answer of a server; `None` where it does not want to give one.
+/// The answer of a server. `None` if it refuses.
 async fn told(
     link: &Link,
     at: &link::Server,

@@ -1,29 +1,29 @@
-//! Claims that a server is to give up later: on a master of a quorum that was away, when it answers
-//! again; and those an acquire of which may arrive late, when its deadline is past (see
+//! Claims whose release is sent to a server later. There are two reasons: a master of a quorum was
+//! unreachable, and has to learn of the release when it answers again; or an acquire of the claim
+//! may arrive late, so the claim is released again after its deadline (see
 //! [`unanswered`](crate::unanswered)).
 //!
-//! Each stands here once, however often its release is tried, and until its lease has ended, which
-//! gives it up as well. One task sees to all of a server's, so that many of them cost no task each.
+//! Each claim stands here once, however often its release is tried, until its lease has ended. One
+//! task serves all claims of a server. `claims` and `runs` change under one mutex.
 
 use std::{collections::HashMap, time::Duration};
 
 use dlock_core::{ClaimId, Instant, LockName};
 use parking_lot::Mutex;
 
-/// For how long a claim is given up later, however long its lease is: as long as leases last by
-/// default.
+/// How long the release of a claim is retried, however long its lease is. It is the default lease.
 pub(crate) const LATER: Duration = Duration::from_secs(30);
-/// And for how many claims of a server; each takes some 200 bytes.
+/// The most claims of a server. Each takes about 200 bytes.
 const MOST: usize = 4096;
 
-/// What a server is still to be told.
+/// The releases that a server has not received yet.
 #[derive(Default)]
 pub(crate) struct Later(Mutex<Debts>);
 
 #[derive(Default)]
 struct Debts {
     claims: HashMap<ClaimId, GivenUp>,
-    /// A task sees to them.
+    /// A task serves them.
     runs: bool,
 }
 
@@ -38,8 +38,8 @@ pub(crate) struct GivenUp {
 }
 
 impl Later {
-    /// Notes a claim, unless its lease has ended or there are too many; whether a task has to be
-    /// started that sees to it.
+    /// Adds a claim, unless its lease has ended or there are too many. True if the caller has to
+    /// start the task.
     pub(crate) fn add(&self, claim: ClaimId, given_up: GivenUp, now: Instant) -> bool {
         let mut owed = self.0.lock();
         if given_up.until <= now {
@@ -60,7 +60,7 @@ impl Later {
         !std::mem::replace(&mut owed.runs, true)
     }
 
-    /// Forgets those whose leases have ended; whether others are left. If not, the task ends.
+    /// Forgets claims whose leases have ended. False if none is left: then the task ends.
     pub(crate) fn are_left(&self, now: Instant) -> bool {
         let mut owed = self.0.lock();
         owed.claims.retain(|_, other| other.until > now);
@@ -74,7 +74,8 @@ impl Later {
         due.map(|(claim, other)| (*claim, other.clone())).collect()
     }
 
-    /// The server was told at this time, which may have been too early by now.
+    /// A release was sent at this time, and answered. The claim stays if its `from` has moved past
+    /// that time meanwhile.
     pub(crate) fn is_done(&self, claim: ClaimId, sent: Instant) {
         let mut owed = self.0.lock();
         if owed.claims.get(&claim).is_some_and(|other| other.from <= sent) {

@@ -1,13 +1,13 @@
-//! Which names are held or waited for: a walk through all keys, with `SCAN`.
+//! The names that are held or waited for, found by a walk through all keys with `SCAN`.
 //!
-//! Each step looks at a few hundred keys and holds nobody up for longer than that takes; `KEYS` would
-//! hold up everybody. What is there from the beginning of a walk to its end is seen. What was seen is
-//! looked at once more, by name, since F stays when the lock is free.
+//! Each step looks at a few hundred keys, and blocks the server no longer than that. `KEYS` would
+//! block all clients. A walk sees each key that exists from its beginning to its end. The names
+//! found are then checked one by one, since F stays after the lock is free.
 //!
-//! There are two walks, because a name in use may have none of its keys all the time: in a cluster
-//! keys move, from a master that is still to come to one that is done; and a lock that is held for
-//! longer than F stays has no F until somebody joins it, and may have no H soon after. Neither happens
-//! during both walks.
+//! There are two walks, because a name in use may lack each single key at some time. In a cluster a
+//! key may move from a master that the walk has not reached to one that it has left. A lock that is
+//! held for longer than F lives has no F until a claim joins, and may have no H soon after. Neither
+//! happens during both walks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,16 +23,16 @@ use crate::{
     session::{Session, Trouble},
 };
 
-/// About how many keys a step looks at.
+/// The approximate number of keys in a step.
 const STEP: u32 = 512;
-/// How many walks are begun before connections that break and masters that change are given up.
+/// The most walks that are begun, if connections break or masters change meanwhile.
 const WALKS: usize = 8;
 
-/// What a walk is for.
+/// The parameters of a walk.
 struct Search<'a> {
     session: &'a Session,
     limit: usize,
-    /// As `SCAN` takes it.
+    /// The pattern for `SCAN`.
     pattern: String,
     /// The keys are the names. Otherwise the keys of a name say whether it is in use.
     plain: bool,
@@ -79,7 +79,7 @@ impl Search<'_> {
         Ok(Vec::new())
     }
 
-    /// Walks through all servers; whether they have the same keys as at the beginning.
+    /// Walks through all servers. True if they still have the same keys as at the beginning.
     async fn walk(&self, prefix: &str, found: &mut BTreeSet<LockName>) -> Result<bool, Error> {
         let before = self.session.link.servers();
         for server in before.iter().collect::<BTreeSet<_>>() {
@@ -93,8 +93,8 @@ impl Search<'_> {
         Ok(self.session.link.servers() == before)
     }
 
-    /// Walks through one server; `false` when the connection was lost, since the next one may lead to
-    /// another server, where the walk has no place.
+    /// Walks through one server. False if the connection was lost: the next one may lead to another
+    /// server, on which the cursor means nothing.
     async fn walk_through(
         &self,
         server: &Server,
@@ -160,7 +160,8 @@ impl Search<'_> {
             for name in &names {
                 let keys = Keys::of(name);
                 let all: Vec<&str> = keys.all().collect();
-                // H, Q and R at one time: what is handed over is in one of them at each.
+                // H, Q and R with one command: during a hand-off the claim is in one of them at
+                // each time.
                 commands.cmd("EXISTS").arg(&[all[0], all[2], all[4]]);
                 commands.cmd("EXISTS").arg(keys.holder());
             }
@@ -169,7 +170,7 @@ impl Search<'_> {
                 match answer {
                     [Value::Int(0), _] => {}
                     [Value::Int(_), Value::Int(1)] => used.push(name),
-                    // The dead leave the queue when somebody comes by.
+                    // A claim whose lease has ended leaves the queue only with the next script.
                     [Value::Int(_), Value::Int(_)] => {
                         if !self.session.inspect(&name).await?.is_free() {
                             used.push(name);

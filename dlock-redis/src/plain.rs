@@ -1,10 +1,14 @@
-//! The lock that everybody knows: `SET NAME claim NX PX lease`, and a compare-and-delete script.
+//! The well-known lock: `SET NAME claim NX PX lease`, and a compare-and-delete script.
 //!
-//! See <https://redis.io/docs/latest/commands/set/>. Here the first is a script as well, so that it has
-//! no effect when it arrives late. The key is the lock's name, as it is, and its
-//! value is the claim in 32 hexadecimal digits, so that other programs can read it, respect it, and
-//! hold it with a value of their own. There is one kind of lock, nobody queues, and tokens mean
-//! nothing: two grants are told apart by the server's clock only.
+//! See <https://redis.io/docs/latest/commands/set/>. Here the `SET` is in a script as well, so that
+//! it has no effect if it arrives late. The key is the lock's name, unchanged, and its value is the
+//! claim in 32 hexadecimal digits. So other programs can read it, respect it, and hold it with a
+//! value of their own. There is one kind of lock and no queue. Tokens mean nothing: they are only
+//! the server's clock, which may be set back.
+//!
+//! A waiter polls, so nothing has to be notified, and no step follows a grant. If the process dies,
+//! the key expires. If the answer to a `SET` is lost, the retry finds the claim's own value, and
+//! has the lock.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -76,7 +80,7 @@ impl Shared {
         commands.cmd("GET").arg(name.as_str()).cmd("PTTL").arg(name.as_str());
         let answers = self.session.run_all(&commands).await?;
         match answers.as_slice() {
-            // Its end may come between the two.
+            // The key may expire between the two commands.
             [Value::Nil, _] | [_, Value::Int(-2)] => Ok(LockState::default()),
             [Value::BulkString(value), Value::Int(left)] => {
                 // Another program's value is no claim of dlock's.
@@ -151,7 +155,7 @@ impl Backend for Plain {
             match self.0.acquire(request).await {
                 Ok(Acquired::Granted(grant)) => return Ok(grant),
                 Ok(_) => pace.pause(request.lease).await,
-                // The caller may go on with the same claim, which this may have taken.
+                // An earlier poll whose answer was lost may have taken the lock for this claim.
                 Err(error) => {
                     let error = error.with_certainty(Certainty::Unknown);
                     return Err(error.at("acquire", &request.name, self.store()));

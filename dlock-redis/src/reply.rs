@@ -1,4 +1,7 @@
-//! What the scripts answer.
+//! Parsers of the answers to scripts and commands.
+//!
+//! An answer that can't be read is an error, and never counts as a grant. Another program, a proxy
+//! or a later version may have written it.
 
 use dlock_core::{ClaimId, ClaimState, Error, FencingToken, LockState, Mode, Note, Queue};
 use redis::{RedisResult, Value};
@@ -6,16 +9,16 @@ use std::{collections::HashMap, time::Duration};
 
 use crate::error::unreadable;
 
-/// How a claim stands on the server.
+/// The state of a claim on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// It holds the lock by this token.
     Held(FencingToken),
     /// It waits.
     Waits(Place),
-    /// It does not want to wait.
+    /// The lock is busy, and the claim does not wait.
     Busy,
-    /// Others use the lock with this capacity.
+    /// Other claims use the lock with this capacity.
     Conflict(u32),
     /// No token is left that the server counts exactly.
     Spent,
@@ -24,19 +27,19 @@ pub(crate) enum Standing {
 }
 
 impl Standing {
-    /// Whether it holds the lock. One that waits, or waits again since a failover lost its grant,
-    /// does not.
+    /// Whether it holds the lock. A claim that waits again, because a failover lost its grant, does
+    /// not.
     pub(crate) const fn is_held(self) -> bool {
         matches!(self, Self::Held(_))
     }
 }
 
-/// Where a claim waits.
+/// The place of a waiting claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Whether nobody waits before it.
+    /// Whether no claim waits before it.
     pub(crate) first: bool,
-    /// When the first of the holders' leases ends, from the answer on.
+    /// The time from the answer to the end of the first holder's lease.
     pub(crate) next_end: Duration,
     /// The server's clock, in microseconds.
     pub(crate) at: u64,
@@ -84,8 +87,8 @@ pub(crate) fn standings(value: &Value) -> Result<Vec<Standing>, Error> {
     }
 }
 
-/// Reads the answers to KEEP for so many claims. One that can't be read is of a claim that this
-/// client can't count on, and none of the others.
+/// Reads the answers to KEEP. If one of them can't be read, only its claim counts as gone, and the
+/// others are not affected.
 pub(crate) fn kept(value: &Value, claims: usize) -> Result<Vec<Standing>, Error> {
     match value {
         Value::Array(values) if values.len() == claims => {
@@ -98,6 +101,7 @@ pub(crate) fn kept(value: &Value, claims: usize) -> Result<Vec<Standing>, Error>
 /// The server's clock, in microseconds, as a list of answers shows it.
 pub(crate) fn time_of(value: &Value) -> Option<u64> {
     let Value::Array(values) = value else { return None };
+    // Any of the answers shows the same time, since a script reads the clock once.
     let at = values.iter().find_map(|value| match integers(value)?.as_slice() {
         [1, _, at] | [2, _, _, at] | [3, at] => Some(*at),
         _ => None,
@@ -105,11 +109,12 @@ pub(crate) fn time_of(value: &Value) -> Option<u64> {
     u64::try_from(at?).ok()
 }
 
-/// The server's clock, in microseconds, as the answer to any script shows it, if it does.
+/// The server's clock, in microseconds, if the answer to a script shows it.
 pub(crate) fn clock(value: &Value) -> Option<u64> {
-    // No other number in an answer is as large: it is in 1970.
+    // No other number in an answer is as large, since as a time it would be in January 1970.
     let is_time = |number: &i64| *number > 1_000_000_000_000;
     let shown = match (value, integers(value).as_deref()) {
+        // ACQUIRE and PLAIN answer with one integer if it is the clock.
         (Value::Int(at), _) => Some(*at),
         (_, Some([1, _, at] | [2, _, _, at] | [3 | 6, at])) => Some(*at),
         // That of RENEW.
@@ -119,13 +124,13 @@ pub(crate) fn clock(value: &Value) -> Option<u64> {
     u64::try_from(shown.filter(is_time)?).ok()
 }
 
-/// Whether a script was run too late, and so has done nothing.
+/// Whether a script ran after its deadline, and so has done nothing.
 pub(crate) fn is_late(value: &Value) -> bool {
     matches!(value, Value::Array(parts) if matches!(parts.as_slice(), [Value::Int(6), Value::Int(_)]))
 }
 
-/// Reads the answer to RENEW: the server's clock, in microseconds, and the places, from 0, of those
-/// that hold nothing.
+/// Reads the answer to RENEW: the server's clock, in microseconds, and the indices, from 0, of the
+/// claims that hold nothing.
 pub(crate) fn renewal(value: &Value) -> Option<(u64, Vec<usize>)> {
     let numbers = integers(value)?;
     let (at, gone) = numbers.split_first()?;
@@ -220,18 +225,19 @@ fn read_state(value: &Value) -> Option<LockState> {
             return None;
         }
         let mode = Mode::from_weight(weight, capacity);
-        // Without the millisecond that was put on top: see `millis`.
+        // Without the millisecond that `millis` has added.
         let remaining = Duration::from_micros(number(left)?).saturating_sub(TICK);
         let age = number(age).map(Duration::from_micros);
-        // What can't be one is left out, since nothing depends on it.
+        // A text that is no valid note is left out, since nothing depends on it.
         let note =
             notes.get(&**id).and_then(|note| Note::new(std::str::from_utf8(note).ok()?).ok());
         let state = ClaimState::new(claim, mode, token, remaining).with_age(age).with_note(note);
         if token.is_some() { holders.push(state) } else { waiters.push(state) }
     }
+    // In the order of their grants. The script lists shared holders by the ends of their leases.
     holders.sort_by_key(|holder| holder.token);
     let last = match last {
-        // More than a script can count, and perhaps than a token can be.
+        // More than a script counts exactly, and perhaps more than a token can be.
         Value::BulkString(digits) => {
             let digits = std::str::from_utf8(digits).ok()?;
             let last = digits.parse().ok().and_then(|last| FencingToken::new(last).ok());
@@ -249,8 +255,8 @@ fn number(value: &Value) -> Option<u64> {
     }
 }
 
-/// What is put on top of a lease, so that none ends early whatever the server's version takes for
-/// the time of a command.
+/// Added to each lease, so that none ends early. Versions of the server differ in the time that
+/// they take for a command.
 const TICK: Duration = Duration::from_millis(1);
 
 /// A lease as the server takes it, in milliseconds: rounded up, and a tick longer.

@@ -1,4 +1,8 @@
-//! The scripts, one for each verb. What they take and answer stands at the head of each file.
+//! The scripts, one for each verb. The head of each file states its arguments and results.
+//!
+//! `lock.lua` has the rules of the lock, and is included in the scripts that change a queue. The
+//! server runs each script atomically. So the rules need no other order than "read first, then
+//! write": a key of a wrong type then fails the script before it has changed anything.
 
 use std::time::Duration;
 
@@ -12,8 +16,8 @@ use crate::{
     unanswered::Unanswered,
 };
 
-/// Numbers in a script are exact to 2^53, which microseconds reach in the year 2255; the tokens above
-/// a floor need some room.
+/// The largest token for FLOOR. Numbers in a script are exact to 2^53, which microseconds reach in
+/// the year 2255, and the tokens above the floor need some room.
 const LARGEST_FLOOR: u64 = (1 << 53) - (1 << 40);
 
 /// A Lua script and the digest by which the server caches it.
@@ -24,10 +28,10 @@ pub(crate) struct Script {
     kind: Kind,
 }
 
-/// A claim, its lock, how it is to be held from now on, and for how long.
+/// A claim with its lock, the mode from now on, and the lease.
 pub(crate) type Kept<'a> = (ClaimId, &'a LockName, Mode, Duration);
 
-/// How a claim stands as far as its client knows.
+/// The state of the claims in a KEEP, as far as their client knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     ToHold,
@@ -59,6 +63,8 @@ impl Scripts {
             "--%lock\n",
             include_str!("scripts/acquire.lua")
         );
+        // The rules are inserted as text, because the server has no libraries of scripts before
+        // version 7.
         let script = |kind, text: &str| Script::new(text.replace("--%lock\n", LOCK), kind);
         Self {
             acquire: script(Kind::Acquire, acquire),
@@ -75,8 +81,8 @@ impl Scripts {
         }
     }
 
-    /// ACQUIRE for this claim, which is told on this channel of a grant that comes later. Its token is
-    /// the proposed one or larger.
+    /// ACQUIRE for this claim. A message on this channel announces a later grant. The token is the
+    /// proposed one or larger.
     pub(crate) fn acquire(
         &self,
         request: &AcquireRequest,
@@ -85,7 +91,7 @@ impl Scripts {
     ) -> Call<'_> {
         let call = self.acquire.on(Keys::COUNT).keys(&Keys::of(&request.name));
         let call = call.request(request, channel).arg(self.retention).arg(proposal);
-        // One without a note has no such argument.
+        // Without a note there is no such argument, which saves bytes of each request.
         match &request.note {
             Some(note) => call.arg(note.as_str()),
             None => call,
@@ -103,8 +109,8 @@ impl Scripts {
         self.inspect.on(Keys::COUNT).keys(&Keys::of(name))
     }
 
-    /// KEEP for these claims, whose names are of one slot, and which wait as far as this client
-    /// knows, or hold their locks.
+    /// KEEP for these claims. Their names are of one slot. All of them wait, or all hold their
+    /// locks, as far as this client knows.
     pub(crate) fn keep(&self, claims: &[Kept<'_>], known: Known) -> Call<'_> {
         let mut call = self.keep.on(Keys::COUNT * claims.len());
         for (_, name, ..) in claims {
@@ -119,7 +125,8 @@ impl Scripts {
                 .arg(mode.capacity());
         }
         if known == Known::ToWait {
-            // After a restart, what is held is kept; nothing new is granted.
+            // KEEP of a waiting claim may grant it the lock. So the restart guard refuses it, while
+            // the renewal of a held claim passes.
             call.sending = Sending::of(Kind::Poll);
             call.sending.role = Role::Grants;
         }
@@ -147,7 +154,8 @@ impl Scripts {
 
 impl Script {
     fn new(text: String, kind: Kind) -> Self {
-        // Comments and indentation would be sent and compared with every EVAL.
+        // Comments and indentation would be sent and hashed with every EVAL. So comments in the
+        // scripts cost nothing, but no string in them may contain two dashes.
         let text: Vec<&str> = text
             .lines()
             .map(|line| line.split("--").next().unwrap_or_default().trim())
@@ -158,12 +166,12 @@ impl Script {
         Self { text, digest, kind }
     }
 
-    /// What connecting tries: see [`rights`](crate::rights).
+    /// The script that checks the rights: see [`rights`](crate::rights).
     pub(crate) fn probe() -> Self {
         Self::new(include_str!("scripts/probe.lua").to_owned(), Kind::Acquire)
     }
 
-    /// The call of this script by its digest, with so many keys.
+    /// The call of this script by its digest, with this number of keys.
     pub(crate) fn on(&self, keys: usize) -> Call<'_> {
         // About what a verb on one name takes, so that it is allocated once.
         let mut command = Cmd::with_capacity(keys + 12, 64 * keys + 192);
@@ -176,8 +184,9 @@ impl Script {
 
 /// A script with its keys and arguments.
 ///
-/// The crate's own type loads a script on every master of a cluster when one does not know it,
-/// and fails when one of them is down; this sends the text to where the keys are.
+/// The driver has a type for this, which is not used: if one master of a cluster does not know a
+/// script, it loads it on every master, and fails if one of them is down. Here the text is sent
+/// only to the master that has the keys.
 #[derive(Clone)]
 pub(crate) struct Call<'a> {
     script: &'a Script,
@@ -201,7 +210,7 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// What an acquire asks for, and where it is told of a grant that comes later.
+    /// The arguments of an acquire, with the channel for the message about a later grant.
     pub(crate) fn request(self, request: &AcquireRequest, channel: Option<&str>) -> Self {
         self.arg(request.claim.to_string())
             .arg(millis(request.lease))
@@ -212,8 +221,8 @@ impl<'a> Call<'a> {
             .arg(channel.unwrap_or_default())
     }
 
-    /// It takes locks, or places in their queues, for these claims. The link adds the deadline, as
-    /// its last argument.
+    /// Marks a call that takes locks, or places in queues, for these claims. The link adds the
+    /// deadline as the last argument.
     pub(crate) const fn taking(
         mut self,
         book: &'a Unanswered,
@@ -223,7 +232,7 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// It gives this claim up.
+    /// Marks a call that releases or cancels this claim.
     pub(crate) const fn giving_up(mut self, book: &'a Unanswered, claim: ClaimId) -> Self {
         self.sending.role = Role::GivesUp(book, claim);
         self
@@ -242,6 +251,7 @@ impl<'a> Call<'a> {
     pub(crate) fn by_text(&self) -> Pipeline {
         let mut commands = redis::pipe();
         commands.cmd("EVAL").arg(&self.script.text).ignore_errors();
+        // The same arguments, without the two words `EVALSHA` and the digest.
         for argument in self.commands.cmd_iter().flat_map(Cmd::args_iter).skip(2) {
             if let redis::Arg::Simple(argument) = argument {
                 commands.arg(argument);

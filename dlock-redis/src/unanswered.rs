@@ -1,14 +1,15 @@
 //! The acquires that have no answer, and may reach their server late.
 //!
-//! Each acquire carries a deadline by its server's clock. When the clock shows less, this client still
-//! waits for the answer; when it shows more, the script does nothing. But a client that loses its
-//! connection stops waiting earlier. It goes on over another one, where the release of the claim may
-//! overtake the acquire: it finds nothing, and then the acquire takes the lock for nobody.
+//! Each acquire carries a deadline by its server's clock. Until the deadline this client waits for
+//! the answer; after it the script does nothing. But a client that loses its connection stops
+//! waiting earlier. It continues over another connection, where the release of the claim may
+//! overtake the acquire. Then the release finds nothing, and the acquire takes the lock for nobody.
 //!
-//! So each acquire without an answer is remembered here. When its claim is given up, those are settled
-//! that were sent on the same connection, which keeps the order, and those whose deadline was past. If
-//! others are left, the claim is given up once more when their deadlines are past, too: see
+//! So each acquire without an answer is remembered here. The release of its claim settles those
+//! that were sent on the same connection, which keeps the order, and those whose deadline had
+//! passed. If others are left, the claim is released once more after their deadlines: see
 //! [`later`](crate::later). While answers come, nothing is remembered, and nothing more is sent.
+//! `dlock-models/src/redis_late/` finds a lock without a holder without this.
 //!
 //! # Concurrency
 //!
@@ -29,7 +30,8 @@ use std::{
 use dlock_core::{AcquireRequest, ClaimId, Clock, Instant};
 use parking_lot::Mutex;
 
-/// At this size claims are looked for that are over, and if there are none, no more are remembered.
+/// At this size, claims that are over are removed. If there are none, no more claims are
+/// remembered.
 const MOST: usize = 4096;
 
 /// The acquires of one client without an answer.
@@ -39,7 +41,7 @@ pub(crate) struct Unanswered(Mutex<HashMap<ClaimId, Vec<Lost>>>);
 /// One sending.
 struct Lost {
     via: Via,
-    /// When its deadline is past for certain.
+    /// When its deadline has certainly passed, by this client's clock.
     until: Instant,
 }
 
@@ -47,21 +49,21 @@ struct Lost {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Via(Arc<AtomicBool>);
 
-/// An acquire that is sent: without an answer by the time that this is dropped, it is remembered.
+/// An acquire that is being sent. If this is dropped before the answer, the acquire is remembered.
 pub(crate) struct Sending<'a> {
     book: &'a Unanswered,
     requests: &'a [AcquireRequest],
     lost: Option<Lost>,
 }
 
-/// For how long the answer to an acquire of these claims is waited for: a grant that is older than
-/// its lease is none.
+/// How long to wait for the answer to an acquire of these claims: no longer than the shortest
+/// lease, since a grant that is older than its lease is worthless.
 pub(crate) fn patience(requests: &[AcquireRequest], response_timeout: Duration) -> Duration {
     requests.iter().map(|request| request.lease).fold(response_timeout, Duration::min)
 }
 
 impl Unanswered {
-    /// These claims are asked for over this connection, by somebody with so much patience.
+    /// An acquire of these claims is sent over this connection. Its sender waits for `patience`.
     pub(crate) fn sending<'a>(
         &'a self,
         requests: &'a [AcquireRequest],
@@ -75,7 +77,9 @@ impl Unanswered {
         Sending { book: self, requests, lost: Some(lost) }
     }
 
-    /// Something about this claim was sent at this time, over this connection, and answered.
+    /// A request about this claim, sent at `sent` over this connection, was answered. So the
+    /// acquires that were sent before it on this connection can't arrive later, nor those whose
+    /// deadline had passed.
     pub(crate) fn is_past(&self, claim: ClaimId, via: &Via, sent: Instant) {
         let mut claims = self.0.lock();
         if let Some(lost) = claims.get_mut(&claim) {
@@ -86,7 +90,8 @@ impl Unanswered {
         }
     }
 
-    /// When the acquires of this claim that may still arrive are past. It is forgotten then.
+    /// The last deadline of the acquires of this claim that may still arrive. The claim is
+    /// forgotten.
     pub(crate) fn take(&self, claim: ClaimId) -> Option<Instant> {
         let lost = self.0.lock().remove(&claim)?;
         lost.iter().map(|lost| lost.until).max()
@@ -104,7 +109,7 @@ impl Unanswered {
 }
 
 impl Sending<'_> {
-    /// It was sent at this time, and is answered: so are those that were sent before it.
+    /// It was sent at this time, and answered. Those that were sent before it are settled as well.
     pub(crate) fn answered(mut self, sent: Instant) {
         let Some(lost) = self.lost.take() else { return };
         for request in self.requests {

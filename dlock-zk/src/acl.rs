@@ -1,4 +1,4 @@
-//! Who may do what with the nodes that are made.
+//! The access rights of the nodes that dlock creates.
 
 use std::str::FromStr;
 
@@ -12,7 +12,7 @@ pub(crate) const READ: &str = "read (r)";
 pub(crate) const WRITE: &str = "write (w)";
 pub(crate) const DELETE: &str = "delete (d)";
 
-/// The rights that dlock needs on what it makes.
+/// The rights that dlock needs on its nodes.
 const RIGHTS: [(Permission, &str); 4] = [
     (Permission::CREATE, CREATE),
     (Permission::READ, READ),
@@ -20,19 +20,19 @@ const RIGHTS: [(Permission, &str); 4] = [
     (Permission::DELETE, DELETE),
 ];
 
-/// Who may do what with the nodes that are made.
+/// The access rights of new nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Acl {
-    /// Everybody everything.
+    /// All rights for everybody.
     Open,
-    /// Everything for whoever has the credentials that the node was made with.
+    /// All rights for clients with the credentials of the creator.
     Creator,
     /// These.
     Entries(Vec<Entry>),
 }
 
 impl Acl {
-    /// As the driver wants it.
+    /// In the driver's type.
     pub(crate) fn for_driver(&self) -> Acls<'_> {
         match self {
             Self::Open => Acls::anyone_all(),
@@ -41,7 +41,7 @@ impl Acl {
         }
     }
 
-    /// The first of the rights that dlock needs and that nobody is given.
+    /// The first right that dlock needs and that no entry grants.
     pub(crate) fn missing(&self) -> Option<&'static str> {
         let Self::Entries(entries) = self else { return None };
         let given = entries.iter().fold(Permission::NONE, |all, entry| all | entry.permission());

@@ -1,4 +1,9 @@
 //! The backend.
+//!
+//! It maps the verbs of the contract to the current session, and adds the context to errors.
+//! `granted` and `renew` use a session that may have ended: a claim belongs to its session, so the
+//! answer is then a loss. The other verbs wait for a living one. `acquire` and `release` return an
+//! `Answer` that owns all it needs, and run to their end if the caller drops them.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -82,6 +87,8 @@ impl Backend for ZooKeeper {
     }
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
+        // Not `living`: the claim is a node of the session in which it was sent. In a later one it
+        // does not exist, and the core has to send it again.
         let grant = self.store.session().wake(request).await;
         grant.map_err(|error| error.at("acquire", &request.name, self.store()))
     }
@@ -121,6 +128,7 @@ impl Backend for ZooKeeper {
         Some(Answer::later(async move {
             let answer = async {
                 let session = store.living().await?;
+                // Refused before anything is sent, since the servers would close the connection.
                 if !session.fit_together(&requests) {
                     return Err(too_many(requests.len()));
                 }

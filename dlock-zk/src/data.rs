@@ -1,19 +1,19 @@
-//! What a claim's node holds: `lease=30000ms`, maybe a mark behind it, and maybe a note behind that:
+//! The data of a claim's node: `lease=30000ms`, then an optional mark, then an optional note:
 //! `lease=30000ms shared note=web-3 pid 4711`.
 //!
-//! The lease is for people and for [`inspect`](dlock_core::Backend::inspect). A mark changes what
-//! the node stands for without a new node, so that its place in the queue stays: `shared` for a
-//! writer that has become a reader, `granted` for permits that were waited for. Whoever watches
-//! the node learns of it. A note is for people, and stays what it was.
+//! The lease is for people and for [`inspect`](dlock_core::Backend::inspect). A mark changes the
+//! meaning of the node without a new node, so that its place in the queue stays: `shared` for a
+//! writer that has become a reader, `granted` for permits that had to wait. Clients that watch the
+//! node are notified of the mark. A note is for people, and never changes.
 
 use std::time::Duration;
 
 use dlock_core::Note;
 
-/// What stands before a note, and in nothing before that.
+/// The text before a note. It occurs nowhere before that.
 const NOTE: &str = " note=";
 
-/// What a claim's node holds.
+/// The data of a claim's node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Data {
     pub(crate) lease: Duration,
@@ -21,7 +21,7 @@ pub(crate) struct Data {
     pub(crate) note: Option<Note>,
 }
 
-/// What has happened to the claim since it came.
+/// A change of the claim since the creation of its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
     /// It is a reader now.
@@ -31,7 +31,7 @@ pub(crate) enum Mark {
 }
 
 impl Data {
-    /// What a node holds from the beginning.
+    /// The data of a new node.
     pub(crate) const fn of(lease: Duration, note: Option<Note>) -> Self {
         Self { lease, mark: None, note }
     }
@@ -54,12 +54,13 @@ impl Data {
         text
     }
 
-    /// Reads a node's data; `None` for what another program wrote.
+    /// Parses a node's data. `None` if another program wrote it.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(bytes).ok()?;
         let (text, note) = match text.split_once(NOTE) {
             None => (text, None),
-            // What can't be one is left out: the rest of the queue depends on the mark.
+            // An invalid note is left out. The mark must still be read, since the queue depends on
+            // it.
             Some((text, note)) => (text, Note::new(note).ok()),
         };
         let (lease, mark) = match text.split_once(' ') {

@@ -1,4 +1,4 @@
-//! What the server's and the driver's errors mean.
+//! The meaning of the server's and the driver's errors.
 
 use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind};
 use zookeeper_client::Error as ZkError;
@@ -21,11 +21,11 @@ pub(crate) fn is_unknown(error: &ZkError) -> bool {
     )
 }
 
-/// Whether asking again in a moment may help, within the same session.
+/// Whether a retry within the same session may help.
 pub(crate) fn is_passing(error: &ZkError) -> bool {
     let refused = matches!(
         error,
-        // Another server has the session by now: the driver finds out.
+        // The session belongs to another server by now. The driver reconnects.
         ZkError::Throttled | ZkError::NotReadOnly | ZkError::SessionMoved
     );
     refused || is_unknown(error)
@@ -99,7 +99,7 @@ pub(crate) fn explain(error: ZkError) -> Error {
         ),
     };
     let certainty = match explained.kind() {
-        // Of an ended session nothing stays.
+        // Unknown for an ended session too: the request may have been applied before its end.
         ErrorKind::Unavailable if is_unknown(&error) || is_over(&error) => Certainty::Unknown,
         ErrorKind::Protocol => Certainty::Unknown,
         _ => Certainty::NotApplied,
@@ -107,12 +107,12 @@ pub(crate) fn explain(error: ZkError) -> Error {
     explained.with_certainty(certainty).with_source(error)
 }
 
-/// An option has a value that can't be.
+/// The error of an invalid option value.
 pub(crate) fn value(what: &str) -> Error {
     Error::config(ConfigIssue::OptionValue, what.to_owned())
 }
 
-/// No answer in time; the request is seen through in the background.
+/// No answer in time. The request continues in the background.
 pub(crate) fn no_answer() -> Error {
     Error::new(
         ErrorKind::Unavailable,
@@ -132,7 +132,7 @@ pub(crate) fn too_many(names: usize) -> Error {
     )
 }
 
-/// Nobody can have the servers count on from another number.
+/// The error of `raise_tokens`: the servers can't be made to count from another number.
 pub(crate) fn no_floor() -> Error {
     Error::new(
         ErrorKind::Unsupported,

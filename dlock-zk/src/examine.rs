@@ -1,4 +1,4 @@
-//! How the servers are set up, as far as a client is told.
+//! The findings about the servers' settings, as far as a client can see them.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use crate::{
     warn::{ask_any, longest_deafness},
 };
 
-/// Roots with more directories than this are told of: an answer with all names has about 60 bytes
-/// for each, and other clients stop at 1 MB.
+/// A root with more directories than this gets a finding: the list has about 60 bytes for each, and
+/// other clients stop at 1 MB.
 const MANY: usize = 15_000;
 
-/// There is time left to move.
+/// With fewer elections left than this, there is a finding. It leaves time to move the locks.
 const MANY_ELECTIONS: u64 = 100_000;
 
-/// What there is to say of the servers, the session and the root.
+/// The findings about the servers, the session and the root.
 pub(crate) async fn examine(session: &Session, config: &ZkConfig) -> Result<Vec<Finding>, Error> {
     let (about, settings) = tokio::join!(ask_any(config, "srvr"), ask_any(config, "conf"));
     let mut findings = vec![
@@ -38,7 +38,7 @@ pub(crate) async fn examine(session: &Session, config: &ZkConfig) -> Result<Vec<
     Ok(findings)
 }
 
-/// What this client may do there. What is made is deleted again.
+/// The findings about this client's rights in the root. Nodes that it creates are deleted again.
 async fn root(session: &Session) -> Result<Vec<Finding>, Error> {
     let made = async { session.delete_path(&session.begin_epoch().await?).await };
     let rights = match made.await {
@@ -82,7 +82,7 @@ fn names(count: usize) -> Finding {
     }
 }
 
-/// What a server tells behind this.
+/// The value of a field in a server's answer.
 fn field<'a>(told: Option<&'a str>, name: &str) -> Option<&'a str> {
     let line = told?.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().split([',', '-']).next()
@@ -90,7 +90,7 @@ fn field<'a>(told: Option<&'a str>, name: &str) -> Option<&'a str> {
 
 fn version(told: Option<&str>) -> Finding {
     match (field(told, "Zookeeper version:"), field(told, "Mode:")) {
-        // Older ones have no containers, and are refused when connecting.
+        // Older servers have no containers, and a connect refuses them.
         (Some(version), mode) => Finding::fine(
             "version",
             format!("ZooKeeper {version:.40}, {:.40}", mode.unwrap_or("mode not told")),
@@ -103,7 +103,7 @@ fn version(told: Option<&str>) -> Finding {
     }
 }
 
-/// Nothing while they last: see [`ELECTIONS`].
+/// The finding about the elections that are left, if they are few: see [`ELECTIONS`].
 fn tokens(told: Option<&str>) -> Option<Finding> {
     let elections = u64::from_str_radix(field(told, "Zxid: 0x")?, 16).ok()? >> 32;
     (elections > MANY_ELECTIONS).then(|| {
@@ -152,7 +152,7 @@ fn length(granted: Duration, asked: Duration) -> Finding {
 }
 
 fn deafness(timeout: Duration, settings: Option<&str>) -> Finding {
-    // Who may not answer says so.
+    // A server that may not answer returns an explanation instead.
     let Some(settings) = settings.filter(|text| text.contains("tickTime=")) else {
         return Finding::warning(
             "sync limit",

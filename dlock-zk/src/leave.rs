@@ -1,4 +1,7 @@
-//! Giving claims up.
+//! Releasing and cancelling claims.
+//!
+//! The deletion of the node is the release, and it is what wakes the next waiter. It is repeated
+//! until the outcome is certain. If the process dies before, the node goes with the session.
 
 use std::sync::Arc;
 
@@ -12,7 +15,7 @@ use crate::{
 };
 
 impl Session {
-    /// Gives a claim up, whoever's it is.
+    /// Releases or cancels a claim, also one of another client.
     pub(crate) async fn leave(self: Arc<Self>, claim: Claim) -> Result<Released, Error> {
         let Some(place) = self.find(claim.id) else {
             return self.evict(&claim).await.map_err(explain);
@@ -23,9 +26,9 @@ impl Session {
         Ok(if lost { Released::AlreadyLost } else { released })
     }
 
-    /// Deletes the node of a claim of this session, when what is under way with it is settled, and
-    /// takes the claim out of the books.
+    /// Deletes the node of a claim of this session, and forgets the claim.
     pub(crate) async fn clear(&self, place: &Arc<Place>) -> Result<Released, ZkError> {
+        // Waits for a creation or a renaming that is under way: see `place`.
         let mut stage = place.stage.lock().await;
         let answer = match &*stage {
             Stage::There(spot) => self.delete(spot).await,
@@ -39,12 +42,13 @@ impl Session {
         answer
     }
 
-    /// Deletes a node, until that is certain.
+    /// Deletes a node, and repeats that until the outcome is certain.
     pub(crate) async fn delete(&self, spot: &Spot) -> Result<Released, ZkError> {
         let path = spot.path();
         let answer = self.delete_path(&path).await;
         if spot.worn {
-            // Its numbers begin anew with it; it stays while somebody is in it.
+            // With a new directory the numbers start again. The servers refuse to delete it while
+            // it has children.
             let _ = self.answer(self.client.delete(&spot.dir, None)).await;
         }
         answer
@@ -62,7 +66,8 @@ impl Session {
                 Err(ZkError::NoNode) => Ok(Released::AlreadyLost),
                 Err(error) if error == ZkError::NoAuth || is_over(&error) => Err(error),
                 Err(error) if self.is_over() => Err(error),
-                // Whatever it is, the node would stay for as long as the session.
+                // Not given up after any other error: the node would block the lock for as long as
+                // the session lives.
                 Err(error) => {
                     tracing::warn!(target: "dlock", %error, path, "deleting a node failed, will be retried");
                     tokio::time::sleep(self.patience()).await;
@@ -72,12 +77,12 @@ impl Session {
         }
     }
 
-    /// Deletes what another session, or an earlier one, has of a claim.
+    /// Deletes the nodes of a claim that belong to another or an earlier session.
     async fn evict(&self, claim: &Claim) -> Result<Released, ZkError> {
         self.catch_up().await?;
         let dir = self.dir(&claim.name);
         let mut released = Released::AlreadyLost;
-        // Again until there is none: it may get another name meanwhile.
+        // Repeated until there is none, since its client may rename the node meanwhile.
         while let Some(queue) = self.list(&dir).await? {
             let mut nodes = queue.of_claim(claim.id).peekable();
             if nodes.peek().is_none() {

@@ -1,4 +1,7 @@
-//! Who holds a lock and who waits.
+//! The holders and waiters of a lock, for `inspect`.
+//!
+//! The nodes are read one batch after the other, so nodes may come and go in between. The result
+//! may be out of date, as every inspection may, but it is never older than the heartbeat before it.
 
 use dlock_core::{ClaimState, Clock, LockName, LockState, Mode};
 use zookeeper_client::{Error as ZkError, MultiReadResult};
@@ -10,11 +13,11 @@ use crate::{
     token::token,
 };
 
-/// How many nodes are read with one request.
+/// The number of nodes in one request.
 const BATCH: usize = 500;
 
 impl Session {
-    /// Who holds the lock and who waits, as the leader knew it when it was asked.
+    /// The holders and waiters, no older than this call.
     pub(crate) async fn look_into(&self, name: &LockName) -> Result<LockState, ZkError> {
         self.catch_up().await?;
         let dir = self.dir(name);
@@ -36,7 +39,7 @@ impl Session {
                 {
                     return Err(err.clone());
                 }
-                // What has gone meanwhile is not there.
+                // A node that has gone meanwhile is left out.
                 if let MultiReadResult::Data { data, stat } = result {
                     let data = Data::parse(&data);
                     let reads = data.as_ref().is_some_and(|data| data.mark == Some(Mark::Shared));
@@ -50,7 +53,7 @@ impl Session {
         let held = Queue::holding(seen.iter().map(|(_, mode, ..)| *mode));
         let state = |at: usize| {
             let (claim, mode, czxid, data) = &seen[at];
-            // What others do with their leases only they know.
+            // The end of another client's lease is known to that client only.
             let remaining = match self.find(*claim) {
                 Some(place) => place.remaining(now),
                 None => data.as_ref().map_or(self.timeout, |data| data.lease),

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! <chroot><root>/<name>/                                            container
-//!     _c_<claim>-lock-0000000007                                    alone
-//!     _c_<claim>-read-lock-0000000008                               together with other readers
+//!     _c_<claim>-lock-0000000007                                    mutex or writer
+//!     _c_<claim>-read-lock-0000000008                               reader
 //!     _c_<claim>-permits-2-of-5-lock-0000000009                     2 of 5 permits
 //!     _c_<claim>-permits-1-of-5-since-<czxid>-lock-0000000009       1, after more had been held
 //! ```
@@ -23,16 +23,16 @@ pub(crate) struct Node {
     /// Its name in the directory.
     pub(crate) child: String,
     pub(crate) claim: ClaimId,
-    /// What it held or wanted when it was named.
+    /// The mode of its claim when it got this name.
     pub(crate) mode: Mode,
     /// ZooKeeper's number.
     pub(crate) number: i64,
-    /// The zxid of its claim, where the node itself is younger.
+    /// The zxid of its claim, if the node itself is younger.
     pub(crate) since: Option<i64>,
 }
 
 impl Node {
-    /// Reads a child's name; `None` for what is not of dlock or of Curator's mutex.
+    /// Parses a child's name. `None` if it is neither of dlock nor of Curator's mutex.
     pub(crate) fn parse(child: impl AsRef<str> + Into<String>) -> Option<Self> {
         let rest = child.as_ref().strip_prefix("_c_")?;
         let (uuid, rest) = rest.split_at_checked(36)?;
@@ -52,7 +52,7 @@ impl Node {
     }
 }
 
-/// The name of a claim's node, before ZooKeeper puts the number behind.
+/// The name of a claim's node, to which ZooKeeper appends the number.
 pub(crate) fn child(claim: ClaimId, mode: Mode) -> String {
     child_since(claim, mode, None)
 }
@@ -83,7 +83,7 @@ pub(crate) fn child_since(claim: ClaimId, mode: Mode, since: Option<i64>) -> Str
 /// A lock's name as one segment of a path.
 ///
 /// Letters, digits and `-_.~:@+,=` stand for themselves, all other bytes are percent-encoded; so
-/// are the names that ZooKeeper keeps for itself. No two names meet.
+/// are the names that ZooKeeper reserves. No two names have the same segment.
 pub(crate) fn segment(name: &LockName) -> String {
     let name = name.as_str();
     let reserved = matches!(name, "." | ".." | "zookeeper");
@@ -101,7 +101,7 @@ pub(crate) fn segment(name: &LockName) -> String {
 
 /// The name whose directory this is, if it is one.
 pub(crate) fn name_of(dir: &str) -> Option<LockName> {
-    // What is written in another way belongs to somebody else.
+    // A directory whose name is encoded in another way belongs to another program.
     let name = LockName::new(&percent_decode_str(dir).decode_utf8().ok()?).ok();
     name.filter(|name| segment(name) == dir)
 }

@@ -1,16 +1,17 @@
 //! The rule of a lock, read from the names in its directory.
 //!
-//! The queue is the order of the nodes. Held is its longest prefix whose weights together fit: the
-//! rule of `dlock_core::machine`, but here nobody writes it down, each client reads it for itself.
-//! A claim looks at what stands before it only. Servers apply changes in one order, so a list that
-//! holds a node holds every node before it that is still there, and maybe some that have gone.
+//! The queue is the order of the nodes. Its longest prefix whose weights together fit holds the
+//! lock. That is the rule of `dlock_core::machine`, but here no record of the result exists: each
+//! client computes it. A claim depends only on the nodes before it. Servers apply changes in one
+//! order. So a list with a node has every earlier node that still exists, and perhaps some that
+//! have gone.
 //!
-//! A waiting claim watches one node, chosen so that it can't be granted while nothing happens to
-//! that node:
+//! A waiting claim watches one node. It is chosen so that the claim can't be granted while nothing
+//! happens to that node:
 //!
-//! | waits | for | watches |
+//! | waiter | waits for | watches |
 //! |---|---|---|
-//! | alone | all before it | the last of them |
+//! | mutex or writer | all before it | the last of them |
 //! | reader | writers | the last writer before it |
 //! | permits, next in line | any holder | the directory's children |
 //! | permits, further back | the waiter before it | that one: it is marked when it is granted |
@@ -21,23 +22,24 @@ use dlock_core::{ClaimId, Mode};
 
 use crate::node::Node;
 
-/// Numbers that are in order. Behind them the server's counter is about to run over, or has: it
-/// then repeats its last number, or goes on below zero.
+/// The numbers that are certainly in order. Beyond them the server's counter is about to overflow,
+/// or has: it then repeats its last number, or continues below zero.
 pub(crate) const IN_ORDER: RangeInclusive<i64> = 0..=2_000_000_000;
 
-/// The claims of a lock, first come first. It is read once from a list, however many share that.
+/// The claims of a lock, in their order. It is parsed once from a list, however many callers share
+/// that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Queue {
     nodes: Vec<Node>,
     in_order: bool,
 }
 
-/// How a claim stands.
+/// The state of a claim, by a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// It holds the lock.
     Held {
-        /// Others stand behind it.
+        /// There are claims behind it.
         followed: bool,
     },
     /// It waits.
@@ -48,10 +50,10 @@ pub(crate) enum Standing {
     Gone,
 }
 
-/// What to watch.
+/// The node to watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Watch {
-    /// This child is the only one before it: the lock is its own when it goes.
+    /// This child is the only one before the claim. When it goes, the claim holds the lock.
     Last(String),
     /// This child.
     Child(String),
@@ -79,7 +81,8 @@ impl Queue {
         Self { nodes: aged.into_iter().map(|(_, node)| node).collect(), in_order: true }
     }
 
-    /// Whether the numbers tell the order. If not, the queue is to be made [by age](Self::by_age).
+    /// Whether the numbers give the order. If not, the caller makes the queue [by
+    /// age](Self::by_age).
     pub(crate) fn in_order(&self) -> bool {
         self.in_order
     }
@@ -94,7 +97,7 @@ impl Queue {
         self.nodes.iter().filter(move |node| node.claim == claim)
     }
 
-    /// How the claim of this child stands.
+    /// The state of the claim of this child.
     pub(crate) fn standing(&self, child: &str) -> Standing {
         let Some(at) = self.nodes.iter().position(|node| node.child == child) else {
             return Standing::Gone;
@@ -125,7 +128,7 @@ impl Queue {
         watch.map_or(held, Standing::Behind)
     }
 
-    /// How many of these modes, first come first, hold the lock together.
+    /// The length of the longest prefix of these modes that fits.
     pub(crate) fn holding(modes: impl IntoIterator<Item = Mode>) -> usize {
         let mut taken = 0;
         modes
@@ -138,7 +141,7 @@ impl Queue {
     }
 }
 
-/// Where the first claim that waits stands; `None` when the one behind `ahead` does not.
+/// The index of the first waiting claim. `None` if the claim behind `ahead` does not wait.
 fn first_waiter(ahead: &[Node], n: u32, of: u32) -> Option<usize> {
     let mine = Mode::Permits { n, of };
     let held = Queue::holding(ahead.iter().map(|node| node.mode).chain([mine]));

@@ -1,4 +1,8 @@
-//! The session of the moment, and what holds over all sessions.
+//! The current session, and the state that outlives a session.
+//!
+//! Only the minder replaces the session, after the old one has ended. A caller keeps the session
+//! that it has got: its requests fail when that one ends, and its retry gets the next one from
+//! [`Store::living`].
 
 use std::sync::Arc;
 
@@ -11,7 +15,8 @@ use tokio::{runtime::Handle, sync::watch};
 
 use crate::{config::ZkConfig, error::no_answer, session::Session, try_out::try_out};
 
-/// How many losses a slow reader may miss the telling of; renewals tell of them too.
+/// The number of events that are kept for a slow receiver. If it misses one, the next renewal finds
+/// the loss.
 const EVENTS: usize = 4096;
 
 /// A connected store.
@@ -33,10 +38,10 @@ impl Store {
         let events = StoreEventSender::new(EVENTS);
         let runtime = current_runtime()?;
         let session = Session::open(&config, events.clone(), runtime.clone()).await?;
-        // A server that stops to answer must not hold the application up.
+        // A server that stops answering must not block the application.
         let tried = tokio::time::timeout(session.timeout, try_out(&session, &config));
         tried.await.unwrap_or_else(|_| Err(no_answer()))?;
-        // A majority of several keeps what it knows when one of them goes.
+        // With several servers, a majority keeps the data if one of them fails.
         let exclusion = match session.servers.voters {
             Some(2..) => Exclusion::Failover,
             _ => Exclusion::Restart,
@@ -60,12 +65,12 @@ impl Store {
         })
     }
 
-    /// The session of the moment, which may have ended.
+    /// The current session, which may have ended.
     pub(crate) fn session(&self) -> Arc<Session> {
         Arc::clone(&self.sessions.borrow())
     }
 
-    /// A session that lives, as far as is known; waits a little for the next one.
+    /// A session that is alive, as far as is known. It waits a little for the next one.
     pub(crate) async fn living(&self) -> Result<Arc<Session>, Error> {
         let session = self.session();
         if !session.is_over() {
@@ -87,7 +92,7 @@ impl Store {
         let runtime = self.runtime.clone();
         async move {
             let session = Session::open(&config, events, runtime).await?;
-            // The first acquire need not wait for it.
+            // Begun now, so that the first acquire does not wait for it.
             let beginning = Arc::clone(&session);
             session.background(async move { drop(beginning.epoch().await) });
             Ok(session)

@@ -2,14 +2,14 @@
 
 use dlock_core::FencingToken;
 
-/// Tokens that one node has room for: `czxid * 16384 + k`.
+/// The number of tokens of one node: `czxid * 16384 + k`.
 ///
-/// A zxid is the number of the election in its upper 32 bits and a counter in the others, and
-/// tokens are below 2^63. So this is a choice between long blocks, which make a lock cheap that
-/// a whole process wants, and [`ELECTIONS`].
+/// A zxid has the number of the election in its upper 32 bits and a counter in the lower ones, and
+/// tokens are below 2^63. So this is a choice between long blocks, which make a contended lock
+/// cheap within a process, and the number of [`ELECTIONS`].
 pub(crate) const TOKENS: u32 = 1 << 14;
 
-/// For how many elections of a leader there are tokens: one each hour for 15 years.
+/// The number of elections for which there are tokens: one each hour for 15 years.
 pub(crate) const ELECTIONS: u64 = 1 << (63 - 32 - TOKENS.trailing_zeros());
 
 /// The first token of a node; `None` after too many [`ELECTIONS`].

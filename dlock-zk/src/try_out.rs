@@ -1,4 +1,5 @@
-//! A connect tries all that locks need, so that they never meet what is missing.
+//! The check of a connect: it tries all that locks need, so that a missing right is reported at
+//! once.
 
 use dlock_core::{ClaimId, ConfigIssue, Error};
 use zookeeper_client::{CreateMode, Error as ZkError};
@@ -10,8 +11,8 @@ use crate::{
     session::Session,
 };
 
-/// Makes the root, and a node in it, as every lock needs; so that missing rights, a missing chroot
-/// and a server that takes no writes are told now.
+/// Creates the root and a node in it, as every lock does. So missing rights, a missing chroot and a
+/// read-only server are reported now.
 pub(crate) async fn try_out(session: &Session, config: &ZkConfig) -> Result<(), Error> {
     let client = &session.client;
     if session.read(|| client.check_stat("/")).await.map_err(explain)?.is_none() {
@@ -24,7 +25,7 @@ pub(crate) async fn try_out(session: &Session, config: &ZkConfig) -> Result<(), 
             ),
         ));
     }
-    // Before anything is made with that ACL, which nobody could use or remove.
+    // Checked before anything is created with that ACL: nobody could use or remove it.
     if let Some(right) = session.acl.missing() {
         return Err(lacks(right));
     }
@@ -33,14 +34,14 @@ pub(crate) async fn try_out(session: &Session, config: &ZkConfig) -> Result<(), 
         && session.read(|| client.check_stat(root)).await.map_err(explain)?.is_none();
     let tried = try_root(session).await;
     if tried.is_err() && is_new {
-        // It would keep out everybody to whom this ACL gives nothing. Where others use it by now, it
-        // stays.
+        // A root with this ACL would lock out all users without rights in it. If other clients use
+        // it by now, it has children, and stays.
         let _ = session.insist(|| client.delete(root, None)).await;
     }
     tried
 }
 
-/// Makes a node in the root, and deletes it as well, which may be forbidden.
+/// Creates a node in the root, and deletes it, which may be forbidden.
 async fn try_root(session: &Session) -> Result<(), Error> {
     let epoch = session.begin_epoch().await.map_err(explain)?;
     try_acl(session).await?;
@@ -53,14 +54,15 @@ async fn try_root(session: &Session) -> Result<(), Error> {
 /// The root may be older and have another one, and to delete a node is a right on its directory.
 async fn try_acl(session: &Session) -> Result<(), Error> {
     if !matches!(session.acl, Acl::Entries(_)) {
-        // The others give every right.
+        // The other kinds of ACL give every right.
         return Ok(());
     }
-    // No lock's directory has this name.
+    // The directory of a lock can't have this name.
     let dir = format!("{}/%probe-{}", session.root(), ClaimId::random());
     session.read(|| session.make_dir(&dir)).await.map_err(explain)?;
     let tried = try_rights(session, &dir).await;
-    // Where it may not, its node goes with the session, and then the servers remove it.
+    // Without the right to delete, the node goes with the session, and then the servers remove the
+    // directory.
     let _ = session.insist(|| session.client.delete(&dir, None)).await;
     tried
 }
@@ -79,14 +81,14 @@ async fn try_rights(session: &Session, dir: &str) -> Result<(), Error> {
     };
     let read = read.await.map(drop);
     let written = session.insist(|| client.set_data(&node, b"", None)).await.0.map(drop);
-    // Also where the others failed.
+    // Also if another step has failed.
     let deleted = session.delete_path(&node).await.map(drop);
     read.map_err(|error| without(READ, error))?;
     written.map_err(|error| without(WRITE, error))?;
     deleted.map_err(|error| without(DELETE, error))
 }
 
-/// The error for people, where this right was asked for.
+/// The error for people if this right is missing.
 fn without(right: &str, error: ZkError) -> Error {
     match error {
         ZkError::NoAuth => lacks(right).with_source(error),

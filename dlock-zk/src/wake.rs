@@ -1,4 +1,12 @@
 //! Waiting for a grant.
+//!
+//! No server grants anything: a claim holds the lock when no node that stands in its way is left. A
+//! waiter watches one such node. Its deletion may be the grant at once ([`Then::Granted`]), or the
+//! queue has to be read again. A lost watch event costs at most one session timeout: then the
+//! waiter looks again.
+//!
+//! An event may arrive from a server that is cut off, or long after it happened. So before a grant
+//! counts, the own node must still be there, and a beat must be recent: see [`Session::grant`].
 
 use std::sync::Arc;
 
@@ -15,35 +23,35 @@ use crate::{
     session::Session,
 };
 
-/// How a wait ends.
+/// The end of a wait.
 enum Turn {
-    /// The claim's turn has come.
+    /// The claim holds the lock, by a list.
     Come { followed: bool },
-    /// The same, known from what happened to another's node alone.
+    /// The claim holds the lock, concluded from an event about another node.
     Deduced,
     /// The claim's node is gone.
     Gone,
 }
 
-/// What a look at the watched node comes to.
+/// The result of a look at the watched node.
 enum Seen {
-    /// The lock is the claim's, by a list.
+    /// The claim holds the lock, by a list.
     Held { followed: bool },
-    /// The lock is the claim's.
+    /// The claim holds the lock.
     Granted,
-    /// How it stands has to be read again.
+    /// The queue has to be read again.
     Changed,
-    /// Nothing yet: the watcher tells.
+    /// Nothing yet. The watcher reports the next change.
     Watching { watcher: OneshotWatcher, then: Then },
 }
 
-/// What an event, or a long silence, means for who waits.
+/// The meaning of an event, or of a long silence, for the waiter.
 enum Then {
     /// The deletion of this path is the grant.
     Granted(String),
-    /// The queue has to be read again when this path is gone, unless that is the grant, too.
+    /// The deletion of this path is the grant, or the queue has to be read again.
     Gone(String, Before),
-    /// The queue has to be read again, whatever it is.
+    /// The queue has to be read again after any event.
     Read,
 }
 
@@ -53,8 +61,8 @@ type Before = Option<Arc<Place>>;
 impl Then {
     /// Whether the deletion of what is watched is the grant.
     ///
-    /// A claim of this session that held the lock alone was the first in line. So a crowd of one
-    /// client does not have to read its queue for each hand-over.
+    /// A claim of this session that held the lock exclusively was the first in the queue. So many
+    /// waiters of one client do not have to read the queue for each hand-off.
     fn is_grant(&self) -> bool {
         match self {
             Self::Granted(_) => true,
@@ -84,9 +92,11 @@ impl Session {
         };
         let followed = match turn? {
             Turn::Come { followed } => Some(followed),
-            // Events come in the server's order: had its own node gone before, it would be known.
+            // Events come in the server's order. If the own node had gone before, its event would
+            // be here.
             Turn::Deduced if own.as_mut().now_or_never().is_some() => None,
-            // After a reconnection, what had happened meanwhile is told in any order.
+            // After a reconnect, the events of the time in between come in any order. So the own
+            // node is checked.
             Turn::Deduced if states.changed().now_or_never().is_some() => {
                 self.is_there(&spot).await.map_err(said)?.then_some(true)
             }
@@ -109,7 +119,7 @@ impl Session {
 
     /// Waits until the claim's turn comes.
     async fn turn(&self, spot: &Spot) -> Result<Turn, ZkError> {
-        // What the acquire has found need not be asked for again.
+        // The acquire has read the queue already.
         let mut known = spot.watch.clone().map(Standing::Behind);
         loop {
             let standing = match known.take() {
@@ -134,7 +144,7 @@ impl Session {
         }
     }
 
-    /// Looks at what stands in the way, and leaves a watch there.
+    /// Reads the node that stands in the way, and sets a watch on it.
     async fn look(&self, spot: &Spot, watch: Watch) -> Result<Seen, ZkError> {
         let client = &self.client;
         let child = match &watch {
@@ -162,7 +172,8 @@ impl Session {
             }
         };
         let path = format!("{}/{child}", spot.dir);
-        // A watch by getData leaves nothing behind where there is no node.
+        // With getData, no watch is left on the server if there is no node. With exists, one would
+        // be.
         let (data, watcher) = match self.poll(|| client.get_and_watch_data(&path)).await {
             Ok((data, _, watcher)) => (data, watcher),
             Err(ZkError::NoNode) if matches!(watch, Watch::Last(_)) => return Ok(Seen::Granted),
@@ -177,14 +188,14 @@ impl Session {
             }
             Watch::Writer(_) if !Data::has(&data, Mark::Shared) => Then::Read,
             Watch::Waiter(_) if !Data::has(&data, Mark::Granted) => Then::Read,
-            // It has moved on since the list was made.
+            // The node has been marked since the list was made.
             _ => return Ok(Seen::Changed),
         };
         Ok(Seen::Watching { watcher, then })
     }
 
-    /// Waits until something happens to what is watched; whether it is the grant. Should the
-    /// message be lost, a look now and then finds it.
+    /// Waits until something happens to the watched node. True if it is the grant. If the event is
+    /// lost, a look after each session timeout finds the change.
     async fn happens(&self, watcher: OneshotWatcher, then: &Then) -> Result<bool, ZkError> {
         let mut event = std::pin::pin!(watcher.changed());
         loop {
@@ -205,15 +216,15 @@ impl Session {
         }
     }
 
-    /// The claim's turn has come.
+    /// Turns the end of a wait into a grant.
     async fn grant(
         self: &Arc<Self>,
         place: &Arc<Place>,
         spot: &Spot,
         followed: bool,
     ) -> Result<Grant, Error> {
-        // That the news has come proves nothing of the session: the server that brought it may be
-        // cut off by now, or this process may have stood still.
+        // The event proves nothing about the session: its server may be cut off from the leader, or
+        // this process may have been stopped. A recent beat proves that the session still exists.
         if Clock::Boot.now().since(self.beat()) > self.timeout / 4 {
             match tokio::time::timeout(self.patience(), self.heartbeat()).await {
                 Ok(Ok(_)) => {}
@@ -225,7 +236,7 @@ impl Session {
     }
 }
 
-/// A waiter of an ended session asks anew.
+/// If the session has ended, the waiter gets `NotHeld`, and the core sends a new claim.
 fn said(error: ZkError) -> Error {
     if is_over(&error) { gone() } else { explain(error) }
 }

@@ -1,11 +1,15 @@
 //! Local hand-off: tasks of one process that want the same mutex queue in memory, and the process
 //! hands one claim of the store from task to task.
 //!
-//! The idea is lock cohorting (Dice, Marathe, Shavit, *Lock Cohorting*, PPoPP 2012): a lock that
-//! is cheap to hand to neighbours and dear to hand to others. It makes a hot lock as fast as memory,
-//! and costs an uncontended one two in-process locks.
+//! The idea is lock cohorting (Dice, Marathe, Shavit, *Lock Cohorting*, PPoPP 2012): a hand-off to
+//! a task of the same process is cheap, and one to another process is expensive. A contended lock
+//! becomes as fast as memory. An uncontended one pays for two more in-process locks.
 //!
 //! Other processes do not starve: see the bounds in [`release`](crate::engine::release).
+//!
+//! The lead is a value, [`Lead`], until the store grants the lock. If this task fails or is dropped
+//! before, the drop of the value makes the next task the leader. After the grant the hold has the
+//! lead, and its end hands it on. `schedules/hand_off.rs` and `schedules/leave.rs` test both.
 
 use std::{
     pin::Pin,
@@ -27,10 +31,10 @@ use crate::{
     },
 };
 
-/// So many tokens are reserved with each claim of a contended lock: the most hand-offs in a row.
+/// The number of tokens that a claim of a contended lock reserves: the most hand-offs in a row.
 const MOST: u32 = 32_768;
 
-/// Takes the lock: from a task of this process, or else from the store.
+/// Takes the lock, from a task of this process or from the store.
 pub(crate) async fn lock(
     engine: &Arc<Engine>,
     queue: &Arc<Queue<Hold>>,
@@ -39,14 +43,15 @@ pub(crate) async fn lock(
     let (name, options, mode) = (queue.name(), *queue.options(), Mode::Exclusive);
     loop {
         let lead = if queue.try_begin() {
-            // What an earlier outage was like does not matter.
+            // Nobody was leading, so no task shares an earlier outage any more.
             queue.store_is_back();
             Lead::of(queue)
         } else if matches!(wait, Wait::Try) {
             if holder(queue).is_some() {
                 return Ok(None);
             }
-            // The task on the way to the lock may wait for a store that is away.
+            // The leader may be waiting for an unreachable store. A try is bounded by one response
+            // timeout, so it sends a claim of its own.
             let taken = take(engine, name, mode, options, 1, None, wait).await?;
             engine.check_open()?;
             return Ok(taken);
@@ -61,20 +66,20 @@ pub(crate) async fn lock(
                 Turn::HandedOff(hold, token) => {
                     let held = Held::new(Arc::clone(engine), hold, token);
                     if held.state() == GuardState::Lost {
-                        // It was lost on the way here.
+                        // It was lost between the hand-off and now. Its end has handed on the lead.
                         continue;
                     }
                     return Ok(Some(held));
                 }
             }
         };
-        // One token while nobody queues here, since a store can be quicker when no block has to
-        // come back.
+        // One token while no task queues here: a store can release faster if no block of tokens is
+        // to be returned.
         let tokens = if queue.was_joined() { MOST } else { 1 };
         let taken = take(engine, name, mode, options, tokens, Some(queue), wait).await?;
         let Some(held) = taken else { return Ok(None) };
         lead.goes_with_the_hold();
-        // Asked again, now that shutdown would see the hold.
+        // Checked again, now that shutdown would see the hold: see `engine`.
         engine.check_open()?;
         return Ok(Some(held));
     }
@@ -97,12 +102,12 @@ async fn wait_in_line(
     }
 }
 
-/// The hold that this process has, if it has one.
+/// The current hold of this process, if there is one.
 fn holder(queue: &Queue<Hold>) -> Option<Arc<Hold>> {
     queue.last().filter(|hold| hold.is_running())
 }
 
-/// Why a wait for a task of this process has ended.
+/// The error of a wait for another task of this process.
 pub(crate) fn timed_out(engine: &Engine, queue: &Queue<Hold>) -> Error {
     let name: &LockName = queue.name();
     if let Some(hold) = holder(queue) {
@@ -115,8 +120,8 @@ pub(crate) fn timed_out(engine: &Engine, queue: &Queue<Hold>) -> Error {
     }
 }
 
-/// A place in the line, which is taken with the first poll. Dropped, it is left, and a turn that the
-/// task had by then passes on.
+/// A place in the line, which the first poll takes. Dropping it leaves the line, and hands a turn
+/// that the task had by then to the next task.
 struct InLine<'a> {
     queue: &'a Arc<Queue<Hold>>,
     engine: &'a Arc<Engine>,
@@ -133,7 +138,8 @@ impl Future for InLine<'_> {
             if self.ticket.is_none() {
                 return Poll::Ready(Turn::Lead);
             }
-            // Looked at only now, so that either this is told or it sees for itself.
+            // Loaded after the join: either `fail_all` finds this task in the line, or this load
+            // sees the flag. The other order would leave a task that nobody wakes.
             if self.engine.holds.is_stopped() {
                 return Poll::Ready(Turn::Failed(runtime_gone()));
             }

@@ -7,13 +7,13 @@ use crate::{
     TokenOffset,
 };
 
-/// What a finding is about.
+/// The subject of the findings.
 const ABOUT: &str = "seen token";
 
-/// How long to wait for a lock that nobody else can know.
+/// How long to wait for the lock of a random name, which no other client knows.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// So many tokens have to be left above one that is seen.
+/// The number of tokens that must be left above a seen token.
 const ROOM: u64 = 1 << 40;
 
 impl Locks {
@@ -45,12 +45,16 @@ impl Locks {
     /// # Cancel safety
     /// The lock is released in the background.
     pub async fn examine_token(&self, seen: FencingToken) -> Result<Finding, Error> {
+        // A random name, so that no other client is in its queue, and the last token of no real
+        // name changes.
         let name = LockName::new(&format!("dlock-doctor/{}", ClaimId::random()))?;
         if self.guarantees().fencing == Fencing::None {
             return Ok(meaningless());
         }
+        // Without local hand-off, so that the token is one that the store has just given out.
         let guard = self.without_handoff().mutex(name)?.lock_timeout(WAIT).await?;
         let next = guard.token();
+        // Awaited, so that nothing of the name stays but its last token, and an error is reported.
         guard.release().await?;
         Ok(compare(seen, next))
     }
@@ -106,8 +110,12 @@ impl Locks {
     ) -> Result<(), Error> {
         let name = name.into_name()?;
         let backend = self.backend();
+        // Checked before the store is asked: a token without room above it would make the name
+        // useless for ever.
         let raised = match above > Self::MAX_RAISED_TOKEN {
             true => Err(no_room_above(above)),
+            // No claim and no hold is involved, so a lost answer leaves nothing to clean up. The
+            // store raises the tokens before it answers, and a second call changes nothing.
             false => self.engine().while_it_runs(backend.raise_tokens(&name, above)).await,
         };
         raised.map_err(|error| {
@@ -134,7 +142,7 @@ fn meaningless() -> Finding {
     )
 }
 
-/// What there is to say of a store whose next token is `next`.
+/// The finding about a store whose next token is `next`.
 fn compare(seen: FencingToken, next: FencingToken) -> Finding {
     if next > seen {
         return Finding::fine(ABOUT, format!("tokens go on above {seen}: the next was {next}"));
@@ -142,6 +150,8 @@ fn compare(seen: FencingToken, next: FencingToken) -> Finding {
     let found =
         format!("tokens do not go on above {seen}: the next was {next}, and would be refused");
     let (seen, next) = (seen.get(), next.get());
+    // The first remedy replaces the offset, and needs room for the store's own tokens above it. The
+    // second adds to an offset that is already part of `next`.
     let left = FencingToken::MAX.get() - seen;
     let more = seen - next + 1;
     let remedy = if seen <= TokenOffset::MAX && next <= left {

@@ -87,6 +87,7 @@ impl Election {
         let state = asked.map_err(|error| {
             error.during("leader").with_lock(&self.base.name).with_store(backend.store())
         })?;
+        // A leader holds the lock exclusively, so there is at most one holder.
         Ok(state.holders.into_iter().next())
     }
 
@@ -119,11 +120,15 @@ impl Election {
         loop {
             match self.campaign_for(Duration::MAX).await {
                 Ok(leadership) => {
+                    // From here to the release, `end` is responsible for the leadership. If this
+                    // future is dropped, the drop of `leadership` resigns in the background.
                     let began = clock.now();
                     let ran = leadership.run(work(leadership.term())).await;
                     match leadership.0.end(ran, "release of leadership failed").await {
                         Ok(ControlFlow::Break(done)) => return Ok(done),
                         Ok(ControlFlow::Continue(())) => {}
+                        // The work outlived its term. A `Break` must not be reported as success,
+                        // and must not be lost either. A `Continue` is a new candidature anyway.
                         Err(lost) => match lost.take_output() {
                             Some(ControlFlow::Break(done)) => {
                                 return Err(lost.with_output::<T>(done));
@@ -131,6 +136,8 @@ impl Election {
                             Some(ControlFlow::Continue(())) | None => {}
                         },
                     }
+                    // Only a term of a whole lease resets the backoff. Otherwise a store that
+                    // grants and loses at once would be asked in a hot loop.
                     if clock.now().since(began) >= self.base.options.lease() {
                         tries = 0;
                     }
@@ -140,6 +147,8 @@ impl Election {
                 }
                 Err(error) => return Err(error),
             }
+            // After a `Continue` as well: a pause gives candidates on a store without a queue a
+            // chance.
             tries += 1;
             time::sleep(backoff(tries)).await;
         }
@@ -151,13 +160,15 @@ impl Election {
     }
 
     async fn take(&self, wait: Wait) -> Result<Option<Guard>, Error> {
+        // `Base::take` sends a claim of its own. A local hand-off would let one process lead term
+        // after term while candidates of other processes wait.
         let take = self.base.take(Mode::Exclusive, wait);
         let taken = self.base.engine().meter.acquiring(Kind::Election, take).await;
         Ok(taken?.map(Guard::one))
     }
 }
 
-/// Whether a later candidature may succeed without a change to the program.
+/// Whether a later attempt may succeed without a change to the program.
 fn passes(error: &Error) -> bool {
     error.is_transient() || matches!(error.kind(), ErrorKind::Lost | ErrorKind::NotHeld)
 }

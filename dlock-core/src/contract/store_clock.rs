@@ -1,16 +1,19 @@
-//! Whether a store's clock was stepped: told from what it shows and from the holder's own clock.
+//! Detects steps of a store's clock, by comparing what it shows with the holder's own clock.
+//!
+//! Nothing here reads the client's wall clock: the holder's clock is `Clock::Boot`, which is never
+//! set.
 
 use std::{collections::HashMap, time::Duration};
 
 use crate::{Clock, Instant, StoreEvent, StoreEventSender, StoreEvents, sync::Mutex};
 
-/// Steps up to this size are not told, whatever the delays: no clock is read more exactly.
+/// Steps up to this size are not reported, since no clock is read more exactly.
 const LEAST: i128 = 10_000_000;
 
-/// Clocks drift apart by less than this part of the time that passes, as far as a deadline cares.
+/// The assumed bound on drift for deadlines: one thousandth of the time that passes.
 const DRIFT: i128 = 1000;
 
-/// The margin for drift takes this part of a patience at most.
+/// The margin for drift takes at most this part of the time that the sender waits.
 const MARGIN: i128 = 4;
 
 /// The clock of a store as a backend sees it in the answers.
@@ -60,7 +63,9 @@ impl StoreClock {
         let high = shown - i128::from(sent.as_nanos());
         let seen = Bounds { low, high, sent, answered };
         let last = self.0.replace(seen)?;
-        // Answers may come in another order than the requests were sent in.
+        // From the earlier request to the later answer, since answers may come in another order
+        // than the requests. The longer time allows more drift, and so never reports drift as a
+        // step.
         let passed = answered.max(last.answered).since(sent.min(last.sent));
         let drift = i128::try_from(passed.as_nanos() / 100).unwrap_or(i128::MAX / 4);
         let slack = drift + LEAST;
@@ -131,6 +136,9 @@ impl StoreClocks {
     /// An answer that has just come, to what was sent then by [`Clock::Boot`], shows the clock of
     /// this shard, in microseconds.
     pub fn observe(&self, shard: u32, micros: u64, sent: Instant) {
+        // The event is sent under the lock. So subscribers get the steps of a shard in the order in
+        // which they were detected. The send does not block: a full channel drops the oldest event,
+        // and the subscriber learns that it missed some.
         let mut clocks = self.clocks.lock();
         let step = clocks.entry(shard).or_default().observe(micros, sent, Clock::Boot.now());
         if let Some(ClockStep { forward, by }) = step {

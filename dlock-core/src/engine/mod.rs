@@ -1,18 +1,23 @@
-//! What is written once for every backend: acquiring, keeping, losing and letting go.
+//! The part that is written once for every backend: holds are renewed, lost, handed off and
+//! released.
 //!
-//! One [`Engine`] stands behind all clones and views of a [`Locks`](crate::Locks), and behind every
-//! guard. This file has its life: it is made, refuses new claims once it is closed, and ends. Above
-//! it stand, each on the ones before:
+//! One [`Engine`] serves all clones and views of a [`Locks`](crate::Locks), and every guard. This
+//! file has its life cycle: it starts, refuses new claims after `shutdown`, and ends. The modules
+//! use it, and each uses those before it:
 //!
-//! - [`end`] ends holds, and nothing else does;
-//! - [`withdraw`] gives back what nobody wants any more;
-//! - [`release`] hands a hold off or gives it back;
+//! - [`end`] ends holds, and no other module does;
+//! - [`withdraw`] cancels claims that nobody wants any more;
+//! - [`release`] hands a hold off or releases it;
 //! - [`held`] is the right to do so;
 //! - [`renewals`] is the task that renews holds, and starts the engine.
 //!
-//! `closed` is set once. A claim that is made while `shutdown` begins is seen by it: it
-//! looks at `closed` again once it is in the books, and `shutdown` looks at the books after it has
-//! set `closed`, both with `SeqCst`.
+//! # Concurrency
+//!
+//! `closed` is set once. `shutdown` misses no claim that is made while it begins:
+//! **`shutdown` stores `closed`, then looks at the books. A claim enters the books, then loads
+//! `closed`.** So either `shutdown` waits for the hold, or the claim fails and the hold is
+//! released. Both accesses to `closed` are `SeqCst`. `while_open` registers with `closing` before
+//! it loads `closed`, so it sees the flag or gets the notification.
 
 pub(crate) mod end;
 pub(crate) mod held;
@@ -82,15 +87,15 @@ impl Engine {
         Ok(())
     }
 
-    /// The lease to ask for: see [`belief::stored`].
+    /// The lease to request: see [`belief::stored`].
     pub(crate) fn lease(&self, options: LockOptions) -> Result<Duration, Error> {
         let lease = belief::stored(options, self.backend.longest_lease())?;
         self.check_lease(lease)?;
         Ok(lease)
     }
 
-    /// The gate that every lease passes before anybody asks for it: what is renewed later is no
-    /// longer than what has passed here.
+    /// Checks a lease before it is requested for the first time. A renewal never requests a longer
+    /// one.
     pub(crate) fn check_lease(&self, lease: Duration) -> Result<(), Error> {
         let longest = LockOptions::MAX_LEASE.min(self.backend.longest_lease());
         let fits = if lease > longest {
@@ -104,8 +109,8 @@ impl Engine {
         fits.map_err(|error| error.with_store(self.backend.store()))
     }
 
-    /// When the answer to a request is to be there: a try waits for no more than one response
-    /// timeout, and a little more, since the store's own error says more.
+    /// The time by which the answer to a request must come. A try waits for one response timeout
+    /// and an eighth more: the backend's own error comes after one, and says more than ours.
     pub(crate) fn answer_by(&self, wait: Wait) -> Option<Timer> {
         let timeout = self.backend.response_timeout();
         match wait {
@@ -114,10 +119,10 @@ impl Engine {
         }
     }
 
-    /// Waits for an answer until then, as [`answer_by`](Self::answer_by) has it.
+    /// Waits for an answer until the time of [`answer_by`](Self::answer_by).
     ///
     /// # Errors
-    /// It was not there by then.
+    /// There was no answer by then.
     pub(crate) async fn answered<T>(
         &self,
         answer_by: Option<Timer>,
@@ -135,7 +140,7 @@ impl Engine {
         })
     }
 
-    /// The error of a wait for a lock that somebody holds.
+    /// The error of a wait for a lock that is held.
     pub(crate) fn timed_out(&self, name: &LockName) -> Error {
         match self.holds.held_for(name) {
             Some(held) => Why::HeldHere(held).error(name),
@@ -143,7 +148,8 @@ impl Engine {
         }
     }
 
-    /// Waits in the store's queue, and tells after a lease if this process holds the lock itself.
+    /// Waits in the store's queue. After a lease it writes a warning if this process itself holds
+    /// the lock.
     pub(crate) async fn watch<T>(
         &self,
         name: &LockName,
@@ -162,7 +168,7 @@ impl Engine {
         granted.await
     }
 
-    /// Tells that somebody waits here for what this process holds, for a task that waits for itself.
+    /// Warns that this process waits for a lock that it holds: a task may be waiting for itself.
     pub(crate) fn tell_held_here(&self, name: &LockName, held: Duration) {
         tracing::warn!(
             target: "dlock",
@@ -186,7 +192,7 @@ impl Engine {
             answer = work => answer,
             () = self.holds.until_stopped() => Err(runtime_gone()),
         };
-        // A backend whose tasks are gone does not know why.
+        // A backend whose tasks ended with the runtime can't state the reason.
         answer.map_err(|error| if self.holds.is_stopped() { runtime_gone() } else { error })
     }
 
@@ -212,7 +218,8 @@ impl Engine {
         self.closed.store(true, Ordering::SeqCst);
         self.closing.notify_waiters();
         let all = async {
-            // What was under way may have become a hold, and a hold a release.
+            // Both are checked again: a claim that was under way may have become a hold, and a hold
+            // a release.
             while self.holds.len() > 0 || self.tasks.pending() > 0 {
                 self.holds.until_empty().await;
                 self.tasks.until_idle().await;
@@ -252,7 +259,7 @@ fn shut_down() -> Error {
 }
 
 impl Drop for Engine {
-    /// The renewal task sees that it is gone.
+    /// Wakes the renewal task, which then sees that the engine is gone.
     fn drop(&mut self) {
         self.holds.wake.notify_one();
     }

@@ -1,7 +1,14 @@
 //! Renewal: one task for each engine, which does what its books say.
 //!
-//! The task keeps the engine only while it works. When the last handle and the last guard have gone,
-//! the engine goes too, and wakes the task to its end.
+//! Each round: look at the books, send what is due, then wait for the first of an event of the
+//! store, an answer, a wake-up and the next due time.
+//!
+//! The task keeps the engine only while it works. When the last handle and the last guard are gone,
+//! the engine is dropped, and wakes the task, which ends.
+//!
+//! If a request or its answer is lost, the batch fails after its limit, and its holds are due for a
+//! retry. If the request was applied all the same, the store keeps the claims longer than the
+//! holders rely on them, which is safe.
 
 use std::{
     collections::HashSet,
@@ -32,7 +39,7 @@ pub(crate) fn start(backend: DynBackend) -> Result<Arc<Engine>, Error> {
 
 /// The renewal task.
 fn run(engine: &Arc<Engine>) -> impl Future<Output = ()> + Send + use<> {
-    /// Tells the locks when the runtime drops the task, even one that never ran.
+    /// Reports the end of the task, also if the runtime drops it before it has ever run.
     struct Stopped(Weak<Engine>);
     impl Drop for Stopped {
         fn drop(&mut self) {
@@ -42,7 +49,7 @@ fn run(engine: &Arc<Engine>) -> impl Future<Output = ()> + Send + use<> {
         }
     }
     let stopped = Stopped(Arc::downgrade(engine));
-    // From now on, and not from when the task first runs.
+    // Subscribed here and not in the task, so that no event is missed before the task first runs.
     let events = engine.backend.events();
     let backend = Arc::clone(&engine.backend);
     async move {
@@ -50,9 +57,10 @@ fn run(engine: &Arc<Engine>) -> impl Future<Output = ()> + Send + use<> {
     }
 }
 
-/// Nobody will look at the books any more: tells the tasks that wait for holds of this process, and
-/// leaves those that are parted with to their leases.
+/// Nobody will look at the books any more. Fails the tasks that wait for holds of this process, and
+/// forgets holds without a holder, whose leases end by themselves.
 fn stopped(engine: &Engine) {
+    // `stop` comes first: see the orders in the ledger.
     engine.holds.stop();
     for hold in engine.holds.all() {
         if let Some(queue) = hold.queue() {
@@ -74,6 +82,7 @@ async fn renew_until_gone(
         let Some(alive) = engine.upgrade() else { return };
         let (clock, wake) = (alive.clock, Arc::clone(&alive.holds.wake));
         let due = look(&alive);
+        // Only `wake` is kept while the task sleeps. A reference would keep the engine alive.
         drop(alive);
         for mut batch in due.batches {
             running.push(async move {
@@ -86,7 +95,8 @@ async fn renew_until_gone(
         let latest = clock.now().saturating_add(LONGEST_SLEEP);
         let next = due.look.map_or(latest, |look| look.min(latest));
         tokio::select! {
-            // What an answer shows is told before the answer, and says why a claim is gone.
+            // Events come first. A backend sends the events that an answer shows before the answer
+            // itself, and they say why a claim is gone.
             biased;
             Some(told) = told(&mut events), if events.is_some() => {
                 if let Some(engine) = engine.upgrade() {
@@ -104,7 +114,7 @@ async fn renew_until_gone(
     }
 }
 
-/// Looks at the books, and tells of what they show.
+/// Looks at the books, and ends the holds that are past their deadlines.
 fn look(engine: &Engine) -> Due {
     let now = engine.clock.now();
     let mut due = engine.holds.with(&engine.backend, |books, shard| books.collect(now, shard));
@@ -149,20 +159,20 @@ fn settle(engine: &Engine, batch: &Batch, answers: Result<Vec<Renewed>, Error>) 
     }
 }
 
-/// What a store has told unasked by now.
+/// The events of the store since the last look.
 #[derive(Default)]
 struct Told {
     ended: HashSet<ClaimId>,
     steps: Vec<Step>,
 }
 
-/// Waits for the next that the store tells; `None` when it tells no more.
+/// Waits for the next events. `None` when there will be no more.
 async fn told(events: &mut Option<StoreEvents>) -> Option<Told> {
     let receiver = events.as_mut()?;
     let mut told = Told::default();
     match receiver.recv().await {
         Ok(event) => told.add(event),
-        // Renewals will tell of the claims that were missed.
+        // The claims of the missed events are found ended by their next renewals.
         Err(NoEvent::Missed(_)) => {}
         Err(NoEvent::Closed) => {
             *events = None;
@@ -186,8 +196,8 @@ impl Told {
     }
 }
 
-/// Ends the holds of claims that the store has ended, and those whose leases its clock has ended; the
-/// others believe for less.
+/// Ends the holds of claims that the store has ended, and those whose leases a step of its clock
+/// has ended. The step shortens the leases of the others.
 fn learn(engine: &Engine, told: &Told) {
     let now = engine.clock.now();
     let mut lost = Vec::new();

@@ -45,6 +45,7 @@ enum Kind {
 /// What the entries of one owner of a reentrant lock share. The last one to go releases it.
 pub(crate) struct Entered {
     held: Held,
+    // The table has only a weak reference to this value, so the last guard releases the lock.
     /// Keeps the table alive in which the next entry looks for this one.
     _table: Arc<dyn Any + Send + Sync>,
 }
@@ -135,6 +136,8 @@ impl Guard {
     ///
     /// Timers are as exact as the runtime is idle: a task that blocks its thread delays it.
     pub fn lost(&self) -> Lost {
+        // Each of these futures registers with its hold when it is made. So a loss between this
+        // call and the first poll is not missed.
         let mut any: FuturesUnordered<_> = self.parts().iter().map(Held::until_ended).collect();
         Lost(Box::pin(async move { any.next().await.unwrap_or(Ended::Released) }))
     }
@@ -156,7 +159,12 @@ impl Guard {
         let parts = match self.0 {
             Kind::One(held) => return held.release().await,
             Kind::Entered(entered) => {
+                // Read before the reference is given up, after which another guard may release the
+                // hold.
                 let lost = entered.held.state() == GuardState::Lost;
+                // `into_inner` returns the value to exactly one of several guards that are released
+                // at the same time, and so exactly one of them releases. `try_unwrap` could fail
+                // for all of them.
                 return match Arc::into_inner(entered) {
                     Some(last) => last.held.release().await,
                     None if lost => Ok(Released::AlreadyLost),
@@ -165,11 +173,13 @@ impl Guard {
             }
             Kind::Many(parts) => parts,
         };
+        // All at once, since each takes a round trip. A part that is slow does not delay the
+        // others.
         let mut all: FuturesUnordered<_> =
             parts.into_iter().map(|part| Box::pin(part.release())).collect();
         let mut result = Ok(Released::Released);
         while let Some(one) = all.next().await {
-            // A loss counts more than an error, which says nothing of it.
+            // A loss outweighs an error, after which the lock may have been held to the end.
             result = match (result, one) {
                 (Ok(Released::AlreadyLost), _) | (_, Ok(Released::AlreadyLost)) => {
                     Ok(Released::AlreadyLost)
@@ -185,6 +195,7 @@ impl Guard {
     /// store has been told, as `Released`, or once the lock is lost; the store is told also when it
     /// is dropped. Of one hold only; every other guard is released.
     pub(crate) fn part(self, until: Instant) -> Lost {
+        // Registered while the guard is there. Afterwards the renewal task ends the hold.
         let over = self.lost();
         if let Kind::One(held) = self.0 {
             held.part(until);
@@ -214,6 +225,8 @@ impl Guard {
                 .with_lock(self.name()));
             }
         };
+        // A hold past its deadline is not downgraded: the renewal would revive it only in the
+        // store.
         self.check()?;
         held.downgrade().await
     }

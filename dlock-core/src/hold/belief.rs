@@ -1,15 +1,18 @@
-//! How long a holder believes in a lease: the store keeps each a little longer, and longer by the
-//! lock-delay.
+//! How long a holder relies on a lease. The store keeps it a little longer, plus the lock-delay.
+//!
+//! A lease counts from before its request was sent, and the store counts it from when it executes
+//! the request, which is later. So the local deadline comes before the end of the lease in the
+//! store, whatever the delays on the way.
 
 use std::time::Duration;
 
 use crate::{ConfigIssue, Error, Instant, LockOptions};
 
-/// The lease to ask the store for: what the options say and the lock-delay behind it, as far as the
-/// store can stand for it.
+/// The lease to request: the configured lease plus the lock-delay, or the longest that the store
+/// supports.
 ///
 /// # Errors
-/// `Config(Lease)` when the delay leaves too little to believe in.
+/// `Config(Lease)` if the lock-delay leaves too short a lease to the holder.
 pub(crate) fn stored(options: LockOptions, longest: Duration) -> Result<Duration, Error> {
     let (delay, whole) = (options.lock_delay(), options.lease() + options.lock_delay());
     let stored = whole.min(longest);
@@ -27,18 +30,18 @@ pub(crate) fn stored(options: LockOptions, longest: Duration) -> Result<Duration
     Ok(stored)
 }
 
-/// What the holder takes a lease for that the store keeps so long.
+/// The lease on which the holder relies, of one that the store keeps for `stored`.
 pub(crate) fn believed(stored: Duration, delay: Duration) -> Duration {
     stored.saturating_sub(delay)
 }
 
-/// The end of belief in a lease that began at `since` or later: less 1 % for clocks that run at
-/// different rates and 10 ms for the store's tick and the holder's own delays.
+/// The local deadline of a lease that began at `since` or later: 1 % earlier, for clocks that run
+/// at different rates, and another 10 ms, for the store's tick and the holder's own delays.
 pub(crate) fn valid_until(since: Instant, lease: Duration) -> Instant {
     since.saturating_add(lease).saturating_sub(margin(lease))
 }
 
-/// By how much belief ends before the lease.
+/// The time between the local deadline and the end of the lease.
 pub(crate) fn margin(lease: Duration) -> Duration {
     lease / 100 + Duration::from_millis(10)
 }

@@ -1,8 +1,12 @@
-//! The books of the renewal task: which holds there are, and what is due when.
+//! The books of the renewal task: all holds of an engine, and when each is due.
 //!
-//! They do nothing by themselves. `collect` says what to renew and whom to tell, `settle` and
-//! `learn` say which holds have ended; the engine does it, without the lock on the books. So 100,000
-//! held locks are one task, one timer and ordered memory.
+//! The books only decide. `collect` returns the renewals to send, `settle` and `stepped` return the
+//! holds to end. The engine acts on that without the lock on the books, since the end of a hold
+//! takes the lock again. So 100,000 held locks need one task, one timer and one ordered list.
+//!
+//! A hold is due for one of these: its renewal, the retry of one, or its local deadline. While a
+//! renewal is under way it is due at its deadline. So a hold whose renewal is never answered is
+//! lost in time, with no help of the store.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -13,39 +17,41 @@ use super::{
 };
 use crate::{ClaimId, Ended, Instant, LockName, Renewal, Renewed};
 
-/// How many claims a batch has at the most.
+/// The most claims in a batch.
 const BATCH: usize = 500;
-/// Claims that fall due this much later, but no more than a 16th of their lease, join a batch.
+/// Claims that are due this much later, but at most a 16th of their lease, join the batch. That
+/// makes fewer requests of locks that were taken at different times.
 const LOOK_AHEAD: Duration = Duration::from_millis(500);
 /// The longest sleep: timers stand still while the machine is suspended, leases do not.
 pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-/// Which part of the store keeps a name.
+/// The part of the store that keeps a name.
 pub(crate) type Shard<'a> = &'a dyn Fn(&LockName) -> u32;
 
 #[derive(Default)]
 pub(crate) struct Books {
     order: Order,
     steps: Steps,
-    /// When the renewal task will look next; `None` while nothing is due, ever.
+    /// When the renewal task looks next. `None` while nothing will ever be due. A hold that is due
+    /// earlier has to wake the task: the books return `sooner`, and the ledger wakes it.
     look: Option<Instant>,
 }
 
-/// What becomes of a hold that is booked.
+/// The result of booking a hold.
 pub(crate) struct Added {
-    /// A step of the store's clock has ended it on its way here.
+    /// A step of the store's clock has ended its lease while the grant was on its way.
     pub(crate) over: bool,
-    /// It is due before the renewal task would have looked: it is to be woken.
+    /// It is due before the next look of the renewal task, which has to be woken.
     pub(crate) sooner: bool,
 }
 
-/// What one look finds to do.
+/// The result of one look: what the engine has to do.
 #[derive(Default)]
 pub(crate) struct Due {
     pub(crate) batches: Vec<Batch>,
     /// Their leases are over.
     pub(crate) late: Vec<Arc<Hold>>,
-    /// Tasks of this process wait for them, perhaps their holders.
+    /// Tasks of this process have waited for a whole lease for them, perhaps their own holders.
     pub(crate) own: Vec<Arc<Hold>>,
     /// When to look next, at the latest; `None` while nothing is due, ever.
     pub(crate) look: Option<Instant>,
@@ -53,24 +59,24 @@ pub(crate) struct Due {
 
 /// Renewals that go to the store with one call.
 pub(crate) struct Batch {
-    /// Each with whether it is renewed for the last time, since it has no holder any more.
+    /// Each with whether this is its last renewal, because it has no holder any more.
     holds: Vec<(Arc<Hold>, bool)>,
     pub(crate) renewals: Vec<Renewal>,
     shard: u32,
-    /// When it was sent: set by the one who sends it.
+    /// When it was sent. The renewal task sets it just before it sends.
     pub(crate) sent: Instant,
-    /// When to give an answer up: there is time for another try then.
+    /// How long to wait for the answer. It leaves time for a retry before the leases end.
     pub(crate) limit: Duration,
 }
 
-/// What the answers to a batch come to.
+/// The result of the answers to a batch.
 #[derive(Default)]
 pub(crate) struct Settled {
     pub(crate) kept: usize,
     pub(crate) lost: Vec<(Arc<Hold>, Ended)>,
-    /// The store keeps them from now on, and nobody here does.
+    /// The store keeps these from now on, without a holder: the engine forgets them.
     pub(crate) parted: Vec<Arc<Hold>>,
-    /// There was no answer for so many.
+    /// The number of claims without an answer.
     pub(crate) failed: usize,
 }
 
@@ -98,7 +104,7 @@ impl Books {
         self.order.remove(hold)
     }
 
-    /// Has a hold looked at by then, if it is here. Whether that is sooner than the next look was.
+    /// Makes a hold due by `due`, if it is here. True if that is before the next look.
     pub(crate) fn hurry(&mut self, hold: &Hold, due: Instant) -> bool {
         if due < hold.slot.due() {
             self.move_to(hold, due);
@@ -118,7 +124,7 @@ impl Books {
         self.order.iter()
     }
 
-    /// Takes together what is due, and sets the time of the next look.
+    /// Collects what is due, and sets the time of the next look.
     pub(crate) fn collect(&mut self, now: Instant, shard: Shard<'_>) -> Due {
         let mut due = Due::default();
         let ready = self.order.until(now.saturating_add(LOOK_AHEAD)).filter(|hold| {
@@ -127,7 +133,8 @@ impl Books {
         });
         for hold in ready.cloned().collect::<Vec<_>>() {
             if !hold.is_running() {
-                // Whoever ended it is about to take it out.
+                // The task that ended it is about to take it out. Until then the hold must not be
+                // due again and again.
                 let soon = LONGEST_SLEEP.min(hold.lease() / 12);
                 self.move_to(&hold, now.saturating_add(soon));
                 continue;
@@ -136,6 +143,8 @@ impl Books {
                 due.late.push(hold);
                 continue;
             }
+            // One renewal at a time. With two, the earlier could arrive late and shorten the lease
+            // in the store.
             let renewal = if hold.slot.is_renewing() { None } else { hold.renewal(now) };
             self.move_to(&hold, hold.valid_until());
             if hold.is_waited_for_by_its_own(now) {
@@ -152,7 +161,7 @@ impl Books {
         due
     }
 
-    /// Books the answers to a batch; `None` when there is none.
+    /// Books the answers to a batch, or `None` if the whole request failed.
     pub(crate) fn settle(
         &mut self,
         batch: &Batch,
@@ -162,7 +171,8 @@ impl Books {
         let mut settled = Settled::default();
         for (i, ((hold, last), renewal)) in batch.holds.iter().zip(&batch.renewals).enumerate() {
             match answers.and_then(|answers| answers.get(i)) {
-                // These stay in hand until they are over.
+                // These two keep `renewing` set, so that no other renewal is sent before the
+                // engine has ended them.
                 Some(Renewed::Kept) if *last => {
                     settled.kept += 1;
                     settled.parted.push(Arc::clone(hold));
@@ -174,11 +184,14 @@ impl Books {
                 }
                 Some(Renewed::Kept) => {
                     settled.kept += 1;
-                    // What the clock did meanwhile is not known, so it is renewed once more.
+                    // If the clock was stepped meanwhile, the end of this lease is unknown: the
+                    // old deadline stays, and the hold is renewed once more at once.
                     let counts = self.renewed(hold, batch.sent, renewal.lease, batch.shard);
                     self.move_to(hold, if counts { hold.renewal_due() } else { now });
                 }
                 Some(Renewed::Unknown) | None => {
+                    // The request may have been applied. The deadline stays as it was, which is
+                    // right either way.
                     settled.failed += 1;
                     hold.doubt();
                     self.move_to(hold, hold.retry_due(now));
@@ -189,8 +202,8 @@ impl Books {
         settled
     }
 
-    /// A renewal that was sent then has been answered. Whether it counts: not if the store's clock
-    /// was set forward on its way.
+    /// Books the answer to a renewal that was sent at `sent`. False if it does not count, because
+    /// the store's clock was set forward while it was on its way.
     pub(crate) fn renewed(&self, hold: &Hold, sent: Instant, stored: Duration, shard: u32) -> bool {
         let counts = self.steps.cut(sent, || shard).is_zero();
         if counts {
@@ -199,14 +212,16 @@ impl Books {
         counts
     }
 
-    /// The store has ended these claims.
+    /// The holds of these claims, which the store has ended.
     pub(crate) fn of_claims(&self, claims: &HashSet<ClaimId>) -> Vec<Arc<Hold>> {
         self.all().filter(|hold| claims.contains(&hold.id)).cloned().collect()
     }
 
-    /// The clock of a part of the store was set forward. Shortens the leases that it met, and has
-    /// them renewed at once; those that are over by that.
+    /// The clock of a part of the store was set forward. Shortens the leases that began before, and
+    /// makes them due at once. Returns the holds whose leases are over by that.
     pub(crate) fn stepped(&mut self, step: Step, now: Instant, shard: Shard<'_>) -> Vec<Arc<Hold>> {
+        // Under the same lock as the answers: each answer is booked either before, and is shortened
+        // here, or after, and finds the step.
         self.steps.add(step);
         let met = self.all().filter(|hold| {
             hold.is_running() && hold.began() < step.seen && shard(hold.name()) == step.shard
@@ -230,14 +245,14 @@ impl Books {
     }
 }
 
-/// How a hold has ended whose renewal was answered so.
+/// How a hold ended, by the answer to its renewal.
 pub(crate) fn reason(gone: Renewed) -> Ended {
     if gone == Renewed::Forgotten { Ended::StoreReset } else { Ended::Revoked }
 }
 
 impl Due {
     fn add(&mut self, hold: Arc<Hold>, last: bool, renewal: Renewal, shard: u32) {
-        // Leases of one length go together, so that a short one's limit is not another's.
+        // Leases of one length go together, since the time to wait for the answer depends on it.
         let limit = hold.lease() / 3;
         let fits = |batch: &&mut Batch| {
             batch.shard == shard && batch.limit == limit && batch.holds.len() < BATCH

@@ -1,7 +1,11 @@
 //! The holds in the order in which they are due.
 //!
-//! A list for each tick, in which they stand in no order, instead of an entry of a map for each
-//! hold: 8 bytes for each, and moving one, which every renewal does twice, takes no search.
+//! There is an unordered list for each tick, and not a map entry for each hold. A hold then takes 8
+//! bytes, and a move, of which each renewal makes two, needs no search. All of it, with the slots
+//! of the holds, is used under the lock of the books only.
+//!
+//! Invariant: a hold in a list has its index there in `slot.at`, and its list is that of
+//! `slot.due`.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -17,17 +21,18 @@ const TICK: u32 = 26;
 #[derive(Default)]
 pub(super) struct Order {
     lists: BTreeMap<u64, List>,
-    /// The memory of a small list that is gone, for the next: a quiet lock is often alone in its list.
+    /// The memory of a small list that was removed, for the next list. An uncontended lock is often
+    /// alone in its list, and would otherwise allocate with each renewal.
     spare: Vec<Arc<Hold>>,
 }
 
-/// A list of more is not kept.
+/// The memory of a longer list is not kept.
 const SMALL: usize = 16;
 
-/// Those of one tick, at least one.
+/// The holds of one tick, at least one.
 struct List {
     holds: Vec<Arc<Hold>>,
-    /// When the first is due; `None` when that was taken out.
+    /// When the first is due. `None` after that one was taken out: then `first` computes it again.
     first: Option<Instant>,
 }
 
@@ -55,6 +60,7 @@ impl Order {
         let (at, due) = (hold.slot.at()?, hold.slot.due());
         let Entry::Occupied(mut entry) = self.lists.entry(tick(due)) else { return None };
         let list = entry.get_mut();
+        // The last hold fills the gap, so that no other index changes.
         let last = list.holds.pop()?;
         let taken = match list.holds.get_mut(at) {
             Some(place) => {
@@ -86,7 +92,7 @@ impl Order {
         list.first
     }
 
-    /// Those that are due by then.
+    /// The holds that are due by then.
     pub(super) fn until(&self, then: Instant) -> impl Iterator<Item = &Arc<Hold>> {
         let lists = self.lists.range(..=tick(then)).flat_map(|(_, list)| &list.holds);
         lists.filter(move |hold| hold.slot.due() <= then)

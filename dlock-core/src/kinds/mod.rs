@@ -35,7 +35,7 @@ use crate::{
     support::{labels::Kind, retry::Wait},
 };
 
-/// What all handles of one [`Locks`](crate::Locks) share.
+/// The state that all handles of one [`Locks`](crate::Locks) share.
 pub(crate) struct Client {
     pub(crate) engine: Arc<Engine>,
     queues: Shared<Queue<Hold>>,
@@ -54,7 +54,7 @@ impl Debug for Client {
     }
 }
 
-/// What every handle has.
+/// The common part of every handle.
 #[derive(Clone, Debug)]
 pub(crate) struct Base {
     pub(crate) client: Arc<Client>,
@@ -77,7 +77,7 @@ impl Base {
     /// Takes the lock from the store.
     pub(crate) async fn take(&self, mode: Mode, wait: Wait) -> Result<Option<Held>, Error> {
         let taken = take(self.engine(), &self.name, mode, *self.options, 1, None, wait).await?;
-        // Asked again, now that shutdown would see the hold.
+        // Checked again, now that shutdown would see the hold: see `engine`.
         self.engine().check_open()?;
         Ok(taken)
     }

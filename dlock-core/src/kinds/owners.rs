@@ -1,4 +1,8 @@
 //! The owners of a reentrant lock in this process.
+//!
+//! `cells`, `held` and `given_up` each have a mutex, which is held for a moment only. The `gate` is
+//! held while one task of an owner acquires the lock from the store, over awaits. `held` is a weak
+//! reference: the guards own the hold, so the last guard that is dropped releases it.
 
 use std::{
     collections::HashMap,
@@ -8,7 +12,7 @@ use std::{
 use super::shared::OfHandles;
 use crate::{Error, LockName, LockOptions, Owner, guard::Entered, sync};
 
-/// The owners of this process, each with what it holds.
+/// The owners of this process, each with its hold.
 pub(super) struct Owners {
     name: LockName,
     options: Arc<LockOptions>,
@@ -18,7 +22,7 @@ pub(super) struct Owners {
 #[derive(Default)]
 struct Cells {
     of: HashMap<Owner, Arc<Cell>>,
-    /// At this size cells of owners that hold nothing are looked for.
+    /// At this size, cells of owners without a hold are removed.
     sweep_at: usize,
 }
 
@@ -27,7 +31,7 @@ pub(super) struct Cell {
     /// One task of an owner at a time goes to the store; the others then find the hold.
     pub(super) gate: tokio::sync::Mutex<()>,
     held: sync::Mutex<Weak<Entered>>,
-    /// How often one has asked a store that was away until it gave up, and the last error.
+    /// The number of tasks that gave up after an outage of the store, and the last error.
     given_up: sync::Mutex<(u64, Option<Error>)>,
 }
 
@@ -47,7 +51,7 @@ impl Owners {
         self.cells.lock().of.get(owner).map_or(0, |cell| cell.count())
     }
 
-    /// What this owner holds.
+    /// The cell of this owner.
     pub(super) fn cell(&self, owner: &Owner) -> Arc<Cell> {
         let mut cells = self.cells.lock();
         if let Some(cell) = cells.of.get(owner) {
@@ -64,7 +68,7 @@ impl Owners {
 }
 
 impl Cell {
-    /// What the owner holds, if it holds the lock.
+    /// The owner's hold, if it holds the lock.
     pub(super) fn held(&self) -> Option<Arc<Entered>> {
         self.held.lock().upgrade()
     }
@@ -91,7 +95,7 @@ impl Cell {
         }
     }
 
-    /// Tells those at the gate of a store that is away.
+    /// Records that a task gave up, so that the tasks at the gate fail with its error.
     pub(super) fn give_up(&self, error: Error) {
         let mut given_up = self.given_up.lock();
         *given_up = (given_up.0 + 1, Some(error));

@@ -1,4 +1,5 @@
-//! What the handles and guards of one name and one set of options share within the process.
+//! A table of the values that handles and guards of one name and one set of options share in a
+//! process.
 
 use std::{
     hash::BuildHasher,

@@ -11,9 +11,13 @@
 //! | semaphore | its permits | the number of permits |
 //!
 //! Entries stand in the order in which they arrived. **Invariant**: the granted ones are a prefix
-//! of the queue, the longest whose weights together fit the capacity. So it is first come, first
-//! served, and neither readers nor writers nor heavy claims starve. [`Op::Join`] alone leaves a
-//! grant that is due to the next operation, whoever's it is ([`Machine::owes_a_grant`]).
+//! of the queue, the longest whose weights together fit the capacity. So claims are granted in
+//! order of arrival, and neither readers nor writers nor heavy claims starve. Only [`Op::Join`]
+//! leaves a grant that is due to the next operation of any client ([`Machine::owes_a_grant`]).
+//! `dlock-testkit/tests/machine.rs` checks the invariant on random operations.
+//!
+//! Every operation first removes what has expired. Every one but `Join` then grants what fits. Each
+//! is idempotent by claim id, so a client whose answer was lost sends it again.
 
 mod barred;
 mod refused;
@@ -34,9 +38,10 @@ pub type Micros = u64;
 /// The state of one name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
-    /// The last token that was reserved.
+    /// The largest token that is reserved. It goes back only in `remove`, over tokens that no
+    /// client has seen.
     last: u64,
-    /// Fixed by the first claim of a free lock.
+    /// The first claim of a free lock fixes it.
     capacity: u32,
     entries: Vec<Entry>,
     barred: Barred,
@@ -52,15 +57,15 @@ struct Entry {
     /// The first token of the grant.
     token: u64,
     lease: Micros,
-    /// Whom to tell of a grant.
+    /// The client that a grant notifies.
     home: u32,
     /// When the lease ends, of the grant or of the place in the queue.
     expires: Micros,
-    /// Who it is, for people.
+    /// Identifies the client to people.
     note: Option<Note>,
 }
 
-/// What a claim asks for.
+/// The parameters of a claim that joins the queue.
 struct Place<'a> {
     claim: ClaimId,
     mode: Mode,
@@ -265,7 +270,8 @@ impl Machine {
                         entry.expires = entry.expires.max(expires);
                     } else {
                         entry.weight = entry.weight.min(mode.weight());
-                        // One that comes late does not undo what a later one was told.
+                        // An operation with an earlier store time than the last renewal does not
+                        // shorten the lease that this renewal was promised.
                         if now >= entry.expires.saturating_sub(entry.lease) {
                             (entry.expires, entry.lease) = (expires, lease);
                         }
@@ -288,16 +294,18 @@ impl Machine {
         }
     }
 
-    /// Gives a claim a place in the queue, or its place a new lease.
+    /// Adds a claim to the queue. If it waits there already, its place gets a new lease.
     ///
     /// # Errors
-    /// The outcome, when the claim has been given up or the lock has another capacity.
+    /// The outcome, if the claim has been cancelled or the lock has another capacity.
     fn stand(&mut self, place: Place<'_>, now: Micros) -> Result<(), Outcome> {
         let Place { claim, mode, lease, block, home, note } = place;
+        // The request was sent before its cancellation, and arrives after it.
         if self.barred.has(claim) {
             return Err(Outcome::Late);
         }
         if let Some(entry) = self.entry_mut(claim) {
+            // A retry of a granted claim gets the same grant, with the same lease.
             if entry.token == 0 {
                 entry.expires = entry.expires.max(now.saturating_add(lease));
             }
@@ -308,7 +316,7 @@ impl Machine {
         }
         self.capacity = mode.capacity();
         if self.entries.is_empty() {
-            // Most locks have one holder and nobody who waits.
+            // Most locks have one holder and no waiter.
             self.entries.reserve_exact(1);
         }
         self.entries.push(Entry {
@@ -396,7 +404,8 @@ impl Machine {
         (last <= FencingToken::MAX.get()).then_some((first, last))
     }
 
-    /// Grants the longest prefix that fits, as far as there are tokens for it.
+    /// Grants the longest prefix that fits, as far as there are tokens for it. It stops at the
+    /// first claim that does not fit: a lighter one behind it must not overtake it.
     fn grant(&mut self, now: Micros, grants: &mut Vec<Granted>) {
         let mut used = 0u64;
         for at in 0..self.entries.len() {
@@ -418,8 +427,8 @@ impl Machine {
         }
     }
 
-    /// Where `claim` stands: it holds the lock, waits, or waits for a token that can't be, unless it
-    /// is not there.
+    /// Whether `claim` holds the lock, waits, or can never be granted for want of tokens. `None` if
+    /// it is not there.
     fn standing(&self, claim: ClaimId, now: Micros) -> Option<Outcome> {
         let (ahead, entry) = self.entries.iter().enumerate().find(|(_, e)| e.claim == claim)?;
         Some(match entry.granted() {
@@ -429,8 +438,9 @@ impl Machine {
         })
     }
 
-    /// Lifts the last token to `above`, and past the end of a block that reaches down below it and
-    /// may be given back.
+    /// Raises the last token to `above`. If a block begins below `above` and is the last one, its
+    /// unused tokens could be returned by `remove`, which would lower the last token again. So the
+    /// last token then moves past the end of that block.
     fn raise(&mut self, above: u64) {
         let last = self.last;
         let returns = |e: &Entry| {
@@ -445,8 +455,9 @@ impl Machine {
         self.entries.iter_mut().find(|e| e.claim == claim)
     }
 
-    /// Removes an entry; the tokens behind the `used` ones, which nobody saw, can be given out
-    /// again.
+    /// Removes an entry. Its tokens behind the `used` ones, which no client has seen, can be given
+    /// out again, if no later block is reserved. `used` is zero if it is not known: then none
+    /// returns.
     fn remove(&mut self, claim: ClaimId, used: u32) -> bool {
         let found = self.entries.iter().enumerate().find(|(_, e)| e.claim == claim);
         let Some((at, entry)) = found else { return false };

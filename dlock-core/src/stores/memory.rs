@@ -3,8 +3,16 @@
 //! It is the reference that the other stores are compared with, the store of unit tests, and a
 //! real store for programs of one process. Names are spread over shards, each with the machines of
 //! its names and the tasks that wait. Records of free names are removed when a shard has grown to
-//! twice what was in use, and leave behind only the largest of their tokens, so that tokens grow
-//! across removal.
+//! twice the number that was in use. Only the largest of their tokens remains, as the floor of the
+//! shard, so that tokens grow across removal.
+//!
+//! # Concurrency
+//!
+//! All state of a shard, records and waiting tasks, changes under its mutex. An operation is
+//! applied, and the tasks that it grants are woken, under one lock. A waiting task registers under
+//! the same lock under which it saw that it is queued. So no grant falls between the look and the
+//! wait. Store time is read under the lock as well, so that it never goes back between two
+//! operations of a shard.
 
 mod admin;
 
@@ -24,8 +32,8 @@ use crate::{
 
 const SHARDS: usize = 16;
 const SWEEP_AT_LEAST: usize = 64;
-/// The record of a name whose tokens are beyond this stays: as the floor of others, it would leave
-/// them few tokens or none.
+/// The record of a name with larger tokens is never removed. As the floor of the shard, its token
+/// would leave few or none to other names.
 const LARGEST_FLOOR: u64 = FencingToken::MAX.get() / 2;
 
 /// A store of locks in this process's memory.
@@ -43,7 +51,7 @@ pub struct Memory {
 struct Shard {
     names: Names,
     waiting: Waiting,
-    /// Kept, so that the quiet path does not allocate.
+    /// Kept between operations, so that an uncontended lock does not allocate.
     grants: Vec<Granted>,
 }
 
@@ -60,7 +68,8 @@ struct Record {
     machine: Machine,
 }
 
-/// The tasks that wait for a grant. Apart from the names, most of which nobody waits for.
+/// The tasks that wait for a grant. A map of its own, since most names have no waiter. Removing the
+/// sender wakes its task.
 #[derive(Default)]
 struct Waiting(HashMap<ClaimId, oneshot::Sender<()>>);
 
@@ -88,7 +97,8 @@ impl Memory {
     /// A name's hash, which chooses its shard and its place there.
     fn place(&self, name: &LockName) -> (u64, &Mutex<Shard>) {
         let hash = self.hasher.hash_one(name.as_str());
-        // The table uses the lowest and the highest bits.
+        // The middle bits choose the shard. The table uses the lowest and the highest bits, which
+        // would otherwise be the same for all names of a shard.
         (hash, &self.shards[usize::try_from(hash >> 32).unwrap_or_default() % SHARDS])
     }
 
@@ -241,11 +251,14 @@ impl Backend for Memory {
         loop {
             let waiting = self.apply(&request.name, &op, |lock, tasks, outcome| match outcome {
                 Outcome::Granted(granted) => Ok(Err(granted)),
+                // Registered while the shard is locked: see above.
                 Outcome::Queued { .. } => {
                     let (sender, turn) = oneshot::channel();
                     tasks.0.insert(request.claim, sender);
                     Ok(Ok((turn, lock.next_expiry())))
                 }
+                // The sender of an earlier round is removed with the claim, so that none stays in
+                // the map.
                 Outcome::Spent => {
                     tasks.wake([request.claim]);
                     Err(spent().with_lock(&request.name).with_store(&self.store))
@@ -265,6 +278,9 @@ impl Backend for Memory {
                 Ok(waiting) => waiting,
             };
             let keep_alive = self.clock.now().saturating_add(request.lease / 3);
+            // A lease that ends grants the lock only with the next operation on the name, and no
+            // other client need send one. So the task looks again at the first expiry, and at a
+            // third of its own lease, since its place in the queue has a lease as well.
             let look = next_expiry
                 .map_or(keep_alive, |at| Instant::from_nanos(at.saturating_mul(1000)))
                 .min(keep_alive);
@@ -313,7 +329,8 @@ impl Backend for Memory {
     }
 
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
-        // All shards in question are locked at once, in one order, so that it is one point in time.
+        // All shards of these names are locked at once, so that the claims enter at one point in
+        // time. Every caller locks them in the order of the array, so two callers do not deadlock.
         let places: Vec<_> = requests.iter().map(|request| self.place(&request.name)).collect();
         let mut shards: Vec<_> = self
             .shards
@@ -332,7 +349,8 @@ impl Backend for Memory {
                 acquired(&request.name, request.mode, &self.store, outcome)
             }));
         }
-        // After a conflict on one name the others are in their queues: the core gives them back.
+        // After a conflict on one name the other claims are in their queues. The certainty tells
+        // the core to cancel them.
         let answers: Result<Vec<_>, Error> = answers.into_iter().collect();
         Some(Answer::ready(answers.map_err(|error| error.with_certainty(Certainty::Unknown))))
     }

@@ -1,10 +1,10 @@
-//! The last failure of the store, for those that learn nothing but that time is up.
+//! The last failure of the store, for the errors of waits that ended without any answer.
 //!
 //! # Concurrency
 //!
-//! The error changes under its mutex. `known` spares calls that succeed the mutex, and `asking` lets one
-//! question pass at a time. Both are hints, so their accesses are relaxed: an answer and a failure at the
-//! same time may leave either of them as the last.
+//! The error changes under its mutex. With `known`, calls that succeed skip the mutex. `asking`
+//! allows one abandoned request at a time. Both are hints, so their accesses are relaxed: after an
+//! answer and a failure at the same time, either of them may be recorded as the last.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,7 +22,7 @@ use crate::{
 pub(crate) struct LastFailure {
     known: AtomicBool,
     error: Mutex<Option<Error>>,
-    /// A question is under way that nobody waits for.
+    /// A request is under way for which nobody waits.
     asking: AtomicBool,
 }
 
@@ -51,7 +51,7 @@ impl LastFailure {
         }
     }
 
-    /// Sees a question through that nobody waits for any more, one at a time.
+    /// Completes a request for which nobody waits any more. One at a time.
     pub(crate) fn wait_for<T: Send + 'static>(
         self: &Arc<Self>,
         tasks: &Tasks,
@@ -70,7 +70,7 @@ impl LastFailure {
         self.error.lock().clone()
     }
 
-    /// The error of a question that was not answered within this time.
+    /// The error of a request that was not answered within this time.
     pub(crate) fn no_answer(&self, within: Duration) -> Error {
         let error =
             |rest| Error::new(ErrorKind::Unavailable, format!("no answer within {within:?}{rest}"));

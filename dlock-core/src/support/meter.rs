@@ -1,5 +1,9 @@
-//! What an engine counts: what waits, for [`Health`](crate::Health), and with the feature
-//! `metrics` all of [`metrics`](crate::metrics). Without it, the rest is nothing.
+//! The counters of an engine: the acquisitions under way, for [`Health`](crate::Health), and with
+//! the feature `metrics` all of [`metrics`](crate::metrics). Without the feature the other methods
+//! do nothing.
+//!
+//! `waiting` is relaxed: it is shown to people, and nothing else depends on it. Each increment has
+//! one decrement, in the drop of [`Waiting`], so it also ends at 0 if futures are dropped.
 
 #[cfg(feature = "metrics")]
 use std::time::Duration;
@@ -21,7 +25,7 @@ pub(crate) struct Meter {
     series: Series,
 }
 
-/// An acquisition is under way for as long as this lives.
+/// Counts an acquisition as under way until it is dropped.
 pub(crate) struct Waiting<'a>(&'a Meter);
 
 impl Meter {
@@ -94,7 +98,7 @@ impl Meter {
         self.series.lost(how);
     }
 
-    /// So many renewals were answered so, or not at all.
+    /// Counts renewals by their outcome.
     pub(crate) fn renewed(&self, kept: usize, lost: usize, failed: usize) {
         self.series.renewed(kept, lost, failed);
     }

@@ -1,4 +1,4 @@
-//! How long to wait, and for how long to ask again.
+//! How long a caller waits, and how long a failed request is retried.
 
 use std::{error::Error as _, time::Duration};
 
@@ -10,14 +10,14 @@ use crate::{
 /// How long a caller is ready to wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wait {
-    /// Not at all: busy is an answer.
+    /// No wait: busy is an answer.
     Try,
-    /// Until this time; `None` is for ever.
+    /// Until this time. `None` is for ever.
     Until(Option<Timer>),
 }
 
 impl Wait {
-    /// What the claim is to do when the lock is not free.
+    /// Whether the claim joins the queue if the lock is not free.
     pub(crate) const fn queue(self) -> Queue {
         match self {
             Self::Try => Queue::FailIfBusy,
@@ -46,13 +46,13 @@ impl Wait {
 
 /// Why a wait has ended without a grant, as far as this process knows.
 pub(crate) enum Why {
-    /// Somebody holds the lock.
+    /// The lock is held.
     Busy,
-    /// This process has held it for so long.
+    /// This process itself has held it for this long.
     HeldHere(Duration),
-    /// The store failed the last request.
+    /// The last request failed.
     Failed(Error),
-    /// The store has not answered the request, and failed this one before.
+    /// The request was not answered. The error is that of the request before, if it failed.
     Unanswered(Option<Error>),
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn explained(ended: Error, last: Option<Error>, name: &LockName) -> E
     }
 }
 
-/// How long the store has been out of reach.
+/// An outage, as one operation sees it: since when the store fails, and the backoff.
 #[derive(Default)]
 pub(crate) struct Trouble {
     since: Option<Instant>,
@@ -110,12 +110,12 @@ impl Trouble {
         *self = Self::default();
     }
 
-    /// It began then, as somebody else knows.
+    /// The outage began at `since`, as another task of this process has seen.
     pub(crate) fn began(&mut self, since: Instant) {
         self.since = Some(since);
     }
 
-    /// How long to pause before the next try; `None` once it has lasted for one lease.
+    /// The pause before the next retry. `None` once the outage has lasted for one lease.
     pub(crate) fn pause(&mut self, now: Instant, lease: Duration) -> Option<Duration> {
         let since = *self.since.get_or_insert(now);
         if now.since(since) >= lease {

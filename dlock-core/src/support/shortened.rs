@@ -1,4 +1,4 @@
-//! Leases that somebody has asked for and that the store can't stand for.
+//! Configured leases that are longer than the store allows.
 //!
 //! To be shorter harms no lock that is renewed, so it is no error; but an application that asks for long
 //! leases counts on outages that holders live through, and has to know.

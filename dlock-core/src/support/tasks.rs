@@ -1,12 +1,12 @@
-//! The one place where tasks are started: the machinery's own, and those that see to its end what
-//! nobody waits for.
+//! The only module that starts tasks: those of the engine itself, and background jobs, for which no
+//! caller waits.
 //!
 //! # Concurrency
 //!
-//! A ticket adds one to `count` before its work begins, and takes it off when it is dropped. The last one
-//! notifies after the count is 0. `until_idle` registers for the notice, then reads the count: if it reads
-//! another number, the notice is still to come. The ordering is acquire and release, so whoever reads 0
-//! also sees what the work has written.
+//! A ticket adds one to `count` before its work begins, and subtracts it when it is dropped. The
+//! last one notifies `idle` after the count is 0. `until_idle` registers with `idle`, then reads
+//! the count. If the count is not 0, the notification is still to come. The ordering is acquire and
+//! release, so a task that reads 0 also sees all that the work has written.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ use crate::{
 
 /// Starts tasks on the runtime that the locks were made on, and counts what is under way.
 ///
-/// A guard may be dropped anywhere, also outside a runtime. A stored handle spawns from there
-/// too; when its runtime is gone it drops the job, and the lease does what it would have done.
+/// A guard may be dropped anywhere, also outside a runtime. A stored handle can spawn from there.
+/// If its runtime is gone, it drops the job, and the lease frees the lock.
 pub(crate) struct Tasks {
     runtime: Runtime,
     pending: Arc<Pending>,
@@ -33,7 +33,7 @@ struct Pending {
     idle: Notify,
 }
 
-/// Something is under way for as long as this lives.
+/// Counts as work under way until it is dropped.
 pub(crate) struct Ticket(Arc<Pending>);
 
 impl Drop for Ticket {

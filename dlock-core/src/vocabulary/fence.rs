@@ -1,4 +1,7 @@
 //! The resource's half of fencing.
+//!
+//! `seen` only grows. `admit` decides and records with one `fetch_max`. With a load and a store,
+//! two callers could both pass the load, and the smaller token could be recorded last.
 
 use std::{
     fmt,
@@ -49,6 +52,8 @@ impl Fence {
     /// [`StaleToken`] when a larger token has been seen: the caller's lock was lost, and the
     /// write must not happen.
     pub fn admit(&self, token: FencingToken) -> Result<(), StaleToken> {
+        // Acquire and release: the holder of a larger token sees what a holder before it wrote
+        // before it called this.
         let seen = self.seen.fetch_max(token.get(), Ordering::AcqRel);
         if token.get() < seen { Err(StaleToken { token, seen }) } else { Ok(()) }
     }

@@ -1,4 +1,4 @@
-//! What the nodes say of their cluster.
+//! The findings about a cluster, from the answers of its nodes.
 
 use std::collections::HashMap;
 
@@ -10,10 +10,10 @@ use crate::{
     reply,
 };
 
-/// How many slots there are.
+/// The number of slots of every cluster.
 const SLOTS: &str = "16384";
 
-/// Asks the first node that tells.
+/// Asks the nodes until one answers.
 pub(super) async fn examine(link: &Link, servers: &[Server]) -> Vec<Finding> {
     let mut info = redis::pipe();
     info.cmd("CLUSTER").arg("INFO");

@@ -1,4 +1,4 @@
-//! What the sentinels say of themselves.
+//! The findings about the sentinels, from their own answers.
 
 use std::collections::HashMap;
 

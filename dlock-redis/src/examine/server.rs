@@ -1,4 +1,4 @@
-//! What a server's own words mean for locks.
+//! The findings about a server, from its own answers.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -6,27 +6,27 @@ use dlock_core::Finding;
 
 use crate::link::facts::{OLDEST, SHARDED_PUSH, version};
 
-/// After so long without a word from its master, a replica is told of.
+/// A replica that has not answered its master for this many seconds gets a finding.
 const LAG: u64 = 10;
 
-/// What one server has said.
+/// The answers of one server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Server {
-    /// The fields of `INFO`, if it tells.
+    /// The fields of `INFO`, if it answers.
     pub(super) info: Option<HashMap<String, String>>,
-    /// Those that it tells.
+    /// The settings that it returns.
     pub(super) settings: HashMap<String, String>,
-    /// What its clock shows, since 1970.
+    /// Its clock, since 1970.
     pub(super) time: Option<Duration>,
     pub(super) may_scan: bool,
 }
 
-/// What is expected of a server.
+/// The requirements on a server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Wants {
-    /// How many replicas have to know of a grant.
+    /// The number of replicas that must have a grant.
     pub(super) replicas: u32,
-    /// For how long nothing is granted after it has started.
+    /// The restart guard.
     pub(super) guard: Duration,
     pub(super) is_cluster: bool,
     pub(super) has_sentinels: bool,
@@ -254,7 +254,7 @@ impl Server {
 /// A replica, as its master sees it.
 struct Replica {
     online: bool,
-    /// Since when it has not been heard of, in seconds.
+    /// The time since its last message, in seconds.
     lag: u64,
 }
 

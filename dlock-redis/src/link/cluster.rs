@@ -1,14 +1,14 @@
 //! The nodes of a cluster.
 //!
-//! Commands go to the master of their bucket, each by a [`NodeLink`] that keeps itself up, and
-//! follow `MOVED` and `ASK`. Messages come by [`ears`], on sharded channels, one for each bucket
-//! that somebody waits on, since only there a script learns whether they reached anybody.
+//! Commands go to the master of their bucket, by a [`NodeLink`] for each master, and follow `MOVED`
+//! and `ASK`. Messages come by [`ears`], on sharded channels, one for each bucket with a waiter.
+//! Only on these a script learns whether a message had a receiver.
 //!
-//! The driver has a connection for clusters, which does not do here. One redirection with many
+//! The driver's own cluster connection is not used, for three reasons. One redirection with many
 //! commands under way can stop it for ever: a command keeps its share of the lock on the map while
-//! it yields, and is not polled again until the map, for which that lock is needed, is renewed. It
-//! sends on to a master that hangs after a replica has taken over; and while it looks for one
-//! master, the commands of all others wait.
+//! it yields, and is not polled again until the map has been renewed, which needs that lock. It
+//! continues to send to a master that hangs after a replica has taken over. While it looks for one
+//! master, the commands to all others wait.
 
 mod book;
 mod ears;
@@ -86,7 +86,7 @@ impl ClusterLink {
             let lost = named(Error::new(ErrorKind::Unavailable, lost));
             return Err(no_slots(config).await.map_or(lost, |why| open::refused(why, &store)));
         }
-        // The node that answered may be a replica itself, and know of none.
+        // The node that answered may itself be a replica, and know none.
         facts.replicas = u32::try_from(ears.replicas()).unwrap_or(0).max(facts.replicas);
         let (config, facts, nodes) = (config.clone(), Arc::new(facts), Mutex::default());
         let shared = Arc::new(Shared { config, store, facts, ears, nodes });
@@ -204,7 +204,7 @@ impl Shared {
         let node = Arc::clone(self.nodes.lock().entry(Arc::clone(at)).or_default());
         let open = || async {
             let config = RedisConfig { addresses: vec![at.to_string()], ..self.config.clone() };
-            // It goes on trying, and says itself what is wrong.
+            // The link continues to connect, and its commands report the reason until then.
             Arc::new(NodeLink::open(&config, None).await.0)
         };
         Arc::clone(node.get_or_init(open).await)
@@ -215,7 +215,7 @@ impl Shared {
 async fn watch(shared: &Shared) {
     loop {
         let pause = sleep(PAUSE.mul_f64(rand::random_range(0.8..1.2)));
-        // It makes no difference whether something has.
+        // Either outcome is a reason to look.
         let _ = timeout(WATCH, shared.ears.until_lost()).await;
         pause.await;
         if shared.ears.look().await {
@@ -247,7 +247,7 @@ async fn no_slots(config: &RedisConfig) -> Option<RedisError> {
     asked.await.err()
 }
 
-/// What the first node says that answers.
+/// The facts of the first node that answers.
 async fn first_that_answers(config: &RedisConfig, store: &str) -> Result<Facts, Error> {
     let mut failed = None;
     for address in &config.addresses {

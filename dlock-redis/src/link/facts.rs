@@ -1,4 +1,9 @@
-//! What a server says of itself when connecting, and whether it will do.
+//! The facts that a server states about itself at a connect, and the checks of them.
+//!
+//! The guarantees are derived from these facts. A fact that is not known counts as the worse one: a
+//! server that hides its settings may evict keys and lose writes. Each connection has its own
+//! facts, since another connection may lead to another server, or to another run of the same
+//! server.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -8,33 +13,34 @@ use crate::reply;
 
 /// The oldest server that can be used: `SET` with `GET` came with it.
 pub(crate) const OLDEST: (u32, u32) = (6, 2);
-/// From this one on there are messages within a shard.
+/// The first version with sharded pub/sub.
 pub(crate) const SHARDED_PUSH: (u32, u32) = (7, 0);
 
-/// What a server is not asked for: it refused before, or nothing depends on it.
+/// Questions that a server is not asked, because it refused before or nothing depends on the
+/// answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Silent {
     pub(crate) info: bool,
     pub(crate) settings: bool,
 }
 
-/// What is known of a server. Users without the right to ask know little.
+/// The facts about a server. Users without the right to ask know few.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     version: Option<(u32, u32)>,
-    /// Whether it has told anything.
+    /// Whether it has answered `INFO`.
     told: bool,
-    /// Another one after each start, and after the server was a replica, which throws away what it
-    /// had: then it has another replication id.
+    /// The run id and the replication id. It changes with each start, and after the server was a
+    /// replica, which discards its data.
     pub(super) run_id: Option<String>,
-    /// For how long it has run at least, as far as other clients have seen.
+    /// How long it has run at least, by the mark of another client.
     pub(super) vouched: Duration,
-    /// When it said all this, or later.
+    /// A time after its answer.
     pub(super) received: Option<Instant>,
-    /// Whether it has every write on disk before it answers, whatever else it does meanwhile.
+    /// Whether it has every write on disk before it answers, also during a rewrite of the AOF.
     durable: bool,
-    /// Whether it rewrites its AOF, or is about to. If that was switched on a moment ago, nothing is
-    /// on disk until it is done.
+    /// Whether it rewrites its AOF, or is about to. If the AOF was switched on just now, nothing is
+    /// on disk until the rewrite is done.
     rewrites: bool,
     refuses: Silent,
     /// Whether it evicts keys when memory is short.
@@ -46,18 +52,20 @@ pub(crate) struct Facts {
     cluster: Option<bool>,
     sentinel: bool,
     eviction: Option<String>,
-    /// What its clock showed, in microseconds, and when that was, or earlier.
+    /// A time of its clock, in microseconds, and a time of ours before that.
     time: Option<(u64, Instant)>,
 }
 
 impl Facts {
-    /// Reads the answer to `INFO`, received at this time, and what it tells of its settings.
+    /// Reads the answer to `INFO`, received at this time, and the settings.
     pub(crate) fn read(info: &str, settings: &HashMap<String, String>, received: Instant) -> Self {
         let fields = reply::fields(info);
         let number = |name: &str| fields.get(name).and_then(|text| text.parse::<u64>().ok());
         let says = |name: &str, value: &str| fields.get(name).is_some_and(|says| says == value);
         let is = |setting: &str, value: &str| settings.get(setting).is_some_and(|is| is == value);
         let policy = fields.get("maxmemory_policy");
+        // The replication id is part of the id, since a server that was a replica has discarded its
+        // data without a new run id.
         let replid = fields.get("master_replid").filter(|id| !id.is_empty());
         Self {
             version: fields.get("redis_version").and_then(|text| version(text)),
@@ -68,11 +76,12 @@ impl Facts {
             }),
             vouched: Duration::ZERO,
             received: Some(received),
-            // What it does not tell may be the worse.
+            // A missing field counts as the worse value.
             durable: number("aof_enabled") == Some(1)
                 && says("aof_last_write_status", "ok")
                 && is("appendfsync", "always")
                 && is("no-appendfsync-on-rewrite", "no"),
+            // A missing field counts as a rewrite in progress.
             rewrites: ["aof_rewrite_in_progress", "aof_rewrite_scheduled"]
                 .into_iter()
                 .any(|field| number(field) != Some(0)),
@@ -91,13 +100,13 @@ impl Facts {
         }
     }
 
-    /// With what its clock showed, in microseconds, at this time or later.
+    /// Adds what its clock showed, in microseconds, at this time or later.
     pub(crate) fn with_time(mut self, micros: Option<u64>, at: Instant) -> Self {
         self.time = micros.map(|micros| (micros, at));
         self
     }
 
-    /// What its clock shows now, about, in microseconds; zero when it is not known.
+    /// About what its clock shows now, in microseconds. Zero if it is not known.
     pub(crate) fn time_at(&self, now: Instant) -> u64 {
         self.time.map_or(0, |(micros, at)| {
             micros.saturating_add(u64::try_from(now.since(at).as_micros()).unwrap_or(0))
@@ -113,8 +122,9 @@ impl Facts {
         clock
     }
 
-    /// With the mark that a client has left about it: see [`sight`](super::sight).
+    /// Adds the mark that a client has written: see [`sight`](super::sight).
     pub(crate) fn with_mark(mut self, mark: Option<&str>) -> Self {
+        // The mark of another run, which a restored file may contain, says nothing about this one.
         if let Some((run_id, millis)) = mark.and_then(|mark| mark.split_once(' '))
             && self.run_id.as_deref() == Some(run_id)
         {
@@ -123,13 +133,14 @@ impl Facts {
         self
     }
 
-    /// With what it refuses to tell.
+    /// Adds the questions that it refuses.
     pub(crate) const fn refusing(mut self, refuses: Silent) -> Self {
         self.refuses = refuses;
         self
     }
 
-    /// With what was known of the same run before: a rewrite is no news of an AOF that is complete.
+    /// Adds what was known before. If the AOF of the same run was complete, a rewrite does not
+    /// change that.
     pub(crate) fn after(mut self, before: &Self) -> Self {
         self.rewrites &= !(before.is_on_disk() && before.run_id == self.run_id);
         self
@@ -139,14 +150,16 @@ impl Facts {
         self.durable && !self.rewrites
     }
 
-    /// Whether what it has granted outlasts a restart, where nothing is granted for so long after
-    /// one.
+    /// Whether its grants survive a restart, with this restart guard.
     pub(crate) fn keeps_grants(&self, guard: Duration) -> bool {
         !self.evicts && (self.is_on_disk() || !guard.is_zero())
     }
 
-    /// What to leave out when it is asked again; `None` if no answer could change what it keeps.
+    /// The questions to leave out of the next read. `None` if no answer could change a
+    /// guarantee.
     pub(super) fn worth_asking(&self, guard: Duration) -> Option<Silent> {
+        // `INFO` is needed in any case. The settings matter only without a guard: with one, grants
+        // survive a restart whatever is on disk.
         let is_told = !(self.refuses.info || guard.is_zero() && self.refuses.settings);
         is_told.then_some(self.refuses)
     }
@@ -204,8 +217,9 @@ impl Facts {
         Ok(self.replicas)
     }
 
-    /// A restart guard needs to tell one start of the server from the next.
+    /// Checks that one start of the server can be distinguished from the next, if there is a guard.
     pub(crate) fn check_guard(&self, guard: Duration) -> Result<(), Error> {
+        // Without a run id, a restart between two connections would not be noticed.
         if guard.is_zero() || self.run_id.is_some() {
             return Ok(());
         }

@@ -1,11 +1,12 @@
-//! The way to the servers: one connection for all commands and one push path, kept up.
+//! The connections to the servers: one for all commands and a path for messages. Both reconnect.
 //!
 //! | link | leads to |
 //! |---|---|
-//! | [`node`] | one server, or the master that [`sentinel`]s name; connects anew by itself |
+//! | [`node`] | one server, or the master that [`sentinel`]s name; reconnects by itself |
 //! | [`cluster`] | the nodes of a cluster, by the driver's own connection |
 //!
-//! A link sends one command once. What to do about an error is said in [`store`](crate::store).
+//! A link sends a command once, except an acquire that was refused for its deadline, which is sent
+//! again with a new one. The retries are in [`session`](crate::session).
 
 pub(crate) mod cluster;
 pub(crate) mod facts;
@@ -73,9 +74,9 @@ impl Link {
         reply::first(self.send_all(command, sending).await?)
     }
 
-    /// Sends commands back to back to the server that has the keys of the first, which has this role;
-    /// errors stand among the answers. If it may grant a lock, it is refused while the server may have
-    /// lost who holds it, and if it takes one, it gets its deadline.
+    /// Sends commands back to back to the server that has the keys of the first, which has this
+    /// role. Errors stand among the answers. A command that may grant a lock is refused during the
+    /// restart guard. An acquire gets its deadline.
     pub(crate) async fn send_all(
         &self,
         commands: &Pipeline,
@@ -88,7 +89,7 @@ impl Link {
         }
     }
 
-    /// The servers that have the keys, as far as is known just now.
+    /// The servers that have the keys, as far as is known.
     pub(crate) fn servers(&self) -> Vec<Server> {
         match self {
             Self::Node(_) => vec![Server(None)],
@@ -104,7 +105,7 @@ impl Link {
         }
     }
 
-    /// Tries what is sent to a master that a slot is on its way to.
+    /// Checks that a command can be sent to the master to which a slot is moving.
     pub(crate) async fn try_asking(&self, bucket: Bucket) -> RedisResult<()> {
         match self {
             Self::Node(_) => Ok(()),
@@ -120,8 +121,8 @@ impl Link {
         }
     }
 
-    /// Sends a command that has no key to one of the servers. Beside the answer, which of the
-    /// connections to that server brought it; `None` when it was lost meanwhile.
+    /// Sends a command without a key to one of the servers. Returns the answer and the number of
+    /// the connection that brought it, or `None` if that connection was lost meanwhile.
     pub(crate) async fn send_to(
         &self,
         server: &Server,
@@ -134,8 +135,8 @@ impl Link {
         }
     }
 
-    /// Which connection this is: another number after each loss. `None` where commands may reach
-    /// another server without being told.
+    /// The number of the current connection. It changes with each loss. `None` for a cluster, where
+    /// a command may reach another server without notice.
     pub(crate) fn epoch(&self) -> Option<u64> {
         match self {
             Self::Node(link) => link.epoch(),
@@ -143,8 +144,8 @@ impl Link {
         }
     }
 
-    /// Whether both lead to the same server, as far as is known: after a failover, each finds the
-    /// new master by itself, and one may still be with the old one, if that is back.
+    /// Whether both lead to the same server, as far as is known. After a failover each finds the
+    /// new master by itself, and one may still be connected to the old one.
     pub(crate) fn agrees_with(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Node(one), Self::Node(other)) => {
@@ -155,8 +156,8 @@ impl Link {
         }
     }
 
-    /// The channel on which messages about locks of this bucket arrive; `None` while there is no
-    /// way for them.
+    /// The channel on which messages about locks of this bucket arrive. `None` while there is no
+    /// subscription.
     pub(crate) async fn channel(&self, bucket: Bucket) -> Option<Arc<str>> {
         match self {
             Self::Node(link) => link.channel(),
@@ -164,7 +165,7 @@ impl Link {
         }
     }
 
-    /// Whether messages can be had.
+    /// Whether messages can be received.
     pub(crate) fn has_push(&self) -> bool {
         match self {
             Self::Node(link) => link.channel().is_some(),
@@ -172,7 +173,7 @@ impl Link {
         }
     }
 
-    /// Whether what is granted outlasts a restart of the one server, as far as it was known last.
+    /// Whether grants survive a restart of the one server, as far as was known last.
     pub(crate) fn keeps_grants(&self) -> bool {
         match self {
             Self::Node(link) => link.keeps_grants(),
@@ -181,7 +182,7 @@ impl Link {
         }
     }
 
-    /// What is known of the server.
+    /// The known facts about the server.
     pub(crate) fn facts(&self) -> Arc<Facts> {
         match self {
             Self::Node(link) => link.facts(),

@@ -1,4 +1,7 @@
-//! Opening one connection, by the configuration.
+//! Opens one connection, and asks the server for its facts.
+//!
+//! All questions are one pipeline, so that they cost one round trip and come from the same server.
+//! `TIME` is the first, since its answer has to lie between the send and the receive time.
 
 use std::{path::Path, time::Duration};
 
@@ -19,10 +22,10 @@ use crate::{
     reply,
 };
 
-/// How many commands may wait to be written.
+/// The number of commands that may wait to be written.
 const BUFFER: usize = 1024;
 
-/// Connects to one address, without a look at what is there.
+/// Connects to one address, without any check of the server.
 pub(super) async fn connection(
     config: &RedisConfig,
     address: &str,
@@ -36,6 +39,8 @@ pub(super) async fn connection(
         Ok(())
     };
     let settings = AsyncConnectionConfig::new()
+        // A long response timeout is for slow answers. A server that can be reached accepts a
+        // connection soon.
         .set_connection_timeout(Some(config.response_timeout.min(Duration::from_secs(2))))
         .set_response_timeout(Some(config.response_timeout))
         .set_pipeline_buffer_size(BUFFER)
@@ -68,7 +73,7 @@ pub(super) fn info(
     Ok(info.set_tcp_settings(tcp()).set_redis_settings(redis))
 }
 
-/// Small messages at once, and a dead peer found out by the system.
+/// Small messages are sent at once, without waiting for more.
 pub(super) fn tcp() -> TcpSettings {
     TcpSettings::default().set_nodelay(true)
 }
@@ -86,7 +91,7 @@ pub(super) fn check_files(config: &RedisConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// The driver takes a file that holds nothing of what it should.
+/// Checks the contents of a file. The driver accepts one without any certificate or key in it.
 fn check_file(option: &str, path: &Path, what: &str) -> Result<(), Error> {
     let unfit = |why: &str| {
         let path = path.display();
@@ -100,7 +105,7 @@ fn check_file(option: &str, path: &Path, what: &str) -> Result<(), Error> {
     }
 }
 
-/// Asks a server what it is, and for the mark under this key. What it need not be asked for is left
+/// Asks a server for its facts, and for the mark under this key. Questions in `silent` are left
 /// out.
 pub(super) async fn facts(
     connection: &mut MultiplexedConnection,
@@ -119,9 +124,11 @@ pub(super) async fn facts(
     if let Some(key) = mark {
         ask.cmd("GET").arg(key);
     }
+    // The times frame all commands of the pipeline, so also the answer to `TIME`.
     let sent = Clock::Boot.now();
     let answers = connection.send_packed_commands(&ask, 0, ask.len()).await?;
     let received = Clock::Boot.now();
+    // In the order of the commands above. An answer that was not requested must not be taken.
     let mut answers = answers.into_iter();
     let time = answers.next().as_ref().and_then(reply::micros);
     let info = told(if silent.info { None } else { answers.next() });
@@ -131,6 +138,8 @@ pub(super) async fn facts(
         info: silent.info || matches!(info, Err(Some(ref error)) if is_denial(error)),
         settings: silent.settings || matches!(settings, Err(Some(ref error)) if is_denial(error)),
     };
+    // A refused `INFO` leaves the facts unknown, and the checks decide. Other errors fail the
+    // connect, since they may pass.
     let info = match info {
         Ok(info) => reply::text(&info).unwrap_or_default(),
         Err(Some(error)) if !refuses.info => return Err(error),
@@ -141,7 +150,7 @@ pub(super) async fn facts(
     Ok(facts.with_mark(mark.as_deref()).refusing(refuses))
 }
 
-/// What a server says, or why it does not, if it was asked.
+/// The answer of a server, or its refusal, or `None` as the error if it was not asked.
 fn told(answer: Option<Value>) -> Result<Value, Option<RedisError>> {
     answer.ok_or(None)?.extract_error().map_err(Some)
 }
@@ -159,7 +168,7 @@ pub(super) fn check_ready(facts: &Facts) -> Result<(), Error> {
     Err(Error::new(ErrorKind::Unavailable, what))
 }
 
-/// [`explain`], during a connect, where a silent server has reasons of its own.
+/// [`explain`] for a connect, where a silent or closed connection has other reasons than later.
 pub(super) fn refused(error: RedisError, store: &str) -> Error {
     let tls = store.starts_with("rediss");
     let closed = error.is_connection_dropped() && !error.is_connection_refusal();

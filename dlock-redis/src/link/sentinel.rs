@@ -1,10 +1,10 @@
-//! Who is the master: what the sentinels say.
+//! The address of the master, as the sentinels state it.
 //!
-//! The protocol is that of <https://redis.io/docs/latest/develop/reference/sentinel-clients/>,
-//! with two differences: all sentinels are asked at once, and the newest failover that any of them
-//! knows of counts, by its config epoch, so that those that have not heard of it can't send a client
-//! to a deposed master, which may be back and empty; and they are asked again every second, rather
-//! than subscribed to, so that there is one way to learn of a failover.
+//! The protocol is that of <https://redis.io/docs/latest/develop/reference/sentinel-clients/>, with
+//! two differences. All sentinels are asked at once, and the newest failover that any of them knows
+//! counts, by its config epoch. So a sentinel that is out of date can't send a client to a deposed
+//! master, which may be back and empty. And the sentinels are asked every second instead of
+//! subscribed to, so that there is only one way to learn of a failover.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::open;
 use crate::config::{RedisConfig, Topology, with_port};
 
-/// Once most sentinels have answered, the next one has this long, or it counts as one that is away.
+/// After a majority of sentinels has answered, how long to wait for each further one.
 const GRACE: Duration = Duration::from_millis(300);
 
 /// Connections to the sentinels.
@@ -24,12 +24,12 @@ pub(super) struct Sentinels {
     connections: Vec<Option<MultiplexedConnection>>,
 }
 
-/// What the sentinels have said so far.
+/// The answers of the sentinels so far.
 #[derive(Default)]
 struct Votes {
     answers: usize,
     newest: Option<Named>,
-    /// How many know the name of no master.
+    /// The number of sentinels that know no master of this name.
     strangers: usize,
     failed: Option<RedisError>,
 }
@@ -51,7 +51,7 @@ impl Sentinels {
         let mut votes = Votes::default();
         loop {
             let next = match votes.enough(all) {
-                // One that hangs must not hold up who looks for the new master.
+                // A sentinel that hangs must not delay the move to a new master.
                 true => timeout(GRACE, asking.next()).await.unwrap_or(None),
                 false => asking.next().await,
             };
@@ -77,7 +77,7 @@ impl Votes {
         }
     }
 
-    /// Whether more than half of so many have answered.
+    /// Whether more than half of `of` sentinels have answered.
     const fn enough(&self, of: usize) -> bool {
         2 * self.answers > of
     }
@@ -138,7 +138,7 @@ async fn ask(
     }
 }
 
-/// What a sentinel says of a master and of itself, by a connection of its own.
+/// A sentinel's answer about a master, over a new connection.
 pub(crate) async fn master(
     config: &RedisConfig,
     address: &str,

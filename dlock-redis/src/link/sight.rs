@@ -1,14 +1,13 @@
-//! For how long a server is known to have run.
+//! How long a server is known to have run, for the restart guard.
 //!
-//! A server tells its uptime by its wall clock, which may have been set since it started: forward,
-//! and it seems to have run for longer. So nothing is concluded from it. A run of a server has an id
-//! of its own (`run_id`), and the time since this client has first seen that id, by its own monotonic
-//! clock, is time that the server has run for.
+//! A server computes its uptime by its wall clock. If that was set forward since the start, the
+//! uptime is too long. So it is not used. Each run of a server has an id (`run_id`). The server has
+//! run at least since this client first saw that id, by the client's own monotonic clock.
 //!
-//! A client that starts later need not begin anew. A client leaves a mark in that server: the id,
-//! and for how many milliseconds it has seen this run, now and then until its guard is over. A
-//! server that comes back has another id, so that a mark which it has kept, or got from its master,
-//! says nothing of it.
+//! So that a client that starts later need not wait from the beginning, a client writes marks into
+//! the server until the guard is over: the id, and for how many milliseconds it has seen this run.
+//! After a restart the server has another id. A mark that it has kept, or got from its master, does
+//! not count then.
 
 use std::time::Duration;
 
@@ -25,7 +24,7 @@ pub(super) struct Sight {
 }
 
 impl Sight {
-    /// What a server has just said, with what this client knew before.
+    /// The run of a server by its facts, continued from the earlier knowledge of this client.
     pub(super) fn of(facts: &Facts, before: Option<Self>) -> Option<Self> {
         let run_id = facts.run_id.clone()?;
         let now = Self { run_id, at: facts.received?, age: facts.vouched };
@@ -39,12 +38,12 @@ impl Sight {
         self.age.saturating_add(now.since(self.at))
     }
 
-    /// How long it is until it has run for as long as this.
+    /// The time until it has run for the guard.
     pub(super) fn left(&self, guard: Duration, now: Instant) -> Duration {
         guard.saturating_sub(self.age_at(now))
     }
 
-    /// The mark that tells others.
+    /// The mark for other clients.
     pub(super) fn mark(&self, now: Instant) -> String {
         format!("{} {}", self.run_id, self.age_at(now).as_millis())
     }

@@ -1,4 +1,10 @@
-//! What this client remembers of its claims: by which ids the masters know them, and until when.
+//! The claims of this client: the ids by which the masters know them, and how long they are
+//! remembered.
+//!
+//! An attempt that fails may leave releases on their way to slow masters. If the next attempt used
+//! the same id, such a release could remove its grants. So each attempt after a failed one has a
+//! fresh id, and this book remembers it. `dlock-models/src/quorum/` finds two holders without this
+//! rule. All state changes under one mutex.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -7,7 +13,7 @@ use parking_lot::Mutex;
 
 use crate::later::LATER;
 
-/// At this size claims are looked for that are over.
+/// At this size, claims that are over are removed.
 const SWEEP_AT: usize = 64;
 
 /// The claims of one client.
@@ -21,13 +27,11 @@ struct Claims {
 /// One claim.
 #[derive(Clone, Copy)]
 struct Known {
-    /// By which id the masters know it. It is its own at first; an attempt that was given back without
-    /// all masters confirming it must not be mixed up with the next.
+    /// The id by which the masters know it. At first it is the claim's own.
     id: ClaimId,
-    /// When all that masters hold for it has ended.
+    /// When its leases on all masters have ended.
     lease_ends: Instant,
-    /// When it is over, whatever comes; `None` while it may be asked for once more: then it must keep
-    /// its id.
+    /// When the entry can be removed. `None` while another attempt may follow, which needs the id.
     until: Option<Instant>,
 }
 
@@ -41,12 +45,12 @@ impl Book {
         self.0.lock().known.get(&claim).map_or(claim, |known| known.id)
     }
 
-    /// When all that masters hold for a claim has ended, if that is known.
+    /// When the leases of a claim on all masters have ended, if that is known.
     pub(super) fn lease_ends(&self, claim: ClaimId) -> Option<Instant> {
         self.0.lock().known.get(&claim).map(|known| known.lease_ends)
     }
 
-    /// The claim is to be tried once more, by another id.
+    /// Another attempt of the claim will follow, with another id.
     pub(super) fn again(&self, claim: ClaimId, now: Instant, lease: Duration) {
         let known =
             Known { id: ClaimId::random(), lease_ends: now.saturating_add(lease), until: None };
@@ -61,14 +65,14 @@ impl Book {
         claims.put(claim, Known { id, lease_ends, until: Some(lease_ends) }, now);
     }
 
-    /// The claim is not tried any more. For as long as its release may be, its id is known.
+    /// No attempt follows. The id is known for as long as a release may follow.
     pub(super) fn ends(&self, claim: ClaimId, now: Instant) {
         if let Some(known) = self.0.lock().known.get_mut(&claim) {
             known.until = Some(known.lease_ends.max(now.saturating_add(LATER)));
         }
     }
 
-    /// Nothing more is asked of this claim.
+    /// No request about this claim follows.
     pub(super) fn forget(&self, claim: ClaimId) {
         self.0.lock().known.remove(&claim);
     }

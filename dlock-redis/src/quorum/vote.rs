@@ -1,4 +1,10 @@
 //! One attempt of a claim to win a majority.
+//!
+//! The order: ask all masters, count until a majority has granted or can't any more, agree on a
+//! token, write the claim into the book. If this process dies in between, the grants end with their
+//! leases. If a master's answer is lost, the claim may hold the lock there: that master gets the
+//! release as well, now or later. The next attempt uses another id, so a late release can't remove
+//! its grants.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,10 +28,10 @@ use crate::{
     reply::Standing,
 };
 
-/// How long to wait for more answers before a token is written back, which is a round trip too.
+/// How long to wait for more answers before a token is written back, which costs a round trip.
 const LATECOMERS: Duration = Duration::from_millis(5);
 
-/// How long a master that is slower than the majority is waited for when a claim is given up.
+/// How long a release waits for masters that are slower than the majority.
 const STRAGGLERS: Duration = Duration::from_millis(100);
 
 /// The masters, and what this client remembers of its claims.
@@ -36,7 +42,7 @@ pub(super) struct Voters {
     pub(super) book: Book,
 }
 
-/// How an attempt went.
+/// The outcome of an attempt.
 pub(super) enum Attempt {
     Won(Grant),
     Busy,
@@ -51,15 +57,16 @@ impl Voters {
         self.members.len()
     }
 
-    /// Tries once to win the lock. `again`: the claim is to try again when it is busy.
+    /// Tries once to win the lock. `again`: the claim will try again if the lock is busy.
     pub(super) async fn attempt(
         &self,
         request: &AcquireRequest,
         again: bool,
     ) -> Result<Attempt, Error> {
         let claim = self.book.id(request.claim);
+        // All masters get the same number, so that a majority usually takes the same token.
         let proposal = self.proposal();
-        // Of those that grant, when the first was asked.
+        // When the first of the masters that grant was asked: the start of the lease.
         let mut since = Instant::from_nanos(u64::MAX);
         let mut asking: FuturesUnordered<_> = self
             .members
@@ -91,7 +98,7 @@ impl Voters {
                     tally.count(Some(false));
                 }
                 Err(error) => {
-                    // One that can't have taken it has nothing to give back.
+                    // Without a grant there is nothing to release.
                     open[at] = error.certainty() == dlock_core::Certainty::Unknown;
                     failed = Some(error);
                     tally.count(None);
@@ -102,7 +109,7 @@ impl Voters {
             }
         }
         if tally.yes >= majority(self.count()) {
-            // The others may make the majority that is of one mind.
+            // More answers may complete a majority with one token.
             while agreed(&won, self.count()).is_none() {
                 let next = tokio::time::timeout(LATECOMERS, asking.next()).await;
                 let Ok(Some((at, answer))) = next else { break };
@@ -112,7 +119,8 @@ impl Voters {
                 }
             }
             if let Some(token) = self.agree(request, claim, &won).await {
-                // Who has not answered yet takes the lock too, before it can be released.
+                // The other masters grant the lock too. Their requests go on, so that a release
+                // comes after them.
                 if !asking.is_empty() {
                     background(async move { while asking.next().await.is_some() {} });
                 }
@@ -123,15 +131,15 @@ impl Voters {
         drop(asking);
         let outcome = match (refused, failed) {
             (Some(capacity), _) => Err(conflict(request.mode, capacity)),
-            // No majority can count on.
+            // A majority has no tokens left.
             _ if spent > self.count() - majority(self.count()) => Err(no_token()),
-            // Not for want of answers, if those that answered could be a majority.
+            // `Unavailable` only if the masters that answered can't be a majority.
             (None, Some(error)) if tally.unknown > self.count() - majority(self.count()) => {
                 Err(no_majority(Some(&error), tally, self.count()))
             }
             _ => Ok(Attempt::Busy),
         };
-        // A claim that was busy and does not wait is over, and so is one that nothing helps.
+        // Without another attempt the claim is over, and needs no new id.
         let again = match &outcome {
             Ok(_) => again,
             Err(error) => error.is_transient(),
@@ -140,8 +148,8 @@ impl Voters {
         outcome
     }
 
-    /// The token of a claim that a majority holds the lock for: what a majority of them took, or
-    /// else the largest, written back until a majority has it.
+    /// The token of a claim that a majority has granted: the one that a majority took, or else the
+    /// largest, which is written back until a majority has it.
     async fn agree(
         &self,
         request: &AcquireRequest,
@@ -160,6 +168,7 @@ impl Voters {
             .filter(|(_, token)| *token < largest)
             .map(|(at, _)| self.members[*at].raise(request, claim, largest))
             .collect();
+        // If too few can be raised, the attempt fails: a later grant could get this token again.
         while have < majority(self.count()) {
             if matches!(raising.next().await?, Ok(true)) {
                 have += 1;
@@ -168,9 +177,9 @@ impl Voters {
         Some(largest)
     }
 
-    /// Takes back what an attempt got: waits a little for the masters, and sees to the slow ones in
-    /// the background, also when the attempt is dropped meanwhile. If the claim is to be used again,
-    /// it gets another id, which no copy of these releases can meet.
+    /// Releases the grants of a failed attempt. It waits a little for the masters, and continues
+    /// with the slow ones in the background, also if the attempt is dropped. If the claim is used
+    /// again, it gets another id, which no copy of these releases can match.
     async fn give_back(
         &self,
         request: &AcquireRequest,
@@ -190,7 +199,7 @@ impl Voters {
         background(async move {
             let mut away = Vec::new();
             answers(&mut releasing, &mut away).await;
-            // Nobody may wait for it any more.
+            // The attempt may have timed out or been dropped.
             let _ = told.send(());
             for member in &away {
                 give_up_later(member, &name, claim, 0, Clock::Boot.now(), lease_ends);
@@ -210,9 +219,9 @@ impl Voters {
         time.max(*self.last.lock() + 1)
     }
 
-    /// Starts leases anew everywhere; how each stands once a majority has said so. A master that
-    /// does not answer is not waited for, or its silence would cost every short lease. What too few
-    /// can say of one claim is no error for the others.
+    /// Renews leases on all masters, and returns once a majority has decided on each. It does not
+    /// wait for a silent master, which would cost every short lease. If too few answer for one
+    /// claim, that is no error for the others.
     pub(super) async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let claims: Arc<[_]> = renewals
             .iter()
@@ -290,20 +299,21 @@ impl Voters {
         }
         match (tally.verdict(self.count()), failed) {
             (Verdict::Yes, _) => Ok(()),
-            // No number of masters can count so far.
+            // No master can count this far.
             (_, Some(error)) if !error.is_transient() => Err(error),
             (_, failed) => Err(no_majority(failed.as_ref(), tally, self.count())),
         }
     }
 
-    /// Releases a claim everywhere. Once a majority has, the others get a little time, so that a
-    /// process that ends next leaves nothing; then they are seen to in the background.
+    /// Releases a claim on all masters. After a majority has answered, the others get a little
+    /// time, so that a process that ends next leaves nothing. The rest is done in the background.
     pub(super) async fn release(
         &self,
         name: &LockName,
         claim: ClaimId,
         used: u32,
     ) -> (Tally, Option<Error>) {
+        // Read before the id changes: the book knows the lease by the claim's own id.
         let lease_ends = self.lease_ends(claim);
         let claim = self.book.id(claim);
         let mut releasing = releasing(self.members.clone(), name, claim, used);
@@ -331,15 +341,14 @@ impl Voters {
         (tally, failed)
     }
 
-    /// When all that masters hold for a claim has ended. Of one that is not this client's nothing is
-    /// known.
+    /// When all leases of a claim have ended. For a claim of another client this is not known.
     fn lease_ends(&self, claim: ClaimId) -> Instant {
         let known = self.book.lease_ends(claim);
         known.unwrap_or_else(|| Clock::Boot.now().saturating_add(LATER))
     }
 }
 
-/// Releases a claim on these masters: how each answers.
+/// Releases a claim on these masters. Yields the answer of each.
 fn releasing(
     members: Vec<Arc<Member>>,
     name: &LockName,
@@ -356,7 +365,7 @@ fn releasing(
     releasing.collect()
 }
 
-/// Waits for all answers to a release, and notes who gave none.
+/// Waits for all answers to a release, and collects the masters that failed.
 async fn answers(
     releasing: &mut (impl Stream<Item = (Arc<Member>, Result<bool, Error>)> + Unpin),
     away: &mut Vec<Arc<Member>>,
@@ -366,13 +375,13 @@ async fn answers(
     }
 }
 
-/// The token that a majority of so many took.
+/// The token that a majority of `of` masters took.
 fn agreed(won: &[(usize, FencingToken)], of: usize) -> Option<FencingToken> {
     let took = |token| won.iter().filter(|(_, other)| *other == token).count();
     won.iter().map(|(_, token)| *token).find(|token| took(*token) >= majority(of))
 }
 
-/// Too few masters can be asked, one of which gave this error.
+/// The error when too few masters answer. `error` is that of one of them.
 pub(super) fn no_majority(error: Option<&Error>, tally: Tally, of: usize) -> Error {
     let quiet = Error::new(ErrorKind::Unavailable, "masters do not answer");
     let error = error.unwrap_or(&quiet);

@@ -1,4 +1,4 @@
--- FLOOR: makes the tokens of a name larger than a given one, whoever holds it.
+-- FLOOR: raises the tokens of a name above a given one, also while the lock is held.
 --
 -- KEYS   H F Q W R of the name
 -- ARGV   1 token, 2 retention of F, ms

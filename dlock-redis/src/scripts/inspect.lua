@@ -1,4 +1,4 @@
--- INSPECT: who holds a name and who waits. Writes nothing.
+-- INSPECT: the holders and waiters of a name. Writes nothing.
 --
 -- KEYS   H F Q W R of the name
 -- RETURN {last token (its digits beyond 2^53), {claim, weight, capacity, token (0: it waits), us left, us since it was

@@ -1,5 +1,5 @@
--- KEEP: starts leases anew, of holders, perhaps in a weaker mode, and of waiters; says how each
--- claim stands. All keys are of one slot.
+-- KEEP: restarts the leases of holders, perhaps in a weaker mode, and of waiters, and returns the state of
+-- each claim. All keys are of one slot.
 --
 -- KEYS   H F Q W R of each claim's name
 -- ARGV   1 retention of F, ms
@@ -30,7 +30,7 @@ local function weaken(s,id,weight,cap,lease)
     note=string.match(held,' .*$') or ''
   end
   call('HSET',s.W,id,string.format('%d:%d:1:%d:%.0f:%s',weight,cap,lease,s.kept,note))
-  -- Whoever looks at F must see that there are shared holders.
+  -- The flag of F announces the shared holders to every other script.
   s.dirty,s.flag,s.fresh=true,true,true
 end
 local function keep(k,id,lease,weight,cap)
@@ -62,7 +62,7 @@ for i=0,#KEYS/5-1 do
   local a=2+4*i
   local done,answer=pcall(keep,5*i+1,ARGV[a],ARGV[a+1]+0,ARGV[a+2]+0,ARGV[a+3]+0)
   if not done then
-    -- What can't be read in one place is not the others' loss; what the server refuses is everybody's.
+    -- A name that can't be read is no loss for the others. A refusal by the server fails all.
     local text=type(answer)=='table' and answer.err or tostring(answer)
     local lua=string.match(text,'^@?user_script: ?%d+: (.*)$') or ''
     local its_own=string.find(text,'WRONGTYPE',1,true) or string.find(text,'is not of dlock',1,true)

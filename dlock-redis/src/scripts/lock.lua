@@ -7,7 +7,7 @@ local unpack=unpack or table.unpack
 local WHOLE=1073741824
 -- The largest token: beyond it numbers are not exact, and two grants would have the same one.
 local MOST=9007199254740991
--- The last is the note, with the space before it.
+-- The last capture is the note, with the space before it.
 local WAITS='^(%d+):(%d+):(%d+):(%d+):(%d+):([^ ]*)(.*)$'
 
 local function num(n) return string.format('%.0f',n) end
@@ -16,7 +16,7 @@ local function num(n) return string.format('%.0f',n) end
 local function foreign(key) error('DLOCK the key '..key..' is not of dlock',0) end
 
 -- The state of the name whose keys begin at k, without the shared holders whose lease has ended.
--- What H holds is read unless it is given.
+-- The value of H is read unless the caller passes it.
 local function open(k,o)
   local s={H=KEYS[k],F=KEYS[k+1],Q=KEYS[k+2],W=KEYS[k+3],R=KEYS[k+4],t=0,used=0,need=0}
   local f=call('GET',s.F)
@@ -34,7 +34,7 @@ local function open(k,o)
     if not owner or note~='' and string.byte(note)~=32 then foreign(s.H) end
     s.owner,s.mark,s.token,s.last,s.note=owner,mark,token+0,last,note
   end
-  -- Whom a script gave H to, nobody shares it with.
+  -- A holder whose H was written by these scripts shares the lock with nobody.
   local shared=s.flag and (not s.owner or s.last~='') and call('HGET',s.W,'#')
   if shared then
     local cap,used=string.match(shared,'^(%d+):(%d+)$')
@@ -61,11 +61,11 @@ local function next_token(s)
   return token
 end
 
--- Whether so many tokens are left that can be told apart. A sum beyond 2^53 may be rounded down, so
--- nothing is taken off one.
+-- Whether so many exact tokens are left. A sum beyond 2^53 may be rounded down, so nothing is subtracted
+-- from one.
 local function has_tokens(s,block) return not s.past and next_token(s)+(block-1)<=MOST end
 
--- Fails, before anything is written for a claim or told, if a key that it needs is foreign.
+-- Fails if a key that the claim needs is foreign. Call it before anything is written or published.
 local function check(s,weight)
   call('ZCARD',s.Q)
   call('HGET',s.W,'#')
@@ -94,16 +94,16 @@ local function fits(s,weight,cap)
   return not s.owner and s.used+weight<=cap
 end
 
--- Tells a client that its claim is granted; false when nobody hears it. A client that may not be
--- told finds out by asking.
+-- Publishes the grant of a claim to its client. False if no subscriber received it. A client that has no
+-- channel finds out by polling.
 local function tell(s,wid,inbox)
   local say=string.find(inbox,'{',1,true) and 'SPUBLISH' or 'PUBLISH'
   return redis.pcall(say,inbox,wid..' '..num(next_token(s))..' '..num(us))~=0
 end
 
--- Grants the longest prefix of the queue that fits, and tells the granted. The dead leave the
--- queue; who can't be reached right now keeps its place and is passed over. The token of `me`, if
--- it is among them; nobody publishes to the caller.
+-- Grants the longest prefix of the queue that fits, and notifies the clients. Claims whose lease has ended
+-- leave the queue. A claim whose client can't be reached keeps its place and is skipped. Returns the
+-- token of `me`, if it is granted: the caller gets an answer, and no message.
 local function promote(s,me)
   local mine
   local at,deaf=0,{}
@@ -114,7 +114,7 @@ local function promote(s,me)
       s.blocked=s.tail~=nil
       break
     end
-    -- With the one behind it, if there is one.
+    -- Two entries: the next claim, and whether another one waits behind it.
     local e=call('ZRANGE',s.Q,at,at+1,'WITHSCORES')
     local wid=e[1]
     if not wid then break end
@@ -137,7 +137,8 @@ local function promote(s,me)
         at=at+1
       else
         if weight<WHOLE and s.used==0 then check(s,weight) end
-        -- A write that no lack of memory forbids, so that none behind the message can fail.
+        -- ZREM is allowed without memory. Once a script has written, the server refuses none of its later
+        -- writes. So no write after the message can fail.
         call('ZREM',s.Q,wid)
         if wid~=me and inbox~='' and not tell(s,wid,inbox) then
           call('ZADD',s.Q,e[2],wid)
@@ -177,10 +178,10 @@ local function close(s)
     if s.was~=f then call('SET',s.F,f,'KEEPTTL') end
     return
   end
-  -- By the lifetime of what waits and shares, too: a renewal makes that of F longer alone.
+  -- The lifetime of W counts as well, since a renewal extends that of F alone.
   local left,need=math.min(call('PTTL',s.F),call('PTTL',s.W)),s.need+ret
   if left<need then
-    -- Some more, so that not every call has to.
+    -- Longer than needed, so that not every call has to extend it.
     left=need+ret
     s.fresh=true
   end
@@ -194,7 +195,7 @@ local function close(s)
   end
 end
 
--- When the first of the leases ends that keep the first in line waiting, in ms.
+-- The time until the first lease of a holder ends, in ms.
 local function next_end(s)
   if s.owner then return call('PTTL',s.H)+1 end
   local first=call('ZRANGE',s.R,0,0,'WITHSCORES')[2]
@@ -202,13 +203,13 @@ local function next_end(s)
   return math.ceil((first-us)/1000)
 end
 
--- How a waiting claim stands.
+-- The answer for a waiting claim.
 local function standing(s,id)
   local before=call('ZRANK',s.Q,id)
   return {2,before+1,before==0 and next_end(s) or 0,us}
 end
 
--- The token of a claim that holds the lock, with its lease started anew.
+-- The token of a claim that holds the lock. Its lease is restarted.
 local function hold(s,id,lease)
   if s.owner==id then
     call('PEXPIRE',s.H,lease)
@@ -217,14 +218,14 @@ local function hold(s,id,lease)
   if s.used==0 or not call('ZSCORE',s.R,id) then return nil end
   local token=string.match(call('HGET',s.W,id) or '','^%d+:%d+:%d+:%d+:(%d+):')
   if not token then foreign(s.W) end
-  -- What holds or waits lives on without memory too: after this no write is refused.
+  -- Claims are renewed without memory as well: after this write, which is allowed, none is refused.
   call('ZREM',s.Q,'')
   call('ZADD',s.R,us+lease*1000,id)
   if lease>s.need then s.need=lease end
   return token+0
 end
 
--- Starts the lease of a waiting claim anew; nil when it does not wait, false when it is dead.
+-- Restarts the lease of a waiting claim. Returns nil if it does not wait, false if its lease has ended.
 local function stay(s,id,lease,sooner)
   if not s.flag or not call('ZSCORE',s.Q,id) then return nil end
   local weight,cap,block,kept,deadline,inbox,note=string.match(call('HGET',s.W,id) or '',WAITS)
@@ -237,7 +238,7 @@ local function stay(s,id,lease,sooner)
   return true
 end
 
--- Takes a waiting claim out of the queue; false when it was not there or dead.
+-- Removes a waiting claim from the queue. Returns false if it was not there or its lease has ended.
 local function leave(s,id)
   if not s.flag or call('ZREM',s.Q,id)==0 then return false end
   local deadline=string.match(call('HGET',s.W,id) or '','^%d+:%d+:%d+:%d+:(%d+):')
@@ -290,7 +291,7 @@ local function acquire(s,id,lease,weight,cap,block,try,inbox,note)
       call('ZADD',s.Q,(s.tail or 0)+1,id)
       local w=string.format('%d:%d:%d:%d:%.0f:%s',weight,cap,block,lease,us+lease*1000,inbox..note)
       call('HSET',s.W,id,w)
-      -- From now on the holder's release has to look at the queue.
+      -- From now on the holder's release has to look at the queue: see the short path in release.lua.
       if s.mark==':' then call('SETRANGE',s.H,32,'!') end
       -- A client of a former version took it by SET: see keys.rs.
       if s.mark=='?' then call('SETRANGE',s.H,32,'&') end

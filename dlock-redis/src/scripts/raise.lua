@@ -1,4 +1,4 @@
--- RAISE: writes a quorum's token back where the claim still holds the lock.
+-- RAISE: writes a quorum's token back, if the claim still holds the lock on this master.
 --
 -- KEYS   H F Q W R of the name
 -- ARGV   1 claim, 2 token, 3 how many tokens, 4 retention of F, ms
@@ -12,7 +12,7 @@ local clock=us
 if token+(block-1)>MOST then return redis.error_reply('DLOCK no token is left') end
 local s=open(1)
 if s.owner==id then
-  -- Never lower: an answer that is late may ask for less than was agreed on meanwhile.
+  -- Never lower: a request that arrives late may state a smaller token than was agreed on meanwhile.
   if token>s.token then
     call('SET',s.H,id..s.mark..num(token)..s.note,'PX',call('PTTL',s.H))
   end

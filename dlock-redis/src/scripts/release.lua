@@ -1,8 +1,11 @@
--- RELEASE: gives a claim up, held or waiting, and makes the next in line the holder.
+-- RELEASE: removes a claim, held or waiting, and grants the lock to the next in the queue.
+--
+-- The grant is written before its message is published, in one atomic script. So a lost message leaves a
+-- grant, which the next poll finds.
 --
 -- KEYS   H F Q W R of the name
 -- ARGV   1 claim
---        2 how many tokens of its block were handed out; 0 when it is not known
+--        2 how many tokens of its block were handed out; 0 if that is not known
 --        3 retention of F, ms
 -- RETURN 1: it was there; 0: it was not
 local id=ARGV[1]
@@ -19,10 +22,10 @@ local clock=us
 local s=open(1,o)
 local there=false
 if s.owner==id then
-  -- While it held the lock alone, all tokens from its first on were its own: those of its block
-  -- that nobody saw can be given out again. The tokens that a client of a former version has in
-  -- reserve behind a single one can not, or F would show the end of that reserve once more when
-  -- others have held the lock.
+  -- While it held the lock alone, all tokens from its first on were its own. Those of its block that no
+  -- client has seen can be given out again. Tokens that a client of a former version has in reserve
+  -- behind a single one can not: F would show the end of that reserve again after others have held
+  -- the lock.
   local last=s.token+ARGV[2]-1
   if s.mark=='+' and ARGV[2]~='0' and s.t>last then s.t=last end
   s.owner=nil

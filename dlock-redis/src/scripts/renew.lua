@@ -1,4 +1,4 @@
--- RENEW of exclusive holders: starts their leases anew. All keys are of one slot.
+-- RENEW of exclusive holders: restarts their leases. All keys are of one slot.
 --
 -- KEYS   H of each name, and then F of each name, unless the retention is 0
 -- ARGV   for each name: claim, lease (ms); then the retention of F (ms)
@@ -8,12 +8,12 @@ local gone={T[1]*1000000+T[2]}
 local ret=ARGV[#ARGV]+0
 local n=(#ARGV-1)/2
 for i=1,n do
-  -- Something foreign in one place is not the others' loss.
+  -- A foreign key of one name is no loss for the others.
   local o=redis.pcall('GET',KEYS[i])
   if type(o)=='table' and not string.find(o.err,'WRONGTYPE',1,true) then return o end
   if type(o)=='string' and string.sub(o,1,32)==ARGV[2*i-1] then
     redis.call('PEXPIRE',KEYS[i],ARGV[2*i])
-    -- F outlives what is held, so that a claim which is gone without it is one that was forgotten.
+    -- F outlives every holder. So if a claim and its F are gone, the server has lost its data.
     -- Without a lifetime it is not of dlock.
     if ret>0 then
       local F,need=KEYS[n+i],ret+ARGV[2*i]

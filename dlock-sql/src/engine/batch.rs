@@ -1,4 +1,8 @@
-//! Which of the waiting jobs go into one statement.
+//! Chooses the jobs that go into one statement.
+//!
+//! The order within each queue is kept: a job never overtakes one before it, which may be about the
+//! same name. A statement has at most [`SHARED`] operations, so that one slow row delays few
+//! others.
 
 use std::collections::VecDeque;
 
@@ -7,22 +11,25 @@ use hashbrown::HashMap;
 
 use super::job::Job;
 
-/// The most operations that jobs share a statement for. A job that has more goes alone.
+/// The most operations in a statement that several jobs share. A job with more gets its own
+/// statement.
 pub(crate) const SHARED: usize = 64;
 
-/// How many bytes an operation takes in a statement at most, its name in hexadecimal digits.
+/// The most bytes of an operation in a statement, with its name in hexadecimal digits.
 const LARGEST: usize = 2 * LockName::MAX_BYTES + 3 * Note::MAX_BYTES + 192;
 
-/// How many operations fit into a statement of so many bytes.
+/// The number of operations that fit into a statement of this size.
 pub(crate) fn fitting(bytes: usize) -> usize {
     (bytes / LARGEST).max(1)
 }
 
-/// Takes the jobs that can go next: the first one, and those behind it that fit, with at most so many
-/// operations. Those of the first queue go before those of the second.
+/// Takes the jobs for the next statement: the first one, and those behind it that fit, with at most
+/// `most` operations. The first queue goes before the second.
 pub(crate) fn take(queues: [&mut VecDeque<Job>; 2], most: usize) -> Vec<Job> {
     let mut room = SHARED.min(most);
     let mut taken = Vec::new();
+    // If a job of the first queue does not fit, the second queue has to wait, or claims could keep
+    // a large batch of renewals waiting for ever.
     for waiting in queues {
         waiting.retain(|job| !job.is_moot());
         let fits = |job: &&Job| {
@@ -40,7 +47,8 @@ pub(crate) fn take(queues: [&mut VecDeque<Job>; 2], most: usize) -> Vec<Job> {
     taken
 }
 
-/// The renewals in parts that go into one statement each: of distinct names and not too large.
+/// Splits renewals into statements with distinct names and a bounded size. A statement can change a
+/// row only once, so two claims of one name go into different ones.
 pub(crate) fn distinct(renewals: &[Renewal], most: usize) -> Vec<Vec<usize>> {
     let mut seen = HashMap::with_capacity(renewals.len());
     let mut rounds: Vec<Vec<usize>> = Vec::new();

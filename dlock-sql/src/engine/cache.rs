@@ -1,7 +1,10 @@
-//! What the worker remembers of the rows that it has seen: their folded form, and who is held.
+//! A worker's memory of the rows that it has seen: their folded form, and whether the lock was
+//! held.
 //!
-//! It is a memory of hints. A fold is taken by the database only where it fits, and a lock that
-//! is remembered as held is looked at before a try is refused.
+//! All entries are hints, and may be out of date. The database takes a fold only if the row still
+//! has the same base and log. A lock that is remembered as held is read again before a try is
+//! refused. So the cache needs no invalidation when other clients write. One worker owns it,
+//! without a lock.
 
 use std::time::Duration;
 
@@ -25,18 +28,20 @@ const FOLD_ABOVE: usize = 128;
 /// the snapshot may stand there, the log should not.)
 const FOLD_ANYWAY: usize = 1024;
 
-/// How many names are remembered.
+/// The number of names that are remembered.
 const NAMES: usize = 8192;
 
-/// How many more of those that are only renewed, if their log is due. Who holds many locks comes
-/// back to each after all the others: were it forgotten by then, the log would grow as long as the
-/// lock is held. Each takes some 350 bytes, so not all of them have their turn at once.
+/// The number of further names that are only renewed and whose log is due. A client that holds many
+/// locks comes back to each of them only after all others. If the name were forgotten by then, the
+/// log would grow for as long as the lock is held. Each entry takes about 350 bytes, so not all
+/// names have one at the same time.
 const RENEWED: usize = 16_384;
 
-/// Who saw a lock held so long ago takes it for held: holders give a lock that many want back soon.
+/// A lock that was seen held this recently counts as held. Not longer, since the holder of a
+/// contended lock releases it soon.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Memory of names that were used of late, and of what else is to be folded.
+/// The names that were used recently, and further names that are to be folded.
 #[derive(Debug)]
 pub(crate) struct Cache {
     used: Halves<Known>,
@@ -47,9 +52,9 @@ pub(crate) struct Cache {
 #[derive(Debug)]
 struct Known {
     fold: Option<Fold>,
-    /// How long its state is as a text, or longer.
+    /// An upper bound of the length of its state as text.
     length: usize,
-    /// When it was seen to be held.
+    /// When it was seen held.
     held: Option<Instant>,
 }
 
@@ -58,7 +63,7 @@ struct Known {
 pub(crate) struct Seen<'a> {
     pub(crate) row: &'a Row,
     pub(crate) replayed: &'a Replayed,
-    /// How long its snapshot is.
+    /// The length of its snapshot.
     pub(crate) snap: usize,
     /// When the statement was sent.
     pub(crate) at: Instant,
@@ -69,18 +74,18 @@ impl Cache {
         Self { used: Halves::new(NAMES), renewed: Halves::new(RENEWED) }
     }
 
-    /// Whether somebody held the lock when it was last seen.
+    /// Whether the lock was held when it was last seen.
     pub(crate) fn is_held(&self, name: &LockName) -> bool {
         self.used.get(name).is_some_and(|known| known.held.is_some())
     }
 
-    /// Whether somebody held the lock a moment ago.
+    /// Whether the lock was held a moment ago.
     pub(crate) fn was_just_held(&self, name: &LockName, now: Instant) -> bool {
         let held = self.used.get(name).and_then(|known| known.held);
         held.is_some_and(|seen| now.since(seen) < FRESH)
     }
 
-    /// How long the state of a lock is as a text, or longer, as far as it is remembered.
+    /// An upper bound of the length of a lock's state as text, if it is remembered.
     pub(crate) fn length(&self, name: &LockName) -> usize {
         self.used.get(name).map_or(0, |known| known.length)
     }
@@ -109,8 +114,11 @@ impl Cache {
             time: replayed.now,
             snap: snapshot(&replayed.machine).into(),
         });
+        // Free by the time of the last operation: a lease that has ended since is noticed by the
+        // next read.
         let held = !replayed.machine.is_free(replayed.now);
         let renews = ops.into_iter().all(|op| matches!(op, Op::Renew { .. }));
+        // A name that is only renewed does not push out names in use: it goes into the second part.
         if renews && held && self.used.get(name).is_none() {
             return match fold {
                 Some(fold) => self.renewed.insert_if_room(name, fold),
@@ -134,7 +142,8 @@ impl Cache {
     }
 }
 
-/// Memory of a bounded number of names: when the young half is full, the old half is forgotten.
+/// A map with a bounded number of names. When the young half is full, it becomes the old half, and
+/// the old half before it is dropped. That is cheaper than an order of use for each name.
 #[derive(Debug)]
 struct Halves<T> {
     young: HashMap<LockName, T>,
@@ -158,7 +167,7 @@ impl<T> Halves<T> {
         self.young.insert(name.clone(), known);
     }
 
-    /// As `insert`, but those that have not been asked for stay, unless there are few.
+    /// As `insert`, but a full map keeps its entries, unless the old half has become small.
     fn insert_if_room(&mut self, name: &LockName, known: T) {
         let full = self.young.len() >= self.half && !self.young.contains_key(name);
         if !full || self.old.len() <= self.half / 2 {
@@ -172,10 +181,12 @@ impl<T> Halves<T> {
     }
 }
 
-/// Whether a log is due to be folded, by whoever appended so much to it last.
+/// Whether this client has to fold a log, to which it has just appended `written` bytes.
 ///
-/// A long snapshot goes to the database with the next operation of each who folds, and only the
-/// first of them is taken. So it is on him who made the log too long; should he have gone, on all.
+/// A short snapshot is cheap, so every client folds it. A long one goes to the database with the
+/// next operation of each client that folds, and the database takes only the first. So only the
+/// client that made the log too long folds it. If that client is gone, the log grows to four times
+/// the limit, and then every client folds.
 fn folds(log: usize, snap: usize, written: usize) -> bool {
     let due = FOLD_ABOVE.max(snap / 2).min(FOLD_ANYWAY);
     let made_it_so = log.saturating_sub(written) <= due;

@@ -1,4 +1,8 @@
-//! How a call fails, and what helps.
+//! The failures of calls, and what helps against each.
+//!
+//! The certainty of the error decides what a later answer means, and the cure decides whether there
+//! is a retry. The two are independent: a statement that timed out may have been applied, and is
+//! retried; one that the server refused was not applied, and may be retried or not.
 
 use std::borrow::Cow;
 
@@ -11,18 +15,18 @@ pub(crate) struct Fault {
     pub(crate) cure: Cure,
 }
 
-/// What helps against a fault.
+/// The remedy for a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cure {
-    /// Sending the same again, soon.
+    /// A retry, soon.
     Retry,
-    /// The same, a few times without a pause: somebody else's write was in the way.
+    /// A few retries without a pause: the write of another client was in the way.
     AtOnce,
-    /// The same, soon, without a row that somebody else may keep locked.
+    /// A retry, soon, without a row that another transaction may have locked.
     Apart,
-    /// Nobody knows: perhaps sending the same again, later, or without one of the rows.
+    /// Unknown: perhaps a retry, later, or without one of the rows.
     Unclear,
-    /// Nothing that this program can do.
+    /// No retry helps.
     None,
 }
 
@@ -37,13 +41,14 @@ impl Fault {
         Self::cut(text).with_certainty(Certainty::NotApplied)
     }
 
-    /// The same, but somebody has to do something first.
+    /// The same, but people have to do something first.
     pub(crate) fn stuck(text: impl Into<Cow<'static, str>>) -> Self {
         Self::passing(text).with_cure(Cure::None)
     }
 
-    /// There was no answer, so nobody knows what was applied. It may pass by itself.
+    /// There was no answer, so it is unknown what was applied. It may pass by itself.
     pub(crate) fn cut(text: impl Into<Cow<'static, str>>) -> Self {
+        // Retried all the same: operations are idempotent, and the doubt is remembered.
         let error = Error::new(ErrorKind::Unavailable, text);
         Self { error: error.with_certainty(Certainty::Unknown), cure: Cure::Retry }
     }
@@ -59,7 +64,8 @@ impl Fault {
         )
     }
 
-    /// A statement came past its deadline. Its answer has told the time, so that the next one will not.
+    /// A statement came after its deadline. Its answer has shown the time, so the next one has a
+    /// deadline that is right.
     pub(crate) fn too_late() -> Self {
         Self::passing(
             "what was sent came to the database too late, and was not done: see whether it is \
@@ -81,7 +87,7 @@ impl Fault {
         Self { error: self.error.with_certainty(certainty), ..self }
     }
 
-    /// With what the driver says.
+    /// With the driver's error.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) fn with_source(
         self,
@@ -90,9 +96,11 @@ impl Fault {
         Self { error: self.error.with_source(source), ..self }
     }
 
-    /// The same of a connection that could not be had: nothing was applied, and no row is in the way.
+    /// The same for a connection that could not be made: nothing was applied, and no row is in the
+    /// way.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn before_anything_was_sent(self) -> Self {
+        // Both cures would look for a guilty row, but no statement was sent.
         let cure = match self.cure {
             Cure::Apart | Cure::Unclear => Cure::Retry,
             cure => cure,
@@ -107,7 +115,7 @@ impl From<Error> for Fault {
     }
 }
 
-/// For who does not try again.
+/// For callers that do not retry.
 impl From<Fault> for Error {
     fn from(fault: Fault) -> Self {
         fault.error

@@ -4,11 +4,11 @@ use dlock_core::{Error, ErrorKind, Finding};
 
 use super::Fault;
 
-/// So many connections have to be left: those of a few clients, with about five each.
+/// The number of connections that should be left: a few clients need about five each.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 const ENOUGH: i64 = 20;
 
-/// What an attempt to use the tables says of them. What may pass is no finding.
+/// The finding from an attempt to use the tables. An error that may pass is no finding.
 pub(crate) fn of_tables<T>(prepared: Result<T, Fault>) -> Result<Finding, Fault> {
     match prepared {
         Ok(_) => Ok(Finding::fine(
@@ -16,14 +16,17 @@ pub(crate) fn of_tables<T>(prepared: Result<T, Fault>) -> Result<Finding, Fault>
             "dlock's tables are there, and this user has all rights that it needs",
         )),
         Err(fault) => match fault.error.kind() {
+            // These stay until people change something. All others may pass, and are errors of the
+            // examination.
             ErrorKind::Config(_) | ErrorKind::Unsupported => Ok(of_error("tables", &fault.error)),
             _ => Err(fault),
         },
     }
 }
 
-/// An error is what was found, and behind a colon what to do.
+/// Splits an error into the finding and, behind the colon, the remedy.
 fn of_error(about: &'static str, error: &Error) -> Finding {
+    // Messages of this crate have the form "finding: remedy".
     let text = error.to_string();
     match text.split_once(": ") {
         Some((found, remedy)) => Finding::wrong(about, found, remedy),

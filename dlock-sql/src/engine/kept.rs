@@ -1,11 +1,12 @@
-//! Whether the database keeps over a crash what it has answered, which its settings decide, also those
-//! that somebody changes while it is in use.
+//! Whether answered writes survive a crash of the database. That depends on its settings, which may
+//! change while it is in use.
 //!
 //! # Concurrency
 //!
-//! `is_kept` and `due` stand for themselves, so their accesses are relaxed. Every reader of the settings
-//! may write `is_kept`; the swap makes one of them warn. Two calls of `used` may both see that a look is
-//! due: then the task is woken twice, and looks once, since the bell keeps one notice.
+//! `is_kept` and `due` order nothing else, so their accesses are relaxed. Every task that reads the
+//! settings may write `is_kept`, and the swap lets one of them warn. Two calls of `used` may both
+//! see that a check is due. Then the task is woken twice and checks once, since the bell keeps one
+//! notification.
 
 use std::{
     sync::{
@@ -20,11 +21,12 @@ use tokio::sync::Notify;
 
 use super::fault::Fault;
 
-/// How often the settings are looked at again, while the database is used. It costs no operation a
-/// round trip: another connection looks.
+/// How often the settings are read again while the database is used. Another connection reads them,
+/// so no operation pays a round trip.
 const REREAD: Duration = Duration::from_secs(10);
 
-/// What was seen of it, shared by all that see something. What was worse once is not promised again.
+/// The result of all checks so far, shared by all tasks. Once a check has failed, the guarantee is
+/// not given again.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept(Arc<Inner>);
 
@@ -44,7 +46,7 @@ impl Kept {
         this
     }
 
-    /// Takes back from what the database promises at best what it does not keep.
+    /// The guarantees of the database, reduced if writes may be lost.
     pub(crate) fn promised(&self, best: Guarantees) -> Guarantees {
         match self.0.is_kept.load(Ordering::Relaxed) {
             true => best,
@@ -52,7 +54,7 @@ impl Kept {
         }
     }
 
-    /// Books what its settings are now.
+    /// Records the current settings.
     pub(crate) fn saw(&self, keeps: bool) {
         if !keeps && self.0.is_kept.swap(false, Ordering::Relaxed) {
             tracing::warn!(
@@ -63,7 +65,7 @@ impl Kept {
         }
     }
 
-    /// Books what a look at its settings came to.
+    /// Records the result of a check.
     pub(crate) fn looked(&self, keeps: Result<bool, Fault>) {
         match keeps {
             Ok(keeps) => self.saw(keeps),
@@ -73,7 +75,7 @@ impl Kept {
         }
     }
 
-    /// Something was done: has the settings looked at, when it is time.
+    /// Called after each batch. Wakes the task that checks the settings, if it is time.
     pub(crate) fn used(&self) {
         let now = Clock::Boot.now();
         let is_due = self.0.due.load(Ordering::Relaxed) <= now.as_nanos();
@@ -83,7 +85,7 @@ impl Kept {
         }
     }
 
-    /// Ends when it is time to look at the settings.
+    /// Ends when it is time to check the settings.
     pub(crate) async fn is_due(&self) {
         self.0.bell.notified().await;
     }

@@ -1,16 +1,18 @@
-//! The queue of a worker, which has two lanes: renewals and releases go before what asks for locks.
+//! The queue of a worker. It has two lanes: renewals and releases go before claims.
 //!
-//! A worker does one thing after the other, and there may be thousands who ask for locks, while
-//! those that are held have to be renewed in time. In each lane the first to come is the first served.
+//! A worker does one thing after the other. There may be thousands of claims, while held locks have
+//! to be renewed in time. Each lane is first in,
+//! first out. A release may overtake a claim that was sent before it. That is safe: the core does
+//! not release a claim while its acquire is under way.
 
 use tokio::{select, sync::mpsc};
 
-/// How many messages may wait in a lane before callers wait with them.
+/// The number of messages that wait in a lane. Callers wait if it is full.
 const QUEUE: usize = 1024;
 
 /// A message to a worker.
 pub(crate) trait Message {
-    /// Whether it renews what is held, or gives something up.
+    /// Whether it only renews or releases.
     fn is_urgent(&self) -> bool;
 }
 
@@ -56,6 +58,7 @@ impl<T> Ends<T> {
     /// # Cancel safety
     /// Dropping the future loses no message.
     pub(crate) async fn recv(&mut self) -> Option<T> {
+        // Biased, so that an urgent message always goes first.
         select! {
             biased;
             Some(message) = self.urgent.recv() => Some(message),

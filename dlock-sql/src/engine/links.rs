@@ -1,4 +1,4 @@
-//! What an engine is given at its start.
+//! The connections that an engine gets at its start.
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 use dlock_core::{Clock, LockName};
@@ -17,11 +17,11 @@ pub(crate) struct Links<C, E> {
     pub(crate) reader: C,
     /// Open ears.
     pub(crate) ears: Option<E>,
-    /// When the database's clock was seen, so that the first statements have a deadline by it.
+    /// A sight of the database's clock, so that the first statements have a deadline.
     pub(crate) sight: Option<Sight>,
 }
 
-/// Looks at the database's clock.
+/// Reads the database's clock.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) async fn sight<C: Conn>(conn: &mut C) -> Option<Sight> {
     // The time comes with the answer about a name, whatever it is.

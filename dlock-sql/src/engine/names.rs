@@ -1,7 +1,7 @@
-//! Names by their beginning, page by page.
+//! Names with a prefix, page by page.
 //!
-//! Names are compared byte for byte, so those with one beginning stand together. They are read as a
-//! range of the table's key, which needs no pattern, and so no characters that mean something else.
+//! Names are compared byte for byte, so those with one prefix are next to each other. They are read
+//! as a range of the table's key. That needs no pattern, and so no escaping.
 
 use dlock_core::{Error, LockName};
 
@@ -25,17 +25,17 @@ impl Range {
             true => successor(prefix),
             false => return None,
         };
-        // As long as no name is.
+        // Longer than any name.
         let all = || LAST.to_string().repeat(LockName::MAX_BYTES / LAST.len_utf8() + 1);
         Some(Self { from: prefix.to_owned(), end: end.unwrap_or_else(all) })
     }
 }
 
-/// The first text behind all that begin with this one, by bytes, which is also by characters.
+/// The first text behind all that have this prefix. The order of bytes is also that of characters.
 fn successor(prefix: &str) -> Option<String> {
     let mut text = prefix.to_owned();
     while let Some(last) = text.pop() {
-        // The numbers between that are no characters are left out.
+        // A range of `char` skips the numbers that are no characters.
         if let Some(next) = (last..=LAST).nth(1) {
             text.push(next);
             return Some(text);
@@ -63,14 +63,14 @@ where
 {
     let mut names = Vec::new();
     let Some(mut range) = Range::of(prefix) else { return Ok(names) };
-    // The last of a page is the first of the next one.
+    // The last name of a page is the first of the next one, and is skipped there.
     let mut known: Option<String> = None;
     while names.len() < limit {
         let rows = page(range.clone()).await?;
         let is_last = rows.len() < usize::try_from(PAGE).unwrap_or(usize::MAX);
         let last = rows.last().map(|row| row.name.clone());
         let used = rows.into_iter().filter(|row| row.is_used && known.as_ref() != Some(&row.name));
-        // A row that somebody else made may have a name that can't be.
+        // A row of another program may have an invalid name.
         names.extend(used.filter_map(|row| LockName::new(&row.name).ok()));
         match last {
             Some(last) if !is_last => {

@@ -1,4 +1,7 @@
-//! What one client tells another: that its claim has been granted.
+//! The notification from one client to another that its claim has been granted.
+//!
+//! It contains the whole grant, so the receiver need not read the row. It may be lost, come twice,
+//! or come before the answer that the claim waits: see [`waiters`](super::waiters).
 
 use std::fmt;
 
@@ -7,7 +10,7 @@ use dlock_core::{
     machine::{Granted, Machine, Micros},
 };
 
-/// The news of a grant, and all that its holder needs to know of it.
+/// A notification of a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Note {
     pub(crate) name: LockName,
@@ -22,7 +25,7 @@ impl Note {
         Self { name: name.clone(), granted, expiry }
     }
 
-    /// Reads the text of one; `None` for what is none.
+    /// Parses a notification. `None` if the text is none.
     pub(crate) fn read(text: &str) -> Option<Self> {
         let mut words = text.splitn(6, ' ');
         let claim: ClaimId = words.next()?.parse().ok()?;
@@ -33,7 +36,7 @@ impl Note {
     }
 }
 
-/// The text that travels. It does not say where to.
+/// The text that is sent. It does not contain the receiver.
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Granted { claim, token, block, since, .. } = self.granted;

@@ -1,8 +1,13 @@
-//! The row of a lock: what a statement is given and what it returns.
+//! The row of a lock: the arguments and the result of a statement.
 //!
-//! A row is a snapshot of the lock's machine and the log of the operations since. Everybody who
-//! reads it replays the same text and so reaches the same state, the time of each operation
-//! included. `base` names the snapshot, and grows with each one.
+//! A row is a snapshot of the lock's machine and the log of the operations since. Every client that
+//! reads it replays the same text, which includes the time of each operation, and so reaches the
+//! same state. `base` identifies the snapshot, and grows with each one.
+//!
+//! A statement appends to the log, and never computes a state. So two clients that write at the
+//! same time need no agreement: the database orders their operations. To fold is to replace a
+//! snapshot and its log by an equal, shorter snapshot. It changes no state, so it may be lost or
+//! refused at any time.
 
 use std::sync::Arc;
 
@@ -24,12 +29,12 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// The state that a whole row tells.
+    /// The state of a complete row.
     pub(crate) fn replay(&self) -> Result<Replayed, Error> {
         text::replay(&self.snap, &self.log)
     }
 
-    /// The state that a row tells to whom its snapshot may have been known.
+    /// The state of a row whose snapshot may have been left out, because it was known.
     pub(crate) fn replay_on(&self, known: Option<&Known>) -> Result<Replayed, Error> {
         match known.filter(|known| known.base == self.base) {
             Some(known) => text::resume(known.machine.clone(), &self.log),
@@ -37,7 +42,7 @@ impl Row {
         }
     }
 
-    /// What tells this state of the row from every other: the log of a base only grows.
+    /// Identifies this state of the row: the log of one base only grows.
     pub(crate) fn mark(&self) -> Mark {
         Mark { base: self.base, len: self.len() }
     }
@@ -55,7 +60,7 @@ pub(crate) struct Mark {
     pub(crate) len: i64,
 }
 
-/// A snapshot that has been read, which the database need not send again. No two snapshots of a
+/// A snapshot that has been read. The database need not send it again, since no two snapshots of a
 /// row have the same base.
 #[derive(Debug)]
 pub(crate) struct Known {
@@ -85,7 +90,7 @@ pub(crate) struct Write {
     pub(crate) name: LockName,
     /// Their text, to which the statement appends the time.
     pub(crate) op: String,
-    /// A shorter form of what the row holds.
+    /// A shorter form of the row.
     pub(crate) fold: Option<Fold>,
     pub(crate) known: Option<Arc<Known>>,
     /// Whether a crash may lose it.
@@ -108,7 +113,7 @@ impl Write {
         base_of(self.known.as_deref())
     }
 
-    /// How many bytes all of it takes as text, or less.
+    /// A lower bound of its size as text.
     #[cfg(any(feature = "mysql", feature = "sqlite"))]
     pub(crate) fn room(&self) -> usize {
         let snap = self.fold.as_ref().map_or(0, |fold| fold.snap.len());
@@ -135,9 +140,10 @@ fn base_of(known: Option<&Known>) -> i64 {
     known.map_or(0, |known| known.base)
 }
 
-/// The snapshot of a row at a mark. The statement takes it, and cuts off the log up to the mark,
-/// only while the row still has that base, and this operation at its place: who comes late can't undo
-/// what others appended or folded, nor who has seen what the database has lost since.
+/// The snapshot of a row at a mark. The statement takes it, and cuts the log off up to the mark,
+/// only if the row still has that base and this operation at its place. So a client that comes late
+/// can't undo what others appended or folded. Nor can a client bring back operations that the
+/// database has lost in a crash.
 #[derive(Clone, Debug)]
 pub(crate) struct Fold {
     pub(crate) mark: Mark,

@@ -1,6 +1,9 @@
-//! The long snapshots that were read last. A queue of many makes a long one; the operations behind
-//! it are few. So the database sends it once, and it is taken apart once, however many operations
-//! follow.
+//! The long snapshots that were read last. A long queue makes a long snapshot, with few operations
+//! behind it. So the database sends it once, and it is parsed once, however many operations follow.
+//!
+//! The workers and the reader share the map, under its mutex. An entry can't be wrong, only
+//! useless: it is used only for a row with the same base, and no two snapshots of a row have the
+//! same base.
 
 use std::sync::Arc;
 
@@ -13,10 +16,10 @@ use parking_lot::Mutex;
 
 use super::row::{Known, Row, Wanted};
 
-/// A shorter one is as quickly read again. (That of a lock with two waiters.)
+/// Shorter snapshots are cheap to read again. (This is the length with two waiters.)
 const LONG: usize = 256;
 
-/// How many are remembered.
+/// The number of snapshots that are kept.
 const MOST: usize = 64;
 
 #[derive(Debug, Default)]
@@ -25,18 +28,18 @@ pub(crate) struct Snapshots {
 }
 
 impl Snapshots {
-    /// What is known of a name.
+    /// The snapshot of a name, if it is kept.
     pub(crate) fn known(&self, name: &LockName) -> Option<Arc<Known>> {
         self.long.lock().get(name).cloned()
     }
 
-    /// A name to read, with what is known of it.
+    /// A name to read, with its known snapshot.
     pub(crate) fn wanted(&self, name: &LockName) -> Wanted {
         Wanted { name: name.clone(), known: self.known(name) }
     }
 
-    /// The state that a row tells, which was asked for when this was known; and the length of its
-    /// snapshot.
+    /// The state of a row, and the length of its snapshot. `known` is the snapshot that was known
+    /// when the row was requested: the map may have changed since.
     pub(crate) fn replay(
         &self,
         name: &LockName,

@@ -1,8 +1,9 @@
-//! Removes the rows of locks that nobody has used for long.
+//! Deletes the rows of locks that have not been used for the retention.
 //!
-//! Every process does it: a page now and then, between the jobs. A row is deleted only if it is
-//! still as it was read, so no operation is lost. Tokens stay in order without the row: the next
-//! ones start at the database's clock, which must have passed the last of the old ones.
+//! Every process does it, one page at a time between its jobs. A row is deleted only if it is still
+//! as it was read, so no operation is lost, and two processes may sweep at the same time. Tokens
+//! stay in order without the row: the next ones start at the database's clock, which must have
+//! passed the last old one.
 
 use std::{pin::Pin, time::Duration};
 
@@ -15,7 +16,7 @@ use super::{
     row::Mark,
 };
 
-/// How many rows are looked at at a time.
+/// The number of rows in a page.
 const PAGE: u32 = 256;
 /// The pause between two pages.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -32,7 +33,7 @@ pub(crate) struct Sweep {
 }
 
 impl Sweep {
-    /// One that begins at once and deletes what has been idle for `retention`.
+    /// A sweep that begins at once, and deletes rows that have been idle for `retention`.
     pub(crate) fn new(retention: Duration) -> Self {
         Self {
             retention: micros(retention),
@@ -52,7 +53,7 @@ impl Sweep {
         self.next.as_mut().await;
     }
 
-    /// Does a page; gives the names whose rows it deleted, or tried to.
+    /// Processes a page. Returns the names whose rows it deleted, or tried to delete.
     pub(crate) async fn step<C: Conn>(&mut self, conn: &mut C) -> Vec<LockName> {
         let (pause, gone) = match self.page(conn).await {
             Ok(gone) if self.after.is_empty() => (self.spread_round(), gone),
@@ -83,7 +84,7 @@ impl Sweep {
     /// The row, if its lock is free and has been for long enough.
     fn idle(&self, paged: Paged) -> Option<(String, Mark)> {
         let row = paged.row?;
-        // A row that can't be read is not ours to delete.
+        // A row that can't be read may belong to another program or a later version.
         let replayed = row.replay().ok()?;
         let machine = &replayed.machine;
         let is_free = machine.is_free(paged.now) && !machine.bars(paged.now);

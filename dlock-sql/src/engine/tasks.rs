@@ -1,4 +1,4 @@
-//! Where this crate's tasks start and sleep.
+//! The start of this crate's tasks, and their short sleeps.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ pub(crate) fn spawn(runtime: &Handle, task: impl Future<Output = ()> + Send + 's
     drop(runtime.spawn(task));
 }
 
-/// Sleeps, to the tenth of a millisecond.
+/// Sleeps with a precision of a tenth of a millisecond.
 #[derive(Debug, Default)]
 pub(crate) struct Napper {
-    /// A thread that sleeps for us, or will.
+    /// A blocking thread that sleeps, or waits for its turn to.
     sleeper: Option<JoinHandle<()>>,
 }
 
@@ -26,7 +26,7 @@ impl Napper {
         if duration >= TIMER_STEP {
             return tokio::time::sleep(duration).await;
         }
-        // Not more than one: where the runtime's blocking threads are all busy, they would pile up.
+        // At most one: if all blocking threads of the runtime are busy, more would pile up.
         let sleeper = match self.sleeper.take() {
             Some(sleeper) if !sleeper.is_finished() => sleeper,
             _ => tokio::task::spawn_blocking(move || std::thread::sleep(duration)),

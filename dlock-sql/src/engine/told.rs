@@ -1,4 +1,7 @@
-//! What the database told about an operation, and what it means to the caller.
+//! The database's answer to an operation, and its meaning for the caller.
+//!
+//! An answer may belong to an earlier sending of the same operation. `in_doubt` records that, and
+//! the conversions below take it into account.
 
 use std::time::Duration;
 
@@ -8,7 +11,7 @@ use dlock_core::{
     machine::{Granted, Micros, Outcome, conflict, spent},
 };
 
-/// One moment on two clocks: `sent`, on the holder's, is before `now`, on the database's.
+/// One moment on two clocks. `sent`, by the holder's clock, is before `now`, by the database's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sight {
     /// Just before the statement was sent.
@@ -39,7 +42,8 @@ impl Sight {
             )
             .with_source(error)
         })?;
-        // It did not begin after it was learned of, however far the database's clock was set.
+        // After a step of the database's clock the start could lie in the future, and the holder
+        // would rely on the lease for too long.
         let since = self.instant_of(granted.since).min(Clock::Boot.now());
         Ok(Grant::new(token, granted.block, since))
     }
@@ -52,7 +56,7 @@ pub(crate) struct Told {
     pub(crate) sight: Sight,
     /// The last token that the row remembers; 0 for none.
     pub(crate) last: u64,
-    /// Whether an earlier try of the same operation may have taken effect.
+    /// Whether an earlier sending of the same operation may have taken effect.
     pub(crate) in_doubt: bool,
 }
 
@@ -81,13 +85,13 @@ impl Told {
             Outcome::Queued { .. } | Outcome::Spent | Outcome::NotFound if forgotten => {
                 Ok(Renewed::Forgotten)
             }
-            // A late sending of the acquire may have queued it anew after it was lost.
+            // A late sending of the acquire may have queued the claim again after it was lost.
             Outcome::Queued { .. } | Outcome::Spent | Outcome::NotFound => Ok(Renewed::Lost),
             other => Err(nonsense(other)),
         }
     }
 
-    /// As the answer to a waiting claim's sign of life; `None` while it waits on.
+    /// As the answer to a waiting claim's heartbeat. `None` while it still waits.
     ///
     /// # Errors
     /// `NotHeld` when its place in the queue has ended with its lease, `Config(Token)` when no token
@@ -109,7 +113,7 @@ impl Told {
     pub(crate) fn released(self) -> Result<Released, Error> {
         match self.outcome {
             Outcome::Released => Ok(Released::Released),
-            // The try whose answer was lost has released it.
+            // An earlier sending, whose answer was lost, has released it.
             Outcome::NotFound if self.in_doubt => Ok(Released::Released),
             Outcome::NotFound => Ok(Released::AlreadyLost),
             other => Err(nonsense(other)),

@@ -1,4 +1,6 @@
-//! What the server's answers hold.
+//! Parsers of the server's answers.
+//!
+//! Texts come as bytes, whatever the character set of the connection, and must be UTF-8 here.
 
 use dlock_core::{Error, ErrorKind};
 use sqlx::{MySql, Row as _, mysql::MySqlRow};
@@ -20,7 +22,7 @@ pub(super) fn text(found: &MySqlRow, at: usize) -> Result<String, Fault> {
     as_str(found, at).map(str::to_owned)
 }
 
-/// The same, as it stands in the answer.
+/// The same, borrowed from the answer.
 pub(super) fn as_str(found: &MySqlRow, at: usize) -> Result<&str, Fault> {
     std::str::from_utf8(get(found, at)?)
         .map_err(|error| unreadable("text that is not UTF-8").with_source(error).into())
@@ -40,7 +42,9 @@ pub(super) fn unreadable(what: &str) -> Error {
     )
 }
 
-/// Where the last operations of this text, with their time, end in a log.
+/// The index behind the last operations of this text, with their time, in a log. Without
+/// `RETURNING` the row is read by a second statement, and others may have appended in between. The
+/// log is then cut here.
 pub(crate) fn end_of(log: &str, op: &str) -> Option<usize> {
     let starts = log.rmatch_indices(';').map(|(at, _)| at + 1).chain([0]);
     starts.into_iter().find_map(|at| {

@@ -1,25 +1,25 @@
-//! Whether a server will do, and what it promises.
+//! The checks of a server, and its guarantees.
 
 use dlock_core::{ConfigIssue, Error, ErrorKind};
 
 use super::{conn::MysqlConn, durability::Settings, error::is_denied};
 use crate::engine::Fault;
 
-/// What a server is.
+/// The properties of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Server {
-    /// Whether it can return what it writes.
+    /// Whether it has `RETURNING`.
     pub(super) returning: bool,
-    /// Whether what commits outlives a crash.
+    /// Whether commits survive a crash.
     pub(super) keeps: bool,
 }
 
-/// Looks at the server's version and settings.
+/// Checks the server's version and settings.
 pub(super) async fn check_server(conn: &mut MysqlConn) -> Result<Server, Fault> {
     Ok(read(&Settings::read(conn).await?)?)
 }
 
-/// Finds out what the user may not do to a table.
+/// Checks the user's rights on a table.
 pub(super) async fn check_rights(
     conn: &mut MysqlConn,
     table: &str,
@@ -63,7 +63,7 @@ fn read(settings: &Settings) -> Result<Server, Error> {
     Ok(Server { returning, keeps: settings.keep() })
 }
 
-/// Whether the server of a version that will do can return what it writes.
+/// Refuses versions that are too old. True if this version has `RETURNING`.
 fn check_version(version: &str) -> Result<bool, Error> {
     let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
     let mut next = || numbers.next().and_then(Result::ok).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Which settings decide whether the server keeps over a crash what it has answered.
+//! The settings that decide whether answered writes survive a crash of the server.
 
 use std::collections::HashMap;
 
@@ -47,7 +47,7 @@ impl Settings {
         matches!(self.get(name), Some("ON" | "1"))
     }
 
-    /// Whether what commits outlives a crash, of the server and of its machine.
+    /// Whether commits survive a crash of the server and of its machine.
     pub(super) fn keep(&self) -> bool {
         self.weaknesses().is_empty()
     }

@@ -12,7 +12,7 @@ pub(crate) mod numbers;
 
 use numbers::{by_number, foreign};
 
-/// Tells what an error of the server or the driver means.
+/// The meaning of an error of the server or the driver.
 pub(super) fn classify(error: sqlx::Error) -> Fault {
     use ConfigIssue::Access;
 
@@ -62,7 +62,7 @@ pub(super) fn classify(error: sqlx::Error) -> Fault {
     Fault { error: Error::new(kind, message).with_certainty(certainty).with_source(error), cure }
 }
 
-/// A statement was not sent, since it is larger than the server takes.
+/// A statement was not sent, since it is larger than the server accepts.
 pub(super) fn too_large() -> Fault {
     by_number(numbers::PACKET_TOO_LARGE, "")
 }
@@ -74,8 +74,8 @@ pub(super) fn overtaken() -> Fault {
     )
 }
 
-/// Whether the connection is as good as before. So it is, after a statement that was refused for a
-/// reason that nobody knows: a row that is written again and again should not cost one each time.
+/// Whether the connection can be used again. After a refusal for an unknown reason it can: a bad
+/// row that is written again and again must not cost a connection each time.
 pub(super) fn is_harmless(error: &sqlx::Error) -> bool {
     use numbers::{CHANGED, DEADLOCK, LOCK_WAIT_TIMEOUT, PACKET_TOO_LARGE};
     let said = error.as_database_error().map_or("", |error| error.message());
@@ -85,7 +85,7 @@ pub(super) fn is_harmless(error: &sqlx::Error) -> bool {
     })
 }
 
-/// Whether the row is there already.
+/// Whether the row exists already.
 pub(super) fn is_duplicate(error: &sqlx::Error) -> bool {
     number(error) == Some(numbers::DUPLICATE)
 }
@@ -118,7 +118,7 @@ fn server_says(error: &sqlx::Error) -> Option<String> {
     }
 }
 
-/// What a broken connection means. The TLS library speaks through such errors, too.
+/// The meaning of a broken connection. Errors of the TLS library come in this form as well.
 fn by_text(text: &str) -> Fault {
     if text.contains("invalid peer certificate") {
         return Fault::config(

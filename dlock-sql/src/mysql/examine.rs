@@ -1,4 +1,4 @@
-//! How the server is set up, and what that means for locks.
+//! The findings about the server's settings and the tables.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use super::{
 };
 use crate::engine::{Fault, of_tables, room};
 
-/// Connections that are closed sooner when they are idle are told of, in seconds.
+/// A server that closes idle connections sooner gets a finding, in seconds.
 const SOON: i64 = 60;
 
-/// What there is to say of the server and of the tables.
+/// The findings about the server and the tables.
 pub(super) async fn examine(conn: &mut MysqlConn, tables: Tables) -> Result<Vec<Finding>, Fault> {
     let mut findings = server(&Settings::read(conn).await?);
     for row in &conn.rows(queries::NOW).await? {
@@ -27,7 +27,7 @@ pub(super) async fn examine(conn: &mut MysqlConn, tables: Tables) -> Result<Vec<
     Ok(findings)
 }
 
-/// Checks what is checked when connecting: the server's version and role, the tables, the rights.
+/// The same checks as at a connect: the server's version and role, the tables, the rights.
 async fn prepared(conn: &mut MysqlConn, tables: Tables) -> Result<(), Fault> {
     check_server(conn).await?;
     prepare(conn, tables, false).await
@@ -36,7 +36,7 @@ async fn prepared(conn: &mut MysqlConn, tables: Tables) -> Result<(), Fault> {
 fn server(settings: &Settings) -> Vec<Finding> {
     let number = |name: &str| settings.value(name).parse::<i64>().unwrap_or(0);
     let mut findings = vec![
-        // Older ones are refused with the tables.
+        // Older servers are refused by the check of the tables.
         Finding::fine("version", format!("version {:.80}", settings.value("version"))),
         room(number("max_connections") - number("threads_connected"), number("max_connections")),
         idle(number("wait_timeout")),

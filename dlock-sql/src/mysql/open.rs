@@ -1,4 +1,4 @@
-//! Opening a database: connect, see what the server is, and check or make the tables.
+//! Opening a database: connect, check the server, and check or create the tables.
 
 use dlock_core::{ConfigIssue, Error};
 
@@ -14,7 +14,7 @@ use crate::engine::{Deaf, Fault, Links, Patience, retry, sight};
 /// An open database.
 pub(super) struct Opened {
     pub(super) links: Links<MysqlConn, Deaf>,
-    /// Whether what commits outlives a crash of the server.
+    /// Whether commits survive a crash of the server.
     pub(super) keeps: bool,
 }
 
@@ -39,8 +39,8 @@ pub(super) async fn open(config: &MysqlConfig) -> Result<Opened, Error> {
     Ok(Opened { links: Links { writers, keeper, reader, ears: None, sight }, keeps: server.keeps })
 }
 
-/// The database in which the pool's connections find the tables, and our own as well: what the
-/// application sets after connecting, those do not have.
+/// The database in which pooled and own connections find the tables. It has to be the same: own
+/// ones lack the settings that the application makes after connecting.
 async fn same_database(pooled: &mut MysqlConn, own: &mut MysqlConn) -> Result<String, Error> {
     let mut found = Vec::new();
     for conn in [pooled, own] {

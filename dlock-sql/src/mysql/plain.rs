@@ -1,4 +1,10 @@
 //! The plain schemes: their statements, and opening the mode.
+//!
+//! Each statement that takes or renews a row compares the deadline with `now!()`, the server's
+//! clock in microseconds, so one that arrives late changes nothing. `renew` keeps the later of two
+//! ends, so that a renewal that overtook another one is not undone by it.
+//!
+//! Only InnoDB keeps a grant over a crash. With another engine the mode works, but promises less.
 
 use std::sync::Arc;
 
@@ -87,6 +93,7 @@ impl PlainConn for MysqlConn {
         let rows = self.fetch(query).await?;
         let row = rows.first().ok_or_else(no_answer)?;
         let now = get(row, 0)?;
+        // The clock comes with every answer, also without a row.
         let Some(holder) = get::<Option<Vec<u8>>>(row, 1)? else {
             return Ok(Looked { now, row: None });
         };
@@ -110,6 +117,7 @@ impl PlainConn for MysqlConn {
     }
 
     async fn keeps(&mut self) -> Result<bool, Fault> {
+        // Both can change while the store is open: the settings, and the engine of the table.
         Ok(check_server(self).await?.keeps && is_innodb(self).await?)
     }
 
@@ -151,15 +159,15 @@ pub(super) async fn open_plain(
     Ok(Arc::new(store))
 }
 
-/// Checks the server, the table and the rights, and makes the table where that is asked for; whether
-/// what commits outlives a crash.
+/// Checks the server, the table and the rights, and creates the table if configured. True if
+/// commits survive a crash.
 async fn prepare_plain(conn: &mut MysqlConn, create: bool) -> Result<bool, Fault> {
     check_server(conn).await?;
     prepare(conn, Tables::Plain, create).await?;
     PlainConn::keeps(conn).await
 }
 
-/// Other engines forget the last grants in a crash, or all of them.
+/// Other engines lose the last grants in a crash, or all of them.
 async fn is_innodb(conn: &mut MysqlConn) -> Result<bool, Fault> {
     let found = conn.rows(ENGINE).await?;
     let engine = found.first().map(|row| get::<Option<Vec<u8>>>(row, 0)).transpose()?.flatten();

@@ -1,4 +1,8 @@
-//! Whether a database holds dlock's tables, and making them when asked to.
+//! Checks dlock's tables in a database, and creates them if configured.
+//!
+//! MySQL commits each `CREATE TABLE` by itself. So after a program that died in between, or beside
+//! one that is creating them, the tables may be there in part. Each check then reports missing
+//! tables, and creating them again completes them.
 
 use dlock_core::ConfigIssue;
 
@@ -10,7 +14,7 @@ use super::{
 };
 use crate::engine::Fault;
 
-/// The columns of `dlock_lock`, as far as it matters what they are.
+/// The columns of `dlock_lock`, with the properties that matter.
 const COLUMNS: [(&str, &str, bool); 6] = [
     ("name", "varbinary", true),
     ("base", "bigint", false),
@@ -20,21 +24,21 @@ const COLUMNS: [(&str, &str, bool); 6] = [
     ("log", "mediumblob", false),
 ];
 
-/// Whose tables are looked for.
+/// The form whose tables are needed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Tables {
     Locks,
     Plain,
 }
 
-/// Makes sure that the tables are there, in our version, and that the user has the rights it needs.
+/// Checks that the tables exist in our version, and that the user has all rights.
 pub(super) async fn prepare(
     conn: &mut MysqlConn,
     tables: Tables,
     create: bool,
 ) -> Result<(), Fault> {
     match check(conn, tables).await {
-        // Somebody may be about to make them, so that they are there in part.
+        // They may be there in part: see above.
         Err(fault) if create && fault.is_of_missing_tables() => {
             let schema = match tables {
                 Tables::Locks => queries::SCHEMA,
@@ -59,6 +63,7 @@ async fn check(conn: &mut MysqlConn, tables: Tables) -> Result<(), Fault> {
             false => fault,
         });
     }
+    // The version first: with another version, the other checks would report the wrong reason.
     check_version(version(conn).await?)?;
     check_engines(conn).await?;
     check_columns(conn).await?;
@@ -87,7 +92,8 @@ fn check_version(version: Option<i64>) -> Result<(), Fault> {
     }
 }
 
-/// Other engines than InnoDB lock whole tables, or do not undo what has failed half-way.
+/// Refuses other engines than InnoDB: they lock whole tables, or do not roll back a statement that
+/// failed half-way.
 async fn check_engines(conn: &mut MysqlConn) -> Result<(), Fault> {
     let mut has_rows = false;
     for found in &conn.rows(queries::ENGINES).await? {
@@ -114,7 +120,7 @@ async fn check_engines(conn: &mut MysqlConn) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Names of another type would be compared by their looks.
+/// Checks the types of the columns. Names of another type would not be compared byte for byte.
 async fn check_columns(conn: &mut MysqlConn) -> Result<(), Fault> {
     let mut columns = Vec::new();
     for found in &conn.rows(queries::COLUMNS).await? {

@@ -1,4 +1,7 @@
-//! What a task is asked for that has locks for the mutex alone.
+//! The requests to a task that supports the mutex only.
+//!
+//! Each request has a oneshot for its answer. A caller may go away at any time: a request to take a
+//! lock is then skipped if it has not begun, and a release is always done.
 
 use std::time::Duration;
 
@@ -10,11 +13,11 @@ use tokio::sync::oneshot;
 
 use crate::engine::{Lanes, Listed, Message, Range, answer_of, gone};
 
-/// What a caller asks for, and where the answer goes.
+/// A request, and the channel for its answer.
 #[derive(Debug)]
 pub(crate) enum Ask {
     Take(Want, Reply<Acquired>),
-    /// Whether each claim is held, whose lease then starts anew.
+    /// Renews the leases of these claims. For each, whether it is held.
     Renew(Vec<Want>, Reply<Vec<bool>>),
     GiveBack(LockName, ClaimId, Reply<Released>),
     Look(LockName, Reply<LockState>),
@@ -30,7 +33,7 @@ impl Message for Ask {
     }
 }
 
-/// What somebody wants of a lock.
+/// A claim on a lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Want {
     pub(crate) name: LockName,
@@ -42,7 +45,7 @@ pub(crate) struct Want {
 #[derive(Clone)]
 pub(super) struct Asks {
     pub(super) lanes: Lanes<Ask>,
-    /// What the backend is called, with the option that chooses it.
+    /// The name of the backend, with the option that chooses it, for messages.
     pub(super) form: &'static str,
 }
 

@@ -1,4 +1,7 @@
-//! A backend that has nothing but the mutex: the plain schemes, and locks of a session.
+//! A backend with the mutex only: the plain schemes, and locks of a session.
+//!
+//! There is no queue. A waiter polls with the same claim, so a lock that it got without hearing the
+//! answer is found by the next poll. If the process dies, the lease ends, or the session.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -15,8 +18,8 @@ use super::{
 };
 use crate::engine::{Ends, lanes, list, spawn};
 
-/// A backend over a task that does one thing after another, and ends when the backend and the answers
-/// that it gave are dropped.
+/// A backend over a task that serves one request after another. The task ends when the backend and
+/// its answers are dropped.
 pub(crate) struct MutexStore {
     store: Arc<str>,
     form: Form,
@@ -24,13 +27,13 @@ pub(crate) struct MutexStore {
     patience: Duration,
 }
 
-/// What tells one such backend from another.
+/// The differences between such backends.
 pub(crate) struct Form {
     /// Its name, with the option that chooses it.
     pub(crate) name: &'static str,
-    /// How many claims are renewed at a time, one or more.
+    /// The number of claims in one renewal, one or more.
     pub(crate) together: usize,
-    /// What it promises now.
+    /// The current guarantees.
     pub(crate) promises: Box<dyn Fn() -> Guarantees + Send + Sync>,
 }
 
@@ -65,9 +68,11 @@ impl Backend for MutexStore {
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
+        // The answer owns clones, so it runs to its end also if the caller drops it.
         let (asks, store, request) = (self.asks.clone(), self.store.clone(), request.clone());
         Answer::later(async move {
             match asks.take(&request).await {
+                // There is no queue in the table. For the core, a waiter that polls is queued.
                 Ok(Acquired::Busy) if request.queue == Queue::Enqueue => Ok(Acquired::Queued),
                 Ok(answer) => Ok(answer),
                 Err(error) => Err(error.at("acquire", &request.name, &store)),
@@ -77,6 +82,7 @@ impl Backend for MutexStore {
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
         let place = |error: Error| error.at("acquire", &request.name, &self.store);
+        // Each poll is a complete acquire with the same claim, which is idempotent.
         let mut pauses = Pauses::new(request.lease);
         loop {
             match self.asks.take(request).await.map_err(place)? {
@@ -89,6 +95,7 @@ impl Backend for MutexStore {
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let mut renewed = Vec::with_capacity(renewals.len());
         let (mut failed, mut last) = (0, None);
+        // A failed part leaves its claims unknown, and the others keep their answers.
         for part in renewals.chunks(self.form.together) {
             let want = |Renewal { claim, lease, .. }: &Renewal| Want {
                 name: claim.name.clone(),

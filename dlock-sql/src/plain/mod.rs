@@ -1,23 +1,24 @@
-//! The two table schemes that everybody knows, for the mutex: so that other programs can take part,
-//! and to compare with.
+//! Two well-known table schemes for the mutex, so that other programs can take part, and as a
+//! comparison.
 //!
-//! One row for each name: `(name, holder, state, version, expiry)`. The holder is the claim in 32
-//! hexadecimal digits, or whatever another program calls itself; the expiry is in microseconds since
-//! 1970 by the database's clock, and each statement compares it with that clock.
+//! There is one row for each name: `(name, holder, state, version, expiry)`. The holder is the
+//! claim in 32 hexadecimal digits, or the name that another program gives itself. The expiry is in
+//! microseconds since 1970 by the database's clock, and each statement compares it with that clock.
 //!
-//! | scheme | taking | giving back |
+//! | scheme | acquire | release |
 //! |---|---|---|
-//! | [`Scheme::Row`] | insert the row; the primary key lets in one | delete the row if it is one's own |
-//! | [`Scheme::Version`] | read the row; update it if it is free, or its lease has ended, and its version is still the one read | mark it free if it is one's own |
+//! | [`Scheme::Row`] | insert the row; the primary key allows one | delete the row if it is the claim's own |
+//! | [`Scheme::Version`] | read the row; update it if it is free, or its lease has ended, and its version is still the one read | mark it free if it is the claim's own |
 //!
-//! Neither has a queue: who waits asks again and again, and the quickest wins. The first forgets its
-//! row, and with it all that could order two grants, so it has no fencing tokens; the second's are
-//! the version.
+//! Neither has a queue: waiters poll, and the fastest wins. The first scheme deletes its row, and
+//! with it all that could order two grants, so it has no fencing tokens. In the second, the version
+//! is the token.
 //!
-//! What takes a row, or keeps it, has a deadline by the database's clock, past which it does nothing: so
-//! what arrives late is not done for somebody who has gone. A row has no place to remember who has gone
-//! before that, since it is other programs' as well. So a claim that was given back while a sending of it
-//! may be on its way is given back once more, when that has no effect any more.
+//! A statement that takes or renews a row has a deadline by the database's clock, after which it
+//! does nothing. So a request that arrives late has no effect. The row has no place to remember
+//! cancelled claims, because other programs use it as well. So a claim that was released while one
+//! of its requests may still be on its way is released once more after the deadline of that
+//! request.
 
 mod ask;
 mod backend;
@@ -38,11 +39,9 @@ pub(crate) use worker::start;
 
 use crate::engine::{Fault, Listed, Range};
 
-/// What a database brings for this: one connection, owned by one task, which never drops a call
-/// half-way.
+/// The connection of a database for this. One task owns it, and never drops a call half-way.
 pub(crate) trait PlainConn: Send + 'static {
-    /// Runs a statement, and says how many rows it found to change. A row that is there already
-    /// makes an insert change none.
+    /// Runs a statement, and returns how many rows matched. An insert of an existing row returns 0.
     fn change(
         &mut self,
         statement: &'static str,
@@ -64,10 +63,10 @@ pub(crate) trait PlainConn: Send + 'static {
         most: u32,
     ) -> impl Future<Output = Result<Vec<Listed>, Fault>> + Send;
 
-    /// Whether it keeps over a crash what it has answered, as it is set up now.
+    /// Whether answered writes survive a crash, with the current settings.
     fn keeps(&mut self) -> impl Future<Output = Result<bool, Fault>> + Send;
 
-    /// Looks at how the database is set up.
+    /// The findings about the settings of the database.
     fn examine(&mut self) -> impl Future<Output = Result<Vec<Finding>, Fault>> + Send;
 
     /// Closes the connection.
@@ -81,7 +80,7 @@ pub(crate) enum Argument<'a> {
     Number(i64),
 }
 
-/// What a look saw.
+/// The result of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Looked {
     /// The database's time.
@@ -95,11 +94,11 @@ pub(crate) struct Seen {
     pub(crate) holder: String,
     pub(crate) is_held: bool,
     pub(crate) version: i64,
-    /// How long its lease has still to go, in microseconds; not positive once it has ended.
+    /// The rest of its lease, in microseconds. Not positive after its end.
     pub(crate) left: i64,
 }
 
-/// A look has one row.
+/// The fault of a read without a row: it always has one.
 pub(crate) fn no_answer() -> Fault {
     let text = "the database did not tell its time: see what answers there";
     Error::new(ErrorKind::Protocol, text).into()

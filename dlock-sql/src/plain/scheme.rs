@@ -1,4 +1,10 @@
-//! How a lock is taken, kept and given back in each scheme.
+//! Acquire, renew and release in each scheme.
+//!
+//! An acquire takes several statements, and other clients may write between them. So the statement
+//! that takes the row has its own condition: the primary key, or the version that was read. If the
+//! process dies between two statements, either nothing was taken, or a row that ends with its
+//! lease. If an answer is lost, the next attempt reads the row, finds its own claim there, and
+//! renews it.
 
 use std::{str::FromStr, time::Duration};
 
@@ -38,19 +44,19 @@ impl FromStr for Scheme {
 
 /// A lease as the statements take it.
 fn micros(lease: Duration) -> i64 {
-    // A microsecond more, since either end may be read at the end of one.
+    // A microsecond more, since the clock is cut to whole microseconds at either end.
     i64::try_from(lease.as_micros()).unwrap_or(i64::MAX / 4).saturating_add(1)
 }
 
 impl Scheme {
-    /// What it promises, on a database that promises this.
+    /// The guarantees, on a database with these.
     pub(super) fn guarantees(self, database: Guarantees) -> Guarantees {
         let given =
             Guarantees::WEAKEST.with_exclusion(database.exclusion).with_scope(database.scope);
         match self {
             Self::Row => given,
-            // Nothing but the row knows the last version: after a crash that forgets the last
-            // grants, the next ones count the same numbers again.
+            // Only the row has the last version. After a crash that loses the last grants, the next
+            // ones get the same numbers again.
             Self::Version => match database.exclusion {
                 Exclusion::Nothing => given.with_fencing(Fencing::Volatile),
                 _ => given.with_fencing(Fencing::Durable),
@@ -73,7 +79,8 @@ impl Scheme {
             Argument::Number(sent.deadline),
         ];
         let texts = table.texts;
-        // In the scheme with versions, the row is there after its first use.
+        // The row scheme deletes rows, so an insert is the likely case. In the version scheme the
+        // row exists after its first use, so a read comes first.
         if self == Self::Row && table.change(texts.insert, &insert).await? == 1 {
             return self.taken(table, want, sent).await;
         }
@@ -88,7 +95,7 @@ impl Scheme {
             };
         };
         if seen.is_held && seen.holder == holder {
-            // An earlier sending took it: its lease starts anew.
+            // An earlier request, whose answer was lost, has taken it.
             return match self.renew(table, want, sent).await? {
                 true => grant(self, &looked, seen, sent.at),
                 false => Ok(Acquired::Busy),
@@ -115,7 +122,8 @@ impl Scheme {
         }
     }
 
-    /// The grant of a row that has just been taken.
+    /// The grant of a row that has just been taken. It reads the row again, because the lease may
+    /// have ended since, and for the version, which is the token.
     async fn taken<C: PlainConn>(
         self,
         table: &mut Table<C>,
@@ -131,7 +139,7 @@ impl Scheme {
         }
     }
 
-    /// Starts the lease anew; whether it was still running.
+    /// Renews the lease. False if it had ended.
     pub(super) async fn renew<C: PlainConn>(
         self,
         table: &mut Table<C>,
@@ -152,7 +160,7 @@ impl Scheme {
         Ok(renewed)
     }
 
-    /// Gives the row back; whether it was this claim's.
+    /// Releases the row. False if it was not this claim's.
     pub(super) async fn give_back<C: PlainConn>(
         self,
         table: &mut Table<C>,
@@ -169,14 +177,15 @@ impl Scheme {
     }
 }
 
-/// Somebody else was quicker, unless it came too late.
+/// The statement changed nothing: another client was faster, or the statement came after its
+/// deadline.
 fn refused(sent: Sent) -> Result<Acquired, Fault> {
     if sent.may_be_late() { Err(Fault::too_late()) } else { Ok(Acquired::Busy) }
 }
 
 fn grant(scheme: Scheme, looked: &Looked, seen: &Seen, sent: Instant) -> Result<Acquired, Fault> {
     let number = match scheme {
-        // It orders nothing, but is another one each time.
+        // It orders nothing, and only distinguishes the grants.
         Scheme::Row => looked.now,
         Scheme::Version => seen.version,
     };
@@ -188,7 +197,7 @@ fn grant(scheme: Scheme, looked: &Looked, seen: &Seen, sent: Instant) -> Result<
         )
         .with_certainty(Certainty::Unknown)
     })?;
-    // One token a grant, as every program that takes part counts.
+    // One token for each grant, since other programs count the version like this.
     Ok(Acquired::Granted(Grant::new(token, 1, sent)))
 }
 

@@ -1,5 +1,5 @@
-//! The task that owns the connection: it does what callers ask for, one after another, whether they
-//! still wait for the answer or not; renewals and releases first.
+//! The task that owns the connection. It serves the requests one after another, renewals and
+//! releases first, and continues with one that it has begun if its caller goes away.
 
 use std::{sync::Arc, time::Duration};
 
@@ -51,7 +51,8 @@ impl<C: PlainConn> Worker<C> {
     /// Works until the last caller has gone.
     async fn run(mut self) {
         if let Ok(name) = LockName::new("dlock") {
-            // It shows the clock. Should it fail, the first statement is too late and tells the time.
+            // It shows the clock. If it fails, the first statement is refused for its deadline, and
+            // shows the clock then.
             let _ = self.table.look(&name).await;
         }
         let mut is_asked = true;
@@ -74,7 +75,7 @@ impl<C: PlainConn> Worker<C> {
         self.table.conn.close().await;
     }
 
-    /// Who asked may have gone; that is its right.
+    /// Serves one request. The caller may have gone.
     async fn serve(&mut self, ask: Ask) {
         match ask {
             Ask::Take(want, reply) => {
@@ -112,7 +113,8 @@ impl<C: PlainConn> Worker<C> {
             match self.scheme.take(&mut self.table, want, sent).await {
                 Ok(acquired) => {
                     if acquired == Acquired::Busy {
-                        // Whoever only tries takes it for settled.
+                        // For a try the claim is over now. A waiter sends it again, which undoes
+                        // this.
                         self.owed.given_back(&want.name, want.claim);
                     }
                     return Ok(acquired);
@@ -121,7 +123,7 @@ impl<C: PlainConn> Worker<C> {
                     if fault.error.certainty() == Certainty::Unknown {
                         self.owed.unanswered(want.claim, sent.over);
                     }
-                    // It is more than one statement, of which the first may have had its effect.
+                    // Of several statements, an earlier one may have been applied.
                     let fault = fault.with_certainty(Certainty::Unknown);
                     patience.after(fault).await?;
                 }
@@ -145,7 +147,7 @@ impl<C: PlainConn> Worker<C> {
         loop {
             match self.scheme.give_back(&mut self.table, name, claim).await {
                 Ok(true) => return Ok(Released::Released),
-                // The try whose answer was lost has released it.
+                // An earlier attempt, whose answer was lost, has released it.
                 Ok(false) if patience.in_doubt() => return Ok(Released::Released),
                 Ok(false) => return Ok(Released::AlreadyLost),
                 Err(fault) => patience.after(fault).await?,
@@ -153,7 +155,7 @@ impl<C: PlainConn> Worker<C> {
         }
     }
 
-    /// Gives a claim back once more, of which nothing can arrive by now.
+    /// Releases a claim once more, now that no request of it can arrive any more.
     async fn pay(&mut self) {
         let Some((name, claim)) = self.owed.take() else { return };
         match self.scheme.give_back(&mut self.table, &name, claim).await {
@@ -163,7 +165,7 @@ impl<C: PlainConn> Worker<C> {
                 "late request of an earlier connection undone"
             ),
             Ok(false) => {}
-            // Who has gone by now has nothing left to lose with it.
+            // The application has dropped the backend. The lease frees the lock.
             Err(_) if self.asks.is_closed() => {}
             Err(_) => self.owed.again(name, claim, self.table.patience),
         }
@@ -174,7 +176,7 @@ impl<C: PlainConn> Worker<C> {
         let Some(seen) = seen.row.filter(|seen| seen.is_held && seen.left > 0) else {
             return Ok(LockState::default());
         };
-        // Another program's name for itself is no claim of dlock's.
+        // The holder may be another program, with a name that is no claim.
         let claim = seen.holder.parse().unwrap_or(ClaimId::from_bits(0));
         let remaining = Duration::from_micros(u64::try_from(seen.left).unwrap_or(0));
         let holder = ClaimState::new(claim, Mode::Exclusive, None, remaining);

@@ -1,4 +1,4 @@
-//! What the server's answers hold.
+//! Parsers of the server's answers.
 
 use dlock_core::{Error, ErrorKind};
 use sqlx::{Postgres, Row as _, postgres::PgRow};

@@ -1,4 +1,4 @@
-//! The backend and how it is found by URL.
+//! The backend, and its factory for URLs.
 
 use std::sync::Arc;
 
@@ -54,11 +54,11 @@ impl Postgres {
         let place = |error: Error| error.during("open").with_store(&store);
         let runtime = current_io_runtime(needs_io).map_err(place)?;
         let (reply, answer) = oneshot::channel();
-        // In a task, since the driver should be dropped neither half-way nor outside of the runtime.
+        // In a task, since the driver must be dropped neither half-way nor outside of the runtime.
         spawn(&runtime.clone(), {
             let store = store.clone();
             async move {
-                // Nobody may be waiting any more.
+                // The caller may have gone.
                 let _ = reply.send(start(config, &runtime, store).await);
             }
         });

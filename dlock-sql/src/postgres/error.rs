@@ -15,7 +15,7 @@ use crate::{
     server::{POOL_CLOSED, POOL_TIMED_OUT},
 };
 
-/// Tells what an error of the driver means. Its texts never hold the password.
+/// The meaning of an error of the driver. The texts never contain the password.
 pub(super) fn classify(error: sqlx::Error) -> Fault {
     let fault = match &error {
         sqlx::Error::Database(database) => {
@@ -26,23 +26,23 @@ pub(super) fn classify(error: sqlx::Error) -> Fault {
     fault.with_source(error)
 }
 
-/// The server's code of what is behind an error.
+/// The server's code in the source of an error.
 pub(super) fn code_of(error: &Error) -> Option<Cow<'_, str>> {
     let error = std::error::Error::source(error)?.downcast_ref::<sqlx::Error>()?;
     error.as_database_error()?.code()
 }
 
-/// Whether the connection is of no use after this error.
+/// Whether the connection can't be used after this error.
 pub(super) fn breaks(error: &sqlx::Error) -> bool {
     let sqlx::Error::Database(error) = error else { return true };
     let code = error.code().unwrap_or_default();
-    // The classes of lost connections, of broken transactions and of an end that somebody ordered;
+    // The classes of lost connections, of broken transactions and of an end by an administrator;
     // and statements that were prepared for another server or for other tables.
     let lost = code.starts_with("08") || code.starts_with("25") || code.starts_with("57P");
     lost || matches!(&*code, "0A000" | "26000" | "42P05")
 }
 
-/// Whether the server, or a proxy before it, takes no settings while a connection is made.
+/// Whether the server, or a proxy before it, refuses settings during a connect.
 pub(super) fn refuses_options(error: &sqlx::Error) -> bool {
     let is_it = |error: &dyn sqlx::error::DatabaseError| {
         error.code().as_deref() == Some("0A000") && error.message().contains("option")

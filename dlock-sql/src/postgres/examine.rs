@@ -1,4 +1,4 @@
-//! How the server is set up, and what that means for locks.
+//! The findings about the server's settings and the tables.
 
 use std::time::Duration;
 
@@ -13,19 +13,19 @@ use super::{
 };
 use crate::engine::{Fault, of_tables, room};
 
-/// Transactions that go on for longer are told of, in seconds.
+/// A transaction that is open for longer gets a finding, in seconds.
 const LONG: i64 = 60;
-/// Connections that are closed sooner when they are idle are told of, in milliseconds.
+/// A server that closes idle connections sooner gets a finding, in milliseconds.
 const SOON: i64 = 60_000;
 
 const DURABILITY: &str = "durability";
 
-/// What there is to say of the server and of the tables.
+/// The findings about the server and the tables.
 pub(super) async fn examine(link: &mut Link, tables: Tables) -> Result<Vec<Finding>, Fault> {
     let rows = link.fetch(queries::EXAMINE, &[]).await?;
     let Some(row) = rows.first() else { return Err(no_answer()) };
     let mut findings = server(row)?;
-    // A standby has been told of, and is refused for that.
+    // A standby has a finding already, and is refused for that.
     if !get::<bool>(row, 5)? {
         let prepared = prepare(link, tables, false).await;
         // Two users may have two search paths, and then two locks of one name.
@@ -50,7 +50,7 @@ fn server(row: &PgRow) -> Result<Vec<Finding>, Fault> {
     let text = |at| get::<String>(row, at);
     let micros = u64::try_from(get::<i64>(row, 6)?).unwrap_or(0);
     Ok(vec![
-        // Older ones are refused with the tables.
+        // Older servers are refused by the check of the tables.
         Finding::fine("version", format!("PostgreSQL {:.40}", text(0)?)),
         role(get(row, 5)?),
         durability(&text(1)?, &text(2)?, &text(3)?),

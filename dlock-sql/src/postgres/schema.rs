@@ -1,4 +1,9 @@
-//! Whether the server is fit and has dlock's tables, and making them when asked to.
+//! Checks the server and dlock's tables, and creates the tables if configured.
+//!
+//! The order is: check the server, look for the tables, create them if they are missing, look
+//! again, check columns, rights and version. Two programs may create at the same time: the script
+//! is one transaction, and the one that loses the race retries and finds the tables. A process that
+//! dies in between leaves no half of them.
 
 use dlock_core::{ConfigIssue, Error, ErrorKind};
 
@@ -20,7 +25,7 @@ use crate::{
 /// The oldest server: 12.0.
 const OLDEST: u32 = 120_000;
 
-/// Whose tables are looked for.
+/// The form whose tables are needed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Tables {
     Locks,
@@ -28,21 +33,22 @@ pub(super) enum Tables {
     Advisory,
 }
 
-/// A database that will do.
+/// A database that has been checked.
 pub(super) struct Prepared {
-    /// The statements, with the tables where they have been found.
+    /// The statements, with the schema of the tables that were found.
     pub(super) texts: Texts,
-    /// The schema in which that is.
+    /// That schema.
     pub(super) schema: String,
 }
 
-/// Makes sure that the server will do and the tables are there, in our version.
+/// Checks that the server is suitable and has the tables in our version.
 pub(super) async fn prepare(
     link: &mut Link,
     tables: Tables,
     create: bool,
 ) -> Result<Prepared, Fault> {
     let mut missing = None;
+    // Only missing tables lead to the next place. Any other fault is about tables that were found.
     for place in link.places(create) {
         link.look_in(place);
         match prepare_there(link, tables, place.create).await {
@@ -53,7 +59,7 @@ pub(super) async fn prepare(
     Err(missing.unwrap_or_else(no_answer))
 }
 
-/// The same, tried again while that may help.
+/// The same, with retries.
 pub(super) async fn prepare_in_time(
     link: &mut Link,
     tables: Tables,
@@ -71,7 +77,7 @@ async fn prepare_there(link: &mut Link, tables: Tables, create: bool) -> Result<
     }
 }
 
-/// Makes sure that the server will do.
+/// Checks that the server is suitable.
 async fn check_server(link: &mut Link) -> Result<(), Fault> {
     let rows = link.fetch(queries::SERVER, &[]).await?;
     let row = rows.first().ok_or_else(no_answer)?;
@@ -81,6 +87,7 @@ async fn check_server(link: &mut Link) -> Result<(), Fault> {
         return Err(Error::new(ErrorKind::Unsupported, text).into());
     }
     if get::<bool>(row, 2)? {
+        // `stuck` and not a configuration error: a failover may end it.
         let text = "the server is a read-only standby: give the address of the primary";
         return Err(Fault::stuck(text));
     }
@@ -96,7 +103,7 @@ async fn check_server(link: &mut Link) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What the search path leads to.
+/// The tables that the search path leads to.
 struct Found {
     tables: i64,
     columns: Option<String>,
@@ -107,6 +114,7 @@ struct Found {
 
 async fn prepare_locks(link: &mut Link, create: bool) -> Result<Prepared, Fault> {
     let mut found = look(link).await?;
+    // Columns are checked before anything is created, so that a foreign table stays as it is.
     if found.tables < 2 && create {
         check_columns(&found)?;
         make(link).await?;
@@ -122,6 +130,7 @@ async fn prepare_locks(link: &mut Link, create: bool) -> Result<Prepared, Fault>
     }
     check_version(link).await?;
     let homes = ["dlock_lock", "dlock_schema"].into_iter().zip(&found.schemas);
+    // From here on, each statement names the schema. The search path of a session may change later.
     let texts = Texts::new(homes.filter_map(|(table, schema)| Some((table, schema.as_deref()?))));
     let schema = found.schemas[0].clone().unwrap_or_default();
     Ok(Prepared { texts, schema })
@@ -147,7 +156,7 @@ fn check_columns(found: &Found) -> Result<(), Fault> {
 
 async fn make(link: &mut Link) -> Result<(), Fault> {
     link.run_script(queries::SCHEMA).await.map_err(|fault| {
-        // Somebody else made them at the same moment, by hand.
+        // Another program created them at the same moment. The retry finds them.
         match code_of(&fault.error).as_deref() {
             Some("23505" | "42P07" | "42710") => fault.with_cure(Cure::Retry),
             _ => fault,
@@ -178,7 +187,7 @@ async fn check_version(link: &mut Link) -> Result<(), Fault> {
 struct Table {
     name: &'static str,
     schema: &'static str,
-    /// Where the configuration has that.
+    /// The constant of the configuration with that schema.
     constant: &'static str,
 }
 
@@ -215,7 +224,7 @@ async fn prepare_table(link: &mut Link, table: &Table, create: bool) -> Result<P
     }
 }
 
-/// Whether the user has all rights on a table, `None` without it; and the schema in which that is.
+/// Whether the user has all rights on a table, `None` if there is no table, and its schema.
 async fn rights(
     link: &mut Link,
     table: &'static str,

@@ -1,4 +1,4 @@
-//! What is checked of a URL before the driver reads it.
+//! The checks of a URL before the driver reads it.
 
 use std::collections::HashSet;
 
@@ -35,20 +35,19 @@ const KNOWN: [&str; 12] = [
     "user",
 ];
 
-/// How a URL has to look.
+/// The form of a URL, for messages.
 pub(super) const FORM: &str = "write postgres://user:password@host:5432/database, with what is special in \
                     the user and the password percent-encoded (@ as %40, / as %2F, # as %23, ? as \
                     %3F)";
 
-/// Checks what the driver would read otherwise than it is meant, or not at all; what the URL says
-/// about TLS.
+/// Refuses parts that the driver would misread or ignore. Returns the choice about TLS.
 pub(super) fn check(url: &BackendUrl) -> Result<Tls, Error> {
     let form = |what: &str| Error::config(ConfigIssue::Url, format!("{what}: {FORM}"));
     let Some(address) = url.address().strip_prefix("//") else {
         return Err(form("a postgres: URL names no server"));
     };
     let behind = address.find(['/', '?', '#']).map_or("", |end| &address[end..]);
-    // It is part of a password then, which must not end up in an error as part of something else.
+    // Then it is part of a password, which must not appear in an error as part of something else.
     if behind.contains(['@', '#']) {
         return Err(form("a postgres: URL can't be taken apart"));
     }

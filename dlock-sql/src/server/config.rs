@@ -61,6 +61,7 @@ impl<Driver> ServerConfig<Driver> {
             patience: patience.unwrap_or(Duration::from_secs(5)),
             plain: url.take("plain").map(|text| text.parse::<Scheme>()).transpose()?,
         }
+        // Checked here too, so that the error of a URL comes before any I/O.
         .checked()
     }
 
@@ -111,11 +112,11 @@ impl<Driver> ServerConfig<Driver> {
         self
     }
 
-    /// What the engine is told. `home` is where notes for it go.
+    /// The settings of the engine. `home` is the number by which notifications reach it.
     pub(crate) fn settings(&self, tick: Micros, home: u32) -> Settings {
         Settings {
             patience: self.patience,
-            // What was stamped before may be written so much later.
+            // A statement may be written this much later than the time that it contains.
             retention: self.retention.max(2 * self.patience),
             tick,
             rest: 1,
@@ -134,6 +135,7 @@ impl<Driver> ServerConfig<Driver> {
             }
             Ok(())
         };
+        // A response timeout below 10 ms would take a busy server for a dead one.
         let (shortest, longest) = (Duration::from_millis(10), Duration::from_secs(60));
         range("response_timeout", self.patience, shortest, longest)?;
         range("retention", self.retention, Duration::from_secs(1), 366 * LockOptions::MAX_LEASE)?;

@@ -1,4 +1,4 @@
-//! What a connection to a server needs of the runtime.
+//! The check that the runtime has the I/O that a connection needs.
 
 use std::net::Ipv4Addr;
 

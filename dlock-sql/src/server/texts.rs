@@ -1,18 +1,18 @@
 //! Statements in which dlock's tables have their schema before them.
 //!
-//! Where a name without one leads is a setting of the session, which an application may change on a
-//! connection of its pool, another client of a pooler on one that they share, and an administrator for
-//! all that come. So it is found out once, when the store is opened, and stands in each statement from
-//! then on.
+//! A name without a schema is resolved by a setting of the session. An application may change that
+//! setting on a connection of its pool, another client of a pooler on a shared one, and an
+//! administrator for all new ones. So the schema is found once, when the store is opened, and is
+//! part of each statement then.
 
 use std::{collections::HashMap, sync::Arc};
 
 use sqlx::{AssertSqlSafe, SqlSafeStr as _, SqlStr};
 
-/// Where tables are, and the statements that name them so.
+/// The schemas of the tables, and the statements with them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Texts {
-    /// What stands in a statement, and what is to stand there.
+    /// Pairs of a text in a statement and its replacement.
     pairs: Arc<[(String, String)]>,
     /// By address and length of the statement as it was written, which is a constant.
     known: HashMap<(usize, usize), Arc<str>>,
@@ -36,13 +36,13 @@ impl Texts {
         Self { pairs: pairs.into(), known: HashMap::new() }
     }
 
-    /// Whether tables are looked for along the session's path.
+    /// Whether there is no replacement, so that the session's search path decides.
     #[cfg(feature = "postgres")]
     pub(crate) fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }
 
-    /// The same, with something else in the place of another text.
+    /// The same, with one more replacement.
     #[cfg(feature = "mysql")]
     pub(crate) fn with(mut self, text: &str, instead: String) -> Self {
         let more = [(text.to_owned(), instead)];

@@ -1,4 +1,4 @@
-//! The backend and how it is found by URL.
+//! The backend, and its factory for URLs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -60,7 +60,7 @@ impl Sqlite {
             patience: config.patience,
             retention: config.retention.max(MIN_RETENTION),
             tick: queries::TICK,
-            // A read holds up whoever wants to tidy the file up.
+            // A read delays a process that wants to shorten the log.
             rest: 5,
             home: home.unwrap_or(0),
             rarely,

@@ -23,7 +23,7 @@ const MISMATCH: i32 = 20;
 const AUTH: i32 = 23;
 const NOTADB: i32 = 26;
 
-/// Tells what an error of the driver means.
+/// The meaning of an error of the driver.
 pub(super) fn classify(error: sqlx::Error) -> Fault {
     let fault = match &error {
         sqlx::Error::Database(database) => {
@@ -50,12 +50,12 @@ pub(super) fn classify(error: sqlx::Error) -> Fault {
 const NOT_OURS: &str = "the tables of this file are not as dlock makes them: give the locks a file \
                         of their own";
 
-/// What SQLite says of tables that are not ours.
+/// SQLite's texts for tables of another program.
 const OTHER_FORM: [&str; 5] =
     ["no such column", "has no column", "ON CONFLICT clause does not match", "is a view", "UPSERT"];
 
-/// What an (extended) result code means. A statement that fails is rolled back, so it has not
-/// been applied, unless the failure was in writing to the disk.
+/// The meaning of an (extended) result code. A statement that fails is rolled back, so it was not
+/// applied, unless writing to the disk failed.
 fn by_code(code: i32, message: &str) -> Fault {
     use ConfigIssue::{Access, ForeignStore, SchemaMissing};
 

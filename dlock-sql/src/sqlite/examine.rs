@@ -1,4 +1,4 @@
-//! How the file is kept, and what that means for locks.
+//! The findings about the file.
 
 use std::{fs, path::Path};
 
@@ -17,7 +17,7 @@ use crate::engine::{Fault, of_tables};
 const REMOTE: [&str; 10] =
     ["nfs", "cifs", "smb", "9p", "ceph", "fuse.sshfs", "fuse.gluster", "lustre", "afs", "virtiofs"];
 
-/// What there is to say of the file.
+/// The findings about the file.
 pub(super) async fn examine(
     conn: &mut SqliteConnection,
     path: &Path,
@@ -37,7 +37,7 @@ pub(super) async fn examine(
     Ok(findings)
 }
 
-/// The one value that a statement gives.
+/// The single value of a statement.
 pub(super) async fn text(conn: &mut SqliteConnection, sql: &'static str) -> Result<String, Fault> {
     let rows = sqlx::query(sql).fetch_all(conn).await.map_err(classify)?;
     rows.first().map_or(Ok(String::new()), |row| row.try_get(0)).map_err(classify)
@@ -65,7 +65,7 @@ fn encoding(encoding: &str) -> Finding {
     }
 }
 
-/// Where the file is, without opening it: see [`file`].
+/// The finding about the place of the file, which is not opened for it: see [`file`].
 fn place(path: &Path, opened: Identity, mode: &str) -> Finding {
     const ABOUT: &str = "file";
     let may = |path: Option<&Path>| path.map_or(Ok(()), may_write);
@@ -115,12 +115,12 @@ fn file_system(kind: &str) -> Finding {
     }
 }
 
-/// On what kind of file system the file is, where the system tells.
+/// The kind of the file system of the file, if the system shows it.
 fn mounted(path: &Path) -> Option<String> {
     kind_of(&fs::read_to_string("/proc/self/mounts").ok()?, path)
 }
 
-/// What is mounted deepest, and last there, has the file.
+/// The file is on the deepest mount point above it, and on the last mount there.
 fn kind_of(mounts: &str, path: &Path) -> Option<String> {
     let mut found: Option<(usize, &str)> = None;
     for (point, kind) in file::mounts(mounts) {

@@ -1,4 +1,4 @@
-//! Where the system has no sockets in directories, nobody is told.
+//! Systems without sockets in directories have no notifications.
 
 use std::path::Path;
 

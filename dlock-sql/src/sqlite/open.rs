@@ -1,4 +1,4 @@
-//! Opening the file: find it, check or make its tables, and have two connections to it.
+//! Opening the file: find it, check or create its tables, and open two connections to it.
 
 use std::{
     io,
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::engine::{Fault, Patience, retry};
 
-/// How many rows may be on their way: those of a statement of renewals, and its end.
+/// The number of rows that the driver may buffer: those of a statement of renewals, and its end.
 const ROWS: usize = 512;
 
 /// An open file.
@@ -42,23 +42,25 @@ pub(super) async fn open(config: &SqliteConfig) -> Result<Opened, Error> {
     let options = SqliteConnectOptions::new()
         .filename(&path)
         .create_if_missing(config.create_schema)
-        // SQLite's own waiting is in steps of up to 100 ms; ours are as long as a statement.
+        // SQLite itself waits in steps of up to 100 ms. The engine's retries are as short as a
+        // statement.
         .busy_timeout(Duration::ZERO)
-        // The driver's thread need not wait until somebody takes the rows of many renewals.
+        // So that the driver's thread does not wait until the task has taken the rows of many
+        // renewals.
         .row_buffer_size(ROWS)
         .disable_statement_logging();
-    // Not opened for reading only: whoever closes the file last must be able to tidy it up.
+    // Not opened read-only: the last connection that closes must be able to remove the log.
     let reads = options.clone().create_if_missing(false).pragma("query_only", "ON");
 
     let (writer, reader) = retry!(
         Patience::of(config.patience),
         connect(&options, &reads, config.create_schema).await
     )?;
-    // Only now is it sure to be there.
+    // Only now is the file certain to exist.
     let path = path.canonicalize().map_err(|error| no_access(&path, error))?;
     check_alias(&path)?;
     let file = Identity::of(&path).map_err(|error| no_access(&path, error))?;
-    // A later connection makes no new file.
+    // A later connection must not create a new file, if this one was removed.
     let [options, reads] =
         [options, reads].map(|options| options.filename(&path).create_if_missing(false));
     let writer = SqliteConn::new(options, writer, file);
@@ -86,8 +88,8 @@ async fn connect(
     Ok((writer, reader))
 }
 
-/// The path from the root on, so that SQLite takes it for nothing but a path, and it stays the
-/// same when the program changes its directory.
+/// The absolute path. SQLite can't take it for anything but a path, and it stays the same if the
+/// program changes its directory.
 fn locate(config: &SqliteConfig) -> Result<PathBuf, Error> {
     check_path(&config.path)?;
     let path = &config.path;
@@ -109,7 +111,7 @@ fn locate(config: &SqliteConfig) -> Result<PathBuf, Error> {
             Err(no_access(&path, error))
         }
         Ok(_) => {
-            // Before SQLite looks for its log: by another name it finds another one.
+            // Resolved before SQLite looks for its log, since it finds another log by another name.
             let canonical = path.canonicalize().map_err(|error| no_access(&path, error))?;
             check_alias(&canonical)?;
             Ok(path)

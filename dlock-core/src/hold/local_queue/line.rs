@@ -1,13 +1,18 @@
-//! Tasks that wait for one thing after the other, first come, first served.
+//! Tasks that wait for turns, first come, first served.
+//!
+//! The line is used under the mutex of its [`Queue`](super::Queue) only. A turn moves in two steps:
+//! `give` takes the first task out of `waiting` and puts its turn into `given`; the task, once it
+//! runs, fetches it with `take`. A task that is dropped between the two calls `leave`, which
+//! returns the turn, and hands it to the next task. So no turn is lost (`schedules/leave.rs`).
 
 use std::{collections::VecDeque, task::Waker};
 
-/// Who waits, and who has been given something. It is kept under a lock, so that nothing is given
-/// to a task that has left.
+/// The waiting tasks, and the turns that are on their way. Both change under one lock, so that no
+/// turn is given to a task that has left.
 pub(super) struct Line<T> {
-    /// In the order of their tickets.
+    /// In the order of their tickets, so that a task is found by binary search.
     waiting: VecDeque<(u64, Waker)>,
-    /// What is on its way to its task.
+    /// Turns that their tasks have not fetched yet.
     given: Vec<(u64, T)>,
     tickets: u64,
 }
@@ -21,26 +26,27 @@ impl<T> Line<T> {
         self.waiting.len()
     }
 
-    /// The ticket of who came last.
+    /// The ticket of the task that joined last.
     pub(super) const fn last_ticket(&self) -> u64 {
         self.tickets
     }
 
-    /// Waits behind all others, and is woken when it has something.
+    /// Adds a task behind all others. Its waker is called when it has a turn.
     pub(super) fn join(&mut self, waker: &Waker) -> u64 {
         self.tickets += 1;
         self.waiting.push_back((self.tickets, waker.clone()));
         self.tickets
     }
 
-    /// Gives this to the first, who is to be woken then; nothing happens when nobody waits.
+    /// Gives a turn to the first task, and returns its waker. Nothing happens if no task waits. The
+    /// caller wakes it after it has left the mutex, since a woken task takes the mutex at once.
     pub(super) fn give(&mut self, what: T) -> Option<Waker> {
         let (ticket, waker) = self.waiting.pop_front()?;
         self.given.push((ticket, what));
         Some(waker)
     }
 
-    /// What this one was given; it is woken by this waker when there is nothing yet.
+    /// The turn of this task. If it has none yet, this waker replaces the last one.
     pub(super) fn take(&mut self, ticket: u64, waker: &Waker) -> Option<T> {
         let given = self.given(ticket);
         if given.is_none()
@@ -52,7 +58,7 @@ impl<T> Line<T> {
         given
     }
 
-    /// Waits no more; what it had been given by then is the caller's to pass on.
+    /// The task waits no more. If it had a turn by then, the caller hands it to the next task.
     pub(super) fn leave(&mut self, ticket: u64) -> Option<T> {
         if let Ok(at) = self.place(ticket) {
             self.waiting.remove(at);

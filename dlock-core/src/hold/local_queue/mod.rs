@@ -1,26 +1,28 @@
-//! Tasks of one process that want the same lock: one of them has it or is on the way to it, and the
-//! others wait in line.
+//! Tasks of one process that want the same lock. One of them holds it or acquires it (the local
+//! leader), and the others wait in line.
 //!
-//! What is handed on is of any type; how long it is handed on, and what the store is asked, is for
-//! others to say. Nothing here waits: a task joins with its waker, takes its turn, or leaves.
+//! The queue hands off a hold of any type. Other modules decide for how long, and send the
+//! requests. Nothing here waits: a task joins with its waker, takes its turn, or leaves.
 //!
 //! # Concurrency
 //!
 //! | `flags` | means |
 //! |---|---|
-//! | 0 | nobody of this process holds the lock or is on the way to it |
-//! | `BUSY` | somebody is, and nobody else waits |
-//! | `BUSY + QUEUED` | somebody is, and the line may have others |
+//! | 0 | no task of this process holds the lock or acquires it |
+//! | `BUSY` | one task does, and no other waits |
+//! | `BUSY + QUEUED` | one task does, and others may wait in the line |
 //!
-//! - Without a look at the line, `flags` goes from 0 to `BUSY` (`try_begin`) and back (`pass_lead`),
-//!   by compare-and-swap with acquire and release, so that the next sees what the last has written.
+//! - Without a look at the line, `flags` goes from 0 to `BUSY` (`try_begin`) and back
+//!   (`pass_lead`), by compare-and-swap with acquire and release. So the next leader sees what the
+//!   last has written.
 //! - **`QUEUED` is set and cleared under the mutex, and set only while `BUSY` is.** The swap from
-//!   `BUSY` to 0 fails while `QUEUED` is set, and a task sets `QUEUED` before it joins. So either the
-//!   task that ends being busy sees the line and serves it, or the joining task sees that the lock
-//!   is free and takes the lead itself.
+//!   `BUSY` to 0 fails while `QUEUED` is set, and a task sets `QUEUED` before it joins. So either
+//!   the leader that stops sees the line and serves it, or the joining task sees that nobody leads
+//!   and becomes the leader. A task is never left in a line that nobody serves
+//!   (`schedules/hand_off.rs`; `dlock-models/src/hand_off`).
 //! - The other flags are hints, and relaxed: `hot` chooses a size, `asked` and `told` a message.
-//!   `troubled` says that the outage under the mutex may have something, so that the usual path
-//!   skips the mutex. It is written under the mutex, but for the first look.
+//!   `troubled` is written under the mutex. It says that the outage there may not be empty; the
+//!   first look at it is without the mutex, so that the usual path skips the mutex.
 
 mod line;
 mod outage;
@@ -42,30 +44,30 @@ use crate::{
     },
 };
 
-/// The tasks of this process that want one lock with one set of options. `H` is what they hand on.
+/// The tasks of this process that want one lock with one set of options. They hand off an `H`.
 pub(crate) struct Queue<H> {
     name: LockName,
     options: Arc<LockOptions>,
     flags: AtomicU8,
-    /// Somebody has joined since the last claim was made.
+    /// A task has joined since the last claim was made.
     hot: AtomicBool,
-    /// There is something in the [`Outage`].
+    /// The [`Outage`] may not be empty.
     troubled: AtomicBool,
-    /// The store has not answered the task with the lead yet.
+    /// The leader waits for an answer of the store.
     asked: AtomicBool,
-    /// A warning has told that tasks wait here for a lock that this process holds.
+    /// The warning that tasks wait here for a lock of their own process was written.
     told: AtomicBool,
     members: Mutex<Members<H>>,
 }
 
 struct Members<H> {
-    /// What was held last.
+    /// The hold that was granted last.
     last: Weak<H>,
-    /// Made when the first has to wait, or the store is away.
+    /// Made when the first task has to wait, or at the first failure of the store.
     waiters: Option<Box<Waiters<H>>>,
 }
 
-/// The tasks that wait, and what they know of a store that is away.
+/// The waiting tasks, and the outage that they share.
 struct Waiters<H> {
     line: Line<Turn<H>>,
     outage: Outage,
@@ -74,21 +76,21 @@ struct Waiters<H> {
 const BUSY: u8 = 1;
 const QUEUED: u8 = 2;
 
-/// What a waiting task gets. One that does not want it any more passes it on.
+/// The turn of a waiting task. A task that does not want it any more hands it to the next.
 pub(crate) enum Turn<H> {
     /// A hold, with the token for this task.
     HandedOff(Arc<H>, FencingToken),
-    /// To ask the store for the lock, and then to hold it.
+    /// The right to acquire the lock from the store, and then to hold it.
     Lead,
-    /// The lead, which is of no use: the task that had it has asked a store that is away for a whole
-    /// lease, and this task has waited all the while.
+    /// The lead, and the error with which this task fails: the leader before it has retried for a
+    /// whole lease, and this task has waited all that time.
     GivenUp(Error),
-    /// Nothing, since the runtime has ended on which the lock would be kept.
+    /// Nothing: the runtime that would renew the lock has ended.
     Failed(Error),
 }
 
-/// The right to ask the store for the lock in the name of the process, and then to hold it.
-/// Dropped, it passes on to the next task.
+/// The right to acquire the lock from the store for this process, and then to hold it. If it is
+/// dropped, the next task gets it.
 pub(crate) struct Lead<H>(Option<Arc<Queue<H>>>);
 
 impl<H> Lead<H> {
@@ -97,7 +99,8 @@ impl<H> Lead<H> {
         Self(Some(Arc::clone(queue)))
     }
 
-    /// The store has granted the lock: from now on the end of the hold passes on the lead.
+    /// The store has granted the lock. From now on the end of the hold hands the lead to the next
+    /// task.
     pub(crate) fn goes_with_the_hold(mut self) {
         self.0 = None;
     }
@@ -138,16 +141,18 @@ impl<H> Queue<H> {
         &self.options
     }
 
-    /// Takes the lead, if nobody is busy.
+    /// Takes the lead, if no task has it.
     pub(crate) fn try_begin(&self) -> bool {
         // Looking first is cheaper where many wait.
         self.flags.load(Ordering::Relaxed) == 0
             && self.flags.compare_exchange(0, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Joins the line, to be woken by this waker; `None`, with the lead, if the lock is free by now.
+    /// Joins the line, to be woken by this waker. `None`, with the lead, if nobody leads by now.
     pub(crate) fn join(&self, waker: &Waker) -> Option<u64> {
         let mut members = self.members.lock();
+        // The leader may stop at any time, without the mutex. So retry until one of the two swaps
+        // succeeds. `QUEUED` can't be cleared meanwhile, since that takes the mutex.
         while !self.has_queue() {
             if self.try_begin() {
                 self.forget_outage(&mut members);
@@ -160,7 +165,7 @@ impl<H> Queue<H> {
         Some(members.waiters().line.join(waker))
     }
 
-    /// The turn of the task with this ticket, once it has one; till then this waker is woken.
+    /// The turn of the task with this ticket, once it has one. Until then it waits with this waker.
     pub(crate) fn take(&self, ticket: u64, waker: &Waker) -> Option<Turn<H>> {
         let mut members = self.members.lock();
         let waiters = members.waiters.as_mut()?;
@@ -171,8 +176,8 @@ impl<H> Queue<H> {
         })
     }
 
-    /// The task with this ticket waits no more. The turn that it had by then is the caller's to pass
-    /// on.
+    /// The task with this ticket waits no more. If it had a turn by then, the caller hands it to
+    /// the next task.
     pub(crate) fn leave(&self, ticket: u64) -> Option<Turn<H>> {
         let mut members = self.members.lock();
         let waiters = members.waiters.as_mut()?;
@@ -181,20 +186,21 @@ impl<H> Queue<H> {
         turn
     }
 
-    /// Gives the first that waits this turn, if a task waits and there is one.
+    /// Gives this turn to the first waiting task. False if no task waits or there is no turn.
     pub(crate) fn give(&self, turn: impl FnOnce() -> Option<Turn<H>>) -> bool {
         let mut members = self.members.lock();
         let line = members.waiters.as_mut().map(|waiters| &mut waiters.line);
         let Some(line) = line.filter(|line| !line.is_empty()) else {
             return false;
         };
+        // The turn is made under the mutex, so that no token is taken for a task that has left.
         let first = turn().and_then(|turn| line.give(turn));
         self.note_length(line);
         drop(members);
         first.map(Waker::wake).is_some()
     }
 
-    /// No task that waits will have a turn.
+    /// All waiting tasks fail.
     pub(crate) fn fail_all(&self, why: impl Fn() -> Error) {
         let mut members = self.members.lock();
         let Some(waiters) = members.waiters.as_mut() else { return };
@@ -207,20 +213,24 @@ impl<H> Queue<H> {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// The last to leave the line, or to be served, clears the flag.
+    /// Clears `QUEUED` with the last task that leaves the line or gets a turn. The caller has the
+    /// mutex.
     fn note_length(&self, line: &Line<Turn<H>>) {
         if line.is_empty() {
             self.flags.fetch_and(!QUEUED, Ordering::AcqRel);
         }
     }
 
-    /// Lets the next task ask the store, or ends being busy.
+    /// Makes the next task the leader, or clears `BUSY` if no task waits.
     pub(crate) fn pass_lead(&self) {
+        // Between the two attempts a task may join or the last one may leave. So both are repeated
+        // until one succeeds.
         loop {
             let idle = self.flags.compare_exchange(BUSY, 0, Ordering::AcqRel, Ordering::Relaxed);
             if idle.is_ok() || self.give(|| Some(Turn::Lead)) {
                 return;
             }
+            // No task has the lead, so there is nothing to hand on.
             if self.flags.load(Ordering::Acquire) & BUSY == 0 {
                 return;
             }
@@ -231,7 +241,7 @@ impl<H> Queue<H> {
         self.flags.load(Ordering::Acquire) & QUEUED != 0
     }
 
-    /// Whether a task has joined since this was last asked.
+    /// Whether a task has joined since the last call.
     pub(crate) fn was_joined(&self) -> bool {
         self.hot.load(Ordering::Relaxed) && {
             self.hot.store(false, Ordering::Relaxed);
@@ -239,31 +249,31 @@ impl<H> Queue<H> {
         }
     }
 
-    /// The store has granted this.
+    /// Records the hold that the store has granted.
     pub(crate) fn remember(&self, hold: &Arc<H>) {
         let mut members = self.members.lock();
         self.forget_outage(&mut members);
         members.last = Arc::downgrade(hold);
     }
 
-    /// What the store has granted last, if it is still there.
+    /// The hold that the store has granted last, if it is still there.
     pub(crate) fn last(&self) -> Option<Arc<H>> {
         self.members.lock().last.upgrade()
     }
 
-    /// Whether it is to be told that tasks wait here for what this process holds: once.
+    /// True once: the caller then writes the warning that this process waits for its own lock.
     pub(crate) fn tells(&self) -> bool {
         !self.told.swap(true, Ordering::Relaxed)
     }
 
-    /// The store has failed the task with the lead, by now: since when it fails.
+    /// A request of the leader has failed. Returns when the outage began.
     pub(crate) fn store_is_away(&self, now: Instant, error: &Error) -> Instant {
         let mut members = self.members.lock();
         self.troubled.store(true, Ordering::Relaxed);
         members.waiters().outage.failed(now, error)
     }
 
-    /// The store is asked, or has answered.
+    /// A request of the leader was sent, or was answered.
     pub(crate) fn set_asked(&self, asked: bool) {
         self.asked.store(asked, Ordering::Relaxed);
     }
@@ -272,12 +282,12 @@ impl<H> Queue<H> {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// How the store has failed last, if it has not answered since.
+    /// The last failure of the store, if it has not answered since.
     pub(crate) fn last_failure(&self) -> Option<Error> {
         self.members.lock().waiters.as_ref()?.outage.last()
     }
 
-    /// The task with the lead has asked for a whole lease: so have all that wait for it.
+    /// The leader has retried for a whole lease, and all waiting tasks have waited with it.
     pub(crate) fn give_up(&self, error: &Error) {
         let mut members = self.members.lock();
         let waiters = members.waiters();

@@ -1,13 +1,13 @@
 //! Messages from the masters of a cluster, and where the slots are.
 //!
-//! Messages come on connections of their own, one for each master that somebody waits at. A node
-//! that gives a slot away unsubscribes its clients unasked, and the driver takes that for the
-//! answer to whatever command is on its way, so that every answer after it belongs to the command
-//! before. Here no answer matters much, and a connection on which that happened is closed.
+//! Messages come on separate connections, one for each master with a waiter. A node that gives a
+//! slot away unsubscribes its clients unasked. The driver takes that for the answer to the command
+//! that is under way, and from then on every answer belongs to the command before. On these
+//! connections no answer matters much, and one on which that happened is closed.
 //!
-//! A replica lets a client listen, too, but the scripts, which count who hears them at the master,
-//! believe that client gone. So where a channel belongs is looked up, about once a second and
-//! whenever a connection is lost.
+//! A replica accepts subscriptions as well. But the scripts run on the master and count the
+//! receivers there, so they would take such a client for dead. So the map is read again about once
+//! a second and whenever a connection is lost.
 //!
 //! # Concurrency
 //!
@@ -38,9 +38,9 @@ use super::{
 };
 use crate::{config::RedisConfig, error::is_denial, inbox::Inbox, keys::Bucket};
 
-/// How long a node may take to say where the slots are, since another one will do.
+/// How long to wait for the map of one node, since any other node can answer as well.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// The pause before listening again where that failed.
+/// The pause after a failed subscription.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Connections that listen.
@@ -48,11 +48,11 @@ pub(super) struct Ears {
     config: RedisConfig,
     inbox: Option<Arc<Inbox>>,
     book: Mutex<Book>,
-    /// A connection was lost, or is not at the right node any more.
+    /// A connection was lost, or leads to the wrong node by now.
     lost: Arc<Notify>,
-    /// It was just found out where the slots are.
+    /// The map was just read.
     looked: Notify,
-    /// This user may not listen.
+    /// This user may not subscribe.
     denied: AtomicBool,
 }
 
@@ -68,7 +68,7 @@ impl Ears {
         }
     }
 
-    /// The channel of a bucket, if it can be heard.
+    /// The channel of a bucket, if there is a subscription.
     pub(super) async fn channel(&self, bucket: Bucket) -> Option<String> {
         let inbox = self.inbox.as_ref().filter(|_| self.may_listen())?;
         if !self.book.lock().hears(bucket)
@@ -81,8 +81,9 @@ impl Ears {
         Some(inbox.channel_of(bucket))
     }
 
-    /// Tries whether this user may listen. It asks a master for a bucket of another one, so that it
-    /// is referred to that one and hears nothing; where one master has all, it stays there.
+    /// Checks whether this user may subscribe. It asks a master for a bucket of another one. The
+    /// answer is a redirection, so no subscription remains. If one master has all buckets, the
+    /// subscription stays.
     pub(super) async fn try_listening(&self, store: &str) {
         let Some(inbox) = &self.inbox else { return };
         let elsewhere = {
@@ -97,7 +98,7 @@ impl Ears {
             Some((mut ear, bucket)) => ask_to_listen(&mut ear, inbox, bucket).await,
             None => self.listen(inbox, Bucket::ANY).await,
         };
-        // Whatever else keeps it from listening may pass.
+        // Other reasons may pass by themselves.
         if let Err(error) = tried
             && is_denial(&error)
         {
@@ -111,7 +112,7 @@ impl Ears {
         }
     }
 
-    /// Whether this user may listen, as far as is known.
+    /// Whether this user may subscribe, as far as is known.
     pub(super) fn may_listen(&self) -> bool {
         !self.denied.load(Ordering::Relaxed)
     }
@@ -131,18 +132,18 @@ impl Ears {
         self.book.lock().map.master(bucket).cloned()
     }
 
-    /// There is reason to look where the slots are.
+    /// Requests that the map is read again.
     pub(super) fn look_soon(&self) {
         self.lost.notify_one();
     }
 
-    /// Waits until there is reason to look where the slots are.
+    /// Waits for a reason to read the map.
     pub(super) async fn until_lost(&self) {
         self.lost.notified().await;
     }
 
-    /// Finds out where the slots are: what most of the nodes say that are listened to. Whether
-    /// anybody answered.
+    /// Reads the map: the one on which most of the connected nodes agree. False if no node
+    /// answered.
     pub(super) async fn look(&self) -> bool {
         let known = self.book.lock().open();
         let answers = join_all(known.iter().map(|(at, ear)| ear.ask(at, PATIENCE))).await;
@@ -176,8 +177,8 @@ impl Ears {
         None
     }
 
-    /// Listens again where it was heard before, and has everybody asked who may have missed a
-    /// message meanwhile.
+    /// Renews lost subscriptions, then has all claims polled whose message may have been lost
+    /// meanwhile.
     pub(super) async fn keep_listening(&self) {
         let Some(inbox) = &self.inbox else { return };
         loop {

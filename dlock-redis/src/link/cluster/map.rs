@@ -1,4 +1,7 @@
-//! Which master has which bucket: what a node answers to `CLUSTER SLOTS`.
+//! The map from buckets to masters: a node's answer to `CLUSTER SLOTS`.
+//!
+//! A map is the view of one node at one time, and may be out of date. A wrong entry costs one
+//! redirection, since the node that gets the command answers `MOVED`.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -6,7 +9,7 @@ use redis::Value;
 
 use crate::{config::with_port, keys::BUCKETS};
 
-/// Which master has which bucket, as one node sees it.
+/// The master of each bucket, as one node sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Map {
     /// By the number of the bucket.
@@ -19,6 +22,7 @@ impl Map {
     /// Reads the answer of the node at this address.
     pub(crate) fn read(answer: &Value, from: &str) -> Option<Self> {
         let Value::Array(ranges) = answer else { return None };
+        // Only the slots of dlock's buckets are kept, and not all 16,384.
         let slots: Vec<u16> = (0..BUCKETS).map(|bucket| slot(&bucket.to_string())).collect();
         let mut map = Self { masters: vec![None; slots.len()], replicas: 0 };
         for range in ranges {
@@ -60,8 +64,8 @@ fn node(parts: &[Value], from: &str) -> Option<String> {
     }
 }
 
-/// An address as a node gives it. One that does not know how it is reached leaves the host empty,
-/// or says `?` of others.
+/// An address in a node's answer. The host is empty if the node does not know its own address, and
+/// `?` if it does not know that of another node.
 pub(crate) fn address(text: &str, from: &str) -> Option<String> {
     match text.rsplit_once(':')? {
         ("?", _) => None,

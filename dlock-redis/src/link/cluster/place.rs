@@ -1,4 +1,7 @@
-//! Where a command goes in a cluster.
+//! The node to which a command is sent in a cluster.
+//!
+//! `MOVED` means that the slot has another master from now on. `ASK` means that the slot is moving,
+//! and that this command alone goes to the other node, right behind `ASKING`.
 
 use std::sync::Arc;
 
@@ -6,15 +9,15 @@ use redis::{Arg, Cmd, Pipeline, RedisError, ServerErrorKind};
 
 use super::map::address;
 
-/// Where to send a command.
+/// The node to which a command goes.
 pub(crate) struct Place {
     pub(crate) at: Arc<str>,
-    /// The slot is on its way there.
+    /// The slot is moving to this node.
     pub(crate) asking: bool,
 }
 
 impl Place {
-    /// Where this error sends the command instead.
+    /// The node to which this error redirects the command.
     pub(crate) fn next(&self, error: &RedisError) -> Option<Self> {
         let (at, _) = error.redirect_node()?;
         let asking = error.kind() == redis::ErrorKind::Server(ServerErrorKind::Ask);
@@ -31,8 +34,8 @@ pub(crate) fn bucket_of(command: &Cmd) -> Option<usize> {
     })
 }
 
-/// The commands for a node that a slot is on its way to. One behind the other, so that nobody
-/// else's command comes between.
+/// The commands for a node to which a slot is moving. They are one pipeline, so that no other
+/// command of this connection comes between them.
 pub(crate) fn asking(commands: &Pipeline) -> Pipeline {
     let mut asking = redis::pipe();
     asking.cmd("ASKING").ignore_errors();

@@ -1,5 +1,8 @@
-//! Tries for locks that are held, which write nothing; and those that an earlier sending may have left
-//! behind.
+//! Tries for locks that are held. They write nothing: a read shows that the lock is busy.
+//!
+//! A try that is refused is over for its caller, and no release follows. If an earlier sending of
+//! it may still arrive, it could take the lock for nobody. So such a try is written, and a claim
+//! that is refused in that state is released ([`bar_refused`](Worker::bar_refused)).
 
 use std::collections::HashSet;
 
@@ -21,8 +24,7 @@ use super::{
 };
 
 impl<C: Conn> Worker<C> {
-    /// Refuses the tries for locks that were held when last seen and, by a read, still are, so
-    /// that a busy try writes nothing.
+    /// Refuses tries for locks that were held when last seen and, by a read, still are.
     pub(super) async fn refuse_busy(&mut self, batch: &mut Vec<Job>) {
         if !batch.iter().any(|job| matches!(&*job.asks, [ask] if is_try(&ask.op))) {
             return;
@@ -30,7 +32,7 @@ impl<C: Conn> Worker<C> {
         let mut names = HashSet::new();
         let mut tries = Vec::new();
         for job in std::mem::take(batch) {
-            // Not when something goes before it that may free the lock.
+            // Not if an operation before it in the batch may free the lock.
             let doubtful = match &*job.asks {
                 [ask] => {
                     is_try(&ask.op)
@@ -53,7 +55,7 @@ impl<C: Conn> Worker<C> {
         let wanted: Vec<Wanted> =
             tries.iter().map(|job| self.shared.snapshots.wanted(&job.asks[0].name)).collect();
         let sent = Clock::Boot.now();
-        // What a read can't answer, the write will.
+        // If the read fails, the write decides.
         let Ok(seen) = self.conn.read(&wanted).await else { return batch.extend(tries) };
         for ((mut job, wanted), row) in tries.into_iter().zip(wanted).zip(seen.rows) {
             let ask = &mut job.asks[0];
@@ -81,8 +83,8 @@ impl<C: Conn> Worker<C> {
         asked_for(op).is_some_and(|claim| self.shared.doubts.bar(claim) > 0)
     }
 
-    /// Gives back, next, what was refused and may be granted by an earlier sending that is still on
-    /// its way: whoever was refused takes it for settled.
+    /// Releases claims that were refused, if an earlier sending of them may still be on its way.
+    /// The release goes into the next batch.
     pub(super) fn bar_refused(&mut self, batch: &[Job], part: &[Unit]) {
         for (job, ask) in part::places(part) {
             let ask = &batch[job].asks[ask];

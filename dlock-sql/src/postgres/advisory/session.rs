@@ -1,4 +1,15 @@
 //! The task that owns the session.
+//!
+//! The server frees all locks of a session when it ends. So a lock is held as long as the session
+//! is alive *and* this task has it in `held`. The two must not differ for long:
+//!
+//! - A key without an entry in `held` would block all clients. If the answer to a `TAKE` is lost,
+//!   the key may be the session's, so it is freed before the retry. If that fails as well, the
+//!   session is closed.
+//! - An entry without a key would let two clients work. So whenever the connection is not open,
+//!   before or after a statement, `held` is cleared first.
+//!
+//! If the process dies, its connection breaks, and the server frees the locks when it notices.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -24,7 +35,7 @@ use crate::{
 /// The pause between two sweeps of the tokens' table.
 const ROUND: Duration = Duration::from_secs(3600);
 
-/// The session, and what it has.
+/// The session, and the locks that it has.
 pub(in crate::postgres) struct Session {
     link: Link,
     asks: Ends<Ask>,
@@ -35,7 +46,7 @@ pub(in crate::postgres) struct Session {
     swept: Instant,
 }
 
-/// What a statement that takes a lock came to.
+/// The result of a statement that takes a lock.
 enum Took {
     Token(FencingToken),
     Busy,
@@ -45,7 +56,7 @@ enum Took {
 struct Held {
     claim: ClaimId,
     token: FencingToken,
-    /// The core has let go of it by then, or it has been renewed.
+    /// The end of the lease. By then the core has released or renewed it.
     until: Instant,
 }
 
@@ -62,7 +73,8 @@ impl Session {
 
     /// Works until the last caller has gone.
     pub(in crate::postgres) async fn run(mut self) {
-        // Should it fail, the first statement is too late and tells the time.
+        // It shows the clock. If it fails, the first statement is refused for its deadline, and
+        // shows it.
         let _ = self.ping().await;
         loop {
             let first = self.held.values().map(|held| held.until).min();
@@ -79,7 +91,7 @@ impl Session {
         self.link.close().await;
     }
 
-    /// Who asked may have gone; that is its right.
+    /// Serves one request. The caller may have gone.
     async fn serve(&mut self, ask: Ask) {
         match ask {
             Ask::Take(want, reply) => {
@@ -103,7 +115,7 @@ impl Session {
                      can't list the names: inspect them one by one",
                 )));
             }
-            // A look that takes too long would end the session, and with it all its locks.
+            // A query that takes too long would end the session, and with it all its locks.
             Ask::Findings(reply) => {
                 let _ = reply.send(Ok(vec![Finding::warning(
                     "mode",
@@ -124,11 +136,11 @@ impl Session {
             let until = sent.saturating_add(lease);
             match self.held.get_mut(&key) {
                 Some(held) if held.claim == claim => {
-                    // An earlier asking took it.
+                    // An earlier request of this claim has taken it.
                     held.until = until;
                     return Ok(granted(held.token, sent));
                 }
-                // The session itself would be let in again.
+                // The server would grant it: for a session, advisory locks are reentrant.
                 Some(_) => return Ok(Acquired::Busy),
                 None => {}
             }
@@ -140,7 +152,7 @@ impl Session {
                 Ok(Took::Busy) => return Ok(Acquired::Busy),
                 Ok(Took::Late) => patience.after(Fault::too_late()).await?,
                 Err(fault) => {
-                    // The session may have it, without a token.
+                    // The session may have the lock, but no token.
                     self.drop_key(key).await;
                     if is_out_of_range(&fault.error) {
                         return Err(spent());
@@ -170,14 +182,14 @@ impl Session {
         }
     }
 
-    /// The server's clock has shown this to what was sent then.
+    /// Records the server's clock in the answer to a request that was sent at `sent`.
     fn observe(&mut self, shown: i64, sent: Instant) -> u64 {
         let shown = u64::try_from(shown).unwrap_or(0);
         self.clock.observe(shown, sent, Clock::Boot.now());
         shown
     }
 
-    /// Finds out whether the session is there, and the time.
+    /// Checks that the session is alive, and reads the clock.
     async fn ping(&mut self) -> Result<(), Fault> {
         let sent = Clock::Boot.now();
         let rows = self.fetch(PING, &[]).await?;
@@ -187,7 +199,7 @@ impl Session {
         Ok(())
     }
 
-    /// Gives up a key that may be the session's. Without a connection there is nothing to give up.
+    /// Frees a key that may be the session's. Without a connection there is nothing to free.
     async fn drop_key(&mut self, key: i64) {
         if self.link.is_open()
             && let Err(fault) = self.fetch(FREE, &[Arg::Number(key)]).await
@@ -200,7 +212,7 @@ impl Session {
     async fn renew(&mut self, wants: Vec<Want>) -> Vec<bool> {
         let now = Clock::Boot.now();
         if !self.held.is_empty() {
-            // Whatever went wrong: it is not sure that the session is there.
+            // After any error it is not certain that the session is alive.
             if let Err(fault) = self.ping().await {
                 tracing::warn!(target: "dlock", error = %fault.error, "session lost with all its locks");
                 self.lose();
@@ -227,7 +239,7 @@ impl Session {
                     _ => Released::AlreadyLost,
                 }
             }
-            // It went with its session, or goes now.
+            // Closing the session frees it, with all others.
             Err(fault) => {
                 self.lose();
                 tracing::debug!(target: "dlock", error = %fault.error, "lock released by closing its session");
@@ -246,15 +258,15 @@ impl Session {
         let (is_held, last) = (get::<bool>(row, 0)?, get::<Option<i64>>(row, 1)?);
         let token = last.and_then(|last| token(last).ok());
         let holder = is_held.then(|| {
-            // The server knows the session of another holder, not its claim.
+            // The server knows the session of a holder, but not its claim.
             let claim = self.held.get(&key).map_or(ClaimId::from_bits(0), |held| held.claim);
-            // It stays as long as the session.
+            // There is no lease in the server: it is held as long as the session.
             ClaimState::new(claim, Mode::Exclusive, token, Duration::MAX)
         });
         Ok(LockState::new(holder.into_iter().collect(), Vec::new(), token))
     }
 
-    /// Gives up what nobody has renewed.
+    /// Frees a lock whose lease has ended.
     async fn expire(&mut self) {
         let now = Clock::Boot.now();
         let ended = self.held.iter().find(|(_, held)| held.until <= now).map(|(&key, _)| key);
@@ -276,7 +288,7 @@ impl Session {
         }
     }
 
-    /// Runs a statement. Where that makes a new connection, everything held was lost before.
+    /// Runs a statement. If that makes a new connection, all locks of the old one were lost.
     async fn fetch(&mut self, sql: &'static str, args: &[Arg<'_>]) -> Result<Vec<PgRow>, Fault> {
         if !self.link.is_open() {
             self.held.clear();
@@ -288,7 +300,7 @@ impl Session {
         result
     }
 
-    /// Ends the session, and with it whatever it has.
+    /// Ends the session, and with it all its locks.
     fn lose(&mut self) {
         self.held.clear();
         self.link.drop_connection();
@@ -299,7 +311,7 @@ impl Session {
     }
 }
 
-/// Whether the server could not count further: the last token is the largest that there is.
+/// Whether the server could not add to the last token, since it is the largest possible.
 fn is_out_of_range(error: &Error) -> bool {
     code_of(error).as_deref() == Some("22003")
 }

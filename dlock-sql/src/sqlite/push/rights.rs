@@ -1,4 +1,4 @@
-//! Who may send.
+//! The permissions of a socket, which decide who may send to it.
 
 use std::{fs::Metadata, io, path::Path};
 
@@ -16,7 +16,9 @@ pub(super) fn share(socket: &Path, file: &Metadata) -> io::Result<()> {
 
     use rustix::fs::{Mode, OFlags};
 
-    // By a handle: where others may write to the directory, the name may lead elsewhere by now.
+    // With a handle and not by name. If other users may write to the directory, they could replace
+    // the socket by a link between two calls, and this would change the permissions of another
+    // file.
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let handle = File::from(rustix::fs::open(socket, flags, Mode::empty())?);
     let found = handle.metadata()?;
