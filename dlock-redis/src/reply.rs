@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn all_answers_that_show_the_clock_are_told_from_others() {
+    fn answers_that_show_the_clock_are_recognized() {
         const AT: i64 = 1_700_000_000_000_000;
         let all = |answers: &[&[i64]]| Value::Array(answers.iter().map(|one| list(one)).collect());
         for shows in [
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_whose_key_never_ends_is_not_asked_about_all_the_time() {
+    fn a_holder_without_expiry_is_not_polled_all_the_time() {
         for left in [0, -1, i64::MIN] {
             let answer = Value::Array([2, 1, left, 9].map(Value::Int).to_vec());
             let Ok(Standing::Waits(place)) = standing(&answer) else { panic!("{answer:?}") };
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_of_the_claim_before_it_and_one_that_can_not_be_is_none() {
+    fn a_note_belongs_to_its_claim_and_an_invalid_one_is_none() {
         let text = |text: &str| Value::BulkString(text.into());
         let [one, two] = [1, 2].map(ClaimId::from_bits);
         let claim = |id: ClaimId, token| {

@@ -155,14 +155,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_answered_is_not_remembered() {
+    fn an_answered_request_is_not_remembered() {
         let (book, request) = (Unanswered::default(), [request()]);
         book.sending(&request, &Via::default(), at(1), PATIENCE).answered(at(1));
         assert_eq!(book.take(request[0].claim), None);
     }
 
     #[test]
-    fn a_release_settles_what_was_sent_before_it_on_its_connection_or_is_past() {
+    fn a_release_settles_earlier_requests_of_its_connection() {
         let (book, requests) = (Unanswered::default(), [request(), request()]);
         let [one, two] = [(); 2].map(|()| Via::default());
         let lose = |via, now| drop(book.sending(&requests, via, at(now), PATIENCE));

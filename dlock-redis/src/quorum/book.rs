@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_that_are_over_take_no_memory_and_those_that_are_not_keep_their_ids() {
+    fn ended_claims_use_no_memory_and_others_keep_their_ids() {
         let book = Book::new();
         let waiting: Vec<_> = (0..SWEEP_AT).map(|_| ClaimId::random()).collect();
         for claim in &waiting {

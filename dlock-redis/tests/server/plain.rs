@@ -34,7 +34,7 @@ async fn theirs(server: &RedisServer, name: &str, millis: &str) -> Result<bool, 
 }
 
 #[test]
-fn who_holds_it_keeps_the_others_out() {
+fn a_holder_keeps_others_out() {
     run(async {
         let (server, client) = start().await?;
         let note = Some(Note::new("web-3")?);
@@ -106,7 +106,7 @@ fn renewals_keep_all_that_are_held() {
 }
 
 #[test]
-fn who_waits_asks_until_it_is_free() {
+fn a_waiter_polls_until_the_lock_is_free() {
     run(async {
         let (server, client) = start().await?;
         // One that is given back, and one whose lease ends.

@@ -94,7 +94,7 @@ fn replicas_are_counted_and_timed() {
 }
 
 #[test]
-fn what_fails_over_has_more_to_look_at() {
+fn a_failover_setup_has_more_findings() {
     let sentinel = Wants { has_sentinels: true, ..Wants::default() };
     let cluster = Wants { is_cluster: true, ..Wants::default() };
     let alone = server(&[], &[("min-replicas-to-write", "0")]);
@@ -106,7 +106,7 @@ fn what_fails_over_has_more_to_look_at() {
 }
 
 #[test]
-fn what_is_not_told_is_a_warning() {
+fn a_missing_answer_is_a_warning() {
     let silent = Server::default();
     let expected = ["server", "rights", "connections"].map(|about| (about, Level::Warning));
     assert_eq!(amiss(&silent, &Wants::default()), expected);
