@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_gone_is_left_out_unless_he_releases() {
+    fn a_dropped_request_is_skipped_unless_it_releases() {
         let (mut waiting, kept) = jobs(&["a", "b"]);
         waiting[1].asks[0].op = Op::Release { claim: ClaimId::random(), used: 0, bar: 0 };
         drop(kept);
@@ -150,7 +150,7 @@ mod tests {
         use super::*;
 
         #[test]
-        fn what_is_urgent_goes_first_and_shares_its_statement() {
+        fn urgent_requests_go_first_and_share_their_statement() {
             let ((mut urgent, _kept), (mut others, _others)) =
                 (jobs(&["u1", "u2"]), jobs(&["a", "b", "c"]));
             let batch = super::super::take([&mut urgent, &mut others], 4);

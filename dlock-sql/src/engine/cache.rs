@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_held_long_ago_is_not_taken_for_held() {
+    fn a_lock_held_long_ago_is_not_assumed_held() {
         let mut cache = Cache::new();
         let (held, of_held) = row(0, true);
         let (free, of_free) = row(1, false);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_folded_or_given_back_is_forgotten() {
+    fn a_folded_or_released_row_is_forgotten() {
         let mut cache = Cache::new();
         let (long, replayed) = row(10, true);
         for n in 0..4 {

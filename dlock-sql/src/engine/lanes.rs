@@ -114,7 +114,7 @@ mod tests {
 
         /// All sequences of so many steps: two that send, and one that receives.
         #[test]
-        fn what_is_urgent_goes_first_and_each_lane_keeps_its_order() {
+        fn urgent_requests_go_first_and_each_lane_keeps_its_order() {
             const STEPS: u32 = 8;
             for sequence in 0..3usize.pow(STEPS) {
                 let (lanes, mut ends) = lanes();

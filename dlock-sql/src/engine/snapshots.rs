@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_known_gives_way_to_what_was_sent() {
+    fn a_newer_snapshot_replaces_the_known_one() {
         let (snapshots, name) = (Snapshots::default(), name(1));
         snapshots.replay(&name, &row(7, 9), None).unwrap();
         let known = snapshots.known(&name);

@@ -175,7 +175,7 @@ fn a_try_that_was_refused_takes_nothing_later() {
 
 /// A sender that ends with all that it knew.
 #[test]
-fn what_arrives_past_its_deadline_does_nothing() {
+fn a_request_that_arrives_past_its_deadline_does_nothing() {
     with_mariadb(async {
         for requests in kinds()? {
             let scene = Scene::start("dlock.response_timeout=1s", true).await?;
