@@ -311,7 +311,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_is_executed_by_its_deadline_after_its_sender_has_gone(
+        fn a_deadline_has_passed_once_its_sender_stopped_waiting(
             rate in -9i64..=9,
             sights in prop::collection::vec(
                 (0u64..60 * SECOND, 0u64..20 * SECOND, 0u64..20 * SECOND), 1..20

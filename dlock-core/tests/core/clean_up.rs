@@ -47,7 +47,7 @@ async fn a_multi_lock_that_gives_up_gives_back_what_it_had() {
 
 /// Nobody has held it yet, so nobody is told that it was lost.
 #[tokio::test(start_paused = true)]
-async fn a_try_whose_answer_takes_longer_than_the_lease_is_an_error_that_passes() {
+async fn a_try_answered_after_its_lease_is_unavailable() {
     let store = Faulty::new();
     store.answer_takes.store(700, Ordering::SeqCst);
     let options = LockOptions::new().with_lease(millis(500));
@@ -90,7 +90,7 @@ async fn locks_of_one_name_below_two_prefixes_are_two() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_whose_answer_was_lost_is_taken_back_whatever_came_later() {
+async fn a_claim_with_a_lost_reply_is_released_after_later_failures() {
     let store = Faulty::new();
     let locks = Locks::new(Arc::clone(&store)).unwrap();
     store.script.lock().push_back(Fate::AnswerLost);

@@ -47,7 +47,7 @@ async fn one_leads_and_the_next_when_it_resigns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leadership_does_not_hop_within_a_process_past_who_waits_elsewhere() {
+async fn leadership_is_not_handed_off_past_waiters_elsewhere() {
     let store = Faulty::new();
     let [one, two] = two(&store);
     let first = one.campaign().await.unwrap();
@@ -79,7 +79,7 @@ async fn the_next_leads_when_a_leader_dies() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_is_cancelled_when_the_leadership_is_lost_and_begins_anew_with_a_later_term() {
+async fn lost_leadership_cancels_work_and_a_later_term_restarts_it() {
     struct Running(Arc<AtomicUsize>);
     impl Drop for Running {
         fn drop(&mut self) {

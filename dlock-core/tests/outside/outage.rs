@@ -74,7 +74,7 @@ async fn all_that_wait_are_told_a_lease_after_the_store_went_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_again_while_the_others_are_told_has_a_lease_of_its_own() {
+async fn a_retry_during_an_outage_waits_for_its_own_lease() {
     let store = Store::new();
     let lock = store.client(LEASE).mutex("n").unwrap();
     store.goes_away(FAILS_AFTER);

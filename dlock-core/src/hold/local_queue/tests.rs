@@ -106,7 +106,7 @@ fn dropped_lead_passes_on_unless_it_went_with_the_hold() {
 }
 
 #[test]
-fn tasks_that_waited_for_a_whole_lease_give_up_with_the_one_that_asked() {
+fn tasks_that_waited_for_a_lease_give_up_with_their_leader() {
     let (queue, now) = (queue(), Instant::from_nanos(5));
     assert!(queue.try_begin());
     let early = queue.join(Waker::noop()).unwrap();

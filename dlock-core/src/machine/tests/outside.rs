@@ -55,7 +55,7 @@ fn told(log: &str) -> (Machine, Vec<Outcome>) {
 }
 
 #[test]
-fn past_its_deadline_an_operation_does_nothing_and_a_release_all_that_it_does() {
+fn only_a_release_takes_effect_after_its_deadline() {
     let renew = Op::Renew { claim: id(1), mode: Mode::Exclusive, lease: DAY };
     let join =
         Op::Join { claim: id(3), mode: Mode::Exclusive, lease: DAY, block: 1, home: 0, note: None };
