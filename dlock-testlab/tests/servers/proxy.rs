@@ -230,7 +230,7 @@ async fn until(is_so: impl Fn() -> bool + Send + Sync) {
 }
 
 #[tokio::test]
-async fn half_open_connections_stay_whatever_becomes_of_the_other_side() {
+async fn half_open_connections_outlive_the_other_side() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let proxy = Proxy::start(&listener.local_addr().unwrap().to_string()).await.unwrap();
     let client = &mut connect(&proxy).await;
