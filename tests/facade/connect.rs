@@ -119,7 +119,7 @@ fn shared_memory() -> Factory {
 }
 
 #[tokio::test]
-async fn a_prefix_keeps_applications_apart_and_is_part_of_the_name_in_the_store() {
+async fn a_prefix_separates_applications_and_is_stored_in_the_name() {
     let backends = registry().with(shared_memory());
     let shop = connect_with(&backends, "shared:?dlock.prefix=shop%2F").await.unwrap();
     let bank = connect_with(&backends, "shared:?dlock.prefix=bank%2F").await.unwrap();

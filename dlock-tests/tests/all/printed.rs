@@ -186,7 +186,7 @@ async fn those_that_name_postgresql_run() {
 }
 
 #[test]
-fn the_readme_begins_with_the_smallest_build_and_shows_what_is_printed() {
+fn the_readme_begins_with_the_smallest_build() {
     let readme = Text::read(root(), "README.md");
     let shown = console(&readme.content).into_iter().filter(|typed| !typed.prints.is_empty());
     let shown: Vec<_> = shown.map(|typed| typed.command).collect();

@@ -66,7 +66,7 @@ async fn on_each<F: Future<Output = ()>>(run: impl Fn(Shop) -> F) {
 }
 
 #[tokio::test]
-async fn a_resource_that_has_seen_larger_tokens_lets_the_new_holder_in() {
+async fn a_token_offset_passes_a_fence_with_larger_tokens() {
     on_each(|shop| async move {
         let (locks, plain) = shop.both().await;
         let fence = Fence::starting_at(token(SEEN));
@@ -146,7 +146,7 @@ async fn who_waits_and_who_is_handed_the_lock_have_it_too() {
 }
 
 #[tokio::test]
-async fn a_lock_that_is_taken_away_is_told_with_it_and_the_store_has_not_forgotten() {
+async fn a_revoked_lock_shows_its_offset_token_and_is_reported() {
     on_each(|shop| async move {
         let (locks, _) = shop.both().await;
         let guard = locks.mutex("n").unwrap().lock().await.unwrap();
