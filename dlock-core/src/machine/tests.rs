@@ -65,7 +65,7 @@ fn readers_join_readers_but_do_not_pass_a_writer() {
 }
 
 #[test]
-fn what_has_ended_is_gone_and_lets_in_the_next() {
+fn an_expired_claim_is_removed_and_the_next_is_granted() {
     let mut machine = Machine::default();
     run(&mut machine, &[(1, acquire(1, Mode::Exclusive)), (500, acquire(2, Mode::Exclusive))]);
     let (outcome, _) = run(&mut machine, &[(900, renew(2, Mode::Exclusive))]);

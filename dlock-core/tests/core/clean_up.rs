@@ -103,7 +103,7 @@ async fn a_claim_with_a_lost_reply_is_released_after_later_failures() {
 
 /// The store's clock was ahead when it gave the lease, so it ends later there than here.
 #[tokio::test(start_paused = true)]
-async fn what_outlives_its_lease_in_the_store_is_let_go_all_the_same() {
+async fn a_lock_that_outlives_its_lease_in_the_store_is_released() {
     for dropped in [true, false] {
         let store = Faulty::new();
         store.leases_last.store(120, Ordering::SeqCst);

@@ -151,7 +151,7 @@ async fn a_store_that_is_away_is_asked_again_for_longer_than_a_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_pass_ends_it() {
+async fn a_permanent_error_ends_the_election() {
     let store = Faulty::new();
     let locks = Locks::new(store).unwrap();
     let election = locks.election("leader").unwrap();

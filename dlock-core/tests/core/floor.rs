@@ -81,7 +81,7 @@ async fn raising_again_and_raising_to_less_change_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_is_away_is_told_and_can_be_asked_again() {
+async fn an_unreachable_store_is_reported_and_can_be_retried() {
     let store = Faulty::new();
     let locks = Locks::new(Arc::clone(&store)).unwrap();
     let floor = FencingToken::new(1 << 50).unwrap();

@@ -126,7 +126,7 @@ async fn a_job_that_failed_is_released_on_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_minimum_time_is_told_again_when_the_store_was_away() {
+async fn the_minimum_time_is_sent_again_after_an_outage() {
     let store = Faulty::new();
     let (_locks, job) = machine(&store, 300);
     let faulty = Arc::clone(&store);

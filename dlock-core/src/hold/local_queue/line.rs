@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn first_come_first_served_and_who_left_is_skipped() {
+    fn tasks_are_served_in_order_and_those_that_left_are_skipped() {
         let (mut line, waker) = (Line::default(), Waker::noop());
         let tickets: Vec<_> = (0..4).map(|_| line.join(waker)).collect();
         assert_eq!(line.leave(tickets[1]), None);

@@ -136,7 +136,7 @@ fn all_fail_when_nobody_will_renew() {
 }
 
 #[test]
-fn hints_are_told_once() {
+fn hints_are_reported_once() {
     let queue = queue();
     assert!(queue.tells() && !queue.tells() && !queue.was_joined());
     assert!(queue.try_begin());

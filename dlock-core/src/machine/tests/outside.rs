@@ -112,7 +112,7 @@ fn a_claim_that_was_given_up_does_not_come_back_until_then() {
 }
 
 #[test]
-fn a_late_refusal_lets_in_who_is_due() {
+fn a_late_operation_still_grants_the_next_claim() {
     let mut machine = Machine::default();
     let back = Op::Release { claim: id(1), used: 0, bar: DAY };
     let ops = [(5, acquire(2, Mode::Exclusive)), (6, acquire(3, Mode::Exclusive)), (6, back)];
