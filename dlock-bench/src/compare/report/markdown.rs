@@ -98,7 +98,7 @@ mod tests {
     };
 
     #[test]
-    fn a_table_has_a_line_for_each_and_names_who_is_missing() {
+    fn a_table_has_a_line_for_each_and_names_those_missing() {
         let entry = |name: &str, role, rate: f64, floor: Option<f64>| {
             let floor = floor.as_ref().map(std::slice::from_ref);
             let rate = Spread::of(&[rate], floor).unwrap();

@@ -39,7 +39,7 @@ fn a_quiet_lock_has_another_limit_over_redis() {
 }
 
 #[test]
-fn what_could_not_be_measured_is_not_met() {
+fn an_unmeasured_target_is_not_met() {
     let floor = entry("bare driver", Role::Floor, &[(Figure::P50, 1.0, None)]);
     let verdicts = judge(&[part(Redis, "quiet", vec![floor])]);
     assert_eq!(verdicts.len(), 1);
@@ -56,7 +56,7 @@ fn a_peer_that_is_not_there_is_no_target() {
 }
 
 #[test]
-fn what_names_leave_has_to_go() {
+fn leftovers_of_names_must_be_deleted() {
     let of = |store, left| {
         let figures =
             [(Figure::Entries, 1.0, None), (Figure::Left, left, None), (Figure::Gone, 5.0, None)];
