@@ -54,7 +54,7 @@ pub const ALL: &[Case] = list! {
         without_renewal_the_lock_ends_with_its_lease,
         renewal_ends_at_its_limit,
         a_client_that_dies_lets_go,
-        what_has_ended_is_not_renewed,
+        an_expired_claim_is_not_renewed,
         a_renewal_starts_the_lease_anew,
         renewals_are_answered_one_by_one,
         a_waiter_without_a_sign_of_life_leaves_the_queue [Fifo],

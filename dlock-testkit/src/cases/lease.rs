@@ -101,7 +101,7 @@ pub(crate) async fn a_client_that_dies_lets_go(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(crate) async fn what_has_ended_is_not_renewed(cx: Cx) -> Verdict {
+pub(crate) async fn an_expired_claim_is_not_renewed(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
     let (dead, next) = (leased(alone(&name), cx.lease()), alone(&name));
     take(&a, &dead).await?;
