@@ -120,7 +120,7 @@ fn in_async_code_it_is_an_error_and_no_panic() {
 }
 
 #[test]
-fn an_error_of_the_url_is_told_as_it_is() {
+fn an_error_of_the_url_is_returned_unchanged() {
     let error = connect("memory:?dlock.nope=1").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::UnknownOption));
 }

@@ -50,7 +50,7 @@ async fn each_mistake_has_its_own_error_that_names_the_remedy() {
 }
 
 #[tokio::test]
-async fn a_missing_backend_is_told_before_its_options() {
+async fn a_missing_backend_is_reported_before_its_options() {
     let error = refused("etcd://host?dlock.leese=5s&dlock.lease=soon").await;
     assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::UnknownScheme));
 }

@@ -67,7 +67,7 @@ fn takes_a_url() {
 }
 
 #[test]
-fn wrong_arguments_and_urls_are_told_and_exit_with_2() {
+fn wrong_arguments_and_urls_are_refused_with_exit_code_2() {
     let tmp = TempDir::new().unwrap();
     let missing = format!("sqlite:{}/none/x.db", tmp.path().display());
     for (args, said) in [

@@ -196,7 +196,7 @@ fn the_readme_begins_with_the_smallest_build() {
 }
 
 #[test]
-fn what_is_printed_otherwise_is_found() {
+fn different_output_is_found() {
     let line = "worker 1 has token 23 in sqlite:/tmp/a1/locks.db: it sells";
     let again = "worker 27 has token 1 in sqlite:/var/b/locks.db: it sells";
     assert_eq!(looks([line].into_iter()), looks([again].into_iter()));

@@ -117,7 +117,7 @@ async fn every_token_that_is_seen_is_the_same() {
 }
 
 #[tokio::test]
-async fn who_waits_and_who_is_handed_the_lock_have_it_too() {
+async fn waiters_and_local_hand_offs_get_the_offset_too() {
     on_each(|shop| async move {
         let (locks, _) = shop.both().await;
         let (other, _) = shop.both().await;
@@ -226,7 +226,7 @@ async fn a_sum_that_can_not_be_counted_is_refused_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn the_offset_to_set_is_told_and_helps() {
+async fn the_suggested_offset_is_sufficient() {
     on_each(|shop| async move {
         let plain = shop.connect("").await;
         let seen = token(SEEN);
