@@ -60,7 +60,7 @@ pub const ALL: &[Case] = list! {
         a_waiter_without_a_sign_of_life_leaves_the_queue [Fifo],
         belief_ends_before_the_next_is_let_in,
         belief_in_a_lock_handed_over_ends_before_the_next_is_let_in [Fifo],
-        what_remains_is_at_most_the_lease,
+        the_remaining_time_is_at_most_the_lease,
         a_lock_delay_keeps_others_out_after_the_lease,
         a_release_ends_the_lock_delay,
     }
@@ -103,8 +103,8 @@ pub const ALL: &[Case] = list! {
     fair {
         grants_follow_the_order_of_arrival [Fifo],
         a_try_does_not_overtake_a_waiter [Fifo],
-        who_withdraws_is_passed_over [Fifo],
-        who_is_dead_is_passed_over_after_its_lease [Fifo],
+        a_cancelled_claim_is_skipped [Fifo],
+        a_dead_waiter_is_skipped_after_its_lease [Fifo],
         waiting_again_keeps_the_place [Fifo],
         a_fair_lock_is_never_handed_over_in_passing [Fifo],
         without_an_order_it_is_refused [NoFifo],
@@ -187,12 +187,12 @@ pub const ALL: &[Case] = list! {
         names_that_can_not_be_are_refused,
     }
     list {
-        what_begins_so_is_listed,
+        names_with_the_prefix_are_listed,
         a_beginning_is_no_pattern,
         no_more_are_listed_than_asked_for,
         names_with_many_claims_are_listed_once [Fifo, Permits],
-        what_is_free_is_not_listed,
-        what_is_handed_over_meanwhile_is_listed [Fifo],
+        a_free_lock_is_not_listed,
+        a_lock_handed_off_during_a_listing_is_listed [Fifo],
         a_prefix_is_taken_off,
         where_it_can_not_be_it_is_refused,
     }
@@ -221,7 +221,7 @@ pub const ALL: &[Case] = list! {
         an_error_names_lock_store_and_remedy,
         a_store_out_of_reach_is_unavailable,
         a_store_that_comes_back_in_time_is_waited_for,
-        what_is_not_given_can_be_demanded_and_is_refused,
+        a_missing_guarantee_is_refused_when_required,
     }
     claims {
         a_free_lock_is_granted_at_once,
@@ -233,7 +233,7 @@ pub const ALL: &[Case] = list! {
         a_release_lets_in_one [Fifo],
         a_withdrawal_lets_in_who_now_fits [Fifo],
         a_downgrade_lets_in_who_now_fits [Fifo],
-        who_is_not_there_is_not_renewed,
+        an_absent_claim_is_not_renewed,
         inspect_tells_what_is [Fifo],
         inspect_changes_nothing,
         a_claim_grows_older_and_no_renewal_makes_it_younger,

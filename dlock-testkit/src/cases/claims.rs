@@ -140,7 +140,7 @@ pub(crate) async fn a_downgrade_lets_in_who_now_fits(cx: Cx) -> Verdict {
     release(&backend, &reader).await
 }
 
-pub(crate) async fn who_is_not_there_is_not_renewed(cx: Cx) -> Verdict {
+pub(crate) async fn an_absent_claim_is_not_renewed(cx: Cx) -> Verdict {
     let (backend, name) = (cx.backend().await?, cx.name("lock"));
     let [holder, never, gone] = [alone(&name), alone(&name), alone(&name)];
     take(&backend, &gone).await?;

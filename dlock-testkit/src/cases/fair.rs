@@ -54,7 +54,7 @@ pub(crate) async fn a_try_does_not_overtake_a_waiter(cx: Cx) -> Verdict {
     crew.done(&cx).await
 }
 
-pub(crate) async fn who_withdraws_is_passed_over(cx: Cx) -> Verdict {
+pub(crate) async fn a_cancelled_claim_is_skipped(cx: Cx) -> Verdict {
     let (a, b, name) = cx.pair().await?;
     let gate = a.fair(&name)?.lock().await?;
     let (first, second) = (b.fair(&name)?, b.fair(&name)?);
@@ -70,7 +70,7 @@ pub(crate) async fn who_withdraws_is_passed_over(cx: Cx) -> Verdict {
     crew.done(&cx).await
 }
 
-pub(crate) async fn who_is_dead_is_passed_over_after_its_lease(cx: Cx) -> Verdict {
+pub(crate) async fn a_dead_waiter_is_skipped_after_its_lease(cx: Cx) -> Verdict {
     let (a, locks, name) = (cx.backend().await?, cx.locks().await?, cx.name("lock"));
     let (gate, dead) = (alone(&name), leased(alone(&name), cx.lease()));
     take(&a, &gate).await?;

@@ -236,7 +236,7 @@ async fn none_before(
     release(other, &next).await
 }
 
-pub(crate) async fn what_remains_is_at_most_the_lease(cx: Cx) -> Verdict {
+pub(crate) async fn the_remaining_time_is_at_most_the_lease(cx: Cx) -> Verdict {
     let (locks, lease) = (cx.locks_with(cx.renewing()).await?, cx.renewed());
     let name = cx.name("lock");
     let guard = locks.mutex(&name)?.lock().await?;
