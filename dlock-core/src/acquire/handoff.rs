@@ -19,7 +19,7 @@ use crate::{
     engine::{Engine, held::Held, runtime_gone},
     hold::{
         Hold,
-        local_queue::{Lead, Queue, Turn},
+        local_queue::{Lead, LocalQueue, Turn},
     },
     support::{
         labels::Line,
@@ -33,7 +33,7 @@ const MOST: u32 = 32_768;
 /// Takes the lock: from a task of this process, or else from the store.
 pub(crate) async fn lock(
     engine: &Arc<Engine>,
-    queue: &Arc<Queue<Hold>>,
+    queue: &Arc<LocalQueue<Hold>>,
     wait: Wait,
 ) -> Result<Option<Held>, Error> {
     let (name, options, mode) = (queue.name(), *queue.options(), Mode::Exclusive);
@@ -82,7 +82,7 @@ pub(crate) async fn lock(
 
 async fn wait_in_line(
     engine: &Arc<Engine>,
-    queue: &Arc<Queue<Hold>>,
+    queue: &Arc<LocalQueue<Hold>>,
     wait: Wait,
 ) -> Result<Turn<Hold>, Error> {
     let _waiting = engine.meter.wait();
@@ -98,12 +98,12 @@ async fn wait_in_line(
 }
 
 /// The hold that this process has, if it has one.
-fn holder(queue: &Queue<Hold>) -> Option<Arc<Hold>> {
+fn holder(queue: &LocalQueue<Hold>) -> Option<Arc<Hold>> {
     queue.last().filter(|hold| hold.is_running())
 }
 
 /// Why a wait for a task of this process has ended.
-pub(crate) fn timed_out(engine: &Engine, queue: &Queue<Hold>) -> Error {
+pub(crate) fn timed_out(engine: &Engine, queue: &LocalQueue<Hold>) -> Error {
     let name: &LockName = queue.name();
     if let Some(hold) = holder(queue) {
         return Why::HeldHere(engine.clock.now().since(hold.granted_at())).error(name);
@@ -118,7 +118,7 @@ pub(crate) fn timed_out(engine: &Engine, queue: &Queue<Hold>) -> Error {
 /// A place in the line, which is taken with the first poll. Dropped, it is left, and a turn that the
 /// task had by then passes on.
 struct InLine<'a> {
-    queue: &'a Arc<Queue<Hold>>,
+    queue: &'a Arc<LocalQueue<Hold>>,
     engine: &'a Arc<Engine>,
     /// While it waits.
     ticket: Option<u64>,

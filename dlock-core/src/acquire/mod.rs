@@ -12,7 +12,7 @@ use crate::{
     hold::{
         Hold,
         belief::{believed, valid_until},
-        local_queue::Queue,
+        local_queue::LocalQueue,
     },
     support::{
         labels::Line,
@@ -33,7 +33,7 @@ pub(crate) async fn take(
     mode: Mode,
     options: LockOptions,
     tokens: u32,
-    queue: Option<&Arc<Queue<Hold>>>,
+    queue: Option<&Arc<LocalQueue<Hold>>>,
     wait: Wait,
 ) -> Result<Option<Held>, Error> {
     engine.check_open()?;
@@ -68,7 +68,7 @@ pub(crate) struct Attempt<'a> {
     options: LockOptions,
     request: AcquireRequest,
     /// The line of this process, if it is the task with the lead that asks.
-    local: Option<Arc<Queue<Hold>>>,
+    local: Option<Arc<LocalQueue<Hold>>>,
     /// Whether the claim may join its queue anew; one of a multi-lock may not.
     alone: bool,
     /// An earlier sending of this claim may have reached the store.

@@ -33,9 +33,9 @@ use crate::{
 /// What is dropped just before `main` returns does not reach the store, and its lease must end:
 /// await `release`, or [`Locks::shutdown`](crate::Locks::shutdown).
 #[must_use = "the lock is released as soon as its guard is dropped"]
-pub struct Guard(Kind);
+pub struct Guard(GuardKind);
 
-enum Kind {
+enum GuardKind {
     One(Held),
     Entered(Arc<Entered>),
     /// Of a multi-lock: sorted by name, never empty.
@@ -57,33 +57,33 @@ impl Entered {
 
 impl Guard {
     pub(crate) const fn one(held: Held) -> Self {
-        Self(Kind::One(held))
+        Self(GuardKind::One(held))
     }
 
     pub(crate) const fn entered(entered: Arc<Entered>) -> Self {
-        Self(Kind::Entered(entered))
+        Self(GuardKind::Entered(entered))
     }
 
     /// Of a multi-lock, which has at least one part.
     pub(crate) fn many(mut parts: Vec<Held>) -> Self {
         parts.sort_by(|a, b| a.name().cmp(b.name()));
-        Self(Kind::Many(parts))
+        Self(GuardKind::Many(parts))
     }
 
     /// The parts of a multi-lock, or the one that there is.
     pub(crate) fn into_parts(self) -> Vec<Held> {
         match self.0 {
-            Kind::One(held) => vec![held],
-            Kind::Entered(_) => Vec::new(),
-            Kind::Many(parts) => parts,
+            GuardKind::One(held) => vec![held],
+            GuardKind::Entered(_) => Vec::new(),
+            GuardKind::Many(parts) => parts,
         }
     }
 
     fn parts(&self) -> &[Held] {
         match &self.0 {
-            Kind::One(held) => slice::from_ref(held),
-            Kind::Entered(entered) => slice::from_ref(&entered.held),
-            Kind::Many(parts) => parts,
+            GuardKind::One(held) => slice::from_ref(held),
+            GuardKind::Entered(entered) => slice::from_ref(&entered.held),
+            GuardKind::Many(parts) => parts,
         }
     }
 
@@ -154,8 +154,8 @@ impl Guard {
     /// When the future is dropped the release goes on in the background.
     pub async fn release(self) -> Result<Released, Error> {
         let parts = match self.0 {
-            Kind::One(held) => return held.release().await,
-            Kind::Entered(entered) => {
+            GuardKind::One(held) => return held.release().await,
+            GuardKind::Entered(entered) => {
                 let lost = entered.held.state() == GuardState::Lost;
                 return match Arc::into_inner(entered) {
                     Some(last) => last.held.release().await,
@@ -163,7 +163,7 @@ impl Guard {
                     None => Ok(Released::Released),
                 };
             }
-            Kind::Many(parts) => parts,
+            GuardKind::Many(parts) => parts,
         };
         let mut all: FuturesUnordered<_> =
             parts.into_iter().map(|part| Box::pin(part.release())).collect();
@@ -186,7 +186,7 @@ impl Guard {
     /// is dropped. Of one hold only; every other guard is released.
     pub(crate) fn part(self, until: Instant) -> Lost {
         let over = self.lost();
-        if let Kind::One(held) = self.0 {
+        if let GuardKind::One(held) = self.0 {
             held.part(until);
         }
         over
@@ -204,7 +204,7 @@ impl Guard {
     /// As after an error.
     pub async fn downgrade(&mut self) -> Result<(), Error> {
         let held = match &self.0 {
-            Kind::One(held) if held.is_writer() => held,
+            GuardKind::One(held) if held.is_writer() => held,
             _ => {
                 return Err(Error::new(
                     ErrorKind::Unsupported,

@@ -21,7 +21,7 @@ const LOOK_AHEAD: Duration = Duration::from_millis(500);
 pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// Which part of the store keeps a name.
-pub(crate) type Shard<'a> = &'a dyn Fn(&LockName) -> u32;
+pub(crate) type ShardOf<'a> = &'a dyn Fn(&LockName) -> u32;
 
 #[derive(Default)]
 pub(crate) struct Books {
@@ -79,7 +79,7 @@ impl Books {
     pub(crate) fn add(
         &mut self,
         hold: &Arc<Hold>,
-        shard: Shard<'_>,
+        shard: ShardOf<'_>,
         now: impl FnOnce() -> Instant,
     ) -> Added {
         let cut = self.steps.cut(hold.began(), || shard(hold.name()));
@@ -119,7 +119,7 @@ impl Books {
     }
 
     /// Takes together what is due, and sets the time of the next look.
-    pub(crate) fn collect(&mut self, now: Instant, shard: Shard<'_>) -> Due {
+    pub(crate) fn collect(&mut self, now: Instant, shard: ShardOf<'_>) -> Due {
         let mut due = Due::default();
         let ready = self.order.until(now.saturating_add(LOOK_AHEAD)).filter(|hold| {
             let early = hold.slot.due().since(now);
@@ -206,7 +206,12 @@ impl Books {
 
     /// The clock of a part of the store was set forward. Shortens the leases that it met, and has
     /// them renewed at once; those that are over by that.
-    pub(crate) fn stepped(&mut self, step: Step, now: Instant, shard: Shard<'_>) -> Vec<Arc<Hold>> {
+    pub(crate) fn stepped(
+        &mut self,
+        step: Step,
+        now: Instant,
+        shard: ShardOf<'_>,
+    ) -> Vec<Arc<Hold>> {
         self.steps.add(step);
         let met = self.all().filter(|hold| {
             hold.is_running() && hold.began() < step.seen && shard(hold.name()) == step.shard

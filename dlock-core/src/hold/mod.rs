@@ -8,7 +8,7 @@
 //! | field | written by | read by |
 //! |---|---|---|
 //! | `state` | whoever ends the hold, once; the renewal task, between `HELD` and `DOUBTFUL` | all |
-//! | `used` | the holder that hands the hold off, under the mutex of the [`Queue`]; whoever loses it, who sets `FROZEN` | all |
+//! | `used` | the holder that hands the hold off, under the mutex of the [`LocalQueue`]; whoever loses it, who sets `FROZEN` | all |
 //! | `began`, `valid_until` | under the lock of the books | all |
 //! | `slot` | under the lock of the books | under that lock |
 //! | `watched`, and `Rare::parting` | the holder | whoever ends the hold; under the lock of the books |
@@ -44,7 +44,7 @@ use std::sync::Arc;
 
 use self::{
     belief::{believed, valid_until},
-    local_queue::Queue,
+    local_queue::LocalQueue,
     rare::{Rare, Terms},
     slot::Slot,
 };
@@ -97,7 +97,7 @@ pub(crate) struct Hold {
     told: AtomicBool,
     rare: OnceLock<Box<Rare>>,
     /// Whoever ends the hold passes on the lead of this queue.
-    queue: Option<Arc<Queue<Hold>>>,
+    queue: Option<Arc<LocalQueue<Hold>>>,
     /// Where the books have it.
     slot: Slot,
 }
@@ -117,7 +117,7 @@ impl Hold {
         request: AcquireRequest,
         grant: Grant,
         options: LockOptions,
-        queue: Option<Arc<Queue<Self>>>,
+        queue: Option<Arc<LocalQueue<Self>>>,
     ) -> Self {
         let lease = believed(request.lease, options.lock_delay());
         let hold = Self {
@@ -151,7 +151,7 @@ impl Hold {
         &self.name
     }
 
-    pub(crate) fn queue(&self) -> Option<&Arc<Queue<Self>>> {
+    pub(crate) fn queue(&self) -> Option<&Arc<LocalQueue<Self>>> {
         self.queue.as_ref()
     }
 

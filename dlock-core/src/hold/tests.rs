@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Hold, books::Books, local_queue::Queue, steps::Step};
+use super::{Hold, books::Books, local_queue::LocalQueue, steps::Step};
 use crate::{
     AcquireRequest, Ended, FencingToken, Grant, GuardState, Instant, LockName, LockOptions, Mode,
     Renew, Renewed,
@@ -229,7 +229,7 @@ fn shards_and_leases_of_one_length_share_a_batch() {
 #[test]
 fn local_waiters_are_reported_once() {
     let options = Arc::new(LockOptions::new());
-    let queue = Arc::new(Queue::new(&name("n"), &options));
+    let queue = Arc::new(LocalQueue::new(&name("n"), &options));
     let mut hold = granted(1, *options);
     hold.queue = Some(Arc::clone(&queue));
     let hold = Arc::new(hold);

@@ -36,13 +36,13 @@ pub struct Memory {
     store: String,
     clock: Clock,
     hasher: DefaultHashBuilder,
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Mutex<MemoryShard>; SHARDS],
 }
 
 #[derive(Default)]
-struct Shard {
+struct MemoryShard {
     names: Names,
-    waiting: Waiting,
+    waiting: WaitingTasks,
     /// Kept, so that the quiet path does not allocate.
     grants: Vec<Granted>,
 }
@@ -62,7 +62,7 @@ struct Record {
 
 /// The tasks that wait for a grant. Apart from the names, most of which nobody waits for.
 #[derive(Default)]
-struct Waiting(HashMap<ClaimId, oneshot::Sender<()>>);
+struct WaitingTasks(HashMap<ClaimId, oneshot::Sender<()>>);
 
 impl Memory {
     /// `memory:`, without options. Each connection is a store of its own.
@@ -86,7 +86,7 @@ impl Memory {
     }
 
     /// A name's hash, which chooses its shard and its place there.
-    fn place(&self, name: &LockName) -> (u64, &Mutex<Shard>) {
+    fn place(&self, name: &LockName) -> (u64, &Mutex<MemoryShard>) {
         let hash = self.hasher.hash_one(name.as_str());
         // The table uses the lowest and the highest bits.
         (hash, &self.shards[usize::try_from(hash >> 32).unwrap_or_default() % SHARDS])
@@ -101,7 +101,7 @@ impl Memory {
         &self,
         name: &LockName,
         op: &Op,
-        then: impl FnOnce(&Machine, &mut Waiting, Outcome) -> T,
+        then: impl FnOnce(&Machine, &mut WaitingTasks, Outcome) -> T,
     ) -> T {
         let (hash, shard) = self.place(name);
         let mut shard = shard.lock();
@@ -111,14 +111,14 @@ impl Memory {
 
     fn apply_in<T>(
         &self,
-        shard: &mut Shard,
+        shard: &mut MemoryShard,
         name: &LockName,
         hash: u64,
         op: &Op,
         now: Micros,
-        then: impl FnOnce(&Machine, &mut Waiting, Outcome) -> T,
+        then: impl FnOnce(&Machine, &mut WaitingTasks, Outcome) -> T,
     ) -> T {
-        let Shard { names, waiting, grants } = shard;
+        let MemoryShard { names, waiting, grants } = shard;
         let machine = names.machine(name, hash, &self.hasher, now);
         let outcome = machine.apply(op, now, grants);
         waiting.wake(grants.drain(..).map(|granted| granted.claim));
@@ -163,7 +163,7 @@ impl Names {
     }
 }
 
-impl Waiting {
+impl WaitingTasks {
     fn wake(&mut self, claims: impl IntoIterator<Item = ClaimId>) {
         if self.0.is_empty() {
             return;

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, task::Waker};
 
 /// Who waits, and who has been given something. It is kept under a lock, so that nothing is given
 /// to a task that has left.
-pub(super) struct Line<T> {
+pub(super) struct WaitLine<T> {
     /// In the order of their tickets.
     waiting: VecDeque<(u64, Waker)>,
     /// What is on its way to its task.
@@ -12,7 +12,7 @@ pub(super) struct Line<T> {
     tickets: u64,
 }
 
-impl<T> Line<T> {
+impl<T> WaitLine<T> {
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -70,7 +70,7 @@ impl<T> Line<T> {
     }
 }
 
-impl<T> Default for Line<T> {
+impl<T> Default for WaitLine<T> {
     fn default() -> Self {
         Self { waiting: VecDeque::new(), given: Vec::new(), tickets: 0 }
     }
@@ -89,9 +89,9 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Bell(AtomicUsize);
+    struct WakeCount(AtomicUsize);
 
-    impl Wake for Bell {
+    impl Wake for WakeCount {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, SeqCst);
         }
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn tasks_are_served_in_order_and_those_that_left_are_skipped() {
-        let (mut line, waker) = (Line::default(), Waker::noop());
+        let (mut line, waker) = (WaitLine::default(), Waker::noop());
         let tickets: Vec<_> = (0..4).map(|_| line.join(waker)).collect();
         assert_eq!(line.leave(tickets[1]), None);
         for what in ["a", "b", "c"] {
@@ -115,8 +115,8 @@ mod tests {
 
     #[test]
     fn the_last_waker_is_woken() {
-        let mut line = Line::default();
-        let (old, new) = (Arc::new(Bell::default()), Arc::new(Bell::default()));
+        let mut line = WaitLine::default();
+        let (old, new) = (Arc::new(WakeCount::default()), Arc::new(WakeCount::default()));
         let ticket = line.join(&Waker::from(Arc::clone(&old)));
         assert_eq!(line.take(ticket, &Waker::from(Arc::clone(&new))), None);
         line.give(()).unwrap().wake();

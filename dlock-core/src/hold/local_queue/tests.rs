@@ -8,14 +8,14 @@ use std::{
     task::{Wake, Waker},
 };
 
-use super::{Lead, Queue, Turn};
+use super::{Lead, LocalQueue, Turn};
 use crate::{Error, ErrorKind, FencingToken, Instant, LockName, LockOptions};
 
 /// Something that is handed on.
 type Thing = &'static str;
 
-fn queue() -> Arc<Queue<Thing>> {
-    Arc::new(Queue::new(&LockName::new("n").unwrap(), &Arc::new(LockOptions::new())))
+fn queue() -> Arc<LocalQueue<Thing>> {
+    Arc::new(LocalQueue::new(&LockName::new("n").unwrap(), &Arc::new(LockOptions::new())))
 }
 
 fn handed_off(what: Thing) -> Option<Turn<Thing>> {
@@ -23,7 +23,7 @@ fn handed_off(what: Thing) -> Option<Turn<Thing>> {
 }
 
 /// What the task with this ticket has.
-fn seen(queue: &Queue<Thing>, ticket: u64) -> &'static str {
+fn seen(queue: &LocalQueue<Thing>, ticket: u64) -> &'static str {
     match queue.take(ticket, Waker::noop()) {
         Some(Turn::HandedOff(what, _)) => *what,
         Some(Turn::Lead) => "the lead",
