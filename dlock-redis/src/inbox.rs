@@ -15,7 +15,7 @@ use dlock_core::{AcquireRequest, ClaimId, Clock, Error, FencingToken, Grant, Ins
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use crate::{keys::Bucket, reply::Place};
+use crate::{keys::Bucket, reply::QueuePlace};
 
 /// The longest time until the next question, whatever the lease: how long a lost message can
 /// delay a grant.
@@ -25,13 +25,13 @@ const LONGEST: Duration = Duration::from_secs(3);
 pub(crate) struct Inbox {
     client: String,
     channel: Arc<str>,
-    book: Mutex<Book>,
+    book: Mutex<WaitingClaims>,
     /// Somebody is due earlier than before.
     sooner: Notify,
 }
 
 #[derive(Default)]
-struct Book {
+struct WaitingClaims {
     waiting: HashMap<ClaimId, Waiting>,
     due: BTreeSet<(Instant, ClaimId)>,
     closed: bool,
@@ -107,7 +107,7 @@ impl Inbox {
     }
 
     /// The server has answered, to a question sent at this time, that the claim waits.
-    pub(crate) fn placed(&self, claim: ClaimId, sent: Instant, place: Place) {
+    pub(crate) fn placed(&self, claim: ClaimId, sent: Instant, place: QueuePlace) {
         let mut book = self.book.lock();
         let Some(waiting) = book.waiting.get_mut(&claim) else { return };
         waiting.heard = Some((sent, place.at));
@@ -241,7 +241,7 @@ pub(crate) fn gone() -> Error {
     )
 }
 
-impl Book {
+impl WaitingClaims {
     fn insert(&mut self, waiting: Waiting) {
         let claim = waiting.request.claim;
         self.due.extend(waiting.due.map(|due| (due, claim)));

@@ -12,7 +12,7 @@ pub(crate) enum Standing {
     /// It holds the lock by this token.
     Held(FencingToken),
     /// It waits.
-    Waits(Place),
+    Waits(QueuePlace),
     /// It does not want to wait.
     Busy,
     /// Others use the lock with this capacity.
@@ -33,7 +33,7 @@ impl Standing {
 
 /// Where a claim waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct QueuePlace {
     /// Whether nobody waits before it.
     pub(crate) first: bool,
     /// When the first of the holders' leases ends, from the answer on.
@@ -60,7 +60,7 @@ pub(crate) fn standing(value: &Value) -> Result<Standing, Error> {
     match numbers.as_slice() {
         [0] => Ok(Standing::Gone),
         [1, value, _] => token(*value).map(Standing::Held),
-        [2, place, next_end, at] => Ok(Standing::Waits(Place {
+        [2, place, next_end, at] => Ok(Standing::Waits(QueuePlace {
             first: *place == 1,
             next_end: match u64::try_from(*next_end) {
                 Ok(left) if left > 0 => Duration::from_millis(left),

@@ -48,7 +48,7 @@ struct Lost {
 pub(crate) struct Via(Arc<AtomicBool>);
 
 /// An acquire that is sent: without an answer by the time that this is dropped, it is remembered.
-pub(crate) struct Sending<'a> {
+pub(crate) struct PendingAcquire<'a> {
     book: &'a Unanswered,
     requests: &'a [AcquireRequest],
     lost: Option<Lost>,
@@ -68,11 +68,11 @@ impl Unanswered {
         via: &Via,
         now: Instant,
         patience: Duration,
-    ) -> Sending<'a> {
+    ) -> PendingAcquire<'a> {
         // The server's clock may be slower than this one.
         let longest = patience.saturating_add(patience / 50) + Duration::from_millis(10);
         let lost = Lost { via: via.clone(), until: now.saturating_add(longest) };
-        Sending { book: self, requests, lost: Some(lost) }
+        PendingAcquire { book: self, requests, lost: Some(lost) }
     }
 
     /// Something about this claim was sent at this time, over this connection, and answered.
@@ -103,7 +103,7 @@ impl Unanswered {
     }
 }
 
-impl Sending<'_> {
+impl PendingAcquire<'_> {
     /// It was sent at this time, and is answered: so are those that were sent before it.
     pub(crate) fn answered(mut self, sent: Instant) {
         let Some(lost) = self.lost.take() else { return };
@@ -113,7 +113,7 @@ impl Sending<'_> {
     }
 }
 
-impl Drop for Sending<'_> {
+impl Drop for PendingAcquire<'_> {
     fn drop(&mut self) {
         let Some(Lost { via, until }) = self.lost.take() else { return };
         for request in self.requests {

@@ -11,7 +11,7 @@ const LAG: u64 = 10;
 
 /// What one server has said.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Server {
+pub(super) struct ServerReport {
     /// The fields of `INFO`, if it tells.
     pub(super) info: Option<HashMap<String, String>>,
     /// Those that it tells.
@@ -32,7 +32,7 @@ pub(super) struct Wants {
     pub(super) has_sentinels: bool,
 }
 
-impl Server {
+impl ServerReport {
     pub(super) fn findings(&self, wants: &Wants) -> Vec<Finding> {
         let mut findings = Vec::new();
         if self.info.is_some() {

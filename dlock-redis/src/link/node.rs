@@ -51,12 +51,12 @@ const SENDINGS: u32 = 2;
 
 /// A connection that is kept up.
 pub(crate) struct NodeLink {
-    shared: Arc<Shared>,
+    shared: Arc<NodeShared>,
     /// Ends with the link, and its connections with it.
     upkeep: Option<AbortHandle>,
 }
 
-struct Shared {
+struct NodeShared {
     config: RedisConfig,
     store: String,
     inbox: Option<Arc<Inbox>>,
@@ -97,7 +97,7 @@ struct Trip<'a> {
     sent: Instant,
     /// Until when the server may run it, by its clock, in microseconds.
     deadline: Option<u64>,
-    unanswered: Option<unanswered::Sending<'a>>,
+    unanswered: Option<unanswered::PendingAcquire<'a>>,
 }
 
 impl NodeLink {
@@ -108,7 +108,7 @@ impl NodeLink {
         inbox: Option<Arc<Inbox>>,
     ) -> (Self, Result<(), Error>) {
         let shut = Error::new(ErrorKind::Unavailable, "not connected yet");
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(NodeShared {
             config: config.clone(),
             store: config.store(),
             inbox,
@@ -205,7 +205,7 @@ impl NodeLink {
     }
 }
 
-impl Shared {
+impl NodeShared {
     /// The connection; while there is none, waits for as long as for an answer.
     async fn connection(&self) -> RedisResult<Arc<Connection>> {
         if let Some(connection) = self.door.borrow().open() {

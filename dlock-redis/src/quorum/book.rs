@@ -11,16 +11,16 @@ use crate::later::LATER;
 const SWEEP_AT: usize = 64;
 
 /// The claims of one client.
-pub(super) struct Book(Mutex<Claims>);
+pub(super) struct ClaimBook(Mutex<Claims>);
 
 struct Claims {
-    known: HashMap<ClaimId, Known>,
+    known: HashMap<ClaimId, ClaimRecord>,
     sweep_at: usize,
 }
 
 /// One claim.
 #[derive(Clone, Copy)]
-struct Known {
+struct ClaimRecord {
     /// By which id the masters know it. It is its own at first; an attempt that was given back without
     /// all masters confirming it must not be mixed up with the next.
     id: ClaimId,
@@ -31,7 +31,7 @@ struct Known {
     until: Option<Instant>,
 }
 
-impl Book {
+impl ClaimBook {
     pub(super) fn new() -> Self {
         Self(Mutex::new(Claims { known: HashMap::new(), sweep_at: SWEEP_AT }))
     }
@@ -48,8 +48,11 @@ impl Book {
 
     /// The claim is to be tried once more, by another id.
     pub(super) fn again(&self, claim: ClaimId, now: Instant, lease: Duration) {
-        let known =
-            Known { id: ClaimId::random(), lease_ends: now.saturating_add(lease), until: None };
+        let known = ClaimRecord {
+            id: ClaimId::random(),
+            lease_ends: now.saturating_add(lease),
+            until: None,
+        };
         self.0.lock().put(claim, known, now);
     }
 
@@ -58,7 +61,7 @@ impl Book {
         let mut claims = self.0.lock();
         let id = claims.known.get(&claim).map_or(claim, |known| known.id);
         let lease_ends = now.saturating_add(lease);
-        claims.put(claim, Known { id, lease_ends, until: Some(lease_ends) }, now);
+        claims.put(claim, ClaimRecord { id, lease_ends, until: Some(lease_ends) }, now);
     }
 
     /// The claim is not tried any more. For as long as its release may be, its id is known.
@@ -80,7 +83,7 @@ impl Book {
 }
 
 impl Claims {
-    fn put(&mut self, claim: ClaimId, known: Known, now: Instant) {
+    fn put(&mut self, claim: ClaimId, known: ClaimRecord, now: Instant) {
         if self.known.len() >= self.sweep_at {
             self.known.retain(|_, known| known.until.is_none_or(|until| until > now));
             self.known.shrink_to(2 * self.known.len());
@@ -102,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_claim_that_tries_again_has_another_id_until_it_is_over() {
-        let (book, claim) = (Book::new(), ClaimId::random());
+        let (book, claim) = (ClaimBook::new(), ClaimId::random());
         assert_eq!(book.id(claim), claim);
         book.again(claim, at(0), LEASE);
         let second = book.id(claim);
@@ -120,7 +123,7 @@ mod tests {
 
     #[test]
     fn ended_claims_use_no_memory_and_others_keep_their_ids() {
-        let book = Book::new();
+        let book = ClaimBook::new();
         let waiting: Vec<_> = (0..SWEEP_AT).map(|_| ClaimId::random()).collect();
         for claim in &waiting {
             book.again(*claim, at(0), LEASE);

@@ -9,7 +9,7 @@ use std::{
 use dlock_core::Clock;
 use redis::Value;
 
-use super::{Connection, Facts, Shared, Sight, Silent, Topology, open};
+use super::{Connection, Facts, NodeShared, Sight, Silent, Topology, open};
 use crate::keys;
 
 /// How often settings are read again that a promise depends on.
@@ -19,7 +19,7 @@ const AGAIN: Duration = Duration::from_secs(10);
 /// How many marks a client leaves until the guard is over, but no more than one a second.
 const MARKS: u32 = 8;
 
-impl Shared {
+impl NodeShared {
     /// The key of the mark that tells how long the server has run. The plain form has none: its keys
     /// are other programs'.
     pub(super) fn mark_key(&self) -> Option<String> {

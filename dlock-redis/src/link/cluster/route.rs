@@ -7,13 +7,13 @@ use redis::{Arg, Cmd, Pipeline, RedisError, ServerErrorKind};
 use super::map::address;
 
 /// Where to send a command.
-pub(crate) struct Place {
+pub(crate) struct Route {
     pub(crate) at: Arc<str>,
     /// The slot is on its way there.
     pub(crate) asking: bool,
 }
 
-impl Place {
+impl Route {
     /// Where this error sends the command instead.
     pub(crate) fn next(&self, error: &RedisError) -> Option<Self> {
         let (at, _) = error.redirect_node()?;
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn redirections_are_followed() {
-        let place = Place { at: "a:1".into(), asking: false };
+        let place = Route { at: "a:1".into(), asking: false };
         let error = |text: &str| {
             redis::parse_redis_value(text.as_bytes()).unwrap().extract_error().unwrap_err()
         };
