@@ -62,20 +62,20 @@ mod tests {
     use dlock_core::{Claim, ClaimId, Mode, machine::Op};
 
     use super::*;
-    use crate::engine::job::Ask;
+    use crate::engine::job::PendingOp;
 
-    type Kept = Vec<tokio::sync::oneshot::Receiver<crate::engine::job::Answers>>;
+    type Receivers = Vec<tokio::sync::oneshot::Receiver<crate::engine::job::Answers>>;
 
     /// Of one queue.
     fn take(waiting: &mut VecDeque<Job>, most: usize) -> Vec<Job> {
         super::take([&mut VecDeque::new(), waiting], most)
     }
 
-    fn jobs(names: &[&str]) -> (VecDeque<Job>, Kept) {
+    fn jobs(names: &[&str]) -> (VecDeque<Job>, Receivers) {
         let ask = |name: &str| {
             let renew =
                 Op::Renew { claim: ClaimId::random(), mode: dlock_core::Mode::Exclusive, lease: 1 };
-            Ask::new(LockName::new(name).unwrap(), renew)
+            PendingOp::new(LockName::new(name).unwrap(), renew)
         };
         names.iter().map(|names| Job::new(names.split(' ').map(ask).collect(), true)).unzip()
     }

@@ -39,13 +39,13 @@ const FRESH: Duration = Duration::from_secs(1);
 /// Memory of names that were used of late, and of what else is to be folded.
 #[derive(Debug)]
 pub(crate) struct Cache {
-    used: Halves<Known>,
+    used: Halves<CachedName>,
     /// Of locks that `used` has forgotten.
     renewed: Halves<Fold>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct CachedName {
     fold: Option<Fold>,
     /// How long its state is as a text, or longer.
     length: usize,
@@ -55,7 +55,7 @@ struct Known {
 
 /// A row as a statement returned it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen<'a> {
+pub(crate) struct SeenRow<'a> {
     pub(crate) row: &'a Row,
     pub(crate) replayed: &'a Replayed,
     /// How long its snapshot is.
@@ -101,9 +101,9 @@ impl Cache {
         name: &LockName,
         ops: impl IntoIterator<Item = &'a Op>,
         written: usize,
-        seen: Seen<'_>,
+        seen: SeenRow<'_>,
     ) {
-        let Seen { row, replayed, snap, at } = seen;
+        let SeenRow { row, replayed, snap, at } = seen;
         let fold = folds(row.log.len(), snap, written).then(|| Fold {
             mark: row.mark(),
             time: replayed.now,
@@ -121,7 +121,7 @@ impl Cache {
         match fold.is_some() || held {
             true => {
                 let length = fold.as_ref().map_or(snap + row.log.len(), |fold| fold.snap.len());
-                self.used.insert(name, Known { fold, length, held: held.then_some(at) });
+                self.used.insert(name, CachedName { fold, length, held: held.then_some(at) });
             }
             false => self.used.remove(name),
         }
@@ -206,8 +206,8 @@ mod tests {
         (row, replayed)
     }
 
-    fn seen<'a>(row: &'a Row, replayed: &'a Replayed) -> Seen<'a> {
-        Seen { row, replayed, snap: 0, at: Instant::from_nanos(1) }
+    fn seen<'a>(row: &'a Row, replayed: &'a Replayed) -> SeenRow<'a> {
+        SeenRow { row, replayed, snap: 0, at: Instant::from_nanos(1) }
     }
 
     fn renewal() -> Op {

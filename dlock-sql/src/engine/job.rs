@@ -20,13 +20,13 @@ use super::{
 
 /// An operation and, once the database has spoken, its answer.
 #[derive(Debug)]
-pub(crate) struct Ask {
+pub(crate) struct PendingOp {
     pub(crate) name: LockName,
     pub(crate) op: Op,
     pub(crate) told: Option<Result<Told, Error>>,
 }
 
-impl Ask {
+impl PendingOp {
     pub(crate) fn new(name: LockName, op: Op) -> Self {
         Self { name, op, told: None }
     }
@@ -38,7 +38,7 @@ pub(crate) type Answers = Vec<Result<Told, Error>>;
 /// Operations on distinct names.
 #[derive(Debug)]
 pub(crate) struct Job {
-    pub(crate) asks: Vec<Ask>,
+    pub(crate) asks: Vec<PendingOp>,
     /// Whether they take effect together or not at all.
     pub(crate) together: bool,
     /// When it was handed over; or later, when the database last answered before it could be done.
@@ -50,7 +50,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    pub(crate) fn new(asks: Vec<Ask>, together: bool) -> (Self, oneshot::Receiver<Answers>) {
+    pub(crate) fn new(asks: Vec<PendingOp>, together: bool) -> (Self, oneshot::Receiver<Answers>) {
         let (reply, answer) = oneshot::channel();
         let asked = Clock::Boot.now();
         (Self { asks, together, asked, in_doubt: false, reply: Some(reply) }, answer)
@@ -75,7 +75,7 @@ impl Job {
     /// Answers with what each of the asks was told, once.
     pub(crate) fn finish(&mut self) {
         let Some(reply) = self.reply.take() else { return };
-        let told = |ask: Ask| ask.told.unwrap_or_else(|| Err(unanswered(Certainty::Unknown)));
+        let told = |ask: PendingOp| ask.told.unwrap_or_else(|| Err(unanswered(Certainty::Unknown)));
         // The caller may have gone; that is its right.
         let _ = reply.send(std::mem::take(&mut self.asks).into_iter().map(told).collect());
     }
@@ -117,7 +117,7 @@ impl Jobs {
     }
 
     /// Has these operations done together. Dropped, they may be done or not.
-    pub(crate) async fn ask(&self, asks: Vec<Ask>) -> Result<Vec<Told>, Error> {
+    pub(crate) async fn ask(&self, asks: Vec<PendingOp>) -> Result<Vec<Told>, Error> {
         let queue = self.queue_of(&asks);
         self.ask_at(queue, asks, true).await?.into_iter().collect()
     }
@@ -126,7 +126,7 @@ impl Jobs {
     ///
     /// # Errors
     /// When nobody is there to do any of them.
-    pub(crate) async fn keep(&self, asks: Vec<Ask>) -> Result<Answers, Error> {
+    pub(crate) async fn keep(&self, asks: Vec<PendingOp>) -> Result<Answers, Error> {
         let queue = self.keeper.as_ref().unwrap_or_else(|| self.queue_of(&asks));
         self.ask_at(queue, asks, false).await
     }
@@ -134,7 +134,7 @@ impl Jobs {
     async fn ask_at(
         &self,
         queue: &Lanes<Job>,
-        asks: Vec<Ask>,
+        asks: Vec<PendingOp>,
         together: bool,
     ) -> Result<Answers, Error> {
         if asks.is_empty() {
@@ -146,7 +146,7 @@ impl Jobs {
         answer_of(answer, lane).await.ok_or_else(|| unanswered(Certainty::Unknown))
     }
 
-    fn queue_of(&self, asks: &[Ask]) -> &Lanes<Job> {
+    fn queue_of(&self, asks: &[PendingOp]) -> &Lanes<Job> {
         &self.writers[asks.first().map_or(0, |ask| self.home(&ask.name))]
     }
 
@@ -159,7 +159,7 @@ impl Jobs {
 
     /// Has one operation done.
     pub(crate) async fn ask_one(&self, name: LockName, op: Op) -> Result<Told, Error> {
-        let told = self.ask(vec![Ask::new(name, op)]).await?;
+        let told = self.ask(vec![PendingOp::new(name, op)]).await?;
         told.first().copied().ok_or_else(|| unanswered(Certainty::Unknown))
     }
 }

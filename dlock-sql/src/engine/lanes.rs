@@ -93,19 +93,19 @@ mod tests {
         use super::super::*;
 
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        struct Sent {
+        struct TestMessage {
             is_urgent: bool,
             number: usize,
         }
 
-        impl Message for Sent {
+        impl Message for TestMessage {
             fn is_urgent(&self) -> bool {
                 self.is_urgent
             }
         }
 
         /// What is there, if anything is.
-        fn recv(ends: &mut Ends<Sent>) -> Option<Option<Sent>> {
+        fn recv(ends: &mut Ends<TestMessage>) -> Option<Option<TestMessage>> {
             match pin!(ends.recv()).poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(message) => Some(message),
                 Poll::Pending => None,
@@ -127,7 +127,7 @@ mod tests {
                         continue;
                     }
                     let number = usize::try_from(step).unwrap();
-                    let sent = Sent { is_urgent: lane == 0, number };
+                    let sent = TestMessage { is_urgent: lane == 0, number };
                     lanes.of(&sent).try_send(sent).unwrap();
                     model[lane].push_back(sent);
                 }
@@ -142,7 +142,8 @@ mod tests {
         #[test]
         fn a_full_lane_leaves_the_other_alone() {
             let (lanes, mut ends) = lanes();
-            let [urgent, other] = [true, false].map(|is_urgent| Sent { is_urgent, number: 0 });
+            let [urgent, other] =
+                [true, false].map(|is_urgent| TestMessage { is_urgent, number: 0 });
             while lanes.of(&other).try_send(other).is_ok() {}
             lanes.of(&urgent).try_send(urgent).unwrap();
             assert_eq!(ends.try_urgent(), Some(urgent));

@@ -4,7 +4,7 @@ use std::{collections::HashSet, ops::Range, time::Duration};
 
 use dlock_core::{Error, LockName, machine::Op};
 
-use super::job::{Ask, Job};
+use super::job::{Job, PendingOp};
 
 /// The shortest time that an answer is given.
 const SHORTEST: Duration = Duration::from_millis(50);
@@ -21,7 +21,7 @@ impl Unit {
         &batch[self.job]
     }
 
-    pub(crate) fn asks_of<'a>(&self, batch: &'a [Job]) -> &'a [Ask] {
+    pub(crate) fn asks_of<'a>(&self, batch: &'a [Job]) -> &'a [PendingOp] {
         batch[self.job].asks.get(self.asks.clone()).unwrap_or_default()
     }
 }
@@ -134,8 +134,11 @@ pub(crate) fn limit(batch: &[Job]) -> Option<Duration> {
 
 /// How long the answer to these is worth waiting for. Whoever takes a lock has nothing of one that
 /// comes after its lease, and whoever renews one gives up after a third of the lease.
-pub(crate) fn patience<'a>(asks: impl Iterator<Item = &'a Ask>, longest: Duration) -> Duration {
-    let lease = |ask: &Ask| match ask.op {
+pub(crate) fn patience<'a>(
+    asks: impl Iterator<Item = &'a PendingOp>,
+    longest: Duration,
+) -> Duration {
+    let lease = |ask: &PendingOp| match ask.op {
         Op::Acquire { lease, .. } | Op::Join { lease, .. } => Duration::from_micros(lease),
         Op::Renew { lease, .. } => Duration::from_micros(lease / 3).max(SHORTEST),
         _ => longest,
@@ -152,7 +155,7 @@ mod tests {
     fn batch(jobs: &[(&str, bool)]) -> Vec<Job> {
         let op =
             Op::Renew { claim: ClaimId::from_bits(1), mode: Mode::Exclusive, lease: 6_000_000 };
-        let ask = |name: &str| Ask::new(LockName::new(name).unwrap(), op.clone());
+        let ask = |name: &str| PendingOp::new(LockName::new(name).unwrap(), op.clone());
         let job = |&(names, together): &(&str, bool)| {
             Job::new(names.split(' ').map(ask).collect(), together).0
         };
@@ -186,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_job_that_is_parted_is_answered_when_all_of_it_is_done() {
-        let ask = |name: &str| Ask::new(LockName::new(name).unwrap(), Op::Raise { above: 1 });
+        let ask = |name: &str| PendingOp::new(LockName::new(name).unwrap(), Op::Raise { above: 1 });
         let (job, mut answer) = Job::new(vec![ask("a"), ask("b")], false);
         let mut batch = vec![job];
         let part = whole(&batch);

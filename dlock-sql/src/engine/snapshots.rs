@@ -11,7 +11,7 @@ use dlock_core::{
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use super::row::{Known, Row, Wanted};
+use super::row::{KnownSnapshot, Row, Wanted};
 
 /// A shorter one is as quickly read again. (That of a lock with two waiters.)
 const LONG: usize = 256;
@@ -21,12 +21,12 @@ const MOST: usize = 64;
 
 #[derive(Debug, Default)]
 pub(crate) struct Snapshots {
-    long: Mutex<HashMap<LockName, Arc<Known>>>,
+    long: Mutex<HashMap<LockName, Arc<KnownSnapshot>>>,
 }
 
 impl Snapshots {
     /// What is known of a name.
-    pub(crate) fn known(&self, name: &LockName) -> Option<Arc<Known>> {
+    pub(crate) fn known(&self, name: &LockName) -> Option<Arc<KnownSnapshot>> {
         self.long.lock().get(name).cloned()
     }
 
@@ -41,7 +41,7 @@ impl Snapshots {
         &self,
         name: &LockName,
         row: &Row,
-        known: Option<&Known>,
+        known: Option<&KnownSnapshot>,
     ) -> Result<(Replayed, usize), Error> {
         if let Some(known) = known.filter(|known| known.base == row.base) {
             return Ok((resume(known.machine.clone(), &row.log)?, known.len));
@@ -54,7 +54,7 @@ impl Snapshots {
             return Ok((row.replay()?, len));
         }
         let machine = snapshot_of(&row.snap)?;
-        let known = Arc::new(Known { base: row.base, len, machine: machine.clone() });
+        let known = Arc::new(KnownSnapshot { base: row.base, len, machine: machine.clone() });
         let mut long = self.long.lock();
         if long.len() >= MOST && !long.contains_key(name) {
             long.clear();

@@ -51,7 +51,7 @@ const SLACK: Micros = 2_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
-    inner: Mutex<Inner>,
+    inner: Mutex<WaitersState>,
     arrived: Notify,
     /// A note did not arrive.
     missed: Notify,
@@ -60,7 +60,7 @@ pub(crate) struct Waiters {
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct WaitersState {
     lines: HashMap<LockName, Line>,
     ready: HashMap<ClaimId, Grant>,
     /// Grows when a claim joins a line and when a line ends.
@@ -90,7 +90,7 @@ struct Waiter {
     bell: Arc<Notify>,
 }
 
-impl Inner {
+impl WaitersState {
     /// Nobody waits for the name any more.
     fn end(&mut self, name: &LockName) {
         if let Some(line) = self.lines.remove(name) {
@@ -191,7 +191,7 @@ impl Waiters {
     /// A note has arrived.
     pub(crate) fn told(&self, note: &Note) {
         let mut inner = self.inner.lock();
-        let Inner { lines, ready, early, .. } = &mut *inner;
+        let WaitersState { lines, ready, early, .. } = &mut *inner;
         let claim = note.granted.claim;
         let waiting = lines.get_mut(&note.name).and_then(|line| {
             let at = line.waiters.iter().position(|waiter| waiter.claim == claim)?;
@@ -244,7 +244,7 @@ impl Waiters {
     /// A row was seen to hold this state.
     pub(crate) fn observe(&self, name: &LockName, mark: Mark, machine: &Machine, sight: Sight) {
         let mut inner = self.inner.lock();
-        let Inner { lines, ready, listens, .. } = &mut *inner;
+        let WaitersState { lines, ready, listens, .. } = &mut *inner;
         let Some(line) = lines.get_mut(name) else { return };
         line.mark = mark;
         let first_before = line.waiters.first().map(|waiter| waiter.claim);

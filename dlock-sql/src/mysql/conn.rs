@@ -9,9 +9,9 @@ use tokio::time::{error::Elapsed, timeout};
 
 use super::{
     answer::text,
+    connector::{Connector, Source},
     error::{classify, is_duplicate, is_harmless},
     queries,
-    way::{Source, Way},
 };
 use crate::{
     engine::{Backoff, Fault},
@@ -23,7 +23,7 @@ const TABLES: [&str; 3] = ["dlock_lock", "dlock_schema", "dlock_plain"];
 /// A connection that is made when it is needed, and made again when it has broken; or the way to an
 /// application's pool, where each statement has another one.
 pub(super) struct MysqlConn {
-    pub(super) way: Way,
+    pub(super) way: Connector,
     conn: Option<Taken<MySql>>,
     /// How many bytes a statement may have on it, or might have on the last one.
     pub(super) packet: usize,
@@ -32,7 +32,7 @@ pub(super) struct MysqlConn {
 }
 
 impl MysqlConn {
-    pub(super) fn new(way: Way) -> Self {
+    pub(super) fn new(way: Connector) -> Self {
         let (backoff, texts) = (Backoff::new(), Texts::default());
         Self { way, conn: None, packet: usize::MAX, backoff, texts }
     }

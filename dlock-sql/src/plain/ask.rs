@@ -8,11 +8,11 @@ use dlock_core::{
 };
 use tokio::sync::oneshot;
 
-use crate::engine::{Lanes, Listed, Message, Range, answer_of, gone};
+use crate::engine::{Lanes, Listed, Message, Range, Reply, answer_of, gone};
 
 /// What a caller asks for, and where the answer goes.
 #[derive(Debug)]
-pub(crate) enum Ask {
+pub(crate) enum MutexRequest {
     Take(Want, Reply<Acquired>),
     /// Whether each claim is held, whose lease then starts anew.
     Renew(Vec<Want>, Reply<Vec<bool>>),
@@ -22,9 +22,7 @@ pub(crate) enum Ask {
     Findings(Reply<Vec<Finding>>),
 }
 
-pub(crate) type Reply<T> = oneshot::Sender<Result<T, Error>>;
-
-impl Message for Ask {
+impl Message for MutexRequest {
     fn is_urgent(&self) -> bool {
         matches!(self, Self::Renew(..) | Self::GiveBack(..))
     }
@@ -41,13 +39,16 @@ pub(crate) struct Want {
 /// The callers' end.
 #[derive(Clone)]
 pub(super) struct Asks {
-    pub(super) lanes: Lanes<Ask>,
+    pub(super) lanes: Lanes<MutexRequest>,
     /// What the backend is called, with the option that chooses it.
     pub(super) form: &'static str,
 }
 
 impl Asks {
-    pub(super) async fn ask<T>(&self, ask: impl FnOnce(Reply<T>) -> Ask) -> Result<T, Error> {
+    pub(super) async fn ask<T>(
+        &self,
+        ask: impl FnOnce(Reply<T>) -> MutexRequest,
+    ) -> Result<T, Error> {
         let (reply, answer) = oneshot::channel();
         let ask = ask(reply);
         let lane = self.lanes.of(&ask);
@@ -64,6 +65,6 @@ impl Asks {
             ));
         }
         let want = Want { name: request.name.clone(), claim: request.claim, lease: request.lease };
-        self.ask(|reply| Ask::Take(want, reply)).await
+        self.ask(|reply| MutexRequest::Take(want, reply)).await
     }
 }

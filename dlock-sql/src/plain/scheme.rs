@@ -8,9 +8,9 @@ use dlock_core::{
 };
 
 use super::{
-    Argument, Looked, PlainConn, Seen,
+    Argument, Looked, PlainConn, PlainRow,
     ask::Want,
-    table::{Sent, Table},
+    table::{PlainTable, Sent},
 };
 use crate::engine::Fault;
 
@@ -61,7 +61,7 @@ impl Scheme {
     /// Takes the row, or finds it busy.
     pub(super) async fn take<C: PlainConn>(
         self,
-        table: &mut Table<C>,
+        table: &mut PlainTable<C>,
         want: &Want,
         sent: Sent,
     ) -> Result<Acquired, Fault> {
@@ -118,7 +118,7 @@ impl Scheme {
     /// The grant of a row that has just been taken.
     async fn taken<C: PlainConn>(
         self,
-        table: &mut Table<C>,
+        table: &mut PlainTable<C>,
         want: &Want,
         sent: Sent,
     ) -> Result<Acquired, Fault> {
@@ -134,7 +134,7 @@ impl Scheme {
     /// Starts the lease anew; whether it was still running.
     pub(super) async fn renew<C: PlainConn>(
         self,
-        table: &mut Table<C>,
+        table: &mut PlainTable<C>,
         want: &Want,
         sent: Sent,
     ) -> Result<bool, Fault> {
@@ -155,7 +155,7 @@ impl Scheme {
     /// Gives the row back; whether it was this claim's.
     pub(super) async fn give_back<C: PlainConn>(
         self,
-        table: &mut Table<C>,
+        table: &mut PlainTable<C>,
         name: &LockName,
         claim: ClaimId,
     ) -> Result<bool, Fault> {
@@ -174,7 +174,12 @@ fn refused(sent: Sent) -> Result<Acquired, Fault> {
     if sent.may_be_late() { Err(Fault::too_late()) } else { Ok(Acquired::Busy) }
 }
 
-fn grant(scheme: Scheme, looked: &Looked, seen: &Seen, sent: Instant) -> Result<Acquired, Fault> {
+fn grant(
+    scheme: Scheme,
+    looked: &Looked,
+    seen: &PlainRow,
+    sent: Instant,
+) -> Result<Acquired, Fault> {
     let number = match scheme {
         // It orders nothing, but is another one each time.
         Scheme::Row => looked.now,

@@ -11,7 +11,7 @@ use crate::engine::Fault;
 const SLACK: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
-pub(super) struct Table<C> {
+pub(super) struct PlainTable<C> {
     pub(super) conn: C,
     pub(super) texts: Statements,
     pub(super) patience: Duration,
@@ -38,7 +38,7 @@ impl Sent {
     }
 }
 
-impl<C: PlainConn> Table<C> {
+impl<C: PlainConn> PlainTable<C> {
     /// Whoever sends something now has nothing of it after so long.
     pub(super) fn sending(&self, useful: Duration) -> Sent {
         let (at, patience) = (Clock::Boot.now(), useful.min(self.patience));

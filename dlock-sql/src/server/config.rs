@@ -5,7 +5,7 @@ use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 use dlock_core::{BackendUrl, ConfigIssue, Error, LockOptions};
 
 use crate::{
-    engine::{Micros, Rarely, Settings},
+    engine::{EngineSettings, Micros, Rarely},
     plain::Scheme,
 };
 
@@ -112,8 +112,8 @@ impl<Driver> ServerConfig<Driver> {
     }
 
     /// What the engine is told. `home` is where notes for it go.
-    pub(crate) fn settings(&self, tick: Micros, home: u32) -> Settings {
-        Settings {
+    pub(crate) fn settings(&self, tick: Micros, home: u32) -> EngineSettings {
+        EngineSettings {
             patience: self.patience,
             // What was stamped before may be written so much later.
             retention: self.retention.max(2 * self.patience),

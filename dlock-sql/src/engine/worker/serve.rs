@@ -11,7 +11,7 @@ use super::{
         conn::Conn,
         crowd,
         fault::{Cure, Fault},
-        job::{Ask, Job},
+        job::{Job, PendingOp},
         part::{self, Part, Unit},
         patience::Patience,
         waiters::Waiters,
@@ -202,7 +202,7 @@ impl<C: Conn> Worker<C> {
 }
 
 /// Whoever gives a claim up waits for it no more, written or not.
-fn withdraw(waiters: &Waiters, ask: &Ask) {
+fn withdraw(waiters: &Waiters, ask: &PendingOp) {
     if let Op::Release { claim, .. } = ask.op {
         waiters.withdraw(&ask.name, claim);
     }

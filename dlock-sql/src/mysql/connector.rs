@@ -43,7 +43,7 @@ impl Source {
 
 /// How to get to the server, and what to expect there.
 #[derive(Clone)]
-pub(super) struct Way {
+pub(super) struct Connector {
     pub(super) source: Source,
     session: String,
     /// What an application's connection is asked before each use.
@@ -54,7 +54,7 @@ pub(super) struct Way {
     pub(super) returning: bool,
 }
 
-impl Way {
+impl Connector {
     /// A try may take half of the `patience`, so that there is time for another.
     pub(super) fn new(source: Source, patience: Duration) -> Self {
         // The server gives up before the client does, as far as it can, and so leaves no doubt about
