@@ -2,7 +2,7 @@ use dlock_core::FencingToken;
 
 use super::*;
 use crate::{
-    record::{Broke, Excuse, Fault, KILL, Record, Run},
+    record::{Broke, Excuse, FaultRecord, KILL, Record, Run},
     resource::Write,
     short,
 };
@@ -94,8 +94,8 @@ fn a_history_that_was_kept_gets_the_same_verdict() {
     let log = well(1, "x", "a") + &well(2, "x", "a") + "- late 300 100\n- uses early 5 5 5\n";
     let (at, broke) = (Instant::from_nanos(7), "panicked".to_owned());
     let mut records = vec![
-        Record::Fault(Fault { at, until: at, fault: KILL.to_owned(), process: Some(3) }),
-        Record::Fault(Fault { at, until: at, fault: "flush".to_owned(), process: None }),
+        Record::Fault(FaultRecord { at, until: at, fault: KILL.to_owned(), process: Some(3) }),
+        Record::Fault(FaultRecord { at, until: at, fault: "flush".to_owned(), process: None }),
         Record::Broke(Broke { at, process: 0, broke }),
         write(150, 2, true),
         write(160, 1, false),
