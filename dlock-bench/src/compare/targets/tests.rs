@@ -80,7 +80,7 @@ fn only_the_fair_peers_count_among_the_fair() {
 }
 
 #[test]
-fn commands_of_a_hand_over_are_compared_over_all_crowds() {
+fn commands_of_a_hand_off_are_compared_over_all_crowds() {
     let crowd = |clients: u32, commands| {
         let commands = [(Figure::Commands, commands, None)];
         part(Redis, &format!("crowd-{clients}"), vec![entry(DLOCK, Role::Dlock, &commands)])
