@@ -101,7 +101,7 @@ fn unused_tokens_go_back_and_used_ones_do_not() {
 }
 
 #[test]
-fn a_floor_holds_when_a_block_below_it_is_given_back() {
+fn a_floor_holds_when_a_block_below_it_is_released() {
     let block = ask(1, Mode::Exclusive, 100, None);
     // The block is 5 to 104.
     for (above, next) in [(4, 6), (50, 106), (104, 106), (105, 106), (1_000, 1_001)] {

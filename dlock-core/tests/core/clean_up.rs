@@ -23,7 +23,7 @@ async fn held_by_another(store: &Arc<Memory>) -> (Locks, Guard, Guard) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_multi_lock_that_gives_up_gives_back_what_it_had() {
+async fn a_multi_lock_that_gives_up_releases_its_locks() {
     for cancel in [false, true] {
         let store = paused();
         let (us, a, b) = held_by_another(&store).await;
@@ -276,7 +276,7 @@ async fn a_try_on_a_store_slower_than_the_lease_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_multi_lock_gives_back_no_longer_than_it_waits() {
+async fn a_multi_lock_releases_no_longer_than_it_waits() {
     let store = paused();
     let (us, _a, b) = held_by_another(&store).await;
     b.release().await.unwrap();

@@ -137,7 +137,7 @@ async fn work_says_when_it_is_done_and_when_somebody_else_may_lead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_is_away_is_asked_again_for_longer_than_a_lease() {
+async fn an_election_retries_longer_than_a_lease_in_an_outage() {
     let store = Faulty::new();
     let [one, _] = two(&store);
     // Far more than a plain `lock` asks within a lease.

@@ -253,7 +253,7 @@ fn guards_and_locks_survive_their_runtime_without_a_panic() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn locks_that_are_due_together_are_let_go_in_any_order() {
+async fn locks_that_are_due_together_are_released_in_any_order() {
     let locks = Locks::new(Faulty::new()).unwrap();
     let mut guards = Vec::new();
     for i in 0..300 {
