@@ -145,7 +145,7 @@ fn an_acquire_sent_again_is_the_same_hold() {
 }
 
 #[test]
-fn mutexes_over_it_are_renewed_handed_over_and_bundled() {
+fn mutexes_over_it_are_renewed_handed_off_and_bundled() {
     run(async {
         let (server, client) = start().await?;
         let options = LockOptions::new().with_lease(Duration::from_secs(2));
