@@ -63,7 +63,7 @@ fn a_row_stays_small_however_often_it_is_used() {
 }
 
 #[test]
-fn a_row_that_is_gone_begins_anew() {
+fn a_deleted_row_starts_again() {
     with_mariadb(async {
         let server = server().await?;
         let client = connect(&server).await?;

@@ -266,7 +266,7 @@ fn a_dropped_backend_leaves_no_connection() {
 /// A lease that was given while the clock was ahead ends an hour too late, so it is the release
 /// that has to free the lock, also when the server is away for longer than a lease.
 #[test]
-fn a_lock_of_a_clock_that_was_ahead_is_let_go() {
+fn a_lock_of_a_clock_that_was_ahead_is_released() {
     run(async {
         let clock = SteppedClock::start().await?;
         let server = PostgresServer::start(&Options::new().with_clock(&clock)).await?;

@@ -273,7 +273,7 @@ fn a_waiter_retries_once_after_a_clock_step() {
 
 /// The plain form has no place to remember who has gone, so the claim is given back twice.
 #[test]
-fn a_row_that_is_taken_late_is_given_back() {
+fn a_row_that_is_taken_late_is_released() {
     run(async {
         let (server, _) = start().await?;
         let plain = "dlock.plain=row&dlock.create_schema=true&dlock.response_timeout=3s";
