@@ -103,7 +103,7 @@ pub(crate) async fn waiting_again_keeps_the_place(cx: Cx) -> Verdict {
     release(&b, &second).await
 }
 
-pub(crate) async fn a_fair_lock_is_never_handed_over_in_passing(cx: Cx) -> Verdict {
+pub(crate) async fn a_fair_lock_is_never_handed_off_in_passing(cx: Cx) -> Verdict {
     let (a, b, name) = cx.pair().await?;
     let order = Arc::new(parking_lot::Mutex::new(Vec::new()));
     let gate = a.fair(&name)?.lock().await?;
