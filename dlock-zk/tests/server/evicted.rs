@@ -210,7 +210,7 @@ fn a_waiter_that_is_evicted_never_gets_the_lock() {
 
 /// By the locks of the core, who is evicted from a queue asks anew.
 #[test]
-fn a_lock_whose_wait_is_evicted_waits_anew() {
+fn a_lock_whose_wait_is_revoked_waits_again() {
     run(async {
         let (place, client) = start().await?;
         let other = place.connect().await?;
