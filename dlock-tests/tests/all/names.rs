@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use dlock_tests::root;
 
-/// The longest name of a test.
+/// The longest name of a test, and of any other function.
 const LONGEST: usize = 60;
 
 /// The subject of a test name is a thing, never a relative clause.
@@ -65,19 +65,14 @@ fn bare(line: &str) -> &str {
     line.strip_prefix("async ").unwrap_or(line)
 }
 
-/// The names of the tests in a source, and of the cases of the conformance kit.
-fn tests(source: &str) -> Vec<&str> {
-    let (mut found, mut is_test) = (Vec::new(), false);
-    for line in source.lines().map(str::trim_start) {
-        if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
-            is_test = true;
-        } else if let Some(item) = bare(line).strip_prefix("fn ") {
-            let is_case = line.contains(": Cx) -> Verdict");
-            found.extend(Some(word(item)).filter(|_| is_test || is_case));
-            is_test = false;
-        }
-    }
-    found
+/// The names of the functions in a source, since a test, a case of the conformance kit and a scenario
+/// is one; and of scenarios, `group::name` in quotes.
+fn functions(source: &str) -> Vec<&str> {
+    let declared = |line| bare(line).strip_prefix("fn ").map(word);
+    let lines = source.lines().map(str::trim_start);
+    let quoted = source.split('"').filter_map(|text| Some(text.split_once("::")?.1));
+    let quoted = quoted.filter(|name| word(name) == *name);
+    lines.filter_map(declared).chain(quoted).collect()
 }
 
 /// The names of the types in a source that are declared in a module, not in a function or an `impl`.
@@ -99,13 +94,13 @@ fn types(source: &str) -> Vec<&str> {
     found
 }
 
-/// Names of tests that are too long, or have a relative clause as their subject.
-fn bad_tests(sources: &[Source]) -> Vec<String> {
+/// Names that are too long, or have a relative clause as their subject.
+fn bad_names(sources: &[Source]) -> Vec<String> {
     let is_bad = |name: &str| {
         name.len() > LONGEST || OPENINGS.iter().any(|opening| name.starts_with(opening))
     };
     let of = |(path, text): &Source| {
-        let bad = tests(text).into_iter().filter(|name| is_bad(name));
+        let bad = functions(text).into_iter().filter(|name| is_bad(name));
         bad.map(|name| format!("{path}: {name}")).collect::<Vec<_>>()
     };
     sources.iter().flat_map(of).collect()
@@ -128,7 +123,7 @@ fn test_names_are_short_claims() {
     let mut wrong = Vec::new();
     for name in crates() {
         for part in ["src", "tests"] {
-            wrong.extend(bad_tests(&sources(&root().join(&name).join(part))));
+            wrong.extend(bad_names(&sources(&root().join(&name).join(part))));
         }
     }
     assert!(wrong.is_empty(), "rename to a claim of at most {LONGEST} characters: {wrong:#?}");
@@ -156,13 +151,12 @@ fn a_type_name_stands_for_one_concept() {
 fn planted_names_are_found() {
     let long = "a".repeat(LONGEST + 1);
     let source = format!(
-        "/// fn a() {{\n#[tokio::test(start_paused = true)]\n#[cfg(unix)]\nasync fn {long}() {{\n\
-         fn helper() {{\n    #[test]\n    /// b\n    fn who_waits(\n#[test]\nfn fine() {{\n\
-         pub(crate) async fn what_is_a_case(cx: Cx) -> Verdict {{"
+        "/// fn a() {{\n#[tokio::test]\nasync fn {long}() {{\n    #[test]\n    /// b\n    \
+         fn who_waits(\npub(crate) fn fine() {{\n    \"fault::what_is_lost\",\n    \"a::b c\","
     );
-    let names = [&*long, "who_waits", "fine", "what_is_a_case"];
-    assert_eq!(tests(&source), names);
-    let bad = bad_tests(&[("f".to_owned(), source.clone())]);
+    let names = [&*long, "who_waits", "fine", "what_is_lost"];
+    assert_eq!(functions(&source), names);
+    let bad = bad_names(&[("f".to_owned(), source.clone())]);
     assert_eq!(bad, [names[0], names[1], names[3]].map(|name| format!("f: {name}")));
     let one = "pub struct A<T>(T);\nimpl B for A {\n    type C = u8;\n}\nmod tests {\n    \
                mod inner {\n        pub(super) enum A {\n            C,\n        }\n    }\n    \
