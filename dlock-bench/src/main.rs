@@ -1,7 +1,7 @@
 //! dlock beside the bare drivers and other locks, over all stores.
 //!
 //! `cargo run --release -p dlock-bench -- compare` starts servers of its own and has all contestants
-//! take rounds in turns. It prints the median round of each, with its ratio to a floor that is
+//! take rounds in turns. It prints the median round of each, with its ratio to a baseline that is
 //! measured in the same run, so that the ratios depend little on how fast the machine is.
 
 mod awake;

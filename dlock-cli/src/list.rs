@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn those_that_are_held_are_found_below_a_prefix_and_up_to_a_limit() {
+    async fn held_locks_are_listed_by_prefix_and_up_to_a_limit() {
         let locks = dlock::connect("memory:").await.unwrap();
         let mut guards = Vec::new();
         for name in ["b", "a/2", "a/1"] {

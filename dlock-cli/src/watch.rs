@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn only_changes_are_told_and_a_lock_that_is_gone_is_free() {
+    fn only_changes_are_printed_and_a_missing_lock_is_free() {
         let mut seen = Seen::default();
         let first = seen.changed(vec![held("a", 1, 30), held("b", 2, 30)]);
         assert_eq!(names(&first), ["a false", "b false"]);

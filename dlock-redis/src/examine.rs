@@ -12,7 +12,7 @@ use std::{collections::HashMap, time::Duration};
 use dlock_core::{Error, Finding, Level};
 use redis::{Pipeline, RedisError, Value};
 
-use self::server::{Server, Wants};
+use self::server::{ServerReport, Wants};
 use crate::{
     config::Topology,
     error::{explain, is_denial, is_refusal},
@@ -103,7 +103,7 @@ pub(crate) fn merged(all: Vec<(String, Vec<Finding>)>) -> Vec<Finding> {
 }
 
 /// Asks one server for all that the findings need.
-async fn ask(link: &Link, at: &link::Server) -> Result<Server, RedisError> {
+async fn ask(link: &Link, at: &link::Server) -> Result<ServerReport, RedisError> {
     let info = told(link, at, redis::pipe().cmd("INFO").arg("everything")).await?;
     let info = info.as_ref().and_then(reply::text).map(|text| reply::fields(&text));
     let mut settings = HashMap::new();
@@ -118,7 +118,7 @@ async fn ask(link: &Link, at: &link::Server) -> Result<Server, RedisError> {
         Err(error) if is_refusal(&error) => !is_denial(&error),
         scanned => scanned.is_ok(),
     };
-    Ok(Server {
+    Ok(ServerReport {
         info,
         settings,
         time: time.as_ref().and_then(reply::micros).map(Duration::from_micros),

@@ -18,7 +18,7 @@ use crate::{
     link::{
         cluster::{
             map::{Map, address},
-            place::{Place, bucket_of},
+            route::{Route, bucket_of},
         },
         facts::Facts,
         sentinel::named,
@@ -221,7 +221,7 @@ pub fn error(data: &[u8]) {
     let Ok(Err(error)) = redis::parse_redis_value(&answer).map(Value::extract_error) else {
         return;
     };
-    let place = Place { at: "from:6379".into(), asking: false };
+    let place = Route { at: "from:6379".into(), asking: false };
     if let Some(next) = place.next(&error) {
         assert!(next.at.contains(':') && !next.at.starts_with(':'), "{}", next.at);
     }

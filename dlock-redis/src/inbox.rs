@@ -26,7 +26,7 @@ use dlock_core::{AcquireRequest, ClaimId, Clock, Error, FencingToken, Grant, Ins
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use crate::{keys::Bucket, reply::Place};
+use crate::{keys::Bucket, reply::QueuePlace};
 
 /// The longest time between two polls of a claim, whatever the lease. A lost message delays a grant
 /// by no more.
@@ -36,13 +36,13 @@ const LONGEST: Duration = Duration::from_secs(3);
 pub(crate) struct Inbox {
     client: String,
     channel: Arc<str>,
-    book: Mutex<Book>,
+    book: Mutex<WaitingClaims>,
     /// A claim is due earlier than all before.
     sooner: Notify,
 }
 
 #[derive(Default)]
-struct Book {
+struct WaitingClaims {
     waiting: HashMap<ClaimId, Waiting>,
     due: BTreeSet<(Instant, ClaimId)>,
     closed: bool,
@@ -120,7 +120,7 @@ impl Inbox {
     }
 
     /// The server has answered a request that was sent at `sent`: the claim waits.
-    pub(crate) fn placed(&self, claim: ClaimId, sent: Instant, place: Place) {
+    pub(crate) fn placed(&self, claim: ClaimId, sent: Instant, place: QueuePlace) {
         let mut book = self.book.lock();
         let Some(waiting) = book.waiting.get_mut(&claim) else { return };
         waiting.heard = Some((sent, place.at));
@@ -258,7 +258,7 @@ pub(crate) fn gone() -> Error {
     )
 }
 
-impl Book {
+impl WaitingClaims {
     fn insert(&mut self, waiting: Waiting) {
         let claim = waiting.request.claim;
         self.due.extend(waiting.due.map(|due| (due, claim)));

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_of_a_name_belongs_to_none() {
+    fn a_foreign_key_belongs_to_no_name() {
         let keys = keys("a");
         assert!(keys.iter().all(|key| name_of(key.as_bytes()).unwrap().as_str() == "a"));
         for key in [

@@ -32,20 +32,20 @@ use crate::{
 };
 
 /// One server, as one client sees it.
-pub(crate) struct Plain(Arc<Shared>);
+pub(crate) struct Plain(Arc<PlainShared>);
 
-struct Shared {
+struct PlainShared {
     session: Session,
 }
 
 impl Plain {
     pub(crate) async fn connect(config: RedisConfig) -> Result<Arc<Self>, Error> {
         let session = Session::open(&config, None).await?;
-        Ok(Arc::new(Self(Arc::new(Shared { session }))))
+        Ok(Arc::new(Self(Arc::new(PlainShared { session }))))
     }
 }
 
-impl Shared {
+impl PlainShared {
     async fn acquire(&self, request: &AcquireRequest) -> Result<Acquired, Error> {
         if request.mode != Mode::Exclusive {
             return Err(Error::new(
@@ -105,7 +105,7 @@ impl Shared {
     }
 }
 
-impl Owed for Shared {
+impl Owed for PlainShared {
     fn session(&self) -> &Session {
         &self.session
     }

@@ -15,7 +15,7 @@ pub(crate) enum Standing {
     /// It holds the lock by this token.
     Held(FencingToken),
     /// It waits.
-    Waits(Place),
+    Waits(QueuePlace),
     /// The lock is busy, and the claim does not wait.
     Busy,
     /// Other claims use the lock with this capacity.
@@ -36,7 +36,7 @@ impl Standing {
 
 /// The place of a waiting claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct QueuePlace {
     /// Whether no claim waits before it.
     pub(crate) first: bool,
     /// The time from the answer to the end of the first holder's lease.
@@ -63,7 +63,7 @@ pub(crate) fn standing(value: &Value) -> Result<Standing, Error> {
     match numbers.as_slice() {
         [0] => Ok(Standing::Gone),
         [1, value, _] => token(*value).map(Standing::Held),
-        [2, place, next_end, at] => Ok(Standing::Waits(Place {
+        [2, place, next_end, at] => Ok(Standing::Waits(QueuePlace {
             first: *place == 1,
             next_end: match u64::try_from(*next_end) {
                 Ok(left) if left > 0 => Duration::from_millis(left),
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn all_answers_that_show_the_clock_are_told_from_others() {
+    fn answers_that_show_the_clock_are_recognized() {
         const AT: i64 = 1_700_000_000_000_000;
         let all = |answers: &[&[i64]]| Value::Array(answers.iter().map(|one| list(one)).collect());
         for shows in [
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_whose_key_never_ends_is_not_asked_about_all_the_time() {
+    fn a_holder_without_expiry_is_not_polled_all_the_time() {
         for left in [0, -1, i64::MIN] {
             let answer = Value::Array([2, 1, left, 9].map(Value::Int).to_vec());
             let Ok(Standing::Waits(place)) = standing(&answer) else { panic!("{answer:?}") };
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_of_the_claim_before_it_and_one_that_can_not_be_is_none() {
+    fn a_note_belongs_to_its_claim_and_an_invalid_one_is_none() {
         let text = |text: &str| Value::BulkString(text.into());
         let [one, two] = [1, 2].map(ClaimId::from_bits);
         let claim = |id: ClaimId, token| {

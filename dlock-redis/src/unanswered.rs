@@ -50,7 +50,7 @@ struct Lost {
 pub(crate) struct Via(Arc<AtomicBool>);
 
 /// An acquire that is being sent. If this is dropped before the answer, the acquire is remembered.
-pub(crate) struct Sending<'a> {
+pub(crate) struct PendingAcquire<'a> {
     book: &'a Unanswered,
     requests: &'a [AcquireRequest],
     lost: Option<Lost>,
@@ -70,11 +70,11 @@ impl Unanswered {
         via: &Via,
         now: Instant,
         patience: Duration,
-    ) -> Sending<'a> {
+    ) -> PendingAcquire<'a> {
         // The server's clock may be slower than this one.
         let longest = patience.saturating_add(patience / 50) + Duration::from_millis(10);
         let lost = Lost { via: via.clone(), until: now.saturating_add(longest) };
-        Sending { book: self, requests, lost: Some(lost) }
+        PendingAcquire { book: self, requests, lost: Some(lost) }
     }
 
     /// A request about this claim, sent at `sent` over this connection, was answered. So the
@@ -108,7 +108,7 @@ impl Unanswered {
     }
 }
 
-impl Sending<'_> {
+impl PendingAcquire<'_> {
     /// It was sent at this time, and answered. Those that were sent before it are settled as well.
     pub(crate) fn answered(mut self, sent: Instant) {
         let Some(lost) = self.lost.take() else { return };
@@ -118,7 +118,7 @@ impl Sending<'_> {
     }
 }
 
-impl Drop for Sending<'_> {
+impl Drop for PendingAcquire<'_> {
     fn drop(&mut self) {
         let Some(Lost { via, until }) = self.lost.take() else { return };
         for request in self.requests {
@@ -160,14 +160,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_answered_is_not_remembered() {
+    fn an_answered_request_is_not_remembered() {
         let (book, request) = (Unanswered::default(), [request()]);
         book.sending(&request, &Via::default(), at(1), PATIENCE).answered(at(1));
         assert_eq!(book.take(request[0].claim), None);
     }
 
     #[test]
-    fn a_release_settles_what_was_sent_before_it_on_its_connection_or_is_past() {
+    fn a_release_settles_earlier_requests_of_its_connection() {
         let (book, requests) = (Unanswered::default(), [request(), request()]);
         let [one, two] = [(); 2].map(|()| Via::default());
         let lose = |via, now| drop(book.sending(&requests, via, at(now), PATIENCE));

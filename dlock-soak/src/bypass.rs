@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_granted_first_is_not_passed_over() {
+    fn the_first_to_be_granted_is_not_bypassed() {
         assert_eq!(passed(5, "fair", &got(2002), &[]), 0);
     }
 

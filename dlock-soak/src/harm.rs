@@ -12,7 +12,7 @@ use futures_util::future::try_join_all;
 use super::{
     Running,
     process::Process,
-    record::{Excuse, Fault, KILL, Record},
+    record::{Excuse, FaultRecord, KILL, Record},
 };
 
 /// What the store said before something happened to it may be heard so much later.
@@ -105,7 +105,7 @@ impl Running {
     /// Notes that something was done to the store or to the network between these moments.
     pub fn note_span(&self, fault: &str, at: Instant, until: Instant) {
         let fault = fault.to_owned();
-        self.story.lock().push(Record::Fault(Fault { at, until, fault, process: None }));
+        self.story.lock().push(Record::Fault(FaultRecord { at, until, fault, process: None }));
     }
 
     /// Says that between these moments the store has lost what it knew, or took leases for ended
@@ -117,7 +117,7 @@ impl Running {
     }
 
     fn done(&self, fault: &str, at: Instant, process: Option<usize>) {
-        let fault = Fault { at, until: now(), fault: fault.to_owned(), process };
+        let fault = FaultRecord { at, until: now(), fault: fault.to_owned(), process };
         self.story.lock().push(Record::Fault(fault));
     }
 

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn who_did_not_run_or_did_not_look_is_excused() {
+    fn a_process_that_did_not_run_or_look_is_excused() {
         let late = format!("- late {} {}\n", 200 * MS, 30 * MS);
         assert_eq!(told(&[201], &late).most(), Duration::from_millis(1));
         assert!(told(&[301], &late).check().is_err());

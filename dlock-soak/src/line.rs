@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_can_be_read() {
+    fn a_written_line_can_be_read() {
         let at = Instant::from_nanos(17);
         let token = FencingToken::new(5).unwrap();
         let mode = Mode::permits(2, 3).unwrap();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_read_is_an_error() {
+    fn an_unreadable_line_is_an_error() {
         for text in [
             "",
             "1 got 5",

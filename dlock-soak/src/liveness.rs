@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_and_those_who_give_up_are_no_proof() {
+    fn outages_and_cancelled_waits_are_no_proof() {
         let late = format!("{FIRST}2 ask 1 storm x 5ms a\n2 got 7000ms 2 7001ms\n");
         assert_eq!(stuck(&late, &[(1000, 6000)]), 1100);
         let cancelled = format!("{FIRST}2 ask 1 storm x 5ms a\n2 not 7000ms cancelled x\n");

@@ -59,7 +59,7 @@ mod tests {
     };
 
     #[test]
-    fn grants_and_hand_overs_are_counted() {
+    fn grants_and_hand_offs_are_counted() {
         let second = 1_000_000_000_u64;
         let text = format!(
             "1 ask 0 storm x 0 a\n1 got 1 1 90\n1 let 50\n\

@@ -19,7 +19,7 @@ use super::{line::Line, resource::Write, wire};
 #[serde(untagged)]
 pub(crate) enum Record {
     Did(Line),
-    Fault(Fault),
+    Fault(FaultRecord),
     Excuse(Excuse),
     Wrote(Write),
     Broke(Broke),
@@ -28,7 +28,7 @@ pub(crate) enum Record {
 
 /// Harm that was done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Fault {
+pub(crate) struct FaultRecord {
     #[serde(with = "wire::nanos")]
     pub(super) at: Instant,
     /// When it was over.

@@ -10,7 +10,7 @@ use super::{
     belief::{self, Tale},
     lateness::Lateness,
     line::{BUSY, CANCELLED, Line, Phase, REFUSED, TIMEOUT, UNAVAILABLE},
-    record::{self, Excuse, Fault, KILL, Record, Run},
+    record::{self, Excuse, FaultRecord, KILL, Record, Run},
     resource::{self, Write},
     times::Times,
 };
@@ -26,7 +26,7 @@ pub struct Report {
     pub(super) run: Run,
     pub(super) by_name: BTreeMap<String, Vec<Tale>>,
     pub(super) writes: Vec<Write>,
-    pub(super) faults: Vec<Fault>,
+    pub(super) faults: Vec<FaultRecord>,
     pub(super) excuses: Vec<Excuse>,
     pub(super) idle: BTreeMap<usize, Times>,
 }

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn what_touches_is_one() {
+    fn adjacent_times_are_merged() {
         let times = Times::of([(7, 9), (1, 3), (3, 5), (2, 3)].map(|(a, b)| (at(a), at(b))).into());
         assert_eq!(times.0.len(), 2);
         let since = |nanos, little| times.since(at(nanos), Duration::from_nanos(little));

@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_and_not_required_passes() {
+    fn a_missing_program_that_is_not_required_passes() {
         judge("none", Err(Stop::missing("not installed")));
     }
 }

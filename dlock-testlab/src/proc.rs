@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn who_runs_or_is_gone_is_not_stopped() {
+    fn a_running_or_ended_process_is_not_stopped() {
         let mut process = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
         let pid = process.id();
         assert!(!is_stopped(pid) && !is_stopped(std::process::id()));

@@ -87,13 +87,13 @@ impl Acceptor {
         ends.mark_unchanged();
         let rules = self.rules.clone();
         let (counts, filter) = (Arc::clone(&self.counts), self.protocol.map(Filter::new));
-        let link = Link { number, client, server: None, rules, counts, filter };
+        let link = RelayedConnection { number, client, server: None, rules, counts, filter };
         Handle::current().spawn(link.run(self.server.lock().clone(), ends));
     }
 }
 
 /// A connection of a client and the one to the server that it is passed on to.
-struct Link {
+struct RelayedConnection {
     number: u64,
     client: TcpStream,
     server: Option<TcpStream>,
@@ -102,7 +102,7 @@ struct Link {
     filter: Option<Filter>,
 }
 
-impl Link {
+impl RelayedConnection {
     async fn run(mut self, server: String, mut ends: watch::Receiver<End>) {
         let end = tokio::select! {
             // Errors are those of a connection that is gone: both go.

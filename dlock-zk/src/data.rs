@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_is_nothing() {
+    fn foreign_data_is_ignored() {
         for bytes in [
             &b""[..],
             b"10.0.0.1",

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_amiss_is_told_with_its_remedy() {
+    fn wrong_settings_are_reported_with_a_remedy() {
         let seconds = Duration::from_secs;
         let conf = "tickTime=2000\nsyncLimit=5\n";
         let srvr = "Zookeeper version: 3.8.4-9316c2a, built on 2024\nMode: leader\nNode count: 9\n";

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_foreign_is_not_a_claim() {
+    fn a_foreign_node_is_not_a_claim() {
         let uuid = "cfa6e75c-1ef2-4d4e-8db4-4c1f0a4d3e11";
         for child in [
             String::new(),

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_not_granted_and_told_once() {
+    fn an_ended_claim_is_not_granted_and_reported_once() {
         let place = place(Duration::from_secs(1));
         assert!(place.grant(token(1).unwrap(), Instant::from_nanos(0)).is_some());
         assert!(place.start_watch() && !place.start_watch());
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_up_is_not_lost() {
+    fn a_released_claim_is_not_lost() {
         let place = place(Duration::from_secs(1));
         assert!(place.grant(token(1).unwrap(), Instant::from_nanos(0)).is_some());
         place.leave();

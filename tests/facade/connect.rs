@@ -53,7 +53,7 @@ async fn each_mistake_has_its_own_error_that_names_the_remedy() {
 }
 
 #[tokio::test]
-async fn a_missing_backend_is_told_before_its_options() {
+async fn a_missing_backend_is_reported_before_its_options() {
     let error = refused("etcd://host?dlock.leese=5s&dlock.lease=soon").await;
     assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::UnknownScheme));
 }
@@ -146,7 +146,7 @@ async fn a_note_of_the_code_replaces_that_of_the_url() {
 }
 
 #[tokio::test]
-async fn a_prefix_keeps_applications_apart_and_is_part_of_the_name_in_the_store() {
+async fn a_prefix_separates_applications_and_is_stored_in_the_name() {
     let backends = ConnectOptions::new().with_backend(shared_memory());
     let shop = connect_with("shared:?dlock.prefix=shop%2F", backends.clone()).await.unwrap();
     let bank = connect_with("shared:?dlock.prefix=bank%2F", backends.clone()).await.unwrap();

@@ -55,7 +55,7 @@ mod with_the_feature {
     }
 
     #[tokio::test]
-    async fn a_server_that_is_not_there_is_told_with_its_address() {
+    async fn an_unreachable_server_is_reported_with_its_address() {
         let error = dlock::connect("redis://user:hunter2@127.0.0.1:1").await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         let text = format!("{error} {error:?}");

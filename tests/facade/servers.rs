@@ -58,7 +58,7 @@ mod with_the_features {
     }
 
     #[tokio::test]
-    async fn a_server_that_is_not_there_is_told_with_its_address() {
+    async fn an_unreachable_server_is_reported_with_its_address() {
         for url in [
             "postgres://u:hunter2@127.0.0.1:1/d?dlock.response_timeout=100ms",
             "mysql://u:hunter2@127.0.0.1:1/d?dlock.response_timeout=100ms",

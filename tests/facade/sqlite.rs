@@ -47,7 +47,7 @@ mod with_the_feature {
     }
 
     #[tokio::test]
-    async fn a_bad_option_is_told_before_the_file_is_made() {
+    async fn a_bad_option_is_reported_before_the_file_is_made() {
         for (options, issue) in [
             ("?dlock.create_schema=perhaps", ConfigIssue::OptionValue),
             ("?dlock.create_schema=true&dlock.nope=1", ConfigIssue::UnknownOption),

@@ -16,7 +16,7 @@ use crate::{Failure, runtime::Flavour};
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Role {
     /// The least that it can cost.
-    Floor,
+    Baseline,
     /// What it is all about.
     Dlock,
     /// Another lock.
@@ -70,7 +70,7 @@ impl Contestant {
     pub(crate) fn role(&self) -> Role {
         match self {
             Self::Own(Own::Dlock, _) => Role::Dlock,
-            Self::Own(..) => Role::Floor,
+            Self::Own(..) => Role::Baseline,
             Self::Peer(peer) if peer.fair => Role::FairPeer,
             Self::Peer(_) => Role::Peer,
         }

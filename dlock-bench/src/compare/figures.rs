@@ -85,22 +85,22 @@ pub(crate) struct Spread {
     pub(crate) p10: f64,
     /// The round that a tenth is above.
     pub(crate) p90: f64,
-    /// The median, over the rounds, of what it is to the floor's in the same round.
-    pub(crate) to_floor: Option<f64>,
+    /// The median, over the rounds, of what it is to the baseline's in the same round.
+    pub(crate) to_baseline: Option<f64>,
     /// All rounds, in their order.
     pub(crate) rounds: Vec<f64>,
 }
 
 impl Spread {
-    /// Of these rounds, beside those of the floor; none if there are none.
-    pub(crate) fn of(rounds: &[f64], floor: Option<&[f64]>) -> Option<Self> {
-        let pairs = rounds.iter().zip(floor.unwrap_or_default());
-        let ratios: Vec<f64> = pairs.map(|(own, floor)| own / floor).collect();
+    /// Of these rounds, beside those of the baseline; none if there are none.
+    pub(crate) fn of(rounds: &[f64], baseline: Option<&[f64]>) -> Option<Self> {
+        let pairs = rounds.iter().zip(baseline.unwrap_or_default());
+        let ratios: Vec<f64> = pairs.map(|(own, baseline)| own / baseline).collect();
         Some(Self {
             median: quantile(rounds, 50)?,
             p10: quantile(rounds, 10)?,
             p90: quantile(rounds, 90)?,
-            to_floor: quantile(&ratios, 50),
+            to_baseline: quantile(&ratios, 50),
             rounds: rounds.to_vec(),
         })
     }
@@ -126,16 +126,16 @@ mod tests {
     fn a_spread_is_the_median_and_the_tenths() {
         let spread = Spread::of(&[5.0, 1.0, 3.0, 2.0, 4.0], None).unwrap();
         assert_eq!((spread.p10, spread.median, spread.p90), (1.4, 3.0, 4.6));
-        assert_eq!(spread.to_floor, None);
+        assert_eq!(spread.to_baseline, None);
         assert!(Spread::of(&[], None).is_none());
         assert!(Spread::of(&[f64::NAN], None).is_none());
-        assert_eq!(Spread::of(&[f64::NAN, 7.0], Some(&[2.0, 3.5])).unwrap().to_floor, Some(2.0));
+        assert_eq!(Spread::of(&[f64::NAN, 7.0], Some(&[2.0, 3.5])).unwrap().to_baseline, Some(2.0));
     }
 
     #[test]
     fn a_ratio_is_that_of_the_same_round() {
         // The machine was half as fast in the second round, for both.
         let spread = Spread::of(&[10.0, 20.0, 10.0], Some(&[5.0, 10.0, 5.0])).unwrap();
-        assert_eq!(spread.to_floor, Some(2.0));
+        assert_eq!(spread.to_baseline, Some(2.0));
     }
 }

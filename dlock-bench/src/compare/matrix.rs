@@ -74,13 +74,13 @@ struct Race<'a> {
 struct Runner {
     team: Team,
     rounds: BTreeMap<Figure, Vec<f64>>,
-    is_floor: bool,
+    is_baseline: bool,
 }
 
 impl Race<'_> {
     fn run(&self, server: &mut Server, peers: &[Peer], part: &mut Part) -> Result<(), Failure> {
-        let floors = match self.scenario.floors(server.store) {
-            Ok(floors) => floors,
+        let baselines = match self.scenario.baselines(server.store) {
+            Ok(baselines) => baselines,
             Err(reason) => {
                 part.leave_out("all", reason);
                 return Ok(());
@@ -92,9 +92,9 @@ impl Race<'_> {
             _ => None,
         };
         let mut contestants: Vec<_> =
-            floors.into_iter().map(|own| (Contestant::Own(own, ""), false)).collect();
-        if let Some((_, is_floor)) = contestants.first_mut() {
-            *is_floor = true;
+            baselines.into_iter().map(|own| (Contestant::Own(own, ""), false)).collect();
+        if let Some((_, is_baseline)) = contestants.first_mut() {
+            *is_baseline = true;
         }
         contestants
             .extend(Contestant::dlocks(server.store).into_iter().map(|dlock| (dlock, false)));
@@ -102,10 +102,10 @@ impl Race<'_> {
         contestants.extend(peers.map(|peer| (Contestant::Peer(*peer), false)));
 
         let mut runners = Vec::new();
-        for (contestant, is_floor) in contestants {
+        for (contestant, is_baseline) in contestants {
             let name = contestant.name();
             match self.start(server, contestant) {
-                Ok(team) => runners.push(Runner { team, rounds: BTreeMap::new(), is_floor }),
+                Ok(team) => runners.push(Runner { team, rounds: BTreeMap::new(), is_baseline }),
                 Err(failure) => part.leave_out(&name, &failure.to_string()),
             }
         }
@@ -169,17 +169,18 @@ impl Runner {
 }
 
 fn entries(runners: &[Runner]) -> Vec<Entry> {
-    let floor = runners.iter().find(|runner| runner.is_floor).map(|runner| &runner.rounds);
+    let baseline = runners.iter().find(|runner| runner.is_baseline).map(|runner| &runner.rounds);
     let finished = runners.iter().filter(|runner| !runner.rounds.is_empty());
     let entry = |runner: &Runner| {
         let spread = |(figure, rounds): (&Figure, &Vec<f64>)| {
-            let floor = floor.filter(|_| !runner.is_floor).and_then(|floor| floor.get(figure));
-            Some((*figure, Spread::of(rounds, floor.map(Vec::as_slice))?))
+            let baseline =
+                baseline.filter(|_| !runner.is_baseline).and_then(|baseline| baseline.get(figure));
+            Some((*figure, Spread::of(rounds, baseline.map(Vec::as_slice))?))
         };
         Entry {
             name: runner.team.contestant.name(),
             role: runner.team.contestant.role(),
-            is_floor: runner.is_floor,
+            is_baseline: runner.is_baseline,
             figures: runner.rounds.iter().filter_map(spread).collect(),
         }
     };

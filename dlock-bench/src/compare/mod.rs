@@ -1,4 +1,4 @@
-//! Everything against everything: dlock, the floors and other locks, over each store and in each
+//! Everything against everything: dlock, the baselines and other locks, over each store and in each
 //! scenario, in turns in one run.
 //!
 //! It asks what a user would see: it leaves the processors to the system, unless it is told

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_compared_unless_told_otherwise() {
+    fn everything_is_compared_by_default() {
         let options = parse(&[]).unwrap();
         assert_eq!(options.stores.len(), 6);
         assert_eq!(options.peers.len(), PEERS.len());
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused_with_what_is() {
+    fn an_unknown_name_is_refused_with_the_known_ones() {
         assert!(parse(&["--store", "etcd"]).unwrap_err().to_string().contains("redis"));
         assert!(parse(&["--scenario", "cro"]).unwrap_err().to_string().contains("crowd-8"));
         assert!(parse(&["--peers", "redisson"]).unwrap_err().to_string().contains("rslock"));

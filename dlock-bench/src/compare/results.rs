@@ -42,7 +42,7 @@ pub(crate) struct Entry {
     pub(crate) name: String,
     pub(crate) role: Role,
     /// Whether all others are compared with it.
-    pub(crate) is_floor: bool,
+    pub(crate) is_baseline: bool,
     pub(crate) figures: BTreeMap<Figure, Spread>,
 }
 
@@ -86,8 +86,8 @@ impl Entry {
         self.figures.get(&figure).map(|spread| spread.median)
     }
 
-    /// What this figure is to the floor's.
-    pub(crate) fn to_floor(&self, figure: Figure) -> Option<f64> {
-        self.figures.get(&figure)?.to_floor
+    /// What this figure is to the baseline's.
+    pub(crate) fn to_baseline(&self, figure: Figure) -> Option<f64> {
+        self.figures.get(&figure)?.to_baseline
     }
 }

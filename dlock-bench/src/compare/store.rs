@@ -18,12 +18,12 @@ use tempfile::TempDir;
 
 pub(crate) use self::table::Table;
 use self::{
-    bare::Bare,
-    redis::Counters as RedisCounters,
+    bare::BareConnection,
+    redis::RedisCounters,
     sql::{Kind, SqlServer},
-    zk::Counters as ZkCounters,
+    zk::ZkCounters,
 };
-use super::{options::Disk, own::floor::redis as floor};
+use super::{options::Disk, own::baseline::redis as baseline};
 use crate::{Failure, processors};
 
 /// How often ZooKeeper looks for empty directories by default: so seldom that a lock hardly ever
@@ -95,7 +95,7 @@ enum Running {
     Memory,
     Sqlite(TempDir),
     Redis(RedisServer, MultiplexedConnection),
-    Sql(SqlServer, Bare),
+    Sql(SqlServer, BareConnection),
     /// With the number of nodes that it had before it was used.
     Zk(ZooKeeperServer, f64),
 }
@@ -122,7 +122,7 @@ impl Server {
             Store::Redis => {
                 let server = RedisServer::start(&RedisOptions::new()).await;
                 let server = server.map_err(|stop| format!("no server: {stop:?}"))?;
-                let mut control = floor::connect(&server.url()).await?;
+                let mut control = baseline::connect(&server.url()).await?;
                 let info: String = cmd("INFO").query_async(&mut control).await?;
                 let version = info.lines().find_map(|line| line.strip_prefix("redis_version:"));
                 let version = format!("Redis {}", version.unwrap_or_default().trim());
@@ -199,7 +199,7 @@ impl Server {
     /// they have to be made to.
     pub(crate) async fn settle(&self) -> bool {
         match &self.running {
-            Running::Sql(_, control @ Bare::Postgres(_)) => {
+            Running::Sql(_, control @ BareConnection::Postgres(_)) => {
                 control.settle().await;
                 true
             }

@@ -32,22 +32,29 @@ use Store::{Memory, Mysql, Postgres, Redis, Sqlite, Zk};
 
 const DLOCK: &str = "dlock";
 const ADVISORY: &str = "dlock, dlock.advisory";
-const TO_FLOOR: &str = "p50 to the floor's";
-const RATE_TO_FLOOR: &str = "rate to the floor's";
+const TO_BASELINE: &str = "p50 to the baseline's";
+const RATE_TO_BASELINE: &str = "rate to the baseline's";
 
 const RULES: &[Rule] = &[
-    rule("quiet", &[Memory], TO_FLOOR, AtMost, 2.0, p50_to_floor),
-    rule("quiet", &[Redis], TO_FLOOR, AtMost, 1.15, p50_to_floor),
-    rule("quiet", &[Sqlite, Postgres, Mysql, Zk], TO_FLOOR, AtMost, 1.1, p50_to_floor),
-    rule("many-512", &[Redis], RATE_TO_FLOOR, AtLeast, 0.65, rate_to_floor),
-    rule("many-512", &[Sqlite, Postgres, Mysql, Zk], RATE_TO_FLOOR, AtLeast, 0.9, rate_to_floor),
+    rule("quiet", &[Memory], TO_BASELINE, AtMost, 2.0, p50_to_baseline),
+    rule("quiet", &[Redis], TO_BASELINE, AtMost, 1.15, p50_to_baseline),
+    rule("quiet", &[Sqlite, Postgres, Mysql, Zk], TO_BASELINE, AtMost, 1.1, p50_to_baseline),
+    rule("many-512", &[Redis], RATE_TO_BASELINE, AtLeast, 0.65, rate_to_baseline),
+    rule(
+        "many-512",
+        &[Sqlite, Postgres, Mysql, Zk],
+        RATE_TO_BASELINE,
+        AtLeast,
+        0.9,
+        rate_to_baseline,
+    ),
     Rule {
         applies: has_peer,
         ..rule("local", ALL, "rate to the best peer's", AtLeast, 40.0, |part| {
             Some(rate(part, DLOCK)? / part.best(Figure::Rate, is_peer)?)
         })
     },
-    rule("local", ALL, "rate to tokio's", AtLeast, 0.5, rate_to_floor),
+    rule("local", ALL, "rate to tokio's", AtLeast, 0.5, rate_to_baseline),
     rule("local", ALL, "Jain fairness", AtLeast, 0.95, |part| {
         part.entry(DLOCK)?.median(Figure::Fairness)
     }),
@@ -65,14 +72,14 @@ const RULES: &[Rule] = &[
             to(part, "zookeeper-client")
         })
     },
-    rule("crowd", &[Sqlite, Postgres, Mysql], "rate to one row's", AtLeast, 0.9, rate_to_floor),
+    rule("crowd", &[Sqlite, Postgres, Mysql], "rate to one row's", AtLeast, 0.9, rate_to_baseline),
     Rule {
         applies: |part| part.entry("PgAdvisoryLock").is_some(),
         ..rule("crowd", &[Postgres], "advisory: rate to PgAdvisoryLock's", AtLeast, 0.95, |part| {
             Some(rate(part, ADVISORY)? / rate(part, "PgAdvisoryLock")?)
         })
     },
-    rule("hand-over", &[Redis, Postgres, Zk], "p50 to one push's", AtMost, 1.5, p50_to_floor),
+    rule("hand-over", &[Redis, Postgres, Zk], "p50 to one push's", AtMost, 1.5, p50_to_baseline),
     rule("held-100000", ALL, "client, % of a core", AtMost, 5.0, |part| {
         part.entry(DLOCK)?.median(Figure::ClientCore)
     }),
@@ -174,12 +181,12 @@ fn growth(parts: &[Part], store: Store) -> Option<Verdict> {
     Some(verdict(store, "crowd".to_owned(), what, AtMost, GROWTH, Some(most / fewest_clients)))
 }
 
-fn p50_to_floor(part: &Part) -> Option<f64> {
-    part.entry(DLOCK)?.to_floor(Figure::P50)
+fn p50_to_baseline(part: &Part) -> Option<f64> {
+    part.entry(DLOCK)?.to_baseline(Figure::P50)
 }
 
-fn rate_to_floor(part: &Part) -> Option<f64> {
-    part.entry(DLOCK)?.to_floor(Figure::Rate)
+fn rate_to_baseline(part: &Part) -> Option<f64> {
+    part.entry(DLOCK)?.to_baseline(Figure::Rate)
 }
 
 fn left(part: &Part) -> Option<f64> {

@@ -22,7 +22,7 @@ use tokio::{runtime::Runtime, sync::mpsc};
 
 use super::{
     Lock, Subject, Want,
-    work::{self, Crowd, Mostly, Span},
+    work::{self, CrowdWitness, Mostly, Span},
 };
 use crate::Failure;
 
@@ -69,7 +69,7 @@ async fn obey<S: Subject>(
         return match next.take().ok_or("nothing is to be done")? {
             Work::Quiet(lock) => work::quiet(lock, span).await,
             Work::Counts(locks) => work::counts(locks, (), span).await,
-            Work::Crowd(locks) => work::counts(locks, Crowd::default(), span).await,
+            Work::Crowd(locks) => work::counts(locks, CrowdWitness::default(), span).await,
             Work::Mostly(locks) => work::counts(locks, (), span).await,
             Work::Holds(locks) => work::holds(locks, span).await,
         };

@@ -122,11 +122,11 @@ pub(super) async fn holds<L: Lock>(locks: Vec<L>, span: Span) -> Result<String, 
 /// Holds on, the first time, until all others have asked. Tasks of one thread would find the lock
 /// free otherwise, each for as long as the scheduler lets it run, and nobody would ever wait.
 #[derive(Clone, Default)]
-pub(super) struct Crowd {
+pub(super) struct CrowdWitness {
     has_come: bool,
 }
 
-impl Witness for Crowd {
+impl Witness for CrowdWitness {
     async fn held(&mut self, _token: Option<u64>) {
         if !std::mem::replace(&mut self.has_come, true) {
             yield_now().await;

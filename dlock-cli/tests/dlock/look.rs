@@ -115,7 +115,7 @@ fn watched(which: &[&str]) {
 }
 
 #[test]
-fn watch_ends_after_its_looks_with_plain_lines_where_there_is_no_terminal() {
+fn watch_without_a_terminal_prints_plain_lines_and_ends() {
     let dlock = Dlock::on_sqlite();
     let out = dlock.out(&["watch", "--name", "a", "--interval", "10ms", "--count", "3"]);
     assert_eq!(out, "a: free\n");

@@ -95,7 +95,7 @@ fn watch_draws_a_table() {
 }
 
 #[test]
-fn an_empty_list_is_told_to_a_person_only() {
+fn an_empty_list_prints_a_message_only_on_a_terminal() {
     let tested = || {
         let dlock = Dlock::on_sqlite();
         let told = "nothing is held or waited for";

@@ -53,7 +53,7 @@ fn completions_come_for_each_shell() {
 }
 
 #[test]
-fn whoever_closes_the_pipe_has_read_enough() {
+fn a_closed_pipe_ends_the_program_as_sigpipe_does() {
     let mut child =
         bare(&["completions", "zsh"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
@@ -61,7 +61,7 @@ fn whoever_closes_the_pipe_has_read_enough() {
 }
 
 #[test]
-fn a_missing_store_is_told_with_what_to_write() {
+fn a_missing_store_is_refused_with_a_remedy() {
     for name in ["list", "doctor", "guarantees", "watch"] {
         let told = went(&mut bare(&[name]));
         assert_eq!(told.code, Some(125), "{told:?}");
@@ -70,7 +70,7 @@ fn a_missing_store_is_told_with_what_to_write() {
 }
 
 #[test]
-fn wrong_arguments_are_told_and_have_one_code() {
+fn wrong_arguments_are_refused_with_one_exit_code() {
     for args in [
         &["run", "--", "true"][..],
         &["run", "--name", "a"],

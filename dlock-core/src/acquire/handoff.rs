@@ -23,7 +23,7 @@ use crate::{
     engine::{Engine, held::Held, runtime_gone},
     hold::{
         Hold,
-        local_queue::{Lead, Queue, Turn},
+        local_queue::{Lead, LocalQueue, Turn},
     },
     support::{
         labels::Line,
@@ -37,7 +37,7 @@ const MOST: u32 = 32_768;
 /// Takes the lock, from a task of this process or from the store.
 pub(crate) async fn lock(
     engine: &Arc<Engine>,
-    queue: &Arc<Queue<Hold>>,
+    queue: &Arc<LocalQueue<Hold>>,
     wait: Wait,
 ) -> Result<Option<Held>, Error> {
     let (name, options, mode) = (queue.name(), *queue.options(), Mode::Exclusive);
@@ -87,7 +87,7 @@ pub(crate) async fn lock(
 
 async fn wait_in_line(
     engine: &Arc<Engine>,
-    queue: &Arc<Queue<Hold>>,
+    queue: &Arc<LocalQueue<Hold>>,
     wait: Wait,
 ) -> Result<Turn<Hold>, Error> {
     let _waiting = engine.meter.wait();
@@ -103,12 +103,12 @@ async fn wait_in_line(
 }
 
 /// The current hold of this process, if there is one.
-fn holder(queue: &Queue<Hold>) -> Option<Arc<Hold>> {
+fn holder(queue: &LocalQueue<Hold>) -> Option<Arc<Hold>> {
     queue.last().filter(|hold| hold.is_running())
 }
 
 /// The error of a wait for another task of this process.
-pub(crate) fn timed_out(engine: &Engine, queue: &Queue<Hold>) -> Error {
+pub(crate) fn timed_out(engine: &Engine, queue: &LocalQueue<Hold>) -> Error {
     let name: &LockName = queue.name();
     if let Some(hold) = holder(queue) {
         return Why::HeldHere(engine.clock.now().since(hold.granted_at())).error(name);
@@ -123,7 +123,7 @@ pub(crate) fn timed_out(engine: &Engine, queue: &Queue<Hold>) -> Error {
 /// A place in the line, which the first poll takes. Dropping it leaves the line, and hands a turn
 /// that the task had by then to the next task.
 struct InLine<'a> {
-    queue: &'a Arc<Queue<Hold>>,
+    queue: &'a Arc<LocalQueue<Hold>>,
     engine: &'a Arc<Engine>,
     /// While it waits.
     ticket: Option<u64>,

@@ -22,7 +22,7 @@ use crate::{
     hold::{
         Hold,
         belief::{believed, valid_until},
-        local_queue::Queue,
+        local_queue::LocalQueue,
     },
     support::{
         labels::Line,
@@ -43,7 +43,7 @@ pub(crate) async fn take(
     mode: Mode,
     options: LockOptions,
     tokens: u32,
-    queue: Option<&Arc<Queue<Hold>>>,
+    queue: Option<&Arc<LocalQueue<Hold>>>,
     wait: Wait,
 ) -> Result<Option<Held>, Error> {
     engine.check_open()?;
@@ -78,7 +78,7 @@ pub(crate) struct Attempt<'a> {
     options: LockOptions,
     request: AcquireRequest,
     /// The local queue, if this task is its leader.
-    local: Option<Arc<Queue<Hold>>>,
+    local: Option<Arc<LocalQueue<Hold>>>,
     /// Whether the claim may join its queue again. A claim of a multi-lock may not: another order
     /// in one of its queues could deadlock with another multi-lock.
     alone: bool,

@@ -178,7 +178,7 @@ mod outside {
     use crate::Level;
 
     #[test]
-    fn the_offset_that_is_told_is_one_that_helps() {
+    fn a_suggested_token_offset_is_sufficient() {
         let token = |value| FencingToken::new(value).unwrap();
         let max = FencingToken::MAX.get();
         for (seen, next, says) in [

@@ -236,7 +236,7 @@ mod tests {
         }
 
         #[test]
-        fn a_scheme_that_is_misspelt_is_told_the_right_one() {
+        fn a_misspelt_scheme_is_refused_with_the_right_one() {
             for (text, meant) in [
                 ("reddis://h", "redis:"),
                 ("redsi://h", "redis:"),
@@ -260,7 +260,7 @@ mod tests {
         }
 
         #[test]
-        fn a_host_without_a_scheme_is_told_the_scheme_of_its_port() {
+        fn a_host_without_a_scheme_gets_the_scheme_of_its_port() {
             for (text, meant) in [
                 ("localhost:6379", "redis://"),
                 ("LocalHost:6379/0?dlock.lease=5s", "redis://"),

@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_over_is_an_error_that_lists_the_known_options() {
+    fn an_unknown_option_is_an_error_that_lists_the_known_ones() {
         let url: BackendUrl = "memory:?dlock.leese=5s".parse().unwrap();
         let error = url.finish(&["lease", "wait"]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::UnknownOption));
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_password_is_shown_as_it_is() {
+    fn a_url_without_a_password_is_shown_unchanged() {
         for text in ["sqlite:/a/b@c.db", "zk://h:1,i/shop", "redis://h", "memory:", "sqlite:a:b"] {
             assert_eq!(text.parse::<BackendUrl>().unwrap().to_string(), text);
         }

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_receiver_that_is_behind_is_told_how_many_it_missed() {
+    async fn a_slow_receiver_learns_how_many_events_it_missed() {
         let sender = StoreEventSender::new(2);
         let mut events = sender.subscribe();
         for bits in 0..5 {

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_told_once_with_its_size() {
+    fn a_clock_step_is_reported_once_with_its_size() {
         for (ahead, forward) in
             [(5 * SECOND.cast_signed(), true), (-5 * SECOND.cast_signed(), false)]
         {
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_a_clock_is_told_to_all_who_listen() {
+    fn a_clock_step_is_reported_to_all_receivers() {
         let watch = StoreClocks::new();
         let (mut one, mut two) = (watch.events(), watch.events());
         watch.observe(0, EPOCH, Clock::Boot.now());
@@ -284,7 +284,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn no_step_is_told_of_clocks_that_drift(
+        fn clock_drift_is_not_reported_as_a_step(
             rate in -99i64..=99,
             sights in prop::collection::vec(
                 (0u64..60 * SECOND, 0u64..20 * SECOND, 0u64..20 * SECOND), 1..40
@@ -319,7 +319,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_is_executed_by_its_deadline_after_its_sender_has_gone(
+        fn a_deadline_has_passed_once_its_sender_stopped_waiting(
             rate in -9i64..=9,
             sights in prop::collection::vec(
                 (0u64..60 * SECOND, 0u64..20 * SECOND, 0u64..20 * SECOND), 1..20

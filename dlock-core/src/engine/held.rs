@@ -9,7 +9,7 @@ use super::{
 use crate::{
     AcquireRequest, DynBackend, Ended, Error, ErrorKind, FencingToken, Grant, GuardState, Instant,
     LockName, LockOptions, Mode, Released, Renewal, Renewed,
-    hold::{Hold, books::reason, local_queue::Queue},
+    hold::{Hold, books::reason, local_queue::LocalQueue},
 };
 
 /// One guard's part of a hold. Dropping it releases in the background.
@@ -33,7 +33,7 @@ impl Held {
         request: AcquireRequest,
         grant: Grant,
         options: LockOptions,
-        queue: Option<Arc<Queue<Hold>>>,
+        queue: Option<Arc<LocalQueue<Hold>>>,
     ) -> Self {
         let hold = Arc::new(Hold::new(request, grant, options, queue));
         #[cfg(feature = "metrics")]

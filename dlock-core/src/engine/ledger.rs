@@ -24,7 +24,7 @@ use crate::{
     Clock, DynBackend, Instant, LockName,
     hold::{
         Hold,
-        books::{Books, Shard},
+        books::{Books, ShardOf},
     },
     sync::{
         Mutex, Notify,
@@ -96,7 +96,7 @@ impl Ledger {
     pub(super) fn with<T>(
         &self,
         backend: &DynBackend,
-        work: impl FnOnce(&mut Books, Shard<'_>) -> T,
+        work: impl FnOnce(&mut Books, ShardOf<'_>) -> T,
     ) -> T {
         work(&mut self.books.lock(), &|name| backend.shard(name))
     }

@@ -33,9 +33,9 @@ use crate::{
 /// What is dropped just before `main` returns does not reach the store, and its lease must end:
 /// await `release`, or [`Locks::shutdown`](crate::Locks::shutdown).
 #[must_use = "the lock is released as soon as its guard is dropped"]
-pub struct Guard(Kind);
+pub struct Guard(GuardKind);
 
-enum Kind {
+enum GuardKind {
     One(Held),
     Entered(Arc<Entered>),
     /// Of a multi-lock: sorted by name, never empty.
@@ -58,33 +58,33 @@ impl Entered {
 
 impl Guard {
     pub(crate) const fn one(held: Held) -> Self {
-        Self(Kind::One(held))
+        Self(GuardKind::One(held))
     }
 
     pub(crate) const fn entered(entered: Arc<Entered>) -> Self {
-        Self(Kind::Entered(entered))
+        Self(GuardKind::Entered(entered))
     }
 
     /// Of a multi-lock, which has at least one part.
     pub(crate) fn many(mut parts: Vec<Held>) -> Self {
         parts.sort_by(|a, b| a.name().cmp(b.name()));
-        Self(Kind::Many(parts))
+        Self(GuardKind::Many(parts))
     }
 
     /// The parts of a multi-lock, or the one that there is.
     pub(crate) fn into_parts(self) -> Vec<Held> {
         match self.0 {
-            Kind::One(held) => vec![held],
-            Kind::Entered(_) => Vec::new(),
-            Kind::Many(parts) => parts,
+            GuardKind::One(held) => vec![held],
+            GuardKind::Entered(_) => Vec::new(),
+            GuardKind::Many(parts) => parts,
         }
     }
 
     fn parts(&self) -> &[Held] {
         match &self.0 {
-            Kind::One(held) => slice::from_ref(held),
-            Kind::Entered(entered) => slice::from_ref(&entered.held),
-            Kind::Many(parts) => parts,
+            GuardKind::One(held) => slice::from_ref(held),
+            GuardKind::Entered(entered) => slice::from_ref(&entered.held),
+            GuardKind::Many(parts) => parts,
         }
     }
 
@@ -157,8 +157,8 @@ impl Guard {
     /// When the future is dropped the release goes on in the background.
     pub async fn release(self) -> Result<Released, Error> {
         let parts = match self.0 {
-            Kind::One(held) => return held.release().await,
-            Kind::Entered(entered) => {
+            GuardKind::One(held) => return held.release().await,
+            GuardKind::Entered(entered) => {
                 // Read before the reference is given up, after which another guard may release the
                 // hold.
                 let lost = entered.held.state() == GuardState::Lost;
@@ -171,7 +171,7 @@ impl Guard {
                     None => Ok(Released::Released),
                 };
             }
-            Kind::Many(parts) => parts,
+            GuardKind::Many(parts) => parts,
         };
         // All at once, since each takes a round trip. A part that is slow does not delay the
         // others.
@@ -197,7 +197,7 @@ impl Guard {
     pub(crate) fn part(self, until: Instant) -> Lost {
         // Registered while the guard is there. Afterwards the renewal task ends the hold.
         let over = self.lost();
-        if let Kind::One(held) = self.0 {
+        if let GuardKind::One(held) = self.0 {
             held.part(until);
         }
         over
@@ -215,7 +215,7 @@ impl Guard {
     /// As after an error.
     pub async fn downgrade(&mut self) -> Result<(), Error> {
         let held = match &self.0 {
-            Kind::One(held) if held.is_writer() => held,
+            GuardKind::One(held) if held.is_writer() => held,
             _ => {
                 return Err(Error::new(
                     ErrorKind::Unsupported,

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::{Guard, Kind};
+use super::{Guard, GuardKind};
 use crate::{Error, Released, engine::held::Held};
 
 /// Why a release says that the lock was lost.
@@ -96,7 +96,7 @@ impl Guard {
     /// Does not release parts that were lost and whose lock-delay still runs: the work that was
     /// dropped may have writes on their way. Gives the parts that are to be released.
     pub(crate) fn leave_lost(self) -> Option<Self> {
-        if let Kind::Entered(_) = self.0 {
+        if let GuardKind::Entered(_) = self.0 {
             return Some(self);
         }
         let (lost, left): (Vec<_>, Vec<_>) =

@@ -26,7 +26,7 @@ const LOOK_AHEAD: Duration = Duration::from_millis(500);
 pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// The part of the store that keeps a name.
-pub(crate) type Shard<'a> = &'a dyn Fn(&LockName) -> u32;
+pub(crate) type ShardOf<'a> = &'a dyn Fn(&LockName) -> u32;
 
 #[derive(Default)]
 pub(crate) struct Books {
@@ -85,7 +85,7 @@ impl Books {
     pub(crate) fn add(
         &mut self,
         hold: &Arc<Hold>,
-        shard: Shard<'_>,
+        shard: ShardOf<'_>,
         now: impl FnOnce() -> Instant,
     ) -> Added {
         let cut = self.steps.cut(hold.began(), || shard(hold.name()));
@@ -125,7 +125,7 @@ impl Books {
     }
 
     /// Collects what is due, and sets the time of the next look.
-    pub(crate) fn collect(&mut self, now: Instant, shard: Shard<'_>) -> Due {
+    pub(crate) fn collect(&mut self, now: Instant, shard: ShardOf<'_>) -> Due {
         let mut due = Due::default();
         let ready = self.order.until(now.saturating_add(LOOK_AHEAD)).filter(|hold| {
             let early = hold.slot.due().since(now);
@@ -219,7 +219,12 @@ impl Books {
 
     /// The clock of a part of the store was set forward. Shortens the leases that began before, and
     /// makes them due at once. Returns the holds whose leases are over by that.
-    pub(crate) fn stepped(&mut self, step: Step, now: Instant, shard: Shard<'_>) -> Vec<Arc<Hold>> {
+    pub(crate) fn stepped(
+        &mut self,
+        step: Step,
+        now: Instant,
+        shard: ShardOf<'_>,
+    ) -> Vec<Arc<Hold>> {
         // Under the same lock as the answers: each answer is booked either before, and is shortened
         // here, or after, and finds the step.
         self.steps.add(step);

@@ -9,7 +9,7 @@
 //! | field | written by | read by |
 //! |---|---|---|
 //! | `state` | the task that ends the hold, once; between `HELD` and `DOUBTFUL`, under the lock of the books | all |
-//! | `used` | the guard that hands the hold off, under the mutex of the [`Queue`]; a loss sets `FROZEN` | all |
+//! | `used` | the guard that hands the hold off, under the mutex of the [`LocalQueue`]; a loss sets `FROZEN` | all |
 //! | `began`, `valid_until` | under the lock of the books | all |
 //! | `slot` | under the lock of the books | under that lock |
 //! | `watched` | the holder | the task that ends the hold or hands it off |
@@ -49,7 +49,7 @@ use std::sync::Arc;
 
 use self::{
     belief::{believed, valid_until},
-    local_queue::Queue,
+    local_queue::LocalQueue,
     rare::{Rare, Terms},
     slot::Slot,
 };
@@ -103,7 +103,7 @@ pub(crate) struct Hold {
     told: AtomicBool,
     rare: OnceLock<Box<Rare>>,
     /// The task that ends the hold hands the lead of this queue to the next task.
-    queue: Option<Arc<Queue<Hold>>>,
+    queue: Option<Arc<LocalQueue<Hold>>>,
     /// The position in the books.
     slot: Slot,
 }
@@ -123,7 +123,7 @@ impl Hold {
         request: AcquireRequest,
         grant: Grant,
         options: LockOptions,
-        queue: Option<Arc<Queue<Self>>>,
+        queue: Option<Arc<LocalQueue<Self>>>,
     ) -> Self {
         let lease = believed(request.lease, options.lock_delay());
         let hold = Self {
@@ -157,7 +157,7 @@ impl Hold {
         &self.name
     }
 
-    pub(crate) fn queue(&self) -> Option<&Arc<Queue<Self>>> {
+    pub(crate) fn queue(&self) -> Option<&Arc<LocalQueue<Self>>> {
         self.queue.as_ref()
     }
 

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Hold, books::Books, local_queue::Queue, steps::Step};
+use super::{Hold, books::Books, local_queue::LocalQueue, steps::Step};
 use crate::{
     AcquireRequest, Ended, FencingToken, Grant, GuardState, Instant, LockName, LockOptions, Mode,
     Renew, Renewed,
@@ -130,7 +130,7 @@ fn lease_that_runs_out_is_late() {
 }
 
 #[test]
-fn answers_say_who_is_kept_lost_and_in_doubt() {
+fn answers_tell_kept_lost_and_doubtful_holds_apart() {
     let holds: Vec<_> = (0..5).map(|_| hold()).collect();
     let mut books = Books::default();
     for hold in &holds {
@@ -227,9 +227,9 @@ fn shards_and_leases_of_one_length_share_a_batch() {
 }
 
 #[test]
-fn tasks_of_the_process_are_told_of_once() {
+fn local_waiters_are_reported_once() {
     let options = Arc::new(LockOptions::new());
-    let queue = Arc::new(Queue::new(&name("n"), &options));
+    let queue = Arc::new(LocalQueue::new(&name("n"), &options));
     let mut hold = granted(1, *options);
     hold.queue = Some(Arc::clone(&queue));
     let hold = Arc::new(hold);

@@ -31,14 +31,14 @@ use crate::{
     Error, Guard, Lock, LockName, LockOptions, Mode,
     acquire::take,
     engine::{Engine, held::Held},
-    hold::{Hold, local_queue::Queue},
+    hold::{Hold, local_queue::LocalQueue},
     support::{labels::Kind, retry::Wait},
 };
 
 /// The state that all handles of one [`Locks`](crate::Locks) share.
 pub(crate) struct Client {
     pub(crate) engine: Arc<Engine>,
-    queues: Shared<Queue<Hold>>,
+    queues: Shared<LocalQueue<Hold>>,
     owners: Shared<Owners>,
 }
 

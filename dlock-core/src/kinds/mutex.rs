@@ -7,7 +7,7 @@ use crate::{
     Error, Guard, LockName, Mode,
     acquire::handoff,
     engine::held::Held,
-    hold::{Hold, local_queue::Queue},
+    hold::{Hold, local_queue::LocalQueue},
     support::{labels::Kind, retry::Wait},
 };
 
@@ -20,13 +20,13 @@ use crate::{
 pub struct Mutex {
     pub(super) base: Base,
     /// The line of this process, if it hands off within it.
-    queue: Option<Arc<Queue<Hold>>>,
+    queue: Option<Arc<LocalQueue<Hold>>>,
 }
 
 impl Mutex {
     pub(crate) fn new(base: Base, hand_off: bool) -> Self {
         let queue = hand_off.then(|| {
-            let make = || Queue::new(&base.name, &base.options);
+            let make = || LocalQueue::new(&base.name, &base.options);
             base.client.queues.get(&base.name, &base.options, make)
         });
         Self { base, queue }

@@ -8,7 +8,7 @@ use std::{
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-use crate::{LockName, LockOptions, hold::local_queue::Queue, sync::Mutex};
+use crate::{LockName, LockOptions, hold::local_queue::LocalQueue, sync::Mutex};
 
 /// An entry lives as long as one of the handles and guards that share it.
 pub(crate) struct Shared<T> {
@@ -64,7 +64,7 @@ impl<T: OfHandles> Shared<T> {
     }
 }
 
-impl<H> OfHandles for Queue<H> {
+impl<H> OfHandles for LocalQueue<H> {
     fn key(&self) -> (&LockName, &LockOptions) {
         (self.name(), self.options())
     }

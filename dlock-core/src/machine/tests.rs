@@ -65,7 +65,7 @@ fn readers_join_readers_but_do_not_pass_a_writer() {
 }
 
 #[test]
-fn what_has_ended_is_gone_and_lets_in_the_next() {
+fn an_expired_claim_is_removed_and_the_next_is_granted() {
     let mut machine = Machine::default();
     run(&mut machine, &[(1, acquire(1, Mode::Exclusive)), (500, acquire(2, Mode::Exclusive))]);
     let (outcome, _) = run(&mut machine, &[(900, renew(2, Mode::Exclusive))]);
@@ -101,7 +101,7 @@ fn unused_tokens_go_back_and_used_ones_do_not() {
 }
 
 #[test]
-fn a_floor_holds_when_a_block_below_it_is_given_back() {
+fn a_floor_holds_when_a_block_below_it_is_released() {
     let block = ask(1, Mode::Exclusive, 100, None);
     // The block is 5 to 104.
     for (above, next) in [(4, 6), (50, 106), (104, 106), (105, 106), (1_000, 1_001)] {

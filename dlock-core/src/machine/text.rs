@@ -68,7 +68,7 @@ pub fn ops_text<'a>(deadline: Option<Micros>, ops: impl IntoIterator<Item = &'a 
     for op in ops {
         let between = if text.is_empty() { "" } else { ";" };
         // Writing to a String does not fail.
-        let _ = write!(text, "{between}{}", Line(op));
+        let _ = write!(text, "{between}{}", OpText(op));
     }
     text
 }
@@ -79,9 +79,9 @@ pub fn op_text(op: &Op) -> String {
 }
 
 /// An operation without its time.
-struct Line<'a>(&'a Op);
+struct OpText<'a>(&'a Op);
 
-impl fmt::Display for Line<'_> {
+impl fmt::Display for OpText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self.0 {
             Op::Acquire { claim, mode, lease, block, queue, home, ref note } => {

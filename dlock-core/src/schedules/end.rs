@@ -11,19 +11,19 @@ use super::{
 use crate::{Ended, Guard, LockOptions, Released, Renew};
 
 #[test]
-fn a_release_is_told_once() {
+fn a_release_is_reported_once() {
     check(|| released(Answers::AtOnce));
     check(|| released(Answers::Later));
 }
 
 #[test]
-fn an_expiry_is_told_once() {
+fn an_expiry_is_reported_once() {
     check(|| expired(Answers::AtOnce));
     check(|| expired(Answers::Later));
 }
 
 #[test]
-fn a_revocation_is_told_once() {
+fn a_revocation_is_reported_once() {
     check(|| revoked(Answers::AtOnce));
     check(|| revoked(Answers::Later));
 }

@@ -44,13 +44,13 @@ pub struct Memory {
     store: String,
     clock: Clock,
     hasher: DefaultHashBuilder,
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Mutex<MemoryShard>; SHARDS],
 }
 
 #[derive(Default)]
-struct Shard {
+struct MemoryShard {
     names: Names,
-    waiting: Waiting,
+    waiting: WaitingTasks,
     /// Kept between operations, so that an uncontended lock does not allocate.
     grants: Vec<Granted>,
 }
@@ -71,7 +71,7 @@ struct Record {
 /// The tasks that wait for a grant. A map of its own, since most names have no waiter. Removing the
 /// sender wakes its task.
 #[derive(Default)]
-struct Waiting(HashMap<ClaimId, oneshot::Sender<()>>);
+struct WaitingTasks(HashMap<ClaimId, oneshot::Sender<()>>);
 
 impl Memory {
     /// `memory:`, without options. Each connection is a store of its own.
@@ -95,7 +95,7 @@ impl Memory {
     }
 
     /// A name's hash, which chooses its shard and its place there.
-    fn place(&self, name: &LockName) -> (u64, &Mutex<Shard>) {
+    fn place(&self, name: &LockName) -> (u64, &Mutex<MemoryShard>) {
         let hash = self.hasher.hash_one(name.as_str());
         // The middle bits choose the shard. The table uses the lowest and the highest bits, which
         // would otherwise be the same for all names of a shard.
@@ -111,7 +111,7 @@ impl Memory {
         &self,
         name: &LockName,
         op: &Op,
-        then: impl FnOnce(&Machine, &mut Waiting, Outcome) -> T,
+        then: impl FnOnce(&Machine, &mut WaitingTasks, Outcome) -> T,
     ) -> T {
         let (hash, shard) = self.place(name);
         let mut shard = shard.lock();
@@ -121,14 +121,14 @@ impl Memory {
 
     fn apply_in<T>(
         &self,
-        shard: &mut Shard,
+        shard: &mut MemoryShard,
         name: &LockName,
         hash: u64,
         op: &Op,
         now: Micros,
-        then: impl FnOnce(&Machine, &mut Waiting, Outcome) -> T,
+        then: impl FnOnce(&Machine, &mut WaitingTasks, Outcome) -> T,
     ) -> T {
-        let Shard { names, waiting, grants } = shard;
+        let MemoryShard { names, waiting, grants } = shard;
         let machine = names.machine(name, hash, &self.hasher, now);
         let outcome = machine.apply(op, now, grants);
         waiting.wake(grants.drain(..).map(|granted| granted.claim));
@@ -173,7 +173,7 @@ impl Names {
     }
 }
 
-impl Waiting {
+impl WaitingTasks {
     fn wake(&mut self, claims: impl IntoIterator<Item = ClaimId>) {
         if self.0.is_empty() {
             return;

@@ -144,10 +144,15 @@ impl Series {
     }
 
     pub(crate) fn start(&self, kind: Kind) -> Started<'_> {
-        Started { series: self, kind, since: self.clock.now(), outcome: Outcome::Cancelled }
+        Started {
+            series: self,
+            kind,
+            since: self.clock.now(),
+            outcome: AcquisitionOutcome::Cancelled,
+        }
     }
 
-    fn acquired(&self, kind: Kind, outcome: Outcome, after: Duration) {
+    fn acquired(&self, kind: Kind, outcome: AcquisitionOutcome, after: Duration) {
         let (kind, outcome) = (kind as usize, outcome as usize);
         let histogram =
             self.acquire[kind][outcome].get_or_init(|| self.acquire_series(kind, outcome));
@@ -203,11 +208,11 @@ pub(crate) struct Started<'a> {
     series: &'a Series,
     kind: Kind,
     since: Instant,
-    outcome: Outcome,
+    outcome: AcquisitionOutcome,
 }
 
 #[derive(Clone, Copy)]
-enum Outcome {
+enum AcquisitionOutcome {
     Granted,
     Busy,
     Timeout,
@@ -218,10 +223,10 @@ enum Outcome {
 impl Started<'_> {
     pub(crate) fn finish<T>(mut self, taken: &Result<Option<T>, Error>) {
         self.outcome = match taken {
-            Ok(Some(_)) => Outcome::Granted,
-            Ok(None) => Outcome::Busy,
-            Err(error) if error.kind() == ErrorKind::Timeout => Outcome::Timeout,
-            Err(_) => Outcome::Error,
+            Ok(Some(_)) => AcquisitionOutcome::Granted,
+            Ok(None) => AcquisitionOutcome::Busy,
+            Err(error) if error.kind() == ErrorKind::Timeout => AcquisitionOutcome::Timeout,
+            Err(_) => AcquisitionOutcome::Error,
         };
     }
 }

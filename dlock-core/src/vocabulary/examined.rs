@@ -40,7 +40,7 @@ mod tests {
     use crate::Level;
 
     #[test]
-    fn a_clock_far_from_this_machine_s_is_told_of() {
+    fn a_clock_far_from_the_local_one_is_reported() {
         let (here, hour) = (here(), Duration::from_secs(3600));
         for (shows, level, says) in [
             (here, Level::Fine, "that of this machine"),

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_cut_between_characters() {
+    fn a_long_note_is_cut_between_characters() {
         let long = format!("a{}", "é".repeat(100));
         assert_eq!(Note::fitted(&long).unwrap().as_str().len(), 127);
         assert_eq!(Note::fitted("a\tb\n").unwrap().as_str(), "ab");

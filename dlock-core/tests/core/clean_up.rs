@@ -23,7 +23,7 @@ async fn held_by_another(store: &Arc<Memory>) -> (Locks, Guard, Guard) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_multi_lock_that_gives_up_gives_back_what_it_had() {
+async fn a_multi_lock_that_gives_up_releases_its_locks() {
     for cancel in [false, true] {
         let store = paused();
         let (us, a, b) = held_by_another(&store).await;
@@ -47,7 +47,7 @@ async fn a_multi_lock_that_gives_up_gives_back_what_it_had() {
 
 /// Nobody has held it yet, so nobody is told that it was lost.
 #[tokio::test(start_paused = true)]
-async fn a_try_whose_answer_takes_longer_than_the_lease_is_an_error_that_passes() {
+async fn a_try_answered_after_its_lease_is_unavailable() {
     let store = Faulty::new();
     store.answer_takes.store(700, Ordering::SeqCst);
     let options = LockOptions::new().with_lease(millis(500));
@@ -90,7 +90,7 @@ async fn locks_of_one_name_below_two_prefixes_are_two() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_whose_answer_was_lost_is_taken_back_whatever_came_later() {
+async fn a_claim_with_a_lost_reply_is_released_after_later_failures() {
     let store = Faulty::new();
     let locks = Locks::new(store.clone()).unwrap();
     store.script.lock().push_back(Fate::AnswerLost);
@@ -103,7 +103,7 @@ async fn a_claim_whose_answer_was_lost_is_taken_back_whatever_came_later() {
 
 /// The store's clock was ahead when it gave the lease, so it ends later there than here.
 #[tokio::test(start_paused = true)]
-async fn what_outlives_its_lease_in_the_store_is_let_go_all_the_same() {
+async fn a_lock_that_outlives_its_lease_in_the_store_is_released() {
     for dropped in [true, false] {
         let store = Faulty::new();
         store.leases_last.store(120, Ordering::SeqCst);
@@ -276,7 +276,7 @@ async fn a_try_on_a_store_slower_than_the_lease_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_multi_lock_gives_back_no_longer_than_it_waits() {
+async fn a_multi_lock_releases_no_longer_than_it_waits() {
     let store = paused();
     let (us, _a, b) = held_by_another(&store).await;
     b.release().await.unwrap();

@@ -71,7 +71,7 @@ async fn a_step_back_and_one_of_another_shard_end_nothing() {
 
 /// The store granted and renewed before the step, and its answers come after it was told.
 #[tokio::test(start_paused = true)]
-async fn answers_that_were_on_their_way_during_a_step_are_believed_for_less() {
+async fn a_clock_step_shortens_the_deadline_of_replies_in_flight() {
     let store = Faulty::new();
     let locks = Locks::new(store.clone()).unwrap();
     store.answer_takes.store(100, Ordering::SeqCst);

@@ -42,7 +42,7 @@ async fn every_kind_has_tokens_above_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_holder_keeps_its_token_and_the_next_task_has_one_above_them() {
+async fn raised_tokens_apply_to_the_next_holder_only() {
     let locks = Locks::new(Faulty::new()).unwrap();
     let mutex = locks.mutex("n").unwrap();
     let held = mutex.lock().await.unwrap();
@@ -80,7 +80,7 @@ async fn raising_again_and_raising_to_less_change_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_is_away_is_told_and_can_be_asked_again() {
+async fn an_unreachable_store_is_reported_and_can_be_retried() {
     let store = Faulty::new();
     let locks = Locks::new(store.clone()).unwrap();
     let floor = FencingToken::new(1 << 50).unwrap();
@@ -93,7 +93,7 @@ async fn a_store_that_is_away_is_told_and_can_be_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_without_room_above_them_are_refused_and_never_asked_for() {
+async fn raising_tokens_beyond_the_maximum_is_refused() {
     let store = Faulty::new();
     let locks = Locks::new(store.clone()).unwrap();
     for above in [Locks::MAX_RAISED_TOKEN.plus(1), FencingToken::MAX] {
@@ -113,7 +113,7 @@ mod outside {
     use super::*;
 
     #[tokio::test]
-    async fn tokens_that_are_used_up_are_told_and_none_is_given_out_twice() {
+    async fn used_up_tokens_are_reported_and_none_is_granted_twice() {
         let store = Memory::new();
         let name = LockName::new("n").unwrap();
         let nearly = FencingToken::new(FencingToken::MAX.get() - 2).unwrap();

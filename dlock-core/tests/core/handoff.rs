@@ -15,7 +15,7 @@ use dlock_core::*;
 use parking_lot::Mutex;
 
 #[tokio::test(start_paused = true)]
-async fn a_hot_lock_goes_round_the_process_with_a_larger_token_each_time() {
+async fn each_local_hand_off_has_a_larger_token() {
     let store = Faulty::new();
     let locks = Locks::new(store.clone()).unwrap();
     let tokens = Arc::new(Mutex::new(Vec::new()));

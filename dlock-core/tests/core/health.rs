@@ -86,7 +86,7 @@ impl Backend for Silent {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_does_not_answer_is_told_in_time() {
+async fn a_store_that_does_not_answer_is_reported_in_time() {
     let locks = Locks::new(Arc::new(Silent(Memory::with_clock(Clock::tokio())))).unwrap();
     let guard = locks.mutex("a").unwrap().lock().await.unwrap();
     let asked = tokio::time::timeout(secs(3), locks.health(secs(2))).await;

@@ -126,7 +126,7 @@ async fn a_job_that_failed_is_released_on_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_minimum_time_is_told_again_when_the_store_was_away() {
+async fn the_minimum_time_is_sent_again_after_an_outage() {
     let store = Faulty::new();
     let (_locks, job) = machine(&store, 300);
     let faulty = Arc::clone(&store);
@@ -142,7 +142,7 @@ async fn the_minimum_time_is_told_again_when_the_store_was_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_that_is_on_its_way_does_not_cut_the_minimum_time_short() {
+async fn a_late_renewal_does_not_shorten_the_minimum_time() {
     let store = Faulty::new();
     let (_locks, job) = machine(&store, 300);
     // The renewal at a third of the lease is applied seconds after the job has ended.

@@ -122,7 +122,7 @@ async fn work_that_is_dropped_with_its_lock_leaves_the_delay_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_the_store_has_a_longest_lease_the_belief_is_what_the_delay_leaves() {
+async fn the_longest_lease_of_a_store_includes_the_lock_delay() {
     let store = Faulty::new();
     *store.longest_lease.lock() = Some(secs(8));
     let mine = locks(&store, delayed());

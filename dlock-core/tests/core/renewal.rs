@@ -79,7 +79,7 @@ async fn a_failed_renewal_leaves_doubt_and_a_later_one_removes_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn loss_is_told_before_the_store_lets_another_in() {
+async fn a_loss_is_reported_before_the_next_grant() {
     for hang in [false, true] {
         let store = Faulty::new();
         let locks = Locks::new(store.clone()).unwrap();
@@ -123,7 +123,7 @@ async fn holder(locks: &Locks, name: &str) -> Result<Claim, Error> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loss_that_the_store_tells_of_is_told_at_once() {
+async fn a_loss_reported_by_the_store_is_reported_at_once() {
     let store = Faulty::new();
     let locks = Locks::new(store.clone()).unwrap();
     let [gone, stays] = ["gone", "stays"].map(|name| locks.mutex(name).unwrap());
@@ -137,7 +137,7 @@ async fn a_loss_that_the_store_tells_of_is_told_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn losses_that_were_told_too_fast_are_found_by_renewal() {
+async fn missed_loss_events_are_found_by_renewal() {
     let store = Faulty::new();
     let locks = Locks::new(store.clone()).unwrap();
     let guard = locks.mutex("gone").unwrap().lock().await.unwrap();
@@ -253,7 +253,7 @@ fn guards_and_locks_survive_their_runtime_without_a_panic() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn locks_that_are_due_together_are_let_go_in_any_order() {
+async fn locks_that_are_due_together_are_released_in_any_order() {
     let locks = Locks::new(Faulty::new()).unwrap();
     let mut guards = Vec::new();
     for i in 0..300 {

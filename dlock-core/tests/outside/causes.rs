@@ -176,7 +176,7 @@ async fn health_says_why() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_itself_is_told_once() {
+async fn waiting_for_its_own_lock_is_reported_once() {
     let (log, _guard) = Log::new();
     let locks = Store::new().client(LEASE);
     let mutex = locks.mutex("mutex").unwrap();
@@ -203,7 +203,7 @@ async fn who_waits_for_itself_is_told_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_another_process_is_not_told_of_itself() {
+async fn waiting_for_another_process_is_not_reported_as_its_own() {
     let (log, _guard) = Log::new();
     let store = Store::new();
     let _held = store.client(LEASE).mutex("a").unwrap().lock().await.unwrap();

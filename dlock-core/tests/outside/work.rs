@@ -95,7 +95,7 @@ async fn a_leader_that_outlived_its_term_is_not_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_only_the_release_learns_is_told() {
+async fn a_loss_found_by_the_release_is_reported() {
     let store = Faulty::new();
     let [one, two] = [(); 2].map(|()| Locks::new(store.clone()).unwrap());
     // No renewal comes in between.

@@ -163,7 +163,7 @@ const ANSWERS: [(&str, ErrorKind, &str); 42] = [
 ];
 
 #[test]
-fn what_a_server_refuses_has_a_kind_and_names_the_remedy() {
+fn a_server_error_has_a_kind_and_names_the_remedy() {
     for (text, kind, remedy) in ANSWERS {
         let error = explain(answer(text));
         assert_eq!(error.kind(), kind, "{text}: {error}");
@@ -182,7 +182,7 @@ mod outside {
     use super::*;
 
     #[test]
-    fn what_a_probe_finds_is_named_with_its_cause() {
+    fn a_failed_probe_names_the_commands_and_the_cause() {
         assert!(refused(&[], ACL).is_none());
         let denied = "ERR The user executing the script can't run this command or subcommand";
         let missing = "ERR Unknown Redis command called from script";
@@ -196,7 +196,7 @@ mod outside {
     }
 
     #[test]
-    fn keys_that_are_denied_are_told_apart_from_commands() {
+    fn denied_keys_are_distinguished_from_denied_commands() {
         for text in [
             "NOPERM this user has no permissions to access one of the keys used as arguments",
             "NOPERM No permissions to access a key",
@@ -215,7 +215,7 @@ mod outside {
 }
 
 #[test]
-fn what_goes_wrong_on_the_way_has_a_kind_and_names_the_remedy() {
+fn an_io_error_has_a_kind_and_names_the_remedy() {
     use std::io::ErrorKind as Io;
     for (kind, text, expected, remedy) in [
         (Io::TimedOut, "timed out", ErrorKind::Unavailable, "dlock.response_timeout"),
@@ -238,7 +238,7 @@ fn what_goes_wrong_on_the_way_has_a_kind_and_names_the_remedy() {
 }
 
 #[test]
-fn without_a_connection_nothing_was_sent_and_the_reason_is_told_once() {
+fn a_failed_connection_sent_nothing_and_states_its_reason_once() {
     let why = || Error::config(ConfigIssue::Access, "wrong password").during("connect");
     let told = explain(not_connected(&why()));
     assert_eq!((told.kind(), told.certainty()), (ACCESS, Certainty::NotApplied));
@@ -246,7 +246,7 @@ fn without_a_connection_nothing_was_sent_and_the_reason_is_told_once() {
 }
 
 #[test]
-fn the_restart_guard_is_told_and_not_asked_again_at_once() {
+fn the_restart_guard_is_reported_and_not_retried_at_once() {
     let guard = || guarded(std::time::Duration::from_secs(3));
     assert_eq!(cure(&guard()), Cure::None);
     let told = explain(guard());
@@ -258,7 +258,7 @@ fn the_restart_guard_is_told_and_not_asked_again_at_once() {
 }
 
 #[test]
-fn what_passes_is_asked_again() {
+fn temporary_errors_are_retried() {
     for (text, expected) in [
         ("NOSCRIPT No matching script.", Cure::SendText),
         ("READONLY You can't write against a read only replica.", Cure::Reconnect),

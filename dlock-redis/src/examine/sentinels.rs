@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_sentinels_and_odd_quorums_are_told_of() {
+    fn few_sentinels_and_odd_quorums_are_reported() {
         let of = |others: u64, quorum: u64| {
             let text = |text: String| Value::BulkString(text.into_bytes());
             let pair = |name: &str, value: u64| [text(name.to_owned()), text(value.to_string())];

@@ -11,7 +11,7 @@ const LAG: u64 = 10;
 
 /// The answers of one server.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Server {
+pub(super) struct ServerReport {
     /// The fields of `INFO`, if it answers.
     pub(super) info: Option<HashMap<String, String>>,
     /// The settings that it returns.
@@ -32,7 +32,7 @@ pub(super) struct Wants {
     pub(super) has_sentinels: bool,
 }
 
-impl Server {
+impl ServerReport {
     pub(super) fn findings(&self, wants: &Wants) -> Vec<Finding> {
         let mut findings = Vec::new();
         if self.info.is_some() {

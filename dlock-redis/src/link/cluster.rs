@@ -13,7 +13,7 @@
 mod book;
 mod ears;
 pub(crate) mod map;
-pub(crate) mod place;
+pub(crate) mod route;
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -33,7 +33,7 @@ use tokio::{
 
 use self::{
     ears::Ears,
-    place::{Place, asking, bucket_of, lost},
+    route::{Route, asking, bucket_of, lost},
 };
 use super::{
     facts::{Facts, Silent},
@@ -52,12 +52,12 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// The connections to all masters.
 pub(crate) struct ClusterLink {
-    shared: Arc<Shared>,
+    shared: Arc<ClusterShared>,
     /// The watch ends with the link, and its connections with it.
     watch: AbortHandle,
 }
 
-struct Shared {
+struct ClusterShared {
     config: RedisConfig,
     store: String,
     facts: Arc<Facts>,
@@ -89,7 +89,7 @@ impl ClusterLink {
         // The node that answered may itself be a replica, and know none.
         facts.replicas = u32::try_from(ears.replicas()).unwrap_or(0).max(facts.replicas);
         let (config, facts, nodes) = (config.clone(), Arc::new(facts), Mutex::default());
-        let shared = Arc::new(Shared { config, store, facts, ears, nodes });
+        let shared = Arc::new(ClusterShared { config, store, facts, ears, nodes });
         let masters = shared.ears.masters();
         join_all(masters.iter().map(|at| async { drop(shared.node(at).await) })).await;
         shared.ears.try_listening(&shared.store).await;
@@ -187,12 +187,12 @@ impl ClusterLink {
     }
 }
 
-impl Shared {
+impl ClusterShared {
     /// The master of the first command's keys, as far as it is known.
-    fn place(&self, commands: &Pipeline) -> RedisResult<Place> {
+    fn place(&self, commands: &Pipeline) -> RedisResult<Route> {
         let bucket = commands.cmd_iter().next().and_then(bucket_of);
         let at = bucket.and_then(|bucket| self.ears.master(bucket));
-        Ok(Place { at: at.ok_or_else(lost)?, asking: false })
+        Ok(Route { at: at.ok_or_else(lost)?, asking: false })
     }
 
     /// The link to a node, which keeps itself up from then on.
@@ -212,7 +212,7 @@ impl Shared {
 }
 
 /// Looks where the slots are, about once a second and when something has changed.
-async fn watch(shared: &Shared) {
+async fn watch(shared: &ClusterShared) {
     loop {
         let pause = sleep(PAUSE.mul_f64(rand::random_range(0.8..1.2)));
         // Either outcome is a reason to look.

@@ -358,7 +358,7 @@ mod tests {
         }
 
         #[test]
-        fn what_was_refused_is_not_asked_for_again() {
+        fn a_refused_fact_is_not_requested_again() {
             let info = Silent { info: true, settings: false };
             let settings = Silent { info: false, settings: true };
             let ask = |refuses, guard| facts("").refusing(refuses).worth_asking(guard);

@@ -131,7 +131,7 @@ impl Link {
         match (self, &server.0) {
             (Self::Node(link), _) => link.send_known(command).await,
             (Self::Cluster(link), Some(at)) => Box::pin(link.send_to(at, command)).await,
-            (Self::Cluster(_), None) => Err(cluster::place::lost()),
+            (Self::Cluster(_), None) => Err(cluster::route::lost()),
         }
     }
 

@@ -56,12 +56,12 @@ const SENDINGS: u32 = 2;
 
 /// A connection that reconnects.
 pub(crate) struct NodeLink {
-    shared: Arc<Shared>,
+    shared: Arc<NodeShared>,
     /// The task ends with the link, and its connections with it.
     upkeep: Option<AbortHandle>,
 }
 
-struct Shared {
+struct NodeShared {
     config: RedisConfig,
     store: String,
     inbox: Option<Arc<Inbox>>,
@@ -102,7 +102,7 @@ struct Trip<'a> {
     sent: Instant,
     /// The deadline by the server's clock, in microseconds.
     deadline: Option<u64>,
-    unanswered: Option<unanswered::Sending<'a>>,
+    unanswered: Option<unanswered::PendingAcquire<'a>>,
 }
 
 impl NodeLink {
@@ -113,7 +113,7 @@ impl NodeLink {
         inbox: Option<Arc<Inbox>>,
     ) -> (Self, Result<(), Error>) {
         let shut = Error::new(ErrorKind::Unavailable, "not connected yet");
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(NodeShared {
             config: config.clone(),
             store: config.store(),
             inbox,
@@ -212,7 +212,7 @@ impl NodeLink {
     }
 }
 
-impl Shared {
+impl NodeShared {
     /// The connection. If there is none, waits for one response timeout.
     async fn connection(&self) -> RedisResult<Arc<Connection>> {
         if let Some(connection) = self.door.borrow().open() {

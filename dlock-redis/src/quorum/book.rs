@@ -17,16 +17,16 @@ use crate::later::LATER;
 const SWEEP_AT: usize = 64;
 
 /// The claims of one client.
-pub(super) struct Book(Mutex<Claims>);
+pub(super) struct ClaimBook(Mutex<Claims>);
 
 struct Claims {
-    known: HashMap<ClaimId, Known>,
+    known: HashMap<ClaimId, ClaimRecord>,
     sweep_at: usize,
 }
 
 /// One claim.
 #[derive(Clone, Copy)]
-struct Known {
+struct ClaimRecord {
     /// The id by which the masters know it. At first it is the claim's own.
     id: ClaimId,
     /// When its leases on all masters have ended.
@@ -35,7 +35,7 @@ struct Known {
     until: Option<Instant>,
 }
 
-impl Book {
+impl ClaimBook {
     pub(super) fn new() -> Self {
         Self(Mutex::new(Claims { known: HashMap::new(), sweep_at: SWEEP_AT }))
     }
@@ -52,8 +52,11 @@ impl Book {
 
     /// Another attempt of the claim will follow, with another id.
     pub(super) fn again(&self, claim: ClaimId, now: Instant, lease: Duration) {
-        let known =
-            Known { id: ClaimId::random(), lease_ends: now.saturating_add(lease), until: None };
+        let known = ClaimRecord {
+            id: ClaimId::random(),
+            lease_ends: now.saturating_add(lease),
+            until: None,
+        };
         self.0.lock().put(claim, known, now);
     }
 
@@ -62,7 +65,7 @@ impl Book {
         let mut claims = self.0.lock();
         let id = claims.known.get(&claim).map_or(claim, |known| known.id);
         let lease_ends = now.saturating_add(lease);
-        claims.put(claim, Known { id, lease_ends, until: Some(lease_ends) }, now);
+        claims.put(claim, ClaimRecord { id, lease_ends, until: Some(lease_ends) }, now);
     }
 
     /// No attempt follows. The id is known for as long as a release may follow.
@@ -84,7 +87,7 @@ impl Book {
 }
 
 impl Claims {
-    fn put(&mut self, claim: ClaimId, known: Known, now: Instant) {
+    fn put(&mut self, claim: ClaimId, known: ClaimRecord, now: Instant) {
         if self.known.len() >= self.sweep_at {
             self.known.retain(|_, known| known.until.is_none_or(|until| until > now));
             self.known.shrink_to(2 * self.known.len());
@@ -106,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_claim_that_tries_again_has_another_id_until_it_is_over() {
-        let (book, claim) = (Book::new(), ClaimId::random());
+        let (book, claim) = (ClaimBook::new(), ClaimId::random());
         assert_eq!(book.id(claim), claim);
         book.again(claim, at(0), LEASE);
         let second = book.id(claim);
@@ -123,8 +126,8 @@ mod tests {
     }
 
     #[test]
-    fn claims_that_are_over_take_no_memory_and_those_that_are_not_keep_their_ids() {
-        let book = Book::new();
+    fn ended_claims_use_no_memory_and_others_keep_their_ids() {
+        let book = ClaimBook::new();
         let waiting: Vec<_> = (0..SWEEP_AT).map(|_| ClaimId::random()).collect();
         for claim in &waiting {
             book.again(*claim, at(0), LEASE);

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::{
-    book::Book,
+    book::ClaimBook,
     member::Member,
     tally::{Tally, Verdict, majority},
 };
@@ -39,7 +39,7 @@ pub(super) struct Voters {
     pub(super) members: Vec<Arc<Member>>,
     /// The largest token seen.
     last: Mutex<u64>,
-    pub(super) book: Book,
+    pub(super) book: ClaimBook,
 }
 
 /// The outcome of an attempt.
@@ -50,7 +50,7 @@ pub(super) enum Attempt {
 
 impl Voters {
     pub(super) fn new(members: Vec<Arc<Member>>) -> Self {
-        Self { members, last: Mutex::new(0), book: Book::new() }
+        Self { members, last: Mutex::new(0), book: ClaimBook::new() }
     }
 
     pub(super) fn count(&self) -> usize {

@@ -23,7 +23,7 @@ pub(crate) fn ask(name: &LockName, lease: Duration) -> AcquireRequest {
 
 /// After a failover that lost a grant, the claim may still stand in the queue of the new master:
 /// its holder must not be told that it holds the lock for another lease.
-pub(crate) async fn who_waits_is_not_renewed_as_one_who_holds() -> Verdict {
+pub(crate) async fn a_waiter_is_not_renewed_as_a_holder() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;
     let client = connect(server.url()).await?;
     let (name, lease) = (LockName::new("waits")?, Duration::from_secs(30));

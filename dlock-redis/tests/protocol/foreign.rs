@@ -56,7 +56,7 @@ async fn one_is_lost(mode: Mode, part: usize) -> Verdict {
 }
 
 #[test]
-fn a_foreign_key_under_one_of_many_held_locks_costs_only_that_one() {
+fn a_foreign_key_costs_only_one_of_many_held_locks() {
     run(one_is_lost(Mode::Exclusive, H));
 }
 
@@ -71,7 +71,7 @@ fn a_foreign_key_under_one_of_many_readers_costs_only_that_one() {
 }
 
 #[test]
-fn a_foreign_key_under_one_of_many_waiting_claims_costs_only_that_one() {
+fn a_foreign_key_costs_only_one_of_many_waiting_claims() {
     run(async {
         for part in [F, Q, W] {
             let server = start().await?;

@@ -57,7 +57,7 @@ async fn waiters(client: &DynBackend) -> Result<usize, Stop> {
 }
 
 #[test]
-fn a_claim_that_joined_again_is_not_left_in_the_queue_by_an_older_answer() {
+fn an_older_answer_does_not_strand_a_claim_that_joined_again() {
     run(async {
         let server = start().await?;
         let one = connect(&server.url()).await?;
@@ -108,7 +108,7 @@ async fn loses_its_place(lose: &[&str]) -> Verdict {
 }
 
 #[test]
-fn who_loses_its_place_waits_again() {
+fn a_waiter_that_lost_its_place_joins_again() {
     run(async {
         loses_its_place(&["DEL", &keys("a")[2]]).await?;
         loses_its_place(&["DEL", &keys("a")[3]]).await?;

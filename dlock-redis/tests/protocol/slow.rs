@@ -69,12 +69,12 @@ async fn a_slow_waiter_knows(told: bool) -> Verdict {
 }
 
 #[test]
-fn a_slow_waiter_that_is_told_knows_that_it_has_the_lock() {
+fn a_slow_waiter_that_is_notified_knows_that_it_has_the_lock() {
     run(a_slow_waiter_knows(true));
 }
 
 #[test]
-fn a_slow_waiter_that_asks_knows_that_it_has_the_lock() {
+fn a_slow_waiter_that_polls_knows_that_it_has_the_lock() {
     run(a_slow_waiter_knows(false));
 }
 

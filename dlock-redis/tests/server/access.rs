@@ -49,7 +49,7 @@ fn users_and_passwords_of_any_letters_get_in() {
 }
 
 #[test]
-fn who_may_not_get_in_is_told_and_hears_no_secret() {
+fn a_refused_login_is_explained_without_a_secret() {
     run(async {
         let (heard, _guard) = Heard::listen();
         let server = RedisServer::start(&Options::new().with_password("hunter2theirs")).await?;

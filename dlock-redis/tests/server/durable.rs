@@ -152,7 +152,7 @@ fn a_majority_counts_the_nodes_that_are_there_when_connecting() {
 }
 
 #[test]
-fn who_finds_it_taken_or_joins_the_queue_needs_no_replica_for_that() {
+fn a_busy_try_or_a_queued_claim_waits_for_no_replica() {
     run(async {
         let (server, other) = start().await?;
         let client = connect(&brief(&server, "1")).await?;
@@ -178,7 +178,7 @@ fn a_majority_of_nodes_that_are_not_known_is_refused() {
 }
 
 #[test]
-fn who_may_not_wait_for_replicas_holds_nothing() {
+fn without_the_wait_right_nothing_is_held() {
     run(async {
         let server = RedisServer::start(&Options::new()).await?;
         let url = set_joe_without(&server, "-wait").await? + "?dlock.durability=1" + BRIEF;

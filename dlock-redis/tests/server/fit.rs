@@ -139,7 +139,7 @@ fn a_server_that_is_no_node_names_the_scheme_for_one() {
 }
 
 #[test]
-fn sentinels_are_told_apart_have_passwords_and_know_their_masters_by_name() {
+fn sentinels_are_detected_and_use_names_and_passwords() {
     run(async {
         let (heard, _guard) = Heard::listen();
         let group = RedisSentinel::start(&Options::new()).await?;

@@ -92,7 +92,7 @@ fn a_full_server_grants_nothing_and_lets_holders_end() {
 }
 
 #[test]
-fn who_loses_rights_is_told_and_holds_nothing() {
+fn lost_rights_are_reported_and_nothing_is_held() {
     run(async {
         let (server, _) = start().await?;
         for without in ["-set", "-time"] {

@@ -56,7 +56,7 @@ pub(crate) fn a_grant_that_no_replica_knows_of_is_refused_and_taken_back() {
 }
 
 /// The guards know nothing of it: a caller that waits gets the lock once the replicas are back.
-pub(crate) fn who_waits_gets_the_lock_once_replicas_know_of_it_and_a_new_master_does() {
+pub(crate) fn a_waiters_grant_reaches_replicas_and_a_new_master() {
     with_redis(async {
         let servers = RedisSentinel::start(&Options::new()).await?;
         let url = format!("{}?dlock.durability=majority", servers.url());

@@ -86,7 +86,7 @@ pub(crate) fn a_lock_that_is_held_and_waited_for_moves_with_its_slot() {
 }
 
 /// Scripts name keys that need not exist, so a node refuses them until the slot has moved.
-pub(crate) fn while_a_slot_is_half_moved_verbs_wait_or_fail_in_bounded_time_and_nothing_is_lost() {
+pub(crate) fn verbs_on_a_half_moved_slot_are_bounded_and_lose_nothing() {
     with_redis(async {
         let nodes = Nodes::start().await?;
         let backend = connect(&nodes.url()).await?;

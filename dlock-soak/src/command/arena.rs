@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_read_says_what_can() {
+    fn an_unknown_place_is_refused_with_the_known_ones() {
         let error = Place::parse("private:oracle").unwrap_err();
         assert!(error.contains("redis-sentinel"), "{error}");
         assert!(Place::parse("redis").unwrap_err().contains("private:NAME"));

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_read() {
+    fn options_are_read() {
         let asked = read(&["--url", "private:redis", "--url=private:zk", "--minutes", "3"]);
         let Ok(Asked::Run(options)) = asked else { panic!("{asked:?}") };
         assert_eq!(options.places.len(), 2);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_done_says_what_can() {
+    fn wrong_options_are_refused_with_the_right_ones() {
         for (args, says) in [
             (&[][..], "--list"),
             (&["--url", "private:oracle"], "one of memory"),

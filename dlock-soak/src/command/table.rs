@@ -151,7 +151,7 @@ mod tests {
     use super::{super::verdict::Outcome, *};
 
     #[test]
-    fn what_is_wrong_stands_in_its_column_and_below() {
+    fn a_failure_is_shown_in_its_column_and_below() {
         let mut tally = Tally { store: "redis".to_owned(), ..Tally::default() };
         tally.add(Check::Tokens, "one token\ntwice");
         let judgement = Judgement { outcome: Outcome::Fail, reasons: Vec::new() };

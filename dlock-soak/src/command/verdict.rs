@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stands_still_under_harm_or_after_it_does_not_pass() {
+    fn a_standstill_during_or_after_faults_does_not_pass() {
         let mut tally = well();
         tally.rates.harm = 50.0;
         assert_eq!(outcome(&tally), Outcome::Unknown);

@@ -70,20 +70,20 @@ mod tests {
     use dlock_core::{Claim, ClaimId, Mode, machine::Op};
 
     use super::*;
-    use crate::engine::job::Ask;
+    use crate::engine::job::PendingOp;
 
-    type Kept = Vec<tokio::sync::oneshot::Receiver<crate::engine::job::Answers>>;
+    type Receivers = Vec<tokio::sync::oneshot::Receiver<crate::engine::job::Answers>>;
 
     /// Of one queue.
     fn take(waiting: &mut VecDeque<Job>, most: usize) -> Vec<Job> {
         super::take([&mut VecDeque::new(), waiting], most)
     }
 
-    fn jobs(names: &[&str]) -> (VecDeque<Job>, Kept) {
+    fn jobs(names: &[&str]) -> (VecDeque<Job>, Receivers) {
         let ask = |name: &str| {
             let renew =
                 Op::Renew { claim: ClaimId::random(), mode: dlock_core::Mode::Exclusive, lease: 1 };
-            Ask::new(LockName::new(name).unwrap(), renew)
+            PendingOp::new(LockName::new(name).unwrap(), renew)
         };
         names.iter().map(|names| Job::new(names.split(' ').map(ask).collect(), true)).unzip()
     }
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_gone_is_left_out_unless_he_releases() {
+    fn a_dropped_request_is_skipped_unless_it_releases() {
         let (mut waiting, kept) = jobs(&["a", "b"]);
         waiting[1].asks[0].op = Op::Release { claim: ClaimId::random(), used: 0, bar: 0 };
         drop(kept);
@@ -158,7 +158,7 @@ mod tests {
         use super::*;
 
         #[test]
-        fn what_is_urgent_goes_first_and_shares_its_statement() {
+        fn urgent_requests_go_first_and_share_their_statement() {
             let ((mut urgent, _kept), (mut others, _others)) =
                 (jobs(&["u1", "u2"]), jobs(&["a", "b", "c"]));
             let batch = super::super::take([&mut urgent, &mut others], 4);

@@ -44,13 +44,13 @@ const FRESH: Duration = Duration::from_secs(1);
 /// The names that were used recently, and further names that are to be folded.
 #[derive(Debug)]
 pub(crate) struct Cache {
-    used: Halves<Known>,
+    used: Halves<CachedName>,
     /// Of locks that `used` has forgotten.
     renewed: Halves<Fold>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct CachedName {
     fold: Option<Fold>,
     /// An upper bound of the length of its state as text.
     length: usize,
@@ -60,7 +60,7 @@ struct Known {
 
 /// A row as a statement returned it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen<'a> {
+pub(crate) struct SeenRow<'a> {
     pub(crate) row: &'a Row,
     pub(crate) replayed: &'a Replayed,
     /// The length of its snapshot.
@@ -106,9 +106,9 @@ impl Cache {
         name: &LockName,
         ops: impl IntoIterator<Item = &'a Op>,
         written: usize,
-        seen: Seen<'_>,
+        seen: SeenRow<'_>,
     ) {
-        let Seen { row, replayed, snap, at } = seen;
+        let SeenRow { row, replayed, snap, at } = seen;
         let fold = folds(row.log.len(), snap, written).then(|| Fold {
             mark: row.mark(),
             time: replayed.now,
@@ -129,7 +129,7 @@ impl Cache {
         match fold.is_some() || held {
             true => {
                 let length = fold.as_ref().map_or(snap + row.log.len(), |fold| fold.snap.len());
-                self.used.insert(name, Known { fold, length, held: held.then_some(at) });
+                self.used.insert(name, CachedName { fold, length, held: held.then_some(at) });
             }
             false => self.used.remove(name),
         }
@@ -217,8 +217,8 @@ mod tests {
         (row, replayed)
     }
 
-    fn seen<'a>(row: &'a Row, replayed: &'a Replayed) -> Seen<'a> {
-        Seen { row, replayed, snap: 0, at: Instant::from_nanos(1) }
+    fn seen<'a>(row: &'a Row, replayed: &'a Replayed) -> SeenRow<'a> {
+        SeenRow { row, replayed, snap: 0, at: Instant::from_nanos(1) }
     }
 
     fn renewal() -> Op {
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_held_long_ago_is_not_taken_for_held() {
+    fn a_lock_held_long_ago_is_not_assumed_held() {
         let mut cache = Cache::new();
         let (held, of_held) = row(0, true);
         let (free, of_free) = row(1, false);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_folded_or_given_back_is_forgotten() {
+    fn a_folded_or_released_row_is_forgotten() {
         let mut cache = Cache::new();
         let (long, replayed) = row(10, true);
         for n in 0..4 {

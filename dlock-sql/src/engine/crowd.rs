@@ -14,7 +14,7 @@ use dlock_core::{
 use super::{
     cache::Cache,
     conn::Conn,
-    job::{Ask, Job},
+    job::{Job, PendingOp},
     row::{Row, Wanted},
 };
 
@@ -37,7 +37,7 @@ pub(crate) async fn refuse<C: Conn>(conn: &mut C, cache: &Cache, batch: &mut Vec
         .filter(|(_, row)| is_longer(row.as_ref().and_then(|row| row.as_ref().ok()), most))
         .map(|(wanted, _)| wanted.name)
         .collect();
-    let is_refused = |ask: &Ask| is_claim(&ask.op) && full.contains(&ask.name);
+    let is_refused = |ask: &PendingOp| is_claim(&ask.op) && full.contains(&ask.name);
     for mut job in batch.extract_if(.., |job| job.asks.iter().any(is_refused)) {
         job.fail(&Error::new(
             ErrorKind::Unavailable,

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_sending_counts_until_its_claim_is_given_back() {
+    fn the_last_sending_counts_until_its_claim_is_released() {
         let (doubts, claim) = (Doubts::default(), ClaimId::from_bits(7));
         assert_eq!(doubts.bar(claim), 0);
         for deadline in [10, 30, 20] {

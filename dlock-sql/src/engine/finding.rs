@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_of_the_tables_is_wrong_and_one_that_may_pass_stays_one() {
+    fn a_table_error_is_a_finding_and_a_temporary_one_an_error() {
         let missing = Error::config(ConfigIssue::SchemaMissing, "no tables: make them: now");
         let finding = of_tables::<()>(Err(missing.into())).unwrap();
         let expected = Finding::wrong("tables", "no tables", "make them: now");
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     #[cfg(any(feature = "mysql", feature = "postgres"))]
-    fn few_connections_that_are_left_are_told_of() {
+    fn few_free_connections_are_reported() {
         for (left, most, level) in [
             (90, 100, Level::Fine),
             (10, 100, Level::Warning),

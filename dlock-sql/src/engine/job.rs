@@ -21,13 +21,13 @@ use super::{
 
 /// An operation, and its answer once there is one.
 #[derive(Debug)]
-pub(crate) struct Ask {
+pub(crate) struct PendingOp {
     pub(crate) name: LockName,
     pub(crate) op: Op,
     pub(crate) told: Option<Result<Told, Error>>,
 }
 
-impl Ask {
+impl PendingOp {
     pub(crate) fn new(name: LockName, op: Op) -> Self {
         Self { name, op, told: None }
     }
@@ -39,7 +39,7 @@ pub(crate) type Answers = Vec<Result<Told, Error>>;
 /// Operations on distinct names.
 #[derive(Debug)]
 pub(crate) struct Job {
-    pub(crate) asks: Vec<Ask>,
+    pub(crate) asks: Vec<PendingOp>,
     /// Whether they take effect together or not at all.
     pub(crate) together: bool,
     /// When it was sent, or the last answer of the database before its turn, whichever is later.
@@ -51,7 +51,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    pub(crate) fn new(asks: Vec<Ask>, together: bool) -> (Self, oneshot::Receiver<Answers>) {
+    pub(crate) fn new(asks: Vec<PendingOp>, together: bool) -> (Self, oneshot::Receiver<Answers>) {
         let (reply, answer) = oneshot::channel();
         // Its patience begins here. The worker may move that: see `admit`.
         let asked = Clock::Boot.now();
@@ -77,7 +77,7 @@ impl Job {
     /// Sends the answers, once.
     pub(crate) fn finish(&mut self) {
         let Some(reply) = self.reply.take() else { return };
-        let told = |ask: Ask| ask.told.unwrap_or_else(|| Err(unanswered(Certainty::Unknown)));
+        let told = |ask: PendingOp| ask.told.unwrap_or_else(|| Err(unanswered(Certainty::Unknown)));
         // The caller may have gone.
         let _ = reply.send(std::mem::take(&mut self.asks).into_iter().map(told).collect());
     }
@@ -121,7 +121,7 @@ impl Jobs {
     }
 
     /// Applies these operations together. If the future is dropped, they may be applied or not.
-    pub(crate) async fn ask(&self, asks: Vec<Ask>) -> Result<Vec<Told>, Error> {
+    pub(crate) async fn ask(&self, asks: Vec<PendingOp>) -> Result<Vec<Told>, Error> {
         let queue = self.queue_of(&asks);
         self.ask_at(queue, asks, true).await?.into_iter().collect()
     }
@@ -130,7 +130,7 @@ impl Jobs {
     ///
     /// # Errors
     /// If the worker has ended.
-    pub(crate) async fn keep(&self, asks: Vec<Ask>) -> Result<Answers, Error> {
+    pub(crate) async fn keep(&self, asks: Vec<PendingOp>) -> Result<Answers, Error> {
         let queue = self.keeper.as_ref().unwrap_or_else(|| self.queue_of(&asks));
         self.ask_at(queue, asks, false).await
     }
@@ -138,7 +138,7 @@ impl Jobs {
     async fn ask_at(
         &self,
         queue: &Lanes<Job>,
-        asks: Vec<Ask>,
+        asks: Vec<PendingOp>,
         together: bool,
     ) -> Result<Answers, Error> {
         if asks.is_empty() {
@@ -150,7 +150,7 @@ impl Jobs {
         answer_of(answer, lane).await.ok_or_else(|| unanswered(Certainty::Unknown))
     }
 
-    fn queue_of(&self, asks: &[Ask]) -> &Lanes<Job> {
+    fn queue_of(&self, asks: &[PendingOp]) -> &Lanes<Job> {
         &self.writers[asks.first().map_or(0, |ask| self.home(&ask.name))]
     }
 
@@ -164,7 +164,7 @@ impl Jobs {
 
     /// Applies one operation.
     pub(crate) async fn ask_one(&self, name: LockName, op: Op) -> Result<Told, Error> {
-        let told = self.ask(vec![Ask::new(name, op)]).await?;
+        let told = self.ask(vec![PendingOp::new(name, op)]).await?;
         told.first().copied().ok_or_else(|| unanswered(Certainty::Unknown))
     }
 }

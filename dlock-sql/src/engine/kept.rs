@@ -28,10 +28,10 @@ const REREAD: Duration = Duration::from_secs(10);
 /// The result of all checks so far, shared by all tasks. Once a check has failed, the guarantee is
 /// not given again.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept(Arc<Inner>);
+pub(crate) struct Kept(Arc<KeptState>);
 
 #[derive(Debug)]
-struct Inner {
+struct KeptState {
     is_kept: AtomicBool,
     /// When to look again, in nanoseconds of the clock.
     due: AtomicU64,
@@ -41,7 +41,7 @@ struct Inner {
 impl Kept {
     pub(crate) fn new(is_kept: bool) -> Self {
         let (is_kept, due, bell) = (AtomicBool::new(is_kept), AtomicU64::new(0), Notify::new());
-        let this = Self(Arc::new(Inner { is_kept, due, bell }));
+        let this = Self(Arc::new(KeptState { is_kept, due, bell }));
         this.put_off(Clock::Boot.now());
         this
     }

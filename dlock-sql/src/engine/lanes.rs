@@ -96,19 +96,19 @@ mod tests {
         use super::super::*;
 
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        struct Sent {
+        struct TestMessage {
             is_urgent: bool,
             number: usize,
         }
 
-        impl Message for Sent {
+        impl Message for TestMessage {
             fn is_urgent(&self) -> bool {
                 self.is_urgent
             }
         }
 
         /// What is there, if anything is.
-        fn recv(ends: &mut Ends<Sent>) -> Option<Option<Sent>> {
+        fn recv(ends: &mut Ends<TestMessage>) -> Option<Option<TestMessage>> {
             match pin!(ends.recv()).poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(message) => Some(message),
                 Poll::Pending => None,
@@ -117,7 +117,7 @@ mod tests {
 
         /// All sequences of so many steps: two that send, and one that receives.
         #[test]
-        fn what_is_urgent_goes_first_and_each_lane_keeps_its_order() {
+        fn urgent_requests_go_first_and_each_lane_keeps_its_order() {
             const STEPS: u32 = 8;
             for sequence in 0..3usize.pow(STEPS) {
                 let (lanes, mut ends) = lanes();
@@ -130,7 +130,7 @@ mod tests {
                         continue;
                     }
                     let number = usize::try_from(step).unwrap();
-                    let sent = Sent { is_urgent: lane == 0, number };
+                    let sent = TestMessage { is_urgent: lane == 0, number };
                     lanes.of(&sent).try_send(sent).unwrap();
                     model[lane].push_back(sent);
                 }
@@ -145,7 +145,8 @@ mod tests {
         #[test]
         fn a_full_lane_leaves_the_other_alone() {
             let (lanes, mut ends) = lanes();
-            let [urgent, other] = [true, false].map(|is_urgent| Sent { is_urgent, number: 0 });
+            let [urgent, other] =
+                [true, false].map(|is_urgent| TestMessage { is_urgent, number: 0 });
             while lanes.of(&other).try_send(other).is_ok() {}
             lanes.of(&urgent).try_send(urgent).unwrap();
             assert_eq!(ends.try_urgent(), Some(urgent));

@@ -79,6 +79,8 @@ pub(crate) use names::{Listed, PAGE, list};
 pub(crate) use note::Note;
 pub(crate) use pace::Rarely;
 pub(crate) use patience::{Patience, retry};
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) use reader::Reply;
 pub(crate) use row::{Mark, Row, Wanted, Write, in_order};
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use tasks::spawn;
@@ -86,7 +88,7 @@ pub(crate) use verbs::Engine;
 
 /// The settings of an engine.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Settings {
+pub(crate) struct EngineSettings {
     /// How long a fault that may pass is retried.
     pub(crate) patience: Duration,
     /// How long the row of an unused lock is kept.

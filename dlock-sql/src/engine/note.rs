@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_note_is_none() {
+    fn an_invalid_notification_is_none() {
         for text in ["", "x", "00000000000000000000000000000007 1 1 1 n"] {
             assert_eq!(Note::read(text), None, "{text}");
         }

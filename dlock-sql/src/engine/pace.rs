@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_told_looks_all_the_same() {
+    fn a_notified_waiter_still_polls() {
         let pace = Pace::new(at(0), Duration::ZERO);
         let delays = |rarely| [0, 8_000, 60_000].map(|now| pace.rare_delay(at(now), rarely));
         assert_eq!(delays(Rarely::SERVER), [200, 500, 1000].map(Duration::from_millis));

@@ -8,7 +8,7 @@ use std::{collections::HashSet, ops::Range, time::Duration};
 
 use dlock_core::{Error, LockName, machine::Op};
 
-use super::job::{Ask, Job};
+use super::job::{Job, PendingOp};
 
 /// The shortest time for an answer.
 const SHORTEST: Duration = Duration::from_millis(50);
@@ -25,7 +25,7 @@ impl Unit {
         &batch[self.job]
     }
 
-    pub(crate) fn asks_of<'a>(&self, batch: &'a [Job]) -> &'a [Ask] {
+    pub(crate) fn asks_of<'a>(&self, batch: &'a [Job]) -> &'a [PendingOp] {
         batch[self.job].asks.get(self.asks.clone()).unwrap_or_default()
     }
 }
@@ -140,8 +140,11 @@ pub(crate) fn limit(batch: &[Job]) -> Option<Duration> {
 
 /// How long an answer to these is useful. A grant is useless after its lease, and the core abandons
 /// a renewal after a third of the lease.
-pub(crate) fn patience<'a>(asks: impl Iterator<Item = &'a Ask>, longest: Duration) -> Duration {
-    let lease = |ask: &Ask| match ask.op {
+pub(crate) fn patience<'a>(
+    asks: impl Iterator<Item = &'a PendingOp>,
+    longest: Duration,
+) -> Duration {
+    let lease = |ask: &PendingOp| match ask.op {
         Op::Acquire { lease, .. } | Op::Join { lease, .. } => Duration::from_micros(lease),
         Op::Renew { lease, .. } => Duration::from_micros(lease / 3).max(SHORTEST),
         _ => longest,
@@ -158,7 +161,7 @@ mod tests {
     fn batch(jobs: &[(&str, bool)]) -> Vec<Job> {
         let op =
             Op::Renew { claim: ClaimId::from_bits(1), mode: Mode::Exclusive, lease: 6_000_000 };
-        let ask = |name: &str| Ask::new(LockName::new(name).unwrap(), op.clone());
+        let ask = |name: &str| PendingOp::new(LockName::new(name).unwrap(), op.clone());
         let job = |&(names, together): &(&str, bool)| {
             Job::new(names.split(' ').map(ask).collect(), together).0
         };
@@ -192,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_job_that_is_parted_is_answered_when_all_of_it_is_done() {
-        let ask = |name: &str| Ask::new(LockName::new(name).unwrap(), Op::Raise { above: 1 });
+        let ask = |name: &str| PendingOp::new(LockName::new(name).unwrap(), Op::Raise { above: 1 });
         let (job, mut answer) = Job::new(vec![ask("a"), ask("b")], false);
         let mut batch = vec![job];
         let part = whole(&batch);

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_was_in_the_way_is_asked_again_at_once_a_few_times() {
+    async fn a_conflict_is_retried_at_once_a_few_times() {
         let mut patience = Patience::of(Duration::from_secs(60));
         for _ in 0..AT_ONCE {
             let mut again = pin!(patience.after(fault(Certainty::NotApplied, Cure::AtOnce)));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_does_not_pass_is_not_tried_again() {
+    async fn a_permanent_error_is_not_retried() {
         let mut patience = Patience::of(Duration::from_secs(60));
         assert!(patience.after(fault(Certainty::NotApplied, Cure::None)).await.is_err());
     }

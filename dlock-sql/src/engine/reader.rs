@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use super::{
-    Settings,
+    EngineSettings,
     conn::{Conn, Paged},
     fault::{Cure, Fault},
     kept::Kept,
@@ -53,6 +53,7 @@ pub(crate) enum Look {
     Findings(Reply<Vec<Finding>>),
 }
 
+/// Where the answer to a caller goes.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
 impl Look {
@@ -70,7 +71,7 @@ pub(crate) struct Reader<C> {
     snapshots: Arc<Snapshots>,
     clocks: Arc<StoreClocks>,
     kept: Kept,
-    settings: Settings,
+    settings: EngineSettings,
     /// When it last polled, or when the first waiter came.
     looked: Instant,
     /// The names with waiters, as of `changes`.
@@ -89,7 +90,7 @@ impl<C: Conn> Reader<C> {
         looks: mpsc::Receiver<Look>,
         notes: mpsc::Receiver<Note>,
         shared: &Shared,
-        settings: Settings,
+        settings: EngineSettings,
     ) -> Self {
         Self {
             conn,

@@ -35,7 +35,7 @@ impl Row {
     }
 
     /// The state of a row whose snapshot may have been left out, because it was known.
-    pub(crate) fn replay_on(&self, known: Option<&Known>) -> Result<Replayed, Error> {
+    pub(crate) fn replay_on(&self, known: Option<&KnownSnapshot>) -> Result<Replayed, Error> {
         match known.filter(|known| known.base == self.base) {
             Some(known) => text::resume(known.machine.clone(), &self.log),
             None => self.replay(),
@@ -63,7 +63,7 @@ pub(crate) struct Mark {
 /// A snapshot that has been read. The database need not send it again, since no two snapshots of a
 /// row have the same base.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct KnownSnapshot {
     pub(crate) base: i64,
     /// The length of its text.
     pub(crate) len: usize,
@@ -74,7 +74,7 @@ pub(crate) struct Known {
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(crate) name: LockName,
-    pub(crate) known: Option<Arc<Known>>,
+    pub(crate) known: Option<Arc<KnownSnapshot>>,
 }
 
 impl Wanted {
@@ -92,7 +92,7 @@ pub(crate) struct Write {
     pub(crate) op: String,
     /// A shorter form of the row.
     pub(crate) fold: Option<Fold>,
-    pub(crate) known: Option<Arc<Known>>,
+    pub(crate) known: Option<Arc<KnownSnapshot>>,
     /// Whether a crash may lose it.
     #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "no other has such writes"))]
     pub(crate) hurries: bool,
@@ -136,7 +136,7 @@ pub(crate) fn in_order<N: AsRef<str>>(
 }
 
 /// No row has base 0.
-fn base_of(known: Option<&Known>) -> i64 {
+fn base_of(known: Option<&KnownSnapshot>) -> i64 {
     known.map_or(0, |known| known.base)
 }
 

@@ -14,7 +14,7 @@ use dlock_core::{
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use super::row::{Known, Row, Wanted};
+use super::row::{KnownSnapshot, Row, Wanted};
 
 /// Shorter snapshots are cheap to read again. (This is the length with two waiters.)
 const LONG: usize = 256;
@@ -24,12 +24,12 @@ const MOST: usize = 64;
 
 #[derive(Debug, Default)]
 pub(crate) struct Snapshots {
-    long: Mutex<HashMap<LockName, Arc<Known>>>,
+    long: Mutex<HashMap<LockName, Arc<KnownSnapshot>>>,
 }
 
 impl Snapshots {
     /// The snapshot of a name, if it is kept.
-    pub(crate) fn known(&self, name: &LockName) -> Option<Arc<Known>> {
+    pub(crate) fn known(&self, name: &LockName) -> Option<Arc<KnownSnapshot>> {
         self.long.lock().get(name).cloned()
     }
 
@@ -44,7 +44,7 @@ impl Snapshots {
         &self,
         name: &LockName,
         row: &Row,
-        known: Option<&Known>,
+        known: Option<&KnownSnapshot>,
     ) -> Result<(Replayed, usize), Error> {
         if let Some(known) = known.filter(|known| known.base == row.base) {
             return Ok((resume(known.machine.clone(), &row.log)?, known.len));
@@ -57,7 +57,7 @@ impl Snapshots {
             return Ok((row.replay()?, len));
         }
         let machine = snapshot_of(&row.snap)?;
-        let known = Arc::new(Known { base: row.base, len, machine: machine.clone() });
+        let known = Arc::new(KnownSnapshot { base: row.base, len, machine: machine.clone() });
         let mut long = self.long.lock();
         if long.len() >= MOST && !long.contains_key(name) {
             long.clear();
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_known_gives_way_to_what_was_sent() {
+    fn a_newer_snapshot_replaces_the_known_one() {
         let (snapshots, name) = (Snapshots::default(), name(1));
         snapshots.replay(&name, &row(7, 9), None).unwrap();
         let known = snapshots.known(&name);

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_begins_as_long_before_or_after_the_sending_as_the_database_says() {
+    fn the_start_of_a_grant_is_computed_from_the_database_clock() {
         let sight = told(Outcome::Busy, false).sight;
         let since = |since| {
             let granted =
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_not_held() {
+    fn a_waiting_claim_is_not_held() {
         let waits = told(Outcome::Queued { ahead: 1 }, false);
         assert_eq!(waits.renewed(None).unwrap(), Renewed::Lost);
         for outcome in [Outcome::NotFound, Outcome::Queued { ahead: 1 }] {

@@ -28,9 +28,9 @@ use tokio::{
 };
 
 use super::{
-    Settings, batch,
+    EngineSettings, batch,
     conn::{Conn, Ears},
-    job::{Ask, Jobs, answer_of, gone},
+    job::{Jobs, PendingOp, answer_of, gone},
     kept::Kept,
     links::Links,
     listen::listen,
@@ -62,7 +62,7 @@ pub(crate) struct Engine {
     looks: mpsc::Sender<Look>,
     waiters: Arc<Waiters>,
     clocks: Arc<StoreClocks>,
-    settings: Settings,
+    settings: EngineSettings,
     /// Whether the warning about a short lease was written.
     warned: AtomicBool,
     /// The number of claims that one statement renews.
@@ -78,7 +78,7 @@ impl Engine {
         store: Arc<str>,
         guarantees: Guarantees,
         links: Links<C, E>,
-        settings: Settings,
+        settings: EngineSettings,
         kept: Kept,
     ) -> Self {
         let together = RENEWALS.min(batch::fitting(links.reader.most_bytes()));
@@ -310,13 +310,13 @@ impl Engine {
         }
     }
 
-    fn renew_ask(&self, renewal: &Renewal) -> Ask {
+    fn renew_ask(&self, renewal: &Renewal) -> PendingOp {
         let op = Op::Renew {
             claim: renewal.claim.id,
             mode: renewal.mode,
             lease: self.lease(renewal.lease),
         };
-        Ask::new(renewal.claim.name.clone(), op)
+        PendingOp::new(renewal.claim.name.clone(), op)
     }
 
     /// The lease for the database, one tick longer. The database's clock may stand still for a tick
@@ -332,8 +332,10 @@ async fn acquire_all(
     jobs: &Jobs,
     requests: &[(AcquireRequest, Op)],
 ) -> Result<Vec<Acquired>, Error> {
-    let asks =
-        requests.iter().map(|(request, op)| Ask::new(request.name.clone(), op.clone())).collect();
+    let asks = requests
+        .iter()
+        .map(|(request, op)| PendingOp::new(request.name.clone(), op.clone()))
+        .collect();
     let told = jobs.ask(asks).await?;
     let acquired = requests
         .iter()
@@ -348,7 +350,10 @@ async fn acquire_all(
     let back = requests
         .iter()
         .map(|(request, _)| {
-            Ask::new(request.name.clone(), Op::Release { claim: request.claim, used: 0, bar: 0 })
+            PendingOp::new(
+                request.name.clone(),
+                Op::Release { claim: request.claim, used: 0, bar: 0 },
+            )
         })
         .collect();
     match jobs.ask(back).await {

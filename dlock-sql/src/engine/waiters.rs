@@ -55,7 +55,7 @@ const SLACK: Micros = 2_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
-    inner: Mutex<Inner>,
+    inner: Mutex<WaitersState>,
     arrived: Notify,
     /// A notification did not arrive.
     missed: Notify,
@@ -64,7 +64,7 @@ pub(crate) struct Waiters {
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct WaitersState {
     lines: HashMap<LockName, Line>,
     ready: HashMap<ClaimId, Grant>,
     /// Grows when a claim joins a line and when a line ends.
@@ -94,7 +94,7 @@ struct Waiter {
     bell: Arc<Notify>,
 }
 
-impl Inner {
+impl WaitersState {
     /// The last waiter of a name is gone.
     fn end(&mut self, name: &LockName) {
         if let Some(line) = self.lines.remove(name) {
@@ -196,7 +196,7 @@ impl Waiters {
     /// Processes a notification.
     pub(crate) fn told(&self, note: &Note) {
         let mut inner = self.inner.lock();
-        let Inner { lines, ready, early, .. } = &mut *inner;
+        let WaitersState { lines, ready, early, .. } = &mut *inner;
         let claim = note.granted.claim;
         let waiting = lines.get_mut(&note.name).and_then(|line| {
             let at = line.waiters.iter().position(|waiter| waiter.claim == claim)?;
@@ -251,7 +251,7 @@ impl Waiters {
     /// Processes the state of a row that was read.
     pub(crate) fn observe(&self, name: &LockName, mark: Mark, machine: &Machine, sight: Sight) {
         let mut inner = self.inner.lock();
-        let Inner { lines, ready, listens, .. } = &mut *inner;
+        let WaitersState { lines, ready, listens, .. } = &mut *inner;
         let Some(line) = lines.get_mut(name) else { return };
         line.mark = mark;
         let first_before = line.waiters.first().map(|waiter| waiter.claim);

@@ -24,14 +24,14 @@ use tokio::{select, sync::mpsc};
 
 use self::ops::{asked_for, has_deadline, is_wait, join};
 use super::{
-    Settings,
+    EngineSettings,
     aside::Aside,
     batch,
-    cache::{Cache, Seen},
+    cache::{Cache, SeenRow},
     conn::Conn,
     doubts::Doubts,
     fault::Fault,
-    job::{Ask, Job},
+    job::{Job, PendingOp},
     kept::Kept,
     lanes::{Ends, Message},
     note::Note,
@@ -58,7 +58,7 @@ pub(crate) struct Worker<C> {
     aside: Aside,
     cache: Cache,
     shared: Shared,
-    settings: Settings,
+    settings: EngineSettings,
     /// The number of timeouts in a row. Each doubles the time for the next answer.
     slow: u32,
 }
@@ -109,7 +109,7 @@ async fn after_the_ready() {
 }
 
 impl<C: Conn> Worker<C> {
-    pub(crate) fn new(conn: C, jobs: Ends<Job>, shared: Shared, settings: Settings) -> Self {
+    pub(crate) fn new(conn: C, jobs: Ends<Job>, shared: Shared, settings: EngineSettings) -> Self {
         let (aside, cache, heard) = (Aside::new(), Cache::new(), Instant::from_nanos(0));
         let (urgent, waiting) = (VecDeque::new(), VecDeque::new());
         Self { conn, jobs, urgent, waiting, heard, aside, cache, shared, settings, slow: 0 }
@@ -267,7 +267,7 @@ impl<C: Conn> Worker<C> {
     fn only_joins(&self, batch: &[Job], part: &[Unit], now: Instant) -> bool {
         let mut asks = part::places(part).map(|(job, ask)| &batch[job].asks[ask]);
         let Some(first) = asks.next() else { return false };
-        let joins = |ask: &Ask| ask.name == first.name && is_wait(&ask.op);
+        let joins = |ask: &PendingOp| ask.name == first.name && is_wait(&ask.op);
         joins(first) && asks.all(joins) && self.cache.was_just_held(&first.name, now)
     }
 
@@ -291,7 +291,7 @@ impl<C: Conn> Worker<C> {
                 "the store returned a row without the operation",
             ));
         }
-        let seen = Seen { row, replayed: &replayed, snap, at: applied.sent };
+        let seen = SeenRow { row, replayed: &replayed, snap, at: applied.sent };
         self.cache.learn(name, ops.clone(), write.op.len(), seen);
         let is_first = !applied.in_doubt && ops.clone().any(|op| op.claim().is_some());
         if is_first || applied.deadline.is_some() && ops.clone().any(has_deadline) {

@@ -2,7 +2,7 @@
 
 use dlock_core::{ConfigIssue, Error, ErrorKind};
 
-use super::{conn::MysqlConn, durability::Settings, error::is_denied};
+use super::{conn::MysqlConn, durability::ServerSettings, error::is_denied};
 use crate::engine::Fault;
 
 /// The properties of a server.
@@ -16,7 +16,7 @@ pub(super) struct Server {
 
 /// Checks the server's version and settings.
 pub(super) async fn check_server(conn: &mut MysqlConn) -> Result<Server, Fault> {
-    Ok(read(&Settings::read(conn).await?)?)
+    Ok(read(&ServerSettings::read(conn).await?)?)
 }
 
 /// Checks the user's rights on a table.
@@ -47,7 +47,7 @@ pub(super) async fn check_rights(
     .into())
 }
 
-fn read(settings: &Settings) -> Result<Server, Error> {
+fn read(settings: &ServerSettings) -> Result<Server, Error> {
     let returning = check_version(settings.value("version"))?;
     for name in ["read_only", "super_read_only", "innodb_read_only"] {
         if !matches!(settings.get(name), None | Some("OFF" | "0")) {
@@ -84,7 +84,7 @@ mod tests {
 
     fn server(settings: &[(&str, &str)]) -> Result<Server, Error> {
         let owned = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
-        read(&Settings(settings.iter().map(owned).collect()))
+        read(&ServerSettings(settings.iter().map(owned).collect()))
     }
 
     #[test]

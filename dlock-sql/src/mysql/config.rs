@@ -5,7 +5,7 @@ use std::fmt;
 use dlock_core::{BackendUrl, Error};
 use sqlx::{ConnectOptions as _, MySqlPool, mysql::MySqlConnectOptions};
 
-use super::{error::classify, way::Source};
+use super::{connector::Source, error::classify};
 use crate::server::{Durability, ServerConfig, value};
 
 mod address;

@@ -13,9 +13,9 @@ use tokio::time::{error::Elapsed, timeout};
 
 use super::{
     answer::text,
+    connector::{Connector, Source},
     error::{classify, is_duplicate, is_harmless},
     queries,
-    way::{Source, Way},
 };
 use crate::{
     engine::{Backoff, Fault},
@@ -27,7 +27,7 @@ const TABLES: [&str; 3] = ["dlock_lock", "dlock_schema", "dlock_plain"];
 /// A connection that is made when it is needed, and again after it has broken. With an
 /// application's pool, each statement has another one.
 pub(super) struct MysqlConn {
-    pub(super) way: Way,
+    pub(super) way: Connector,
     conn: Option<Taken<MySql>>,
     /// The largest statement, in bytes, on this connection or on the last one.
     pub(super) packet: usize,
@@ -36,7 +36,7 @@ pub(super) struct MysqlConn {
 }
 
 impl MysqlConn {
-    pub(super) fn new(way: Way) -> Self {
+    pub(super) fn new(way: Connector) -> Self {
         let (backoff, texts) = (Backoff::new(), Texts::default());
         Self { way, conn: None, packet: usize::MAX, backoff, texts }
     }

@@ -21,9 +21,9 @@ const FLUSHED: [&str; 8] = [
 
 /// The server's settings by name, as far as they matter. All users may see them, so one that is not
 /// there is one that this kind of server does not have.
-pub(super) struct Settings(pub(super) HashMap<String, String>);
+pub(super) struct ServerSettings(pub(super) HashMap<String, String>);
 
-impl Settings {
+impl ServerSettings {
     pub(super) async fn read(conn: &mut MysqlConn) -> Result<Self, Fault> {
         let mut settings = HashMap::new();
         for statement in [queries::SETTINGS, queries::STATUS] {
@@ -138,9 +138,9 @@ mod outside {
         ("group_replication_group_name", ""),
     ];
 
-    fn settings(pairs: &[(&str, &str)]) -> Settings {
+    fn settings(pairs: &[(&str, &str)]) -> ServerSettings {
         let owned = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
-        Settings(pairs.iter().map(owned).collect())
+        ServerSettings(pairs.iter().map(owned).collect())
     }
 
     #[test]

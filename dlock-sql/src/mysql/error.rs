@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_cured_says_what_to_do() {
+    fn a_permanent_error_names_the_remedy() {
         let rsa = "RSA auth backend disabled; enable feature `mysql-rsa`";
         let tls = |text: &str| sqlx::Error::Io(std::io::Error::other(text.to_owned()));
         for (error, says) in [

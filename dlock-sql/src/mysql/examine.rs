@@ -8,7 +8,7 @@ use super::{
     answer::micros,
     check::check_server,
     conn::MysqlConn,
-    durability::Settings,
+    durability::ServerSettings,
     queries,
     schema::{Tables, prepare},
 };
@@ -19,7 +19,7 @@ const SOON: i64 = 60;
 
 /// The findings about the server and the tables.
 pub(super) async fn examine(conn: &mut MysqlConn, tables: Tables) -> Result<Vec<Finding>, Fault> {
-    let mut findings = server(&Settings::read(conn).await?);
+    let mut findings = server(&ServerSettings::read(conn).await?);
     for row in &conn.rows(queries::NOW).await? {
         findings.push(Finding::clock(Duration::from_micros(micros(row, 0)?)));
     }
@@ -33,7 +33,7 @@ async fn prepared(conn: &mut MysqlConn, tables: Tables) -> Result<(), Fault> {
     prepare(conn, tables, false).await
 }
 
-fn server(settings: &Settings) -> Vec<Finding> {
+fn server(settings: &ServerSettings) -> Vec<Finding> {
     let number = |name: &str| settings.value(name).parse::<i64>().unwrap_or(0);
     let mut findings = vec![
         // Older servers are refused by the check of the tables.
@@ -83,7 +83,7 @@ mod tests {
         let amiss = |name: &str, value: &str| {
             let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
             let settings = well.into_iter().chain([(name, value)]).map(owned).collect();
-            let findings = server(&Settings(settings));
+            let findings = server(&ServerSettings(settings));
             let amiss = findings.into_iter().filter(|finding| finding.level > Level::Fine);
             amiss.map(|finding| (finding.about, finding.level)).collect::<Vec<_>>()
         };

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fold_is_marked_anew_each_time_and_what_folds_nothing_is_not() {
+    fn each_fold_gets_a_new_mark_and_an_empty_one_gets_none() {
         assert_eq!(marked(0), 0);
         let longest = (1 << 24) - 1;
         for cut in [1, 129, longest] {

@@ -6,8 +6,8 @@ use super::{
     check::{Server, check_server},
     config::MysqlConfig,
     conn::MysqlConn,
+    connector::{Connector, Source},
     schema::{Tables, prepare},
-    way::{Source, Way},
 };
 use crate::engine::{Deaf, Fault, Links, Patience, retry, sight};
 
@@ -20,7 +20,7 @@ pub(super) struct Opened {
 
 /// Opens the database. Several processes may do so at once, also the first time.
 pub(super) async fn open(config: &MysqlConfig) -> Result<Opened, Error> {
-    let conn = |source: Source| MysqlConn::new(Way::new(source, config.patience));
+    let conn = |source: Source| MysqlConn::new(Connector::new(source, config.patience));
     let mut first = conn(config.driver.shared());
     let server =
         retry!(Patience::of(config.patience), check(&mut first, config.create_schema).await)?;

@@ -17,13 +17,13 @@ use super::{
     check::check_server,
     config::MysqlConfig,
     conn::MysqlConn,
+    connector::Connector,
     examine::examine,
     schema::{Tables, prepare},
-    way::Way,
 };
 use crate::{
     engine::{Fault, Kept, Listed, Patience, Range, retry},
-    plain::{self, Argument, Looked, PlainConn, Scheme, Seen, Statements, no_answer},
+    plain::{self, Argument, Looked, PlainConn, PlainRow, Scheme, Statements, no_answer},
 };
 
 macro_rules! now {
@@ -100,7 +100,7 @@ impl PlainConn for MysqlConn {
         let holder = String::from_utf8_lossy(&holder).into_owned();
         let is_held = get::<i64>(row, 2)? != 0;
         let (version, left) = (get(row, 3)?, get(row, 4)?);
-        Ok(Looked { now, row: Some(Seen { holder, is_held, version, left }) })
+        Ok(Looked { now, row: Some(PlainRow { holder, is_held, version, left }) })
     }
 
     async fn range(
@@ -147,7 +147,7 @@ pub(super) async fn open_plain(
     runtime: &Handle,
     store: Arc<str>,
 ) -> Result<DynBackend, Error> {
-    let way = Way::new(config.driver.own(), config.patience);
+    let way = Connector::new(config.driver.own(), config.patience);
     let mut conn = MysqlConn::new(way);
     let prepared =
         retry!(Patience::of(config.patience), prepare_plain(&mut conn, config.create_schema).await);

@@ -12,7 +12,7 @@ use sqlx::{
 use super::{
     answer::{as_str, end_of, get, micros, row, text},
     conn::MysqlConn,
-    durability::Settings,
+    durability::ServerSettings,
     error::overtaken,
     examine::examine,
     json, queries,
@@ -77,7 +77,7 @@ impl Conn for MysqlConn {
     }
 
     async fn keeps(&mut self) -> Result<bool, Fault> {
-        Ok(Settings::read(self).await?.keep())
+        Ok(ServerSettings::read(self).await?.keep())
     }
 
     async fn examine(&mut self) -> Result<Vec<Finding>, Fault> {

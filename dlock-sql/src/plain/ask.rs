@@ -11,11 +11,11 @@ use dlock_core::{
 };
 use tokio::sync::oneshot;
 
-use crate::engine::{Lanes, Listed, Message, Range, answer_of, gone};
+use crate::engine::{Lanes, Listed, Message, Range, Reply, answer_of, gone};
 
 /// A request, and the channel for its answer.
 #[derive(Debug)]
-pub(crate) enum Ask {
+pub(crate) enum MutexRequest {
     Take(Want, Reply<Acquired>),
     /// Renews the leases of these claims. For each, whether it is held.
     Renew(Vec<Want>, Reply<Vec<bool>>),
@@ -25,9 +25,7 @@ pub(crate) enum Ask {
     Findings(Reply<Vec<Finding>>),
 }
 
-pub(crate) type Reply<T> = oneshot::Sender<Result<T, Error>>;
-
-impl Message for Ask {
+impl Message for MutexRequest {
     fn is_urgent(&self) -> bool {
         matches!(self, Self::Renew(..) | Self::GiveBack(..))
     }
@@ -44,13 +42,16 @@ pub(crate) struct Want {
 /// The callers' end.
 #[derive(Clone)]
 pub(super) struct Asks {
-    pub(super) lanes: Lanes<Ask>,
+    pub(super) lanes: Lanes<MutexRequest>,
     /// The name of the backend, with the option that chooses it, for messages.
     pub(super) form: &'static str,
 }
 
 impl Asks {
-    pub(super) async fn ask<T>(&self, ask: impl FnOnce(Reply<T>) -> Ask) -> Result<T, Error> {
+    pub(super) async fn ask<T>(
+        &self,
+        ask: impl FnOnce(Reply<T>) -> MutexRequest,
+    ) -> Result<T, Error> {
         let (reply, answer) = oneshot::channel();
         let ask = ask(reply);
         let lane = self.lanes.of(&ask);
@@ -67,6 +68,6 @@ impl Asks {
             ));
         }
         let want = Want { name: request.name.clone(), claim: request.claim, lease: request.lease };
-        self.ask(|reply| Ask::Take(want, reply)).await
+        self.ask(|reply| MutexRequest::Take(want, reply)).await
     }
 }

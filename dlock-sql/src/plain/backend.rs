@@ -13,7 +13,7 @@ use dlock_core::{
 use tokio::runtime::Handle;
 
 use super::{
-    ask::{Ask, Asks, Want},
+    ask::{Asks, MutexRequest, Want},
     pauses::Pauses,
 };
 use crate::engine::{Ends, lanes, list, spawn};
@@ -44,7 +44,7 @@ impl MutexStore {
         store: Arc<str>,
         form: Form,
         patience: Duration,
-        task: impl FnOnce(Ends<Ask>) -> T,
+        task: impl FnOnce(Ends<MutexRequest>) -> T,
     ) -> Self {
         let (lanes, ends) = lanes();
         spawn(runtime, task(ends));
@@ -103,7 +103,7 @@ impl Backend for MutexStore {
                 lease: *lease,
             };
             let wants = part.iter().map(want).collect();
-            match self.asks.ask(|reply| Ask::Renew(wants, reply)).await {
+            match self.asks.ask(|reply| MutexRequest::Renew(wants, reply)).await {
                 Ok(kept) => {
                     let of = |kept| if kept { Renewed::Kept } else { Renewed::Lost };
                     renewed.extend(kept.into_iter().map(of));
@@ -122,13 +122,13 @@ impl Backend for MutexStore {
         let (asks, store, claim) = (self.asks.clone(), self.store.clone(), claim.clone());
         Answer::later(async move {
             let name = claim.name.clone();
-            let released = asks.ask(|reply| Ask::GiveBack(name, claim.id, reply)).await;
+            let released = asks.ask(|reply| MutexRequest::GiveBack(name, claim.id, reply)).await;
             released.map_err(|error| error.at("release", &claim.name, &store))
         })
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
-        let seen = self.asks.ask(|reply| Ask::Look(name.clone(), reply)).await;
+        let seen = self.asks.ask(|reply| MutexRequest::Look(name.clone(), reply)).await;
         seen.map_err(|error| error.at("inspect", name, &self.store))
     }
 
@@ -141,13 +141,13 @@ impl Backend for MutexStore {
 impl Admin for MutexStore {
     async fn examine(&self) -> Result<Vec<Finding>, Error> {
         self.asks
-            .ask(Ask::Findings)
+            .ask(MutexRequest::Findings)
             .await
             .map_err(|error| error.during("examine").with_store(&self.store))
     }
 
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
-        let page = |range| self.asks.ask(|reply| Ask::Names(range, reply));
+        let page = |range| self.asks.ask(|reply| MutexRequest::Names(range, reply));
         list(prefix, limit, page)
             .await
             .map_err(|error| error.during("list").with_store(&self.store))

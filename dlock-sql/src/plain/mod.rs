@@ -31,7 +31,7 @@ mod worker;
 use dlock_core::{Error, ErrorKind, Finding, LockName};
 
 #[cfg(feature = "postgres")]
-pub(crate) use ask::{Ask, Want};
+pub(crate) use ask::{MutexRequest, Want};
 #[cfg(feature = "postgres")]
 pub(crate) use backend::{Form, MutexStore};
 pub use scheme::Scheme;
@@ -85,12 +85,12 @@ pub(crate) enum Argument<'a> {
 pub(crate) struct Looked {
     /// The database's time.
     pub(crate) now: i64,
-    pub(crate) row: Option<Seen>,
+    pub(crate) row: Option<PlainRow>,
 }
 
 /// A row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct PlainRow {
     pub(crate) holder: String,
     pub(crate) is_held: bool,
     pub(crate) version: i64,

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_is_given_back_again_unless_it_is_wanted_again() {
+    fn a_claim_is_released_again_unless_it_is_wanted_again() {
         let (mut owed, name) = (Owed::default(), LockName::new("a").unwrap());
         let claim = ClaimId::from_bits;
         owed.given_back(&name, claim(1));

@@ -14,9 +14,9 @@ use dlock_core::{
 };
 
 use super::{
-    Argument, Looked, PlainConn, Seen,
+    Argument, Looked, PlainConn, PlainRow,
     ask::Want,
-    table::{Sent, Table},
+    table::{PlainTable, Sent},
 };
 use crate::engine::Fault;
 
@@ -67,7 +67,7 @@ impl Scheme {
     /// Takes the row, or finds it busy.
     pub(super) async fn take<C: PlainConn>(
         self,
-        table: &mut Table<C>,
+        table: &mut PlainTable<C>,
         want: &Want,
         sent: Sent,
     ) -> Result<Acquired, Fault> {
@@ -126,7 +126,7 @@ impl Scheme {
     /// have ended since, and for the version, which is the token.
     async fn taken<C: PlainConn>(
         self,
-        table: &mut Table<C>,
+        table: &mut PlainTable<C>,
         want: &Want,
         sent: Sent,
     ) -> Result<Acquired, Fault> {
@@ -142,7 +142,7 @@ impl Scheme {
     /// Renews the lease. False if it had ended.
     pub(super) async fn renew<C: PlainConn>(
         self,
-        table: &mut Table<C>,
+        table: &mut PlainTable<C>,
         want: &Want,
         sent: Sent,
     ) -> Result<bool, Fault> {
@@ -163,7 +163,7 @@ impl Scheme {
     /// Releases the row. False if it was not this claim's.
     pub(super) async fn give_back<C: PlainConn>(
         self,
-        table: &mut Table<C>,
+        table: &mut PlainTable<C>,
         name: &LockName,
         claim: ClaimId,
     ) -> Result<bool, Fault> {
@@ -183,7 +183,12 @@ fn refused(sent: Sent) -> Result<Acquired, Fault> {
     if sent.may_be_late() { Err(Fault::too_late()) } else { Ok(Acquired::Busy) }
 }
 
-fn grant(scheme: Scheme, looked: &Looked, seen: &Seen, sent: Instant) -> Result<Acquired, Fault> {
+fn grant(
+    scheme: Scheme,
+    looked: &Looked,
+    seen: &PlainRow,
+    sent: Instant,
+) -> Result<Acquired, Fault> {
     let number = match scheme {
         // It orders nothing, and only distinguishes the grants.
         Scheme::Row => looked.now,

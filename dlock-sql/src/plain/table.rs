@@ -14,7 +14,7 @@ use crate::engine::Fault;
 const SLACK: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
-pub(super) struct Table<C> {
+pub(super) struct PlainTable<C> {
     pub(super) conn: C,
     pub(super) texts: Statements,
     pub(super) patience: Duration,
@@ -41,7 +41,7 @@ impl Sent {
     }
 }
 
-impl<C: PlainConn> Table<C> {
+impl<C: PlainConn> PlainTable<C> {
     /// The times of a request that is sent now and is useless after `useful`.
     pub(super) fn sending(&self, useful: Duration) -> Sent {
         let (at, patience) = (Clock::Boot.now(), useful.min(self.patience));

@@ -11,10 +11,10 @@ use tokio::{runtime::Handle, select};
 
 use super::{
     PlainConn, Scheme, Statements,
-    ask::{Ask, Want},
+    ask::{MutexRequest, Want},
     backend::{Form, MutexStore},
     owed::Owed,
-    table::Table,
+    table::PlainTable,
 };
 use crate::engine::{Ends, Kept, Listed, PAGE, Patience, Range, retry};
 
@@ -33,21 +33,21 @@ pub(crate) fn start<C: PlainConn>(
     let promises = Box::new(move || scheme.guarantees(seen.promised(best)));
     let form = Form { name: "the plain form (dlock.plain)", together: 1, promises };
     MutexStore::start(runtime, store, form, patience, |asks| {
-        let table = Table { conn, texts, patience, clock: StoreClock::new() };
-        Worker { table, asks, scheme, owed: Owed::default(), kept }.run()
+        let table = PlainTable { conn, texts, patience, clock: StoreClock::new() };
+        PlainWorker { table, asks, scheme, owed: Owed::default(), kept }.run()
     })
 }
 
 #[derive(Debug)]
-struct Worker<C> {
-    table: Table<C>,
-    asks: Ends<Ask>,
+struct PlainWorker<C> {
+    table: PlainTable<C>,
+    asks: Ends<MutexRequest>,
     scheme: Scheme,
     owed: Owed,
     kept: Kept,
 }
 
-impl<C: PlainConn> Worker<C> {
+impl<C: PlainConn> PlainWorker<C> {
     /// Works until the last caller has gone.
     async fn run(mut self) {
         if let Ok(name) = LockName::new("dlock") {
@@ -76,30 +76,30 @@ impl<C: PlainConn> Worker<C> {
     }
 
     /// Serves one request. The caller may have gone.
-    async fn serve(&mut self, ask: Ask) {
+    async fn serve(&mut self, ask: MutexRequest) {
         match ask {
-            Ask::Take(want, reply) => {
+            MutexRequest::Take(want, reply) => {
                 if !reply.is_closed() {
                     let _ = reply.send(self.take(&want).await);
                 }
             }
-            Ask::Renew(wants, reply) => {
+            MutexRequest::Renew(wants, reply) => {
                 if !reply.is_closed() {
                     let _ = reply.send(self.renew(&wants).await);
                 }
             }
-            Ask::GiveBack(name, claim, reply) => {
+            MutexRequest::GiveBack(name, claim, reply) => {
                 let released = self.give_back(&name, claim).await;
                 self.owed.given_back(&name, claim);
                 let _ = reply.send(released);
             }
-            Ask::Look(name, reply) => {
+            MutexRequest::Look(name, reply) => {
                 let _ = reply.send(self.look(&name).await);
             }
-            Ask::Names(range, reply) => {
+            MutexRequest::Names(range, reply) => {
                 let _ = reply.send(self.names(&range).await);
             }
-            Ask::Findings(reply) => {
+            MutexRequest::Findings(reply) => {
                 let _ = reply.send(self.findings().await);
             }
         }

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_refused_with_a_remedy_and_without_the_password() {
+    fn a_wrong_url_is_refused_with_a_remedy_and_no_password() {
         for (url, issue, says) in [
             ("postgres://u:hunter2@db/d", ConfigIssue::OptionValue, "sslmode=verify-full"),
             ("postgres://u:hunter2@h:port/d", ConfigIssue::Url, "host:5432"),

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_setting_that_is_amiss_is_told_with_its_remedy() {
+    fn each_wrong_setting_is_reported_with_its_remedy() {
         for (finding, level, remedy) in [
             (role(false), Level::Fine, ""),
             (role(true), Level::Wrong, "primary"),

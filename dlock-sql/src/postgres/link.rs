@@ -61,10 +61,10 @@ pub(super) struct Place {
 struct Work<'a> {
     sql: SqlStr,
     args: &'a [Arg<'a>],
-    way: Way,
+    way: WorkKind,
 }
 
-enum Way {
+enum WorkKind {
     Statement {
         resets_path: bool,
     },
@@ -83,11 +83,13 @@ impl Work<'_> {
     ) -> Result<Vec<PgRow>, sqlx::Error> {
         let (sql, args) = (self.sql.clone(), self.args);
         match self.way {
-            Way::Statement { resets_path } => {
+            WorkKind::Statement { resets_path } => {
                 travel.fetch(conn, sql, args, patience, resets_path).await
             }
-            Way::FromPrimary => from_primary(travel.fetch(conn, sql, args, patience, false).await?),
-            Way::Script => sqlx::raw_sql(sql).fetch_all(conn).await,
+            WorkKind::FromPrimary => {
+                from_primary(travel.fetch(conn, sql, args, patience, false).await?)
+            }
+            WorkKind::Script => sqlx::raw_sql(sql).fetch_all(conn).await,
         }
     }
 }
@@ -168,7 +170,7 @@ impl Link {
     ) -> Result<Vec<PgRow>, Fault> {
         let resets_path = self.resets_path && self.texts.is_empty();
         let sql = self.texts.of(sql);
-        self.run(Work { sql, args, way: Way::Statement { resets_path } }).await
+        self.run(Work { sql, args, way: WorkKind::Statement { resets_path } }).await
     }
 
     /// The same for a statement whose second column is null if the server accepts no writes. Then
@@ -179,7 +181,7 @@ impl Link {
         args: &[Arg<'_>],
     ) -> Result<Vec<PgRow>, Fault> {
         let sql = self.texts.of(sql);
-        self.run(Work { sql, args, way: Way::FromPrimary }).await
+        self.run(Work { sql, args, way: WorkKind::FromPrimary }).await
     }
 
     /// Runs several statements in one transaction.
@@ -187,7 +189,7 @@ impl Link {
         let role = if self.travel == Travel::Text { RESET_ROLE } else { "" };
         let path = if self.resets_path { RESET_PATH } else { "" };
         let sql = AssertSqlSafe(format!("{role}{path}{sql}")).into_sql_str();
-        self.run(Work { sql, args: &[], way: Way::Script }).await.map(drop)
+        self.run(Work { sql, args: &[], way: WorkKind::Script }).await.map(drop)
     }
 
     async fn run(&mut self, work: Work<'_>) -> Result<Vec<PgRow>, Fault> {

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn no_statement_has_a_comment_behind_its_words_or_more_than_nine_arguments() {
+    fn no_statement_has_comments_or_more_than_nine_arguments() {
         for sql in [
             queries::APPLY_ONE,
             queries::APPLY_MANY,

@@ -184,20 +184,24 @@ async fn check_version(link: &mut Link) -> Result<(), Fault> {
 }
 
 /// The one table of a mode.
-struct Table {
+struct ModeTable {
     name: &'static str,
     schema: &'static str,
     /// The constant of the configuration with that schema.
     constant: &'static str,
 }
 
-const PLAIN: Table =
-    Table { name: "dlock_plain", schema: queries::PLAIN_SCHEMA, constant: "PLAIN_SCHEMA" };
+const PLAIN: ModeTable =
+    ModeTable { name: "dlock_plain", schema: queries::PLAIN_SCHEMA, constant: "PLAIN_SCHEMA" };
 
-const ADVISORY: Table =
-    Table { name: "dlock_advisory", schema: advisory::SCHEMA, constant: "ADVISORY_SCHEMA" };
+const ADVISORY: ModeTable =
+    ModeTable { name: "dlock_advisory", schema: advisory::SCHEMA, constant: "ADVISORY_SCHEMA" };
 
-async fn prepare_table(link: &mut Link, table: &Table, create: bool) -> Result<Prepared, Fault> {
+async fn prepare_table(
+    link: &mut Link,
+    table: &ModeTable,
+    create: bool,
+) -> Result<Prepared, Fault> {
     let name = table.name;
     let mut found = rights(link, name).await?;
     if found.0.is_none() && create {

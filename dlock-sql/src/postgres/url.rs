@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_driver_would_take_for_something_else_is_refused_with_a_remedy() {
+    fn an_ambiguous_url_is_refused_with_a_remedy() {
         for (url, issue, says) in [
             ("postgres:h/d", ConfigIssue::Url, "postgres://user:password@host:5432"),
             ("postgres:", ConfigIssue::Url, "names no server"),

@@ -5,7 +5,7 @@ use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 use dlock_core::{BackendUrl, ConfigIssue, Error, LockOptions};
 
 use crate::{
-    engine::{Micros, Rarely, Settings},
+    engine::{EngineSettings, Micros, Rarely},
     plain::Scheme,
 };
 
@@ -113,8 +113,8 @@ impl<Driver> ServerConfig<Driver> {
     }
 
     /// The settings of the engine. `home` is the number by which notifications reach it.
-    pub(crate) fn settings(&self, tick: Micros, home: u32) -> Settings {
-        Settings {
+    pub(crate) fn settings(&self, tick: Micros, home: u32) -> EngineSettings {
+        EngineSettings {
             patience: self.patience,
             // A statement may be written this much later than the time that it contains.
             retention: self.retention.max(2 * self.patience),

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use dlock_core::{DynBackend, Error, Factory, Scope, WakeUp, current_runtime};
 
 use super::{SqliteConfig, open::open, queries};
-use crate::engine::{Engine, Kept, Links, Rarely, Settings, guarantees};
+use crate::engine::{Engine, EngineSettings, Kept, Links, Rarely, guarantees};
 
 /// The shortest time for which an unused row is kept: some steps of the clock.
 const MIN_RETENTION: Duration = Duration::from_millis(20);
@@ -56,7 +56,7 @@ impl Sqlite {
         let opened = open(&config).await.map_err(place)?;
         let store: Arc<str> = format!("sqlite:{}", opened.path.display()).into();
         let (ears, home) = opened.ears.unzip();
-        let settings = Settings {
+        let settings = EngineSettings {
             patience: config.patience,
             retention: config.retention.max(MIN_RETENTION),
             tick: queries::TICK,

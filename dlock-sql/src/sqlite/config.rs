@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_or_no_option_is_refused_with_a_remedy() {
+    fn a_wrong_path_or_option_is_refused_with_a_remedy() {
         for (url, issue, says) in [
             ("sqlite::memory:", ConfigIssue::Url, "use memory:"),
             ("sqlite://:memory:", ConfigIssue::Url, "use memory:"),

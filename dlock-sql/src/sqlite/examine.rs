@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_amiss_is_told() {
+    fn wrong_settings_are_reported() {
         assert_eq!(journal("delete").level, Level::Warning);
         assert_eq!(encoding("UTF-16le").level, Level::Warning);
         let dir = tempfile::tempdir().unwrap();

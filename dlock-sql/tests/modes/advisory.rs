@@ -137,7 +137,7 @@ fn a_release_after_the_loss_frees_nobody_elses_lock() {
 }
 
 #[test]
-fn what_nobody_renews_is_given_up_when_its_lease_ends() {
+fn a_lock_without_renewal_is_released_when_its_lease_ends() {
     run("postgres", async {
         let server = Server::postgres().await?;
         let client = locks(&server.url(ADVISORY), LEASE).await?;
@@ -170,7 +170,7 @@ fn a_dropped_wait_and_a_dead_client_leave_nothing() {
 }
 
 #[test]
-fn what_can_not_be_is_refused_with_a_remedy() {
+fn unsupported_kinds_and_options_are_refused_with_a_remedy() {
     run("postgres", async {
         let server = Server::postgres().await?;
         let client = locks(&server.url(ADVISORY), LEASE).await?;

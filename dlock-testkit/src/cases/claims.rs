@@ -59,7 +59,7 @@ pub(crate) async fn busy_leaves_no_trace(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(crate) async fn granted_answers_for_who_holds_it_already(cx: Cx) -> Verdict {
+pub(crate) async fn granted_answers_for_a_holder(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
     let [first, second] = [alone(&name), alone(&name)];
     take(&a, &first).await?;
@@ -73,7 +73,7 @@ pub(crate) async fn granted_answers_for_who_holds_it_already(cx: Cx) -> Verdict 
     release(&b, &second).await
 }
 
-pub(crate) async fn a_waiter_whose_place_is_gone_is_told(cx: Cx) -> Verdict {
+pub(crate) async fn a_waiter_that_lost_its_place_gets_an_error(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
     let [holder, waiter] = [alone(&name), alone(&name)];
     take(&a, &holder).await?;
@@ -115,7 +115,7 @@ pub(crate) async fn a_release_lets_in_one(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(crate) async fn a_withdrawal_lets_in_who_now_fits(cx: Cx) -> Verdict {
+pub(crate) async fn a_cancellation_grants_claims_that_now_fit(cx: Cx) -> Verdict {
     let (backend, name) = (cx.backend().await?, cx.name("lock"));
     let [first, second] = [(); 2].map(|()| ask(&name, Mode::Shared));
     let writer = alone(&name);
@@ -129,7 +129,7 @@ pub(crate) async fn a_withdrawal_lets_in_who_now_fits(cx: Cx) -> Verdict {
     release(&backend, &first).await
 }
 
-pub(crate) async fn a_downgrade_lets_in_who_now_fits(cx: Cx) -> Verdict {
+pub(crate) async fn a_downgrade_grants_claims_that_now_fit(cx: Cx) -> Verdict {
     let (backend, name) = (cx.backend().await?, cx.name("lock"));
     let (writer, reader) = (alone(&name), ask(&name, Mode::Shared));
     take(&backend, &writer).await?;
@@ -140,7 +140,7 @@ pub(crate) async fn a_downgrade_lets_in_who_now_fits(cx: Cx) -> Verdict {
     release(&backend, &reader).await
 }
 
-pub(crate) async fn who_is_not_there_is_not_renewed(cx: Cx) -> Verdict {
+pub(crate) async fn an_absent_claim_is_not_renewed(cx: Cx) -> Verdict {
     let (backend, name) = (cx.backend().await?, cx.name("lock"));
     let [holder, never, gone] = [alone(&name), alone(&name), alone(&name)];
     take(&backend, &gone).await?;
@@ -153,7 +153,7 @@ pub(crate) async fn who_is_not_there_is_not_renewed(cx: Cx) -> Verdict {
     release(&backend, &holder).await
 }
 
-pub(crate) async fn inspect_tells_what_is(cx: Cx) -> Verdict {
+pub(crate) async fn inspect_shows_the_current_state(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
     let modes = [Mode::Shared, Mode::Shared, Mode::Exclusive, Mode::Shared];
     let requests = modes.map(|mode| leased(ask(&name, mode), Duration::from_secs(100)));

@@ -176,7 +176,7 @@ pub(crate) async fn a_store_that_comes_back_in_time_is_waited_for(cx: Cx) -> Ver
     Ok(())
 }
 
-pub(crate) async fn what_is_not_given_can_be_demanded_and_is_refused(cx: Cx) -> Verdict {
+pub(crate) async fn a_missing_guarantee_is_refused_when_required(cx: Cx) -> Verdict {
     let (a, b) = (cx.locks().await?, cx.locks().await?);
     ensure_eq!(a.guarantees(), b.guarantees(), "the guarantees of two clients");
     ensure_eq!(a.backend().store(), b.backend().store(), "the store of two clients");

@@ -54,7 +54,7 @@ pub(crate) async fn a_try_does_not_overtake_a_waiter(cx: Cx) -> Verdict {
     crew.done(&cx).await
 }
 
-pub(crate) async fn who_withdraws_is_passed_over(cx: Cx) -> Verdict {
+pub(crate) async fn a_cancelled_claim_is_skipped(cx: Cx) -> Verdict {
     let (a, b, name) = cx.pair().await?;
     let gate = a.fair(&name)?.lock().await?;
     let (first, second) = (b.fair(&name)?, b.fair(&name)?);
@@ -70,7 +70,7 @@ pub(crate) async fn who_withdraws_is_passed_over(cx: Cx) -> Verdict {
     crew.done(&cx).await
 }
 
-pub(crate) async fn who_is_dead_is_passed_over_after_its_lease(cx: Cx) -> Verdict {
+pub(crate) async fn a_dead_waiter_is_skipped_after_its_lease(cx: Cx) -> Verdict {
     let (a, locks, name) = (cx.backend().await?, cx.locks().await?, cx.name("lock"));
     let (gate, dead) = (alone(&name), leased(alone(&name), cx.lease()));
     take(&a, &gate).await?;
@@ -103,7 +103,7 @@ pub(crate) async fn waiting_again_keeps_the_place(cx: Cx) -> Verdict {
     release(&b, &second).await
 }
 
-pub(crate) async fn a_fair_lock_is_never_handed_over_in_passing(cx: Cx) -> Verdict {
+pub(crate) async fn a_fair_lock_is_never_handed_off_in_passing(cx: Cx) -> Verdict {
     let (a, b, name) = cx.pair().await?;
     let order = Arc::new(parking_lot::Mutex::new(Vec::new()));
     let gate = a.fair(&name)?.lock().await?;

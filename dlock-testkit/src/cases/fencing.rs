@@ -53,7 +53,7 @@ pub(crate) async fn token_grows_after_expiry(cx: Cx) -> Verdict {
     release(&backend, &last).await
 }
 
-pub(crate) async fn token_grows_across_local_hand_over(cx: Cx) -> Verdict {
+pub(crate) async fn token_grows_across_local_hand_off(cx: Cx) -> Verdict {
     let (locks, name) = (cx.locks().await?, cx.name("lock"));
     let tokens = Arc::new(Mutex::new(Growing::default()));
     let mut crew = Crew::new();
@@ -162,7 +162,7 @@ pub(crate) async fn permits_have_a_token_each(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(crate) async fn a_fence_refuses_who_lost_the_lock(cx: Cx) -> Verdict {
+pub(crate) async fn a_fence_refuses_a_former_holder(cx: Cx) -> Verdict {
     let stale = cx.locks_with(cx.brief().with_renew(Renew::Never)).await?;
     let (fresh, name, fence) = (cx.locks().await?, cx.name("lock"), Fence::new());
     let old = stale.mutex(&name)?.lock().await?;

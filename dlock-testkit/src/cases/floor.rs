@@ -60,7 +60,7 @@ pub(crate) async fn tokens_behind_a_holder_rise_above_it(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(crate) async fn a_block_that_is_given_back_does_not_lower_it(cx: Cx) -> Verdict {
+pub(crate) async fn a_released_block_does_not_lower_it(cx: Cx) -> Verdict {
     let (client, name) = (cx.backend().await?, cx.name("lock"));
     for (used, part) in [(1, 500), (100, 999), (999, 999), (1, 1)] {
         let held = alone(&name).with_tokens(1000);

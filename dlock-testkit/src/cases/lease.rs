@@ -81,7 +81,7 @@ async fn ends_by_itself(cx: &Cx, renew: Renew) -> Verdict {
     Ok(())
 }
 
-pub(crate) async fn a_client_that_dies_lets_go(cx: Cx) -> Verdict {
+pub(crate) async fn the_lock_of_a_dead_client_expires(cx: Cx) -> Verdict {
     let (other, name) = (cx.locks().await?, cx.name("lock"));
     let doomed = runtime()?;
     let (inner, lock) = (cx.clone(), name.clone());
@@ -101,7 +101,7 @@ pub(crate) async fn a_client_that_dies_lets_go(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(crate) async fn what_has_ended_is_not_renewed(cx: Cx) -> Verdict {
+pub(crate) async fn an_expired_claim_is_not_renewed(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
     let (dead, next) = (leased(alone(&name), cx.lease()), alone(&name));
     take(&a, &dead).await?;
@@ -112,7 +112,7 @@ pub(crate) async fn what_has_ended_is_not_renewed(cx: Cx) -> Verdict {
     release(&b, &next).await
 }
 
-pub(crate) async fn a_renewal_starts_the_lease_anew(cx: Cx) -> Verdict {
+pub(crate) async fn a_renewal_restarts_the_lease(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
     let (held, next) = (leased(alone(&name), cx.renewed()), alone(&name));
     take(&a, &held).await?;
@@ -166,7 +166,7 @@ pub(crate) async fn belief_ends_before_the_next_is_let_in(cx: Cx) -> Verdict {
     none_before(&cx, &a, &b, &name, believed).await
 }
 
-pub(crate) async fn belief_in_a_lock_handed_over_ends_before_the_next_is_let_in(cx: Cx) -> Verdict {
+pub(crate) async fn the_deadline_after_a_hand_off_ends_before_the_next_grant(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
     let (holder, dead) = (alone(&name), leased(alone(&name), cx.renewed()));
     take(&a, &holder).await?;
@@ -236,7 +236,7 @@ async fn none_before(
     release(other, &next).await
 }
 
-pub(crate) async fn what_remains_is_at_most_the_lease(cx: Cx) -> Verdict {
+pub(crate) async fn the_remaining_time_is_at_most_the_lease(cx: Cx) -> Verdict {
     let (locks, lease) = (cx.locks_with(cx.renewing()).await?, cx.renewed());
     let name = cx.name("lock");
     let guard = locks.mutex(&name)?.lock().await?;

@@ -21,7 +21,7 @@ const ALL: usize = 1 << 20;
 /// More names than a store reads at once, so that it has to go on.
 const MANY: usize = 300;
 
-pub(crate) async fn what_begins_so_is_listed(cx: Cx) -> Verdict {
+pub(crate) async fn names_with_the_prefix_are_listed(cx: Cx) -> Verdict {
     let (a, b, base) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
     let names = below(&cx, &base, &["", "/a", "/b", "/b/c", "ß"])?;
     let requests: Vec<_> = names.iter().map(alone).collect();
@@ -132,7 +132,7 @@ pub(crate) async fn names_with_many_claims_are_listed_once(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(crate) async fn what_is_free_is_not_listed(cx: Cx) -> Verdict {
+pub(crate) async fn a_free_lock_is_not_listed(cx: Cx) -> Verdict {
     let (client, other, base) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
     let names = below(&cx, &base, &["stays", "released", "ended"])?;
     let [stays, released, ended] = [0, 1, 2].map(|at| alone(&names[at]));
@@ -150,7 +150,7 @@ pub(crate) async fn what_is_free_is_not_listed(cx: Cx) -> Verdict {
     cx.until("nothing is listed", gone).await
 }
 
-pub(crate) async fn what_is_handed_over_meanwhile_is_listed(cx: Cx) -> Verdict {
+pub(crate) async fn a_lock_handed_off_during_a_listing_is_listed(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
     let onlooker = cx.backend().await?;
     list(&onlooker, name.as_str()).await?;

@@ -17,7 +17,7 @@ use crate::{
     verbs::take_away,
 };
 
-pub(crate) async fn it_is_told_when_the_lock_was_taken_away(cx: Cx) -> Verdict {
+pub(crate) async fn a_revocation_is_reported_to_the_holder(cx: Cx) -> Verdict {
     let locks = cx.locks_with(cx.renewing()).await?;
     let (other, name) = (cx.locks().await?, cx.name("lock"));
     let guard = locks.mutex(&name)?.lock().await?;

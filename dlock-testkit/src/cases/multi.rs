@@ -141,7 +141,7 @@ pub(crate) async fn a_wait_that_ends_leaves_none(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(crate) async fn a_wait_that_ends_gives_back_what_it_had(cx: Cx) -> Verdict {
+pub(crate) async fn a_wait_that_ends_releases_its_locks(cx: Cx) -> Verdict {
     let (a, b, names) = three(&cx).await?;
     let multi = a.multi(&names)?;
     // Held by somebody else from the start, and to the end.

@@ -34,7 +34,7 @@ pub(crate) async fn a_process_excludes_another(cx: Cx) -> Verdict {
     crew.done(&cx).await
 }
 
-pub(crate) async fn processes_hand_over_to_each_other(cx: Cx) -> Verdict {
+pub(crate) async fn processes_hand_off_to_each_other(cx: Cx) -> Verdict {
     let (locks, name) = (cx.locks().await?, cx.name("lock"));
     let mut child = Process::start(&cx)?;
     for _ in 0..cx.effort(5) {
@@ -50,7 +50,7 @@ pub(crate) async fn processes_hand_over_to_each_other(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(crate) async fn a_killed_process_lets_go_after_its_lease(cx: Cx) -> Verdict {
+pub(crate) async fn a_killed_process_loses_its_lock_after_its_lease(cx: Cx) -> Verdict {
     let (locks, name) = (cx.locks().await?, cx.name("lock"));
     let mut child = Process::start(&cx)?;
     let theirs = child.lock(&name, cx.lease()).await?;

@@ -38,7 +38,7 @@ pub(crate) async fn an_acquire_sent_twice_at_once_is_one_hold(cx: Cx) -> Verdict
     Ok(())
 }
 
-pub(crate) async fn a_waiter_that_asks_again_keeps_its_place(cx: Cx) -> Verdict {
+pub(crate) async fn a_waiter_that_retries_keeps_its_place(cx: Cx) -> Verdict {
     let (backend, name) = (cx.backend().await?, cx.name("lock"));
     let [holder, first, second] = [alone(&name), alone(&name), alone(&name)];
     take(&backend, &holder).await?;
@@ -55,7 +55,7 @@ pub(crate) async fn a_waiter_that_asks_again_keeps_its_place(cx: Cx) -> Verdict 
     release(&backend, &second).await
 }
 
-pub(crate) async fn permits_asked_for_again_are_counted_once(cx: Cx) -> Verdict {
+pub(crate) async fn resent_permits_are_counted_once(cx: Cx) -> Verdict {
     let (backend, name) = (cx.backend().await?, cx.name("permits"));
     let two = ask(&name, Mode::permits(2, 3)?);
     let one = ask(&name, Mode::permits(1, 3)?);

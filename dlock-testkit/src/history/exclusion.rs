@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_told_of_the_loss_holds_no_more() {
+    fn a_notified_loss_ends_the_hold() {
         let mut lost = hold(1, X, 1, [0, 1, 70]);
         let mut told = lost[1].clone();
         (told.op, told.invoked) = (Op::Lose, at(20));

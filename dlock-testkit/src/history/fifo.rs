@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_not_seen_in_line_before_may_have_come_later() {
+    fn an_unseen_waiter_may_have_come_later() {
         let right = history([seen(1, 2, 4, [0, 12, 13]), seen(2, 1, 5, [3, 10, 11])]);
         assert_eq!(check(&right), Ok(()));
     }

@@ -39,7 +39,7 @@ fn find(check: impl Fn(&History) -> Result<(), Violation>, right: &History, wron
 }
 
 #[test]
-fn what_is_wrong_at_its_end_is_found() {
+fn an_error_at_the_end_of_a_long_history_is_found() {
     let right = long(Mode::Exclusive);
     let mut early = right.clone();
     let [acquire, _] = last(&mut early);

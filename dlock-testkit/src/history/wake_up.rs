@@ -46,7 +46,7 @@ mod tests {
     const BOUND: Duration = Duration::from_millis(10);
 
     #[test]
-    fn a_prompt_hand_over_is_right() {
+    fn a_prompt_hand_off_is_right() {
         let right = history([hold(1, X, 1, [0, 1, 50]), hold(2, X, 2, [2, 55, 60])]);
         assert_eq!(check(&right, BOUND), Ok(()));
     }

@@ -14,7 +14,7 @@ const PERMITS: u32 = 3;
 
 /// One step of one of two clients.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Step {
+pub(crate) enum GuardStep {
     /// Tries to take a lock.
     Try { kind: Kind, client: usize },
     /// Releases the n-th guard, if there are so many.
@@ -37,7 +37,7 @@ pub(crate) enum Kind {
 }
 
 /// Sequences of tries and releases.
-pub(crate) fn sequences(permits: bool, steps: usize) -> impl Strategy<Value = Vec<Step>> {
+pub(crate) fn sequences(permits: bool, steps: usize) -> impl Strategy<Value = Vec<GuardStep>> {
     let kind = prop_oneof![
         Just(Kind::Mutex),
         Just(Kind::Direct),
@@ -50,16 +50,16 @@ pub(crate) fn sequences(permits: bool, steps: usize) -> impl Strategy<Value = Ve
         (1..=PERMITS).prop_map(move |n| if permits { Kind::Permits(n) } else { Kind::Reader }),
     ];
     let step = prop_oneof![
-        5 => (kind, 0..2usize).prop_map(|(kind, client)| Step::Try { kind, client }),
-        3 => (0..6usize).prop_map(|nth| Step::Release { nth }),
-        1 => (0..6usize).prop_map(|nth| Step::Downgrade { nth }),
+        5 => (kind, 0..2usize).prop_map(|(kind, client)| GuardStep::Try { kind, client }),
+        3 => (0..6usize).prop_map(|nth| GuardStep::Release { nth }),
+        1 => (0..6usize).prop_map(|nth| GuardStep::Downgrade { nth }),
     ];
     prop::collection::vec(step, 1..=steps)
 }
 
 /// Plays the steps on fresh names.
-pub(crate) async fn run(cx: Cx, steps: Vec<Step>) -> Verdict {
-    let mut play = Play {
+pub(crate) async fn run(cx: Cx, steps: Vec<GuardStep>) -> Verdict {
+    let mut play = GuardPlay {
         fair: crate::case::Need::Fifo.missing_in(&cx.guarantees(), None).is_none(),
         clients: [cx.locks().await?, cx.locks().await?],
         owners: [Owner::new(), Owner::new()],
@@ -69,10 +69,10 @@ pub(crate) async fn run(cx: Cx, steps: Vec<Step>) -> Verdict {
     };
     for step in steps {
         match step {
-            Step::Try { kind, client } => play.try_it(kind, client).await?,
-            Step::Release { nth } if nth < play.held.len() => play.release(nth).await?,
-            Step::Downgrade { nth } if nth < play.held.len() => play.downgrade(nth).await?,
-            Step::Release { .. } | Step::Downgrade { .. } => {}
+            GuardStep::Try { kind, client } => play.try_it(kind, client).await?,
+            GuardStep::Release { nth } if nth < play.held.len() => play.release(nth).await?,
+            GuardStep::Downgrade { nth } if nth < play.held.len() => play.downgrade(nth).await?,
+            GuardStep::Release { .. } | GuardStep::Downgrade { .. } => {}
         }
         for held in &play.held {
             held.guard.check()?;
@@ -84,24 +84,24 @@ pub(crate) async fn run(cx: Cx, steps: Vec<Step>) -> Verdict {
     Ok(())
 }
 
-struct Play {
+struct GuardPlay {
     fair: bool,
     clients: [Locks; 2],
     owners: [Owner; 2],
     names: [LockName; 3],
     models: [Model; 3],
-    held: Vec<Held>,
+    held: Vec<HeldGuard>,
 }
 
 /// A guard, and what the model calls it.
-struct Held {
+struct HeldGuard {
     guard: Guard,
     kind: Kind,
     client: usize,
     id: ClaimId,
 }
 
-impl Play {
+impl GuardPlay {
     async fn try_it(&mut self, kind: Kind, client: usize) -> Verdict {
         let guard = self.take(kind, client).await?;
         let again = self.held.iter().find(|h| kind == Kind::Owner && same(h, kind, client));
@@ -114,7 +114,7 @@ impl Play {
         };
         ensure_eq!(guard.is_some(), expected, "{kind:?} of client {client} is granted");
         if let Some(guard) = guard {
-            self.held.push(Held { guard, kind, client, id });
+            self.held.push(HeldGuard { guard, kind, client, id });
         }
         if kind == Kind::Owner {
             let entries = self.held.iter().filter(|h| same(h, kind, client)).count();
@@ -155,7 +155,7 @@ impl Play {
     }
 
     async fn release(&mut self, nth: usize) -> Verdict {
-        let Held { guard, id, .. } = self.held.remove(nth);
+        let HeldGuard { guard, id, .. } = self.held.remove(nth);
         ensure_eq!(guard.release().await?, Released::Released, "the release");
         if self.held.iter().all(|held| held.id != id) {
             self.forget(id);
@@ -186,6 +186,6 @@ impl Play {
     }
 }
 
-fn same(held: &Held, kind: Kind, client: usize) -> bool {
+fn same(held: &HeldGuard, kind: Kind, client: usize) -> bool {
     held.kind == kind && held.client == client
 }

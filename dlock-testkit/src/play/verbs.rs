@@ -21,7 +21,7 @@ const SLOTS: usize = 6;
 
 /// One step. Slots are claims; each belongs to one of two clients.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Step {
+pub(crate) enum VerbStep {
     /// A new claim asks, or the one that is there asks again.
     Acquire {
         slot: usize,
@@ -55,7 +55,7 @@ pub(crate) fn sequences(
     fifo: bool,
     permits: bool,
     steps: usize,
-) -> impl Strategy<Value = Vec<Step>> {
+) -> impl Strategy<Value = Vec<VerbStep>> {
     let semaphore = if permits { any::<bool>().boxed() } else { Just(false).boxed() };
     semaphore.prop_flat_map(move |semaphore| {
         let mode = move || mode(semaphore, permits);
@@ -63,13 +63,13 @@ pub(crate) fn sequences(
         let wait = move || if fifo { any::<bool>().boxed() } else { Just(false).boxed() };
         let step = prop_oneof![
             80 => (slot(), mode(), wait())
-                .prop_map(|(slot, mode, wait)| Step::Acquire { slot, mode, wait }),
-            60 => slot().prop_map(|slot| Step::Release { slot }),
-            20 => slot().prop_map(|slot| Step::Renew { slot }),
-            16 => slot().prop_map(|slot| Step::Weaken { slot }),
-            16 => slot().prop_map(|slot| Step::Granted { slot }),
+                .prop_map(|(slot, mode, wait)| VerbStep::Acquire { slot, mode, wait }),
+            60 => slot().prop_map(|slot| VerbStep::Release { slot }),
+            20 => slot().prop_map(|slot| VerbStep::Renew { slot }),
+            16 => slot().prop_map(|slot| VerbStep::Weaken { slot }),
+            16 => slot().prop_map(|slot| VerbStep::Granted { slot }),
             1 => (slot(), mode(), wait())
-                .prop_map(|(slot, mode, wait)| Step::Lapse { slot, mode, wait }),
+                .prop_map(|(slot, mode, wait)| VerbStep::Lapse { slot, mode, wait }),
         ];
         prop::collection::vec(step, 1..=steps)
     })
@@ -87,10 +87,10 @@ fn mode(semaphore: bool, permits: bool) -> BoxedStrategy<Mode> {
 }
 
 /// Plays the steps on a fresh name.
-pub(crate) async fn run(cx: Cx, steps: Vec<Step>) -> Verdict {
+pub(crate) async fn run(cx: Cx, steps: Vec<VerbStep>) -> Verdict {
     let name = cx.name("lock");
     let clients = [cx.backend().await?, cx.backend().await?];
-    let mut play = Play {
+    let mut play = VerbPlay {
         lapse: cx.lease(),
         cx,
         clients,
@@ -110,7 +110,7 @@ pub(crate) async fn run(cx: Cx, steps: Vec<Step>) -> Verdict {
     Ok(())
 }
 
-struct Play {
+struct VerbPlay {
     cx: Cx,
     clients: [DynBackend; 2],
     name: LockName,
@@ -122,17 +122,17 @@ struct Play {
     known: Vec<(ClaimId, FencingToken)>,
 }
 
-impl Play {
-    async fn step(&mut self, step: Step) -> Verdict {
+impl VerbPlay {
+    async fn step(&mut self, step: VerbStep) -> Verdict {
         match step {
-            Step::Acquire { slot, mode, wait } => {
+            VerbStep::Acquire { slot, mode, wait } => {
                 let request = match &self.slots[slot] {
                     Some(request) if self.stands(request.claim).is_some() => request.clone(),
                     _ => self.new_claim(slot, mode, wait, Duration::from_secs(300)),
                 };
                 self.acquire(slot, &request).await
             }
-            Step::Lapse { slot, mode, wait } => {
+            VerbStep::Lapse { slot, mode, wait } => {
                 self.release(slot).await?;
                 self.compare(step).await?;
                 let request = self.new_claim(slot, mode, wait, self.lapse);
@@ -143,10 +143,10 @@ impl Play {
                 self.client(slot).release(&ask(&self.name, mode).as_claim()).await?;
                 Ok(())
             }
-            Step::Release { slot } => self.release(slot).await,
-            Step::Renew { slot } => self.renew(slot, false).await,
-            Step::Weaken { slot } => self.renew(slot, true).await,
-            Step::Granted { slot } => match &self.slots[slot] {
+            VerbStep::Release { slot } => self.release(slot).await,
+            VerbStep::Renew { slot } => self.renew(slot, false).await,
+            VerbStep::Weaken { slot } => self.renew(slot, true).await,
+            VerbStep::Granted { slot } => match &self.slots[slot] {
                 Some(request) if self.stands(request.claim) == Some(Standing::Held) => {
                     let granted = self.client(slot).granted(request);
                     let grant = self.cx.within("a holder learns that it is one", granted).await??;
@@ -220,7 +220,7 @@ impl Play {
     }
 
     /// That an onlooker sees what the model has.
-    async fn compare(&mut self, step: Step) -> Verdict {
+    async fn compare(&mut self, step: VerbStep) -> Verdict {
         let state = self.clients[1].inspect(&self.name).await?;
         let seen = |claims: &[ClaimState]| -> Vec<_> {
             claims.iter().map(|claim| (claim.claim, claim.mode)).collect()

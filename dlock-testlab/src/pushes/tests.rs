@@ -102,7 +102,7 @@ fn zookeeper_loses_events() {
 }
 
 #[test]
-fn what_is_not_understood_passes_with_all_that_comes_behind_it() {
+fn unknown_bytes_pass_with_all_that_follows_them() {
     let push = b">2\r\n$7\r\nmessage\r\n$1\r\na\r\n".as_slice();
     let notice = b"A\0\0\0\x0c\0\0\0\x01a\0b\0".as_slice();
     for (protocol, foreign, behind) in [

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_is_an_error() {
+    fn an_invalid_reply_is_an_error() {
         assert!(parse(b"HTTP/1.1 400\r\n").is_err());
         assert!(parse(b"\r\n").is_err());
     }

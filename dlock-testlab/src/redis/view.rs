@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_view_says_who_serves_a_slot_and_who_follows() {
+    fn a_view_shows_the_master_of_a_slot_and_the_replicas() {
         let text = "a 127.0.0.1:1@11 master - 0 5 3 connected 0-9 12 [13->-b]\n\
                     b 127.0.0.1:2@12,host myself,slave a 0 5 3 connected\n";
         let view = View::parse(text).unwrap();

@@ -143,7 +143,7 @@ fn every_chapter_with_rust_code_is_tested() {
 }
 
 #[test]
-fn what_is_wrong_is_found() {
+fn wrong_links_paths_and_commands_are_found() {
     let text = |content: &str| Text { path: "docs/src/x.md".into(), content: content.into() };
     for (link, is_wrong) in [
         ("../../README.md", false),

@@ -8,6 +8,7 @@ mod costs;
 mod cycles;
 mod guarantees;
 mod guide;
+mod names;
 mod over_the_lock;
 mod printed;
 mod redis;

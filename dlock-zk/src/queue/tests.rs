@@ -29,7 +29,7 @@ const fn permits(n: u32) -> Mode {
 }
 
 #[test]
-fn who_is_alone_watches_the_last_before() {
+fn an_exclusive_claim_watches_its_predecessor() {
     let (names, seen) = standings(&[ALONE, ALONE, READ, ALONE]);
     assert_eq!(seen[0], Standing::Held { followed: true });
     assert_eq!(seen[1], Standing::Behind(Watch::Last(names[0].clone())));
@@ -67,14 +67,14 @@ fn another_capacity_before_is_a_conflict() {
 }
 
 #[test]
-fn who_is_not_listed_is_gone() {
+fn an_unlisted_claim_is_gone() {
     let queue = Queue::of(["foreign"]);
     assert!(queue.nodes().is_empty());
     assert_eq!(queue.standing("foreign"), Standing::Gone);
 }
 
 #[test]
-fn numbers_that_ran_over_are_told_and_age_decides() {
+fn age_decides_after_numbers_overflow() {
     let (old, young) = (ClaimId::random(), ClaimId::random());
     let names =
         [format!("{}-2147483648", child(young, ALONE)), format!("{}2147483647", child(old, ALONE))];
@@ -140,7 +140,7 @@ mod against_the_machine {
 
         /// Whoever waits can't be granted while what it watches stays as it is.
         #[test]
-        fn what_is_watched_stands_in_the_way(modes in modes(), gone in prop::collection::vec(any::<bool>(), 8)) {
+        fn a_watched_node_blocks_its_waiter(modes in modes(), gone in prop::collection::vec(any::<bool>(), 8)) {
             let (names, before) = standings(&modes);
             for (at, standing) in before.iter().enumerate() {
                 let Standing::Behind(watch) = standing else { continue };

@@ -126,7 +126,7 @@ fn creator_without_credentials_is_refused() {
 }
 
 #[test]
-fn an_acl_that_the_server_does_not_know_or_that_is_not_enough_is_refused() {
+fn an_unknown_or_insufficient_acl_is_refused() {
     run(async {
         let server = server().await?;
         let refusals = [

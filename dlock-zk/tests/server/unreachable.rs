@@ -44,7 +44,7 @@ async fn stranger(answer: &'static [u8], hangs_up: bool) -> Result<(String, Join
 }
 
 #[test]
-fn where_nobody_listens_is_told_at_once() {
+fn an_address_without_a_server_is_reported_at_once() {
     run(async {
         let (one, two) = (nobody().await?, nobody().await?);
         for hosts in [one.clone(), format!("{one},{two}"), "localhost:1,[::1]:1".to_owned()] {
@@ -66,7 +66,7 @@ fn a_host_whose_name_nobody_knows_is_told() {
 }
 
 #[test]
-fn who_never_answers_is_given_up_in_time() {
+fn a_silent_server_is_given_up_in_time() {
     run(async {
         let (silent, _task) = stranger(b"", false).await?;
         for (hosts, session) in [(silent.clone(), "5s"), (format!("{silent},{silent}"), "60s")] {
@@ -78,7 +78,7 @@ fn who_never_answers_is_given_up_in_time() {
 }
 
 #[test]
-fn who_is_no_zookeeper_is_told() {
+fn a_server_other_than_zookeeper_is_reported() {
     run(async {
         for answer in [
             &b"-ERR unknown command\r\n"[..],
@@ -128,7 +128,7 @@ fn some_hosts_that_are_dead_or_silent_are_passed_over() {
 
 /// Also while it is held: what was held within the session's time is held still.
 #[test]
-fn a_server_that_falls_silent_is_told_in_time_and_used_again() {
+fn a_silent_server_is_reported_in_time_and_used_again() {
     run(async {
         let server = server().await?;
         let proxy = Proxy::start(&server.address()).await?;
@@ -148,7 +148,7 @@ fn a_server_that_falls_silent_is_told_in_time_and_used_again() {
 }
 
 #[test]
-fn a_server_that_is_down_for_longer_than_the_session_is_used_again() {
+fn a_server_is_used_again_after_an_outage_past_the_session() {
     run(async {
         let server = server().await?;
         let url = format!("zk://{}?dlock.session_timeout=2s", server.address());

@@ -78,7 +78,7 @@ async fn on_each<F: Future<Output = ()>>(run: impl Fn(Shop) -> F) {
 }
 
 #[tokio::test]
-async fn a_resource_that_has_seen_larger_tokens_lets_the_new_holder_in() {
+async fn a_token_offset_passes_a_fence_with_larger_tokens() {
     on_each(|shop| async move {
         let (locks, plain) = shop.both().await;
         let fence = Fence::starting_at(token(SEEN));
@@ -129,7 +129,7 @@ async fn every_token_that_is_seen_is_the_same() {
 }
 
 #[tokio::test]
-async fn who_waits_and_who_is_handed_the_lock_have_it_too() {
+async fn waiters_and_local_hand_offs_get_the_offset_too() {
     on_each(|shop| async move {
         let (locks, _) = shop.both().await;
         let (other, _) = shop.both().await;
@@ -158,7 +158,7 @@ async fn who_waits_and_who_is_handed_the_lock_have_it_too() {
 }
 
 #[tokio::test]
-async fn a_lock_that_is_taken_away_is_told_with_it_and_the_store_has_not_forgotten() {
+async fn a_revoked_lock_shows_its_offset_token_and_is_reported() {
     on_each(|shop| async move {
         let (locks, _) = shop.both().await;
         let guard = locks.mutex("n").unwrap().lock().await.unwrap();
@@ -238,7 +238,7 @@ async fn a_sum_that_can_not_be_counted_is_refused_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn the_offset_to_set_is_told_and_helps() {
+async fn the_suggested_offset_is_sufficient() {
     on_each(|shop| async move {
         let plain = shop.connect("").await;
         let seen = token(SEEN);

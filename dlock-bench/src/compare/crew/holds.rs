@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_say_who_came_next() {
+    fn tokens_show_the_order_of_holders() {
         let holds = holds(&["0:9:70:80", "0:7:10:20", "0:8:25:30"]).unwrap();
         assert_eq!(holds.crossings(), [Duration::from_nanos(5), Duration::from_nanos(40)]);
         assert_eq!(holds.hand_overs(), 2.0);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_passes_to_itself_is_no_crossing() {
+    fn a_hand_off_within_a_client_is_no_crossing() {
         let one = |process, token| Hold { process, client: 0, token, got: token, left: token };
         let holds = Holds::new(vec![one(0, 10), one(0, 11), one(1, 20)], 2, 1).unwrap();
         assert_eq!(holds.crossings(), [Duration::from_nanos(9)]);

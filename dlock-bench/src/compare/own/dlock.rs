@@ -103,7 +103,7 @@ impl Dlock {
 
 /// A lock of any kind.
 #[derive(Debug)]
-pub(super) enum Any {
+pub(super) enum DlockLock {
     Mutex(Mutex),
     Fair(FairMutex),
     Read(RwLock),
@@ -112,22 +112,24 @@ pub(super) enum Any {
 }
 
 impl Subject for Dlock {
-    type Lock = Any;
+    type Lock = DlockLock;
 
-    async fn lock(&self, want: Want<'_>) -> Result<Any, Failure> {
+    async fn lock(&self, want: Want<'_>) -> Result<DlockLock, Failure> {
         Ok(match want {
-            Want::One(name) => Any::Mutex(self.locks.mutex(name)?),
+            Want::One(name) => DlockLock::Mutex(self.locks.mutex(name)?),
             Want::Fair(name) => match self.locks.fair(name) {
-                Ok(lock) => Any::Fair(lock),
+                Ok(lock) => DlockLock::Fair(lock),
                 // Locks of a session have the database's own order, if nobody hands over here.
                 Err(error) if error.kind() == ErrorKind::Unsupported => {
-                    Any::Mutex(self.locks.without_handoff().mutex(name)?)
+                    DlockLock::Mutex(self.locks.without_handoff().mutex(name)?)
                 }
                 Err(error) => return Err(error.into()),
             },
-            Want::Read(name) => Any::Read(self.locks.rw(name)?),
-            Want::Write(name) => Any::Write(self.locks.rw(name)?),
-            Want::All(names) => Any::Multi(self.locks.multi(names.iter().map(String::as_str))?),
+            Want::Read(name) => DlockLock::Read(self.locks.rw(name)?),
+            Want::Write(name) => DlockLock::Write(self.locks.rw(name)?),
+            Want::All(names) => {
+                DlockLock::Multi(self.locks.multi(names.iter().map(String::as_str))?)
+            }
         })
     }
 
@@ -154,7 +156,7 @@ impl Once for Dlock {
     }
 }
 
-impl Lock for Any {
+impl Lock for DlockLock {
     async fn cycle<W: Witness>(&mut self, witness: &mut W) -> Result<(), Failure> {
         let guard = match self {
             Self::Mutex(lock) => lock.lock().await?,

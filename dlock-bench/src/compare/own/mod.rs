@@ -1,8 +1,8 @@
-//! The subjects that this executable is itself, when it is started again: dlock, and the floors
+//! The subjects that this executable is itself, when it is started again: dlock, and the baselines
 //! that it is compared with.
 
+pub(super) mod baseline;
 mod dlock;
-pub(super) mod floor;
 mod once;
 mod push;
 mod redis;
@@ -22,8 +22,8 @@ const SUBJECT: &str = "DLOCK_BENCH_SUBJECT";
 const URL: &str = "DLOCK_BENCH_SUBJECT_URL";
 const FLAVOUR: &str = "DLOCK_BENCH_SUBJECT_THREADS";
 
-/// Why the floors have no lock to wait for.
-const NO_WAIT: &str = "the floor does not wait";
+/// Why the baselines have no lock to wait for.
+const NO_WAIT: &str = "the baseline does not wait";
 
 /// A subject of this executable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,18 +87,20 @@ pub(crate) fn be() -> Result<(), Failure> {
         (Own::Tokio, _) => serve(&runtime, &tokio::Tokio::default()),
         (Own::Push, _) => serve(&runtime, &push::Push::new(&url)),
         (Own::Bare | Own::Same, "redis") => {
-            serve(&runtime, &runtime.block_on(redis::Bare::connect(&url, own))?)
+            serve(&runtime, &runtime.block_on(redis::RedisBaseline::connect(&url, own))?)
         }
-        (Own::Bare, "zk") => serve(&runtime, &runtime.block_on(zk::Bare::connect(&url))?),
+        (Own::Bare, "zk") => serve(&runtime, &runtime.block_on(zk::ZkBaseline::connect(&url))?),
         (Own::Same, "sqlite" | "postgres" | "mysql") => {
             serve(&runtime, &runtime.block_on(same::Same::connect(&url))?)
         }
-        (own, "sqlite") => {
-            serve(&runtime, &runtime.block_on(sqlite::Bare::connect(&url, sql::Does::of(own)))?)
-        }
-        (own, "postgres" | "mysql") => {
-            serve(&runtime, &runtime.block_on(server::Bare::connect(&url, sql::Does::of(own)))?)
-        }
+        (own, "sqlite") => serve(
+            &runtime,
+            &runtime.block_on(sqlite::SqliteBaseline::connect(&url, sql::Does::of(own)))?,
+        ),
+        (own, "postgres" | "mysql") => serve(
+            &runtime,
+            &runtime.block_on(server::ServerBaseline::connect(&url, sql::Does::of(own)))?,
+        ),
         (own, scheme) => Err(format!("no {} of {scheme}", own.name()).into()),
     }
 }

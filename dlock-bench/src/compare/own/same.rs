@@ -11,7 +11,7 @@ use sqlx::{
 };
 use tokio::sync::Mutex;
 
-use super::{NO_WAIT, floor::sql::owner};
+use super::{NO_WAIT, baseline::sql::owner};
 use crate::{
     Failure,
     subject::{Lock, Subject, Want, Witness},

@@ -1,6 +1,6 @@
-//! What the floors of all databases have in common.
+//! What the baselines of all databases have in common.
 
-use super::{NO_WAIT, Own, floor::sql::owner};
+use super::{NO_WAIT, Own, baseline::sql::owner};
 use crate::{Failure, subject::Want};
 
 /// What a cycle is.

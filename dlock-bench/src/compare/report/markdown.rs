@@ -58,13 +58,13 @@ fn table(part: &Part) -> String {
         for entry in &part.entries {
             let name = match entry.role {
                 Role::Dlock => format!("**{}**", entry.name),
-                Role::Floor => format!("{} (floor)", entry.name),
+                Role::Baseline => format!("{} (baseline)", entry.name),
                 Role::Peer => entry.name.clone(),
                 Role::FairPeer => format!("{} (fair)", entry.name),
             };
             let cells = figures.iter().map(|figure| match entry.figures.get(figure) {
                 None => String::new(),
-                Some(value) => match value.to_floor {
+                Some(value) => match value.to_baseline {
                     None => spread(value),
                     Some(ratio) => format!("{}, {}x", spread(value), short(ratio)),
                 },
@@ -98,12 +98,12 @@ mod tests {
     };
 
     #[test]
-    fn a_table_has_a_line_for_each_and_names_who_is_missing() {
-        let entry = |name: &str, role, rate: f64, floor: Option<f64>| {
-            let floor = floor.as_ref().map(std::slice::from_ref);
-            let rate = Spread::of(&[rate], floor).unwrap();
+    fn a_table_has_a_line_for_each_and_names_those_missing() {
+        let entry = |name: &str, role, rate: f64, baseline: Option<f64>| {
+            let baseline = baseline.as_ref().map(std::slice::from_ref);
+            let rate = Spread::of(&[rate], baseline).unwrap();
             let figures = [(Figure::Rate, rate)].into_iter().collect();
-            Entry { name: name.to_owned(), role, is_floor: role == Role::Floor, figures }
+            Entry { name: name.to_owned(), role, is_baseline: role == Role::Baseline, figures }
         };
         let part = Part {
             store: Store::Redis,
@@ -112,13 +112,13 @@ mod tests {
             about: String::new(),
             main: Figure::Rate,
             entries: vec![
-                entry("bare driver", Role::Floor, 200.0, None),
+                entry("bare driver", Role::Baseline, 200.0, None),
                 entry("dlock", Role::Dlock, 150.0, Some(200.0)),
             ],
             left_out: vec![LeftOut { name: "redlock".to_owned(), reason: "a | b".to_owned() }],
         };
         let text = text(&Results { parts: vec![part], ..Results::default() });
-        assert!(text.contains("| bare driver (floor) | 200 |\n"), "{text}");
+        assert!(text.contains("| bare driver (baseline) | 200 |\n"), "{text}");
         assert!(text.contains("| **dlock** | 150, 0.75x |\n"), "{text}");
         assert!(text.contains("- without redlock: a | b\n"), "{text}");
         assert!(text.contains("![many-64](many-64.svg)"), "{text}");

@@ -108,7 +108,7 @@ fn crowds(path: &Path, parts: &[Part]) -> Result<(), Failure> {
     let mut lines: BTreeMap<String, (Role, Vec<(f64, f64)>)> = BTreeMap::new();
     for part in parts {
         let Some(clients) = part.scenario.strip_prefix("crowd-") else { continue };
-        for entry in part.entries.iter().filter(|entry| entry.role != Role::Floor) {
+        for entry in part.entries.iter().filter(|entry| entry.role != Role::Baseline) {
             if let Some(rate) = entry.median(Figure::Rate).filter(|rate| *rate > 0.0) {
                 let name = format!("{}: {}", part.store.name(), entry.name);
                 let line = lines.entry(name).or_insert((entry.role, Vec::new()));
@@ -180,7 +180,7 @@ fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
 
 fn colour(role: Role) -> RGBColor {
     match role {
-        Role::Floor => RGBColor(190, 190, 190),
+        Role::Baseline => RGBColor(190, 190, 190),
         Role::Dlock => RGBColor(31, 119, 180),
         Role::Peer => RGBColor(255, 187, 120),
         Role::FairPeer => RGBColor(230, 126, 34),
@@ -197,7 +197,7 @@ mod tests {
         let entry = Entry {
             name: "dlock".to_owned(),
             role: Role::Dlock,
-            is_floor: false,
+            is_baseline: false,
             figures: [(Figure::Rate, rate)].into_iter().collect(),
         };
         Part {

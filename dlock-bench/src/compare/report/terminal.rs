@@ -16,9 +16,7 @@ pub(crate) fn begin(results: &Results) {
     for peer in &results.missing {
         say(&format!("without {}: {}", peer.name, peer.reason));
     }
-    say(
-        "each figure is the median round, with the tenths of the rounds, and its ratio to the floor",
-    );
+    say("each figure: the median round, the tenths of the rounds, and the ratio to the baseline");
 }
 
 /// Says what came of one scenario.
@@ -27,7 +25,7 @@ pub(crate) fn part(part: &Part) {
     for entry in &part.entries {
         say(&format!("  {}{}", entry.name, role(entry)));
         for (figure, value) in &entry.figures {
-            let ratio = value.to_floor.map(|ratio| format!("{}x", short(ratio)));
+            let ratio = value.to_baseline.map(|ratio| format!("{}x", short(ratio)));
             let (label, spread) = (figure.label(), spread(value));
             let line = format!("    {label:<22}{spread:<28}{}", ratio.unwrap_or_default());
             say(line.trim_end());
@@ -58,8 +56,8 @@ pub(super) fn end(results: &Results) {
 /// What stands behind a name.
 fn role(entry: &Entry) -> &'static str {
     match entry.role {
-        Role::Floor if entry.is_floor => " (the floor)",
-        Role::Floor => " (a floor)",
+        Role::Baseline if entry.is_baseline => " (the baseline)",
+        Role::Baseline => " (a baseline)",
         Role::Dlock => "",
         Role::Peer => " (peer)",
         Role::FairPeer => " (fair peer)",

@@ -1,6 +1,6 @@
 //! Clients in several processes that want one lock.
 //!
-//! A process is as an application's: its tasks have the connections together. A floor is what a
+//! A process is as an application's: its tasks have the connections together. A baseline is what a
 //! hand-over can't do without: a message that goes round among the processes, or a row that is
 //! written by one client.
 
@@ -56,7 +56,7 @@ impl Scenario for Crowd {
         if contestant.own() == Some(Own::Row) { 1 } else { PROCESSES }
     }
 
-    fn floors(&self, store: Store) -> Result<Vec<Own>, &'static str> {
+    fn baselines(&self, store: Store) -> Result<Vec<Own>, &'static str> {
         match store {
             Store::Memory => Err("it reaches one process alone"),
             Store::Postgres => Ok(vec![Own::Row, Own::Push]),

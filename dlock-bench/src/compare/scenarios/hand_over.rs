@@ -39,7 +39,7 @@ impl Scenario for HandOver {
         true
     }
 
-    fn floors(&self, store: Store) -> Result<Vec<Own>, &'static str> {
+    fn baselines(&self, store: Store) -> Result<Vec<Own>, &'static str> {
         match store {
             Store::Memory => Err("it reaches one process alone"),
             store if store.pushes() => Ok(vec![Own::Push]),

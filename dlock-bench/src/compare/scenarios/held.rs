@@ -50,7 +50,7 @@ impl Scenario for Held {
         self.0 > 10_000
     }
 
-    fn floors(&self, _store: Store) -> Result<Vec<Own>, &'static str> {
+    fn baselines(&self, _store: Store) -> Result<Vec<Own>, &'static str> {
         Ok(Vec::new())
     }
 

@@ -60,7 +60,7 @@ impl Scenario for LongLife {
         true
     }
 
-    fn floors(&self, store: Store) -> Result<Vec<Own>, &'static str> {
+    fn baselines(&self, store: Store) -> Result<Vec<Own>, &'static str> {
         if store.is_sql() { Ok(Vec::new()) } else { Err("its locks are no rows") }
     }
 

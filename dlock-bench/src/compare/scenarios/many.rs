@@ -36,7 +36,7 @@ impl Scenario for Many {
         Figure::Rate
     }
 
-    fn floors(&self, store: Store) -> Result<Vec<Own>, &'static str> {
+    fn baselines(&self, store: Store) -> Result<Vec<Own>, &'static str> {
         Ok(match store {
             Store::Redis => vec![Own::Same, Own::Bare],
             store => vec![bare(store)],

@@ -52,9 +52,9 @@ pub(crate) trait Scenario {
         false
     }
 
-    /// Floors that are measured; the first is the one that ratios are to. The error says why it
+    /// Baselines that are measured; the first is the one that ratios are to. The error says why it
     /// makes no sense over a store.
-    fn floors(&self, store: Store) -> Result<Vec<Own>, &'static str>;
+    fn baselines(&self, store: Store) -> Result<Vec<Own>, &'static str>;
 
     /// Why a contestant can't take part.
     fn rules_out(&self, _contestant: &Contestant) -> Option<&'static str> {

@@ -45,7 +45,7 @@ impl Scenario for OneTimeNames {
         Figure::Rate
     }
 
-    fn floors(&self, store: Store) -> Result<Vec<Own>, &'static str> {
+    fn baselines(&self, store: Store) -> Result<Vec<Own>, &'static str> {
         match store {
             Store::Memory => Err("it keeps nothing outside the process"),
             store => Ok(vec![bare(store)]),

@@ -1,6 +1,6 @@
 //! A read-write lock that is mostly read, by tasks of several processes; of one over memory.
 //!
-//! The floor is as many tasks that have a lock of the bare driver each: nobody waits for anybody.
+//! The baseline is as many tasks that have a lock of the bare driver each, so that no task waits.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ impl Scenario for ReadMostly {
         if store == Store::Memory { 1 } else { PROCESSES }
     }
 
-    fn floors(&self, store: Store) -> Result<Vec<Own>, &'static str> {
+    fn baselines(&self, store: Store) -> Result<Vec<Own>, &'static str> {
         Ok(vec![bare(store)])
     }
 

@@ -15,7 +15,7 @@ use crate::Failure;
 const UNTOLD: Duration = Duration::from_millis(1200);
 
 /// Transactions, which are statements where each is one of its own.
-const STATEMENTS: Text = Text {
+const STATEMENTS: Statement = Statement {
     postgres: "SELECT (xact_commit + xact_rollback)::text FROM pg_stat_database \
                WHERE datname = current_database()",
     mysql: "SELECT CAST(variable_value AS CHAR) FROM information_schema.global_status \
@@ -24,19 +24,19 @@ const STATEMENTS: Text = Text {
 
 /// A statement in both dialects.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Text {
+pub(crate) struct Statement {
     pub(crate) postgres: &'static str,
     pub(crate) mysql: &'static str,
 }
 
 /// A connection.
 #[derive(Debug)]
-pub(crate) enum Bare {
+pub(crate) enum BareConnection {
     Postgres(PgConnection),
     Mysql(MySqlConnection),
 }
 
-impl Bare {
+impl BareConnection {
     /// To PostgreSQL.
     pub(crate) async fn postgres(url: &str) -> Result<Self, Failure> {
         Ok(Self::Postgres(url.parse::<PgConnectOptions>()?.connect().await?))
@@ -48,7 +48,7 @@ impl Bare {
     }
 
     /// Does a statement; how many rows it has changed.
-    pub(crate) async fn run(&mut self, text: Text, args: &[&str]) -> Result<u64, Failure> {
+    pub(crate) async fn run(&mut self, text: Statement, args: &[&str]) -> Result<u64, Failure> {
         Ok(match self {
             Self::Postgres(connection) => {
                 let query =
@@ -64,7 +64,7 @@ impl Bare {
     }
 
     /// Does a statement that answers with one text.
-    pub(crate) async fn text(&mut self, text: Text, args: &[&str]) -> Result<String, Failure> {
+    pub(crate) async fn text(&mut self, text: Statement, args: &[&str]) -> Result<String, Failure> {
         Ok(match self {
             Self::Postgres(connection) => {
                 let query =
@@ -81,7 +81,7 @@ impl Bare {
     }
 
     /// The same for a number.
-    pub(crate) async fn number(&mut self, text: Text, args: &[&str]) -> Result<f64, Failure> {
+    pub(crate) async fn number(&mut self, text: Statement, args: &[&str]) -> Result<f64, Failure> {
         Ok(self.text(text, args).await?.parse()?)
     }
 

@@ -8,16 +8,16 @@ use crate::Failure;
 
 /// Counters of a server at one time: what `INFO` says.
 #[derive(Debug)]
-pub(crate) struct Counters(HashMap<String, f64>);
+pub(crate) struct RedisCounters(HashMap<String, f64>);
 
 /// What was counted between two looks.
 #[derive(Debug)]
-pub(crate) struct Counted {
-    before: Counters,
-    after: Counters,
+pub(crate) struct RedisCounted {
+    before: RedisCounters,
+    after: RedisCounters,
 }
 
-impl Counters {
+impl RedisCounters {
     /// Looks, over a connection that is used for nothing else.
     pub(crate) async fn look(connection: &mut MultiplexedConnection) -> Result<Self, Failure> {
         let info: String = redis::cmd("INFO").arg("everything").query_async(connection).await?;
@@ -25,8 +25,8 @@ impl Counters {
     }
 
     /// What was counted until another look.
-    pub(crate) fn until(self, after: Self) -> Counted {
-        Counted { before: self, after }
+    pub(crate) fn until(self, after: Self) -> RedisCounted {
+        RedisCounted { before: self, after }
     }
 
     /// A value, or zero for a command that was never called.
@@ -50,7 +50,7 @@ impl Counters {
     }
 }
 
-impl Counted {
+impl RedisCounted {
     /// Commands, also those that scripts called, without the looks.
     pub(crate) fn commands(&self) -> f64 {
         let names = self.after.0.keys();
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn counts_what_came_between_without_the_looks() {
-        let counted = Counters::parse(BEFORE).until(Counters::parse(AFTER));
+        let counted = RedisCounters::parse(BEFORE).until(RedisCounters::parse(AFTER));
         assert_eq!(counted.commands(), 5.0);
         assert_eq!(counted.after.value("used_memory"), 1024.0);
     }

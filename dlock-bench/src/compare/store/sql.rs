@@ -6,13 +6,13 @@ use dlock_testlab::{
     postgres::{self, PostgresServer},
 };
 
-use super::bare::{Bare, Text};
+use super::bare::{BareConnection, Statement};
 use crate::Failure;
 
 /// Each of 64 clients has a few.
 const CONNECTIONS: u32 = 500;
 
-const VERSION: Text = Text {
+const VERSION: Statement = Statement {
     postgres: "SELECT 'PostgreSQL ' || current_setting('server_version')",
     mysql: "SELECT CONCAT('MariaDB ', VERSION())",
 };
@@ -58,10 +58,10 @@ impl SqlServer {
     }
 
     /// A connection to it by the driver alone.
-    pub(crate) async fn bare(&self) -> Result<Bare, Failure> {
+    pub(crate) async fn bare(&self) -> Result<BareConnection, Failure> {
         match self {
-            Self::Postgres(server) => Bare::postgres(&server.url()).await,
-            Self::Mariadb(server) => Bare::mysql(&server.url()).await,
+            Self::Postgres(server) => BareConnection::postgres(&server.url()).await,
+            Self::Mariadb(server) => BareConnection::mysql(&server.url()).await,
         }
     }
 

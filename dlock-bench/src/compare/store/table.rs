@@ -11,26 +11,26 @@ use crate::Failure;
 
 /// A query of one number, in each dialect.
 #[derive(Clone, Copy, Debug)]
-struct Text {
+struct NumberQuery {
     postgres: &'static str,
     mysql: &'static str,
     sqlite: &'static str,
 }
 
-const ROWS: Text = Text {
+const ROWS: NumberQuery = NumberQuery {
     postgres: "SELECT count(*)::float8 FROM dlock_lock",
     mysql: "SELECT COUNT(*) + 0e0 FROM dlock_lock",
     sqlite: "SELECT CAST(count(*) AS REAL) FROM dlock_lock",
 };
 
-const LARGEST: Text = Text {
+const LARGEST: NumberQuery = NumberQuery {
     postgres: "SELECT coalesce(max(octet_length(snap) + octet_length(log)), 0)::float8 \
                FROM dlock_lock",
     mysql: "SELECT COALESCE(MAX(LENGTH(snap) + LENGTH(log)), 0) + 0e0 FROM dlock_lock",
     sqlite: "SELECT CAST(coalesce(max(length(snap) + length(log)), 0) AS REAL) FROM dlock_lock",
 };
 
-const BYTES: Text = Text {
+const BYTES: NumberQuery = NumberQuery {
     postgres: "SELECT pg_total_relation_size('dlock_lock')::float8",
     mysql: "SELECT data_length + index_length + 0e0 FROM information_schema.tables \
             WHERE table_schema = DATABASE() AND table_name = 'dlock_lock'",
@@ -75,7 +75,7 @@ impl Table {
         self.number(BYTES).await
     }
 
-    async fn number(&mut self, text: Text) -> Result<f64, Failure> {
+    async fn number(&mut self, text: NumberQuery) -> Result<f64, Failure> {
         Ok(match self {
             Self::Postgres(connection) => {
                 sqlx::query_scalar(text.postgres).fetch_one(connection).await?

@@ -8,7 +8,7 @@ use crate::Failure;
 
 /// Counters of a server at one time: what `mntr` says.
 #[derive(Clone, Debug)]
-pub(crate) struct Counters {
+pub(crate) struct ZkCounters {
     values: HashMap<String, f64>,
     /// How often it was asked for.
     tries: f64,
@@ -19,12 +19,12 @@ const TRIES: usize = 20;
 
 /// What was counted between two looks.
 #[derive(Debug)]
-pub(crate) struct Counted {
-    before: Counters,
-    after: Counters,
+pub(crate) struct ZkCounted {
+    before: ZkCounters,
+    after: ZkCounters,
 }
 
-impl Counters {
+impl ZkCounters {
     /// Looks, over a connection that is used for nothing else.
     pub(crate) async fn look(server: &ZooKeeperServer) -> Result<Self, Failure> {
         let mut tries = 1.0;
@@ -39,8 +39,8 @@ impl Counters {
     }
 
     /// What was counted until another look.
-    pub(crate) fn until(self, after: Self) -> Counted {
-        Counted { before: self, after }
+    pub(crate) fn until(self, after: Self) -> ZkCounted {
+        ZkCounted { before: self, after }
     }
 
     /// Nodes of all kinds, the server's own too.
@@ -64,7 +64,7 @@ impl Counters {
     }
 }
 
-impl Counted {
+impl ZkCounted {
     /// Commands that clients sent, their pings too.
     pub(crate) fn commands(&self) -> f64 {
         // The second look was counted before it was answered.
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn counts_what_came_between_without_the_looks() {
-        let counted = Counters::parse(BEFORE, 1.0).until(Counters::parse(AFTER, 1.0));
+        let counted = ZkCounters::parse(BEFORE, 1.0).until(ZkCounters::parse(AFTER, 1.0));
         assert_eq!(counted.commands(), 3.0);
         assert_eq!(counted.after.nodes(), 7.0);
         // What a server does not count is no number, which meets no target.

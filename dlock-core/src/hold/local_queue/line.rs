@@ -9,7 +9,7 @@ use std::{collections::VecDeque, task::Waker};
 
 /// The waiting tasks, and the turns that are on their way. Both change under one lock, so that no
 /// turn is given to a task that has left.
-pub(super) struct Line<T> {
+pub(super) struct WaitLine<T> {
     /// In the order of their tickets, so that a task is found by binary search.
     waiting: VecDeque<(u64, Waker)>,
     /// Turns that their tasks have not fetched yet.
@@ -17,7 +17,7 @@ pub(super) struct Line<T> {
     tickets: u64,
 }
 
-impl<T> Line<T> {
+impl<T> WaitLine<T> {
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -76,7 +76,7 @@ impl<T> Line<T> {
     }
 }
 
-impl<T> Default for Line<T> {
+impl<T> Default for WaitLine<T> {
     fn default() -> Self {
         Self { waiting: VecDeque::new(), given: Vec::new(), tickets: 0 }
     }
@@ -95,17 +95,17 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Bell(AtomicUsize);
+    struct WakeCount(AtomicUsize);
 
-    impl Wake for Bell {
+    impl Wake for WakeCount {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, SeqCst);
         }
     }
 
     #[test]
-    fn first_come_first_served_and_who_left_is_skipped() {
-        let (mut line, waker) = (Line::default(), Waker::noop());
+    fn tasks_are_served_in_order_and_those_that_left_are_skipped() {
+        let (mut line, waker) = (WaitLine::default(), Waker::noop());
         let tickets: Vec<_> = (0..4).map(|_| line.join(waker)).collect();
         assert_eq!(line.leave(tickets[1]), None);
         for what in ["a", "b", "c"] {
@@ -121,8 +121,8 @@ mod tests {
 
     #[test]
     fn the_last_waker_is_woken() {
-        let mut line = Line::default();
-        let (old, new) = (Arc::new(Bell::default()), Arc::new(Bell::default()));
+        let mut line = WaitLine::default();
+        let (old, new) = (Arc::new(WakeCount::default()), Arc::new(WakeCount::default()));
         let ticket = line.join(&Waker::from(Arc::clone(&old)));
         assert_eq!(line.take(ticket, &Waker::from(Arc::clone(&new))), None);
         line.give(()).unwrap().wake();

@@ -35,7 +35,7 @@ use std::{
     task::Waker,
 };
 
-use self::{line::Line, outage::Outage};
+use self::{line::WaitLine, outage::Outage};
 use crate::{
     Error, FencingToken, Instant, LockName, LockOptions,
     sync::{
@@ -45,7 +45,7 @@ use crate::{
 };
 
 /// The tasks of this process that want one lock with one set of options. They hand off an `H`.
-pub(crate) struct Queue<H> {
+pub(crate) struct LocalQueue<H> {
     name: LockName,
     options: Arc<LockOptions>,
     flags: AtomicU8,
@@ -69,7 +69,7 @@ struct Members<H> {
 
 /// The waiting tasks, and the outage that they share.
 struct Waiters<H> {
-    line: Line<Turn<H>>,
+    line: WaitLine<Turn<H>>,
     outage: Outage,
 }
 
@@ -91,11 +91,11 @@ pub(crate) enum Turn<H> {
 
 /// The right to acquire the lock from the store for this process, and then to hold it. If it is
 /// dropped, the next task gets it.
-pub(crate) struct Lead<H>(Option<Arc<Queue<H>>>);
+pub(crate) struct Lead<H>(Option<Arc<LocalQueue<H>>>);
 
 impl<H> Lead<H> {
     /// The caller has the lead: from `try_begin`, from its turn, or from a hold that it has ended.
-    pub(crate) fn of(queue: &Arc<Queue<H>>) -> Self {
+    pub(crate) fn of(queue: &Arc<LocalQueue<H>>) -> Self {
         Self(Some(Arc::clone(queue)))
     }
 
@@ -119,7 +119,7 @@ impl<H> Drop for Lead<H> {
     }
 }
 
-impl<H> Queue<H> {
+impl<H> LocalQueue<H> {
     pub(crate) fn new(name: &LockName, options: &Arc<LockOptions>) -> Self {
         Self {
             name: name.clone(),
@@ -215,7 +215,7 @@ impl<H> Queue<H> {
 
     /// Clears `QUEUED` with the last task that leaves the line or gets a turn. The caller has the
     /// mutex.
-    fn note_length(&self, line: &Line<Turn<H>>) {
+    fn note_length(&self, line: &WaitLine<Turn<H>>) {
         if line.is_empty() {
             self.flags.fetch_and(!QUEUED, Ordering::AcqRel);
         }
@@ -315,15 +315,15 @@ impl<H> Queue<H> {
 impl<H> Members<H> {
     fn waiters(&mut self) -> &mut Waiters<H> {
         self.waiters.get_or_insert_with(|| {
-            Box::new(Waiters { line: Line::default(), outage: Outage::default() })
+            Box::new(Waiters { line: WaitLine::default(), outage: Outage::default() })
         })
     }
 }
 
-impl<H> fmt::Debug for Queue<H> {
+impl<H> fmt::Debug for LocalQueue<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let waiting = self.members.lock().waiters.as_ref().map_or(0, |waiters| waiters.line.len());
-        f.debug_struct("Queue")
+        f.debug_struct("LocalQueue")
             .field("name", &self.name)
             .field("busy", &(self.flags.load(Ordering::Relaxed) & BUSY != 0))
             .field("waiting", &waiting)

@@ -8,14 +8,14 @@ use std::{
     task::{Wake, Waker},
 };
 
-use super::{Lead, Queue, Turn};
+use super::{Lead, LocalQueue, Turn};
 use crate::{Error, ErrorKind, FencingToken, Instant, LockName, LockOptions};
 
 /// Something that is handed on.
 type Thing = &'static str;
 
-fn queue() -> Arc<Queue<Thing>> {
-    Arc::new(Queue::new(&LockName::new("n").unwrap(), &Arc::new(LockOptions::new())))
+fn queue() -> Arc<LocalQueue<Thing>> {
+    Arc::new(LocalQueue::new(&LockName::new("n").unwrap(), &Arc::new(LockOptions::new())))
 }
 
 fn handed_off(what: Thing) -> Option<Turn<Thing>> {
@@ -23,7 +23,7 @@ fn handed_off(what: Thing) -> Option<Turn<Thing>> {
 }
 
 /// What the task with this ticket has.
-fn seen(queue: &Queue<Thing>, ticket: u64) -> &'static str {
+fn seen(queue: &LocalQueue<Thing>, ticket: u64) -> &'static str {
     match queue.take(ticket, Waker::noop()) {
         Some(Turn::HandedOff(what, _)) => *what,
         Some(Turn::Lead) => "the lead",
@@ -106,7 +106,7 @@ fn dropped_lead_passes_on_unless_it_went_with_the_hold() {
 }
 
 #[test]
-fn tasks_that_waited_for_a_whole_lease_give_up_with_the_one_that_asked() {
+fn tasks_that_waited_for_a_lease_give_up_with_their_leader() {
     let (queue, now) = (queue(), Instant::from_nanos(5));
     assert!(queue.try_begin());
     let early = queue.join(Waker::noop()).unwrap();
@@ -136,7 +136,7 @@ fn all_fail_when_nobody_will_renew() {
 }
 
 #[test]
-fn hints_are_told_once() {
+fn hints_are_reported_once() {
     let queue = queue();
     assert!(queue.tells() && !queue.tells() && !queue.was_joined());
     assert!(queue.try_begin());

@@ -55,7 +55,7 @@ fn told(log: &str) -> (Machine, Vec<Outcome>) {
 }
 
 #[test]
-fn past_its_deadline_an_operation_does_nothing_and_a_release_all_that_it_does() {
+fn only_a_release_takes_effect_after_its_deadline() {
     let renew = Op::Renew { claim: id(1), mode: Mode::Exclusive, lease: DAY };
     let join =
         Op::Join { claim: id(3), mode: Mode::Exclusive, lease: DAY, block: 1, home: 0, note: None };
@@ -112,7 +112,7 @@ fn a_claim_that_was_given_up_does_not_come_back_until_then() {
 }
 
 #[test]
-fn a_late_refusal_lets_in_who_is_due() {
+fn a_late_operation_still_grants_the_next_claim() {
     let mut machine = Machine::default();
     let back = Op::Release { claim: id(1), used: 0, bar: DAY };
     let ops = [(5, acquire(2, Mode::Exclusive)), (6, acquire(3, Mode::Exclusive)), (6, back)];

@@ -251,7 +251,7 @@ mod outside {
     }
 
     #[tokio::test]
-    async fn what_is_below_the_offset_needs_no_raising() {
+    async fn a_token_below_the_offset_needs_no_raise() {
         let (store, name) = (Memory::new(), LockName::new("n").unwrap());
         let shifted = TokenOffset::new(Arc::clone(&store) as DynBackend, 1 << 60).unwrap();
         let token = |value| FencingToken::new(value).unwrap();

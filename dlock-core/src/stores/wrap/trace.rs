@@ -37,7 +37,7 @@ impl Traced {
         Arc::new(Self { inner })
     }
 
-    fn answer<T: Outcome + Send + 'static>(span: Span, answer: Answer<T>) -> Answer<T> {
+    fn answer<T: TracedAnswer + Send + 'static>(span: Span, answer: Answer<T>) -> Answer<T> {
         if span.is_disabled() {
             return answer;
         }
@@ -52,7 +52,7 @@ impl Traced {
 }
 
 /// How an answer is shown.
-trait Outcome {
+trait TracedAnswer {
     fn outcome(&self) -> &'static str {
         "ok"
     }
@@ -62,7 +62,7 @@ trait Outcome {
     }
 }
 
-impl Outcome for Acquired {
+impl TracedAnswer for Acquired {
     fn outcome(&self) -> &'static str {
         match self {
             Self::Granted(_) => "granted",
@@ -79,7 +79,7 @@ impl Outcome for Acquired {
     }
 }
 
-impl Outcome for Grant {
+impl TracedAnswer for Grant {
     fn outcome(&self) -> &'static str {
         "granted"
     }
@@ -89,7 +89,7 @@ impl Outcome for Grant {
     }
 }
 
-impl Outcome for Released {
+impl TracedAnswer for Released {
     fn outcome(&self) -> &'static str {
         match self {
             Self::Released => "released",
@@ -98,18 +98,18 @@ impl Outcome for Released {
     }
 }
 
-impl Outcome for Vec<Acquired> {
+impl TracedAnswer for Vec<Acquired> {
     fn outcome(&self) -> &'static str {
         let rank = |answer: &Acquired| match answer {
             Acquired::Busy => 0,
             Acquired::Queued => 1,
             Acquired::Granted(_) => 2,
         };
-        self.iter().min_by_key(|answer| rank(answer)).map_or("ok", Outcome::outcome)
+        self.iter().min_by_key(|answer| rank(answer)).map_or("ok", TracedAnswer::outcome)
     }
 }
 
-impl Outcome for Vec<Renewed> {
+impl TracedAnswer for Vec<Renewed> {
     fn outcome(&self) -> &'static str {
         let rank = |answer: &Renewed| match answer {
             Renewed::Lost | Renewed::Forgotten => ("lost", 0),
@@ -120,13 +120,13 @@ impl Outcome for Vec<Renewed> {
     }
 }
 
-impl Outcome for Vec<LockName> {}
-impl Outcome for Vec<Finding> {}
-impl Outcome for () {}
-impl Outcome for LockState {}
+impl TracedAnswer for Vec<LockName> {}
+impl TracedAnswer for Vec<Finding> {}
+impl TracedAnswer for () {}
+impl TracedAnswer for LockState {}
 
 /// Sees a verb through in its span.
-async fn traced<T: Outcome>(
+async fn traced<T: TracedAnswer>(
     span: Span,
     verb: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
@@ -135,7 +135,7 @@ async fn traced<T: Outcome>(
     result
 }
 
-fn record<T: Outcome>(span: &Span, result: &Result<T, Error>) {
+fn record<T: TracedAnswer>(span: &Span, result: &Result<T, Error>) {
     match result {
         Ok(answer) => {
             span.record("outcome", answer.outcome());

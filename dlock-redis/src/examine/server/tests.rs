@@ -3,7 +3,7 @@ use dlock_core::Level;
 use super::*;
 
 /// A server that is as it should be, but for these fields and settings.
-fn server(fields: &[(&str, &str)], settings: &[(&'static str, &str)]) -> Server {
+fn server(fields: &[(&str, &str)], settings: &[(&'static str, &str)]) -> ServerReport {
     let mut info: HashMap<String, String> = HashMap::new();
     for (name, value) in [
         ("redis_version", "7.2.4"),
@@ -29,11 +29,11 @@ fn server(fields: &[(&str, &str)], settings: &[(&'static str, &str)]) -> Server 
     {
         all.insert((*name).to_owned(), (*value).to_owned());
     }
-    Server { info: Some(info), settings: all, time: None, may_scan: true }
+    ServerReport { info: Some(info), settings: all, time: None, may_scan: true }
 }
 
 /// What is not fine, and how much it matters.
-fn amiss(server: &Server, wants: &Wants) -> Vec<(&'static str, Level)> {
+fn amiss(server: &ServerReport, wants: &Wants) -> Vec<(&'static str, Level)> {
     let findings = server.findings(wants);
     for finding in &findings {
         assert_eq!(finding.remedy.is_some(), finding.level > Level::Fine, "{finding:?}");
@@ -94,7 +94,7 @@ fn replicas_are_counted_and_timed() {
 }
 
 #[test]
-fn what_fails_over_has_more_to_look_at() {
+fn a_failover_setup_has_more_findings() {
     let sentinel = Wants { has_sentinels: true, ..Wants::default() };
     let cluster = Wants { is_cluster: true, ..Wants::default() };
     let alone = server(&[], &[("min-replicas-to-write", "0")]);
@@ -106,8 +106,8 @@ fn what_fails_over_has_more_to_look_at() {
 }
 
 #[test]
-fn what_is_not_told_is_a_warning() {
-    let silent = Server::default();
+fn a_missing_answer_is_a_warning() {
+    let silent = ServerReport::default();
     let expected = ["server", "rights", "connections"].map(|about| (about, Level::Warning));
     assert_eq!(amiss(&silent, &Wants::default()), expected);
 }
@@ -117,7 +117,7 @@ mod outside {
 
     #[test]
     fn a_disk_that_is_not_waited_for_at_times_is_amiss() {
-        let persistence = |server: &Server, guard| {
+        let persistence = |server: &ServerReport, guard| {
             let wants = Wants { guard, ..Wants::default() };
             let finding = server.persistence(&wants);
             (finding.level, finding.found)

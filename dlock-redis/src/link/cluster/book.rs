@@ -24,7 +24,7 @@ use crate::keys::Bucket;
 
 /// The map, and the connections that listen.
 #[derive(Default)]
-pub(super) struct Book {
+pub(super) struct ListenerBook {
     pub(super) map: Map,
     /// By address.
     pub(super) ears: HashMap<Arc<str>, Arc<OnceCell<Ear>>>,
@@ -72,7 +72,7 @@ impl Ear {
     }
 }
 
-impl Book {
+impl ListenerBook {
     /// Whether messages of a bucket arrive from its master.
     pub(super) fn hears(&self, bucket: Bucket) -> bool {
         let heard = self.heard.get(&bucket).and_then(Option::as_ref);

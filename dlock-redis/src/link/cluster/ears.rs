@@ -32,9 +32,9 @@ use tokio::sync::Notify;
 
 use super::{
     super::{open, push::receive},
-    book::{Book, Ear, Heard, is_deaf, number},
+    book::{Ear, Heard, ListenerBook, is_deaf, number},
     map::Map,
-    place::lost,
+    route::lost,
 };
 use crate::{config::RedisConfig, error::is_denial, inbox::Inbox, keys::Bucket};
 
@@ -47,7 +47,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Ears {
     config: RedisConfig,
     inbox: Option<Arc<Inbox>>,
-    book: Mutex<Book>,
+    book: Mutex<ListenerBook>,
     /// A connection was lost, or leads to the wrong node by now.
     lost: Arc<Notify>,
     /// The map was just read.

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_map_is_none() {
+    fn an_answer_without_slots_is_no_map() {
         assert_eq!(Map::read(&Value::Okay, "x:9"), None);
         assert_eq!(Map::read(&Value::Array(vec![Value::Int(1)]), "x:9"), None);
     }

@@ -18,14 +18,14 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::{
-    super::push::receive, Connection, Door, Sentinels, Shared, Topology, Via, Window, open,
+    super::push::receive, Connection, Door, NodeShared, Sentinels, Topology, Via, Window, open,
 };
 
 /// How often the sentinels are asked for the master. Also, how long a connection has to last before
 /// the next attempt comes without a pause.
 const WATCH: Duration = Duration::from_secs(1);
 
-impl Shared {
+impl NodeShared {
     /// Finds the server, connects, checks it, and subscribes.
     pub(super) async fn connect(
         self: &Arc<Self>,
@@ -80,7 +80,7 @@ impl Shared {
 }
 
 /// Reconnects whenever the door is shut.
-pub(super) async fn keep_up(shared: Arc<Shared>, mut sentinels: Sentinels) {
+pub(super) async fn keep_up(shared: Arc<NodeShared>, mut sentinels: Sentinels) {
     let mut tries = 0u32;
     loop {
         let since = Instant::now();
@@ -113,7 +113,7 @@ pub(super) async fn keep_up(shared: Arc<Shared>, mut sentinels: Sentinels) {
 
 /// Waits until the connection is lost. It shuts the door itself if the sentinels name another
 /// master than the one behind it.
-async fn until_shut(shared: &Shared, sentinels: &mut Sentinels) {
+async fn until_shut(shared: &NodeShared, sentinels: &mut Sentinels) {
     let mut door = shared.door.subscribe();
     let mut shut = std::pin::pin!(door.wait_for(|door| door.open().is_none()));
     if !matches!(shared.config.topology, Topology::Sentinel(_)) {

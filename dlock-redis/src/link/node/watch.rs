@@ -12,7 +12,7 @@ use std::{
 use dlock_core::Clock;
 use redis::Value;
 
-use super::{Connection, Facts, Shared, Sight, Silent, Topology, open};
+use super::{Connection, Facts, NodeShared, Sight, Silent, Topology, open};
 use crate::keys;
 
 /// How often settings are read again on which a guarantee depends.
@@ -22,7 +22,7 @@ const AGAIN: Duration = Duration::from_secs(10);
 /// How many marks a client writes until the guard is over, but no more than one a second.
 const MARKS: u32 = 8;
 
-impl Shared {
+impl NodeShared {
     /// The key of the mark that states how long the server has run. The plain form has none, since
     /// its keys belong to other programs.
     pub(super) fn mark_key(&self) -> Option<String> {

@@ -98,7 +98,7 @@ fn guards_that_are_dropped_while_a_majority_is_away_count_once() {
 }
 
 #[test]
-fn what_is_owed_to_a_master_ends_with_the_lease() {
+fn an_unsettled_release_at_a_master_ends_with_the_lease() {
     run(async {
         let (masters, url) = masters().await?;
         let client = connect(&url).await?;

@@ -88,7 +88,7 @@ fn a_withdrawn_grant_leaves_nothing() {
 }
 
 #[test]
-fn who_has_lost_its_place_must_ask_at_once() {
+fn a_waiter_that_lost_its_place_is_due_at_once() {
     let waiters = Waiters::default();
     waiters.register(&name(), id(2), sight(10));
     waiters.observe(&name(), Mark::default(), &machine(&[(10, acquire(1))]), sight(10));
@@ -99,7 +99,7 @@ fn who_has_lost_its_place_must_ask_at_once() {
 }
 
 #[test]
-fn who_has_joined_a_free_lock_must_ask_at_once() {
+fn a_waiter_of_a_free_lock_is_due_at_once() {
     let waiters = Waiters::default();
     waiters.register(&name(), id(1), sight(10));
     let join = |n| Op::Join {
@@ -177,7 +177,7 @@ fn is_missed(began: Micros, seen: Micros) -> bool {
 }
 
 #[tokio::test]
-async fn a_grant_that_no_note_told_of_is_noticed() {
+async fn a_grant_without_a_notification_is_noticed() {
     assert!(!is_missed(100, 900_000), "it may be on its way");
     assert!(is_missed(100, 1_100_000));
     assert!(!is_missed(100, 61_000_000), "it was sent before anybody listened");

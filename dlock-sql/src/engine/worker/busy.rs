@@ -14,7 +14,7 @@ use dlock_core::{
 use super::{
     super::{
         conn::Conn,
-        job::{Ask, Job},
+        job::{Job, PendingOp},
         part::{self, Unit},
         row::Wanted,
         told::{Sight, Told},
@@ -98,7 +98,8 @@ impl<C: Conn> Worker<C> {
                 && self.is_in_doubt(&ask.op)
             {
                 let back = Op::Release { claim, used: 0, bar: 0 };
-                self.waiting.push_back(Job::new(vec![Ask::new(ask.name.clone(), back)], true).0);
+                self.waiting
+                    .push_back(Job::new(vec![PendingOp::new(ask.name.clone(), back)], true).0);
             }
         }
     }

@@ -15,7 +15,7 @@ use super::{
         conn::Conn,
         crowd,
         fault::{Cure, Fault},
-        job::{Ask, Job},
+        job::{Job, PendingOp},
         part::{self, Part, Unit},
         patience::Patience,
         waiters::Waiters,
@@ -209,7 +209,7 @@ impl<C: Conn> Worker<C> {
 }
 
 /// A claim that is released does not wait any more, whether the release was written or not.
-fn withdraw(waiters: &Waiters, ask: &Ask) {
+fn withdraw(waiters: &Waiters, ask: &PendingOp) {
     if let Op::Release { claim, .. } = ask.op {
         waiters.withdraw(&ask.name, claim);
     }

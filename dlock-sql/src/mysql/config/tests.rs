@@ -41,7 +41,7 @@ fn our_options_are_taken() {
 }
 
 #[test]
-fn what_can_not_be_used_is_refused_with_a_remedy() {
+fn an_unusable_url_is_refused_with_a_remedy() {
     use ConfigIssue::{OptionValue, RepeatedOption, UnknownOption, Url};
 
     for (url, issue, says) in [

@@ -23,7 +23,7 @@ use tokio::select;
 use super::{FREE, LOOK, PING, SWEEP, TAKE, key};
 use crate::{
     engine::{Ends, Fault, Patience, retry},
-    plain::{Ask, Want},
+    plain::{MutexRequest, Want},
     postgres::{
         answer::{get, no_answer},
         error::code_of,
@@ -38,7 +38,7 @@ const ROUND: Duration = Duration::from_secs(3600);
 /// The session, and the locks that it has.
 pub(in crate::postgres) struct Session {
     link: Link,
-    asks: Ends<Ask>,
+    asks: Ends<MutexRequest>,
     held: HashMap<i64, Held>,
     clock: StoreClock,
     patience: Duration,
@@ -63,7 +63,7 @@ struct Held {
 impl Session {
     pub(in crate::postgres) fn new(
         link: Link,
-        asks: Ends<Ask>,
+        asks: Ends<MutexRequest>,
         patience: Duration,
         retention: Duration,
     ) -> Self {
@@ -92,23 +92,23 @@ impl Session {
     }
 
     /// Serves one request. The caller may have gone.
-    async fn serve(&mut self, ask: Ask) {
+    async fn serve(&mut self, ask: MutexRequest) {
         match ask {
-            Ask::Take(want, reply) => {
+            MutexRequest::Take(want, reply) => {
                 if !reply.is_closed() {
                     let _ = reply.send(self.take(&want).await);
                 }
             }
-            Ask::Renew(wants, reply) => {
+            MutexRequest::Renew(wants, reply) => {
                 let _ = reply.send(Ok(self.renew(wants).await));
             }
-            Ask::GiveBack(name, claim, reply) => {
+            MutexRequest::GiveBack(name, claim, reply) => {
                 let _ = reply.send(Ok(self.give_back(&name, claim).await));
             }
-            Ask::Look(name, reply) => {
+            MutexRequest::Look(name, reply) => {
                 let _ = reply.send(self.look(&name).await);
             }
-            Ask::Names(_, reply) => {
+            MutexRequest::Names(_, reply) => {
                 let _ = reply.send(Err(Error::new(
                     ErrorKind::Unsupported,
                     "the server knows advisory locks (dlock.advisory) by hashes of their names and \
@@ -116,7 +116,7 @@ impl Session {
                 )));
             }
             // A query that takes too long would end the session, and with it all its locks.
-            Ask::Findings(reply) => {
+            MutexRequest::Findings(reply) => {
                 let _ = reply.send(Ok(vec![Finding::warning(
                     "mode",
                     "in the advisory mode nothing is looked at, since all locks are on one \

@@ -80,7 +80,7 @@ async fn hand_over(one: &DynBackend, other: &DynBackend) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_is_told_while_nobody_looks() {
+async fn a_waiter_is_notified_without_polling() {
     let store = Store::new();
     let (one, other) = (store.open(Rarely::NEVER).await, store.open(Rarely::NEVER).await);
     assert_eq!(store.sockets().len(), 2);
@@ -88,7 +88,7 @@ async fn who_waits_is_told_while_nobody_looks() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_socket_is_removed_by_who_would_tell_it() {
+async fn a_notifier_removes_a_dead_socket() {
     let store = Store::new();
     let one = store.open(Rarely::FILE).await;
     let [ours] = &store.sockets()[..] else { panic!("{:?}", store.sockets()) };
@@ -140,7 +140,7 @@ async fn ears_that_can_be_reached_stay_as_they_are() {
 }
 
 #[tokio::test]
-async fn what_is_somebody_elses_by_now_is_not_removed() {
+async fn a_socket_of_another_process_is_not_removed() {
     let store = Store::new();
     let (file, ears, home) = store.listen().await;
     std::fs::rename(path(&file, home), file.with_extension("away")).unwrap();

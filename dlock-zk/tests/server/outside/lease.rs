@@ -9,7 +9,7 @@ use dlock_testlab::Stop;
 use crate::support::{connect, run, server, url};
 
 #[test]
-fn a_lease_that_the_session_can_not_stand_for_is_told_once() {
+fn a_lease_longer_than_the_session_allows_is_reported_once() {
     run(async {
         let server = server().await?;
         let (heard, _guard) = Heard::listen();

@@ -37,9 +37,9 @@ pub(crate) fn draw(all: &[Figures], file: &Path) -> Result<(), Stop> {
             dark: of(&|f| ms(f.speed.p50)),
         },
         Bars {
-            title: "contended: hand-overs a second",
+            title: "contended: hand-offs a second",
             light: Vec::new(),
-            dark: of(&|f| f.speed.hand_overs),
+            dark: of(&|f| f.speed.hand_offs),
         },
         Bars {
             title: "holder cut off: s (dark: it knows, light: next has it)",

@@ -20,7 +20,7 @@ pub(crate) struct Speed {
     pub(crate) p50: Duration,
     pub(crate) p99: Duration,
     /// How often a contended lock changes hands, each second.
-    pub(crate) hand_overs: f64,
+    pub(crate) hand_offs: f64,
 }
 
 /// When something happens.

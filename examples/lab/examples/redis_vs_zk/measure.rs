@@ -23,7 +23,7 @@ pub(crate) async fn speed(url: &str, args: &Args) -> Result<Speed, Stop> {
         guarantees: locks.guarantees(),
         p50: at(&times, 50),
         p99: at(&times, 99),
-        hand_overs: contended(&clients, args.span).await?,
+        hand_offs: contended(&clients, args.span).await?,
     })
 }
 

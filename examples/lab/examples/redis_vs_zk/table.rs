@@ -9,7 +9,7 @@ type Row = (&'static str, fn(&Figures) -> String);
 const ROWS: [Row; 11] = [
     ("lock and release, p50", |f| time(f.speed.p50)),
     ("lock and release, p99", |f| time(f.speed.p99)),
-    ("hand-overs a second", |f| format!("{:.0}", f.speed.hand_overs)),
+    ("hand-offs a second", |f| format!("{:.0}", f.speed.hand_offs)),
     ("a waiter is woken by", |f| f.speed.guarantees.wake_up.to_string()),
     ("holder killed: next has it", |f| time(f.harm.orphan)),
     ("holder cut off: it knows", |f| f.harm.cut.map_or_else(none, |cut| time(cut.told))),

@@ -1,4 +1,4 @@
-//! The floor of a hand-over: a message that goes round among processes. It is late at each by as
+//! The baseline of a hand-over: a message that goes round among processes. It is late at each by as
 //! much as the server and the driver need to pass it on.
 //!
 //! ```text
@@ -27,9 +27,9 @@ pub(super) struct Push {
 }
 
 enum Ring {
-    Redis(redis::Ring),
-    Postgres(postgres::Ring),
-    Zk(zk::Ring),
+    Redis(redis::RedisRing),
+    Postgres(postgres::PostgresRing),
+    Zk(zk::ZkRing),
 }
 
 impl Push {
@@ -59,11 +59,13 @@ impl Subject for Push {
         match (words, ring.as_mut()) {
             (["join", place], None) => {
                 *ring = Some(match self.url.split(':').next() {
-                    Some("redis") => Ring::Redis(redis::Ring::join(&self.url, place).await?),
+                    Some("redis") => Ring::Redis(redis::RedisRing::join(&self.url, place).await?),
                     Some("postgres") => {
-                        Ring::Postgres(postgres::Ring::join(&self.url, place).await?)
+                        Ring::Postgres(postgres::PostgresRing::join(&self.url, place).await?)
                     }
-                    Some("zk") => Ring::Zk(zk::Ring::join(super::address(&self.url), place).await?),
+                    Some("zk") => {
+                        Ring::Zk(zk::ZkRing::join(super::address(&self.url), place).await?)
+                    }
                     _ => return Err("the store has no messages".into()),
                 });
                 Ok(String::new())

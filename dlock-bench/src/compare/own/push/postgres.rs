@@ -16,12 +16,12 @@ const DATABASE: &str = "postgres";
 const STRAGGLERS: Duration = Duration::from_millis(50);
 
 /// A place in the ring.
-pub(super) struct Ring {
+pub(super) struct PostgresRing {
     listens: PgListener,
     sends: PgConnection,
 }
 
-impl Ring {
+impl PostgresRing {
     /// Listens at this place.
     pub(super) async fn join(url: &str, place: &str) -> Result<Self, Failure> {
         let options = url.parse::<PgConnectOptions>()?.database(DATABASE);

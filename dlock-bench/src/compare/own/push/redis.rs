@@ -1,4 +1,4 @@
-//! The floor of a hand-over: a message that goes round, each way of it a bare `PUBLISH` to a
+//! The baseline of a hand-over: a message that goes round, each way of it a bare `PUBLISH` to a
 //! process that listens on the connection over which it publishes.
 
 use std::{sync::Arc, time::Duration};
@@ -7,14 +7,14 @@ use parking_lot::Mutex;
 use redis::{PushInfo, PushKind, Value, aio::MultiplexedConnection};
 use tokio::sync::Notify;
 
-use crate::{Failure, clock, compare::own::floor::redis as floor};
+use crate::{Failure, clock, compare::own::baseline::redis as baseline};
 
 /// How long a message that is still on its way is listened for, so that none is left for the next
 /// run.
 const STRAGGLERS: Duration = Duration::from_millis(50);
 
 /// A place in the ring.
-pub(crate) struct Ring {
+pub(crate) struct RedisRing {
     connection: MultiplexedConnection,
     inbox: Arc<Inbox>,
 }
@@ -25,16 +25,16 @@ struct Inbox {
     arrived: Notify,
 }
 
-impl Ring {
+impl RedisRing {
     /// Listens at this place.
     pub(crate) async fn join(url: &str, place: &str) -> Result<Self, Failure> {
         let inbox = Arc::new(Inbox::default());
         let to = Arc::clone(&inbox);
-        let config = floor::config().set_push_sender(move |push: PushInfo| {
+        let config = baseline::config().set_push_sender(move |push: PushInfo| {
             to.receive(&push);
             Ok::<(), ()>(())
         });
-        let client = floor::client(url)?;
+        let client = baseline::client(url)?;
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         connection.subscribe(channel(place)).await?;
         Ok(Self { connection, inbox })

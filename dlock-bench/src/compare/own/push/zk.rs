@@ -4,21 +4,21 @@ use std::time::Duration;
 
 use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError, OneshotWatcher};
 
-use crate::{Failure, clock, compare::own::floor::zk as floor};
+use crate::{Failure, clock, compare::own::baseline::zk as baseline};
 
 /// How long a message that is still on its way is listened for.
 const STRAGGLERS: Duration = Duration::from_millis(50);
 
 /// A place in the ring.
-pub(super) struct Ring {
+pub(super) struct ZkRing {
     client: Client,
     node: String,
 }
 
-impl Ring {
+impl ZkRing {
     /// Makes the node of this place.
     pub(super) async fn join(address: &str, place: &str) -> Result<Self, Failure> {
-        let client = floor::connect(address).await?;
+        let client = baseline::connect(address).await?;
         let node = node(place);
         let mode = CreateMode::Persistent.with_acls(Acls::anyone_all());
         match client.create(&node, b"0", &mode).await {

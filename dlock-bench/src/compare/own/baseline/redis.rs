@@ -1,9 +1,10 @@
-//! The floor: what the bare driver needs for the least that can be called a lock.
+//! The baseline: what the bare driver needs for the least that can be called a lock.
 //!
 //! `SET key id NX PX 30000` to take it, and a script that deletes the key if it still has the id
 //! to give it back. No queue, no token, no renewal, no second try. Or with a
-//! [look](FloorLock::with_look) at a token, which is a `GET` more: the least that plain commands make a lock
-//! with a token of. dlock's scripts do that and compare the time with a deadline, which commands can't.
+//! [look](RedisBaselineLock::with_look) at a token, which is a `GET` more: the least that plain
+//! commands make a lock with a token of. dlock's scripts do that and compare the time with a deadline,
+//! which commands can't.
 
 use std::time::Duration;
 
@@ -41,9 +42,9 @@ pub(crate) async fn connect(url: &str) -> Result<MultiplexedConnection, Failure>
     Ok(client(url)?.get_multiplexed_async_connection_with_config(&config()).await?)
 }
 
-/// A lock made of nothing but the floor.
+/// A lock made of nothing but the baseline.
 #[derive(Clone)]
-pub(crate) struct FloorLock {
+pub(crate) struct RedisBaselineLock {
     connection: MultiplexedConnection,
     release: String,
     key: String,
@@ -51,7 +52,7 @@ pub(crate) struct FloorLock {
     shown: Option<String>,
 }
 
-impl FloorLock {
+impl RedisBaselineLock {
     /// One on this connection.
     pub(crate) async fn new(
         mut connection: MultiplexedConnection,
@@ -61,7 +62,7 @@ impl FloorLock {
         let release = load.query_async(&mut connection).await?;
         // As long as the keys and ids that a real lock needs.
         let id = format!("0123456789abcdef:{name}");
-        Ok(Self { connection, release, key: format!("floor:{{{name}}}"), id, shown: None })
+        Ok(Self { connection, release, key: format!("baseline:{{{name}}}"), id, shown: None })
     }
 
     /// One that looks at a token as well, in one message with the `SET`.
@@ -77,13 +78,13 @@ impl FloorLock {
         let mut set = Cmd::new();
         set.arg("SET").arg(&self.key).arg(&self.id).arg("NX").arg("PX").arg(30_000);
         if !self.take(set).await? {
-            return Err("the floor's lock is taken".into());
+            return Err("the baseline's lock is taken".into());
         }
         let mut release = Cmd::new();
         release.arg("EVALSHA").arg(&self.release).arg(1).arg(&self.key).arg(&self.id);
         match release.query_async(&mut self.connection).await? {
             1 => Ok(()),
-            _ => Err("the floor's lock was lost".into()),
+            _ => Err("the baseline's lock was lost".into()),
         }
     }
 
@@ -101,6 +102,6 @@ impl FloorLock {
 
     /// One with another name on the same connection.
     pub(crate) fn named(&self, name: &str) -> Self {
-        Self { key: format!("floor:{{{name}}}"), ..self.clone() }
+        Self { key: format!("baseline:{{{name}}}"), ..self.clone() }
     }
 }

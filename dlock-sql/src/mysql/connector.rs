@@ -47,7 +47,7 @@ impl Source {
 
 /// How to connect to the server.
 #[derive(Clone)]
-pub(super) struct Way {
+pub(super) struct Connector {
     pub(super) source: Source,
     session: String,
     /// The check of a pooled connection before each use.
@@ -58,7 +58,7 @@ pub(super) struct Way {
     pub(super) returning: bool,
 }
 
-impl Way {
+impl Connector {
     /// An attempt may take half of `patience`, so that there is time for a retry.
     pub(super) fn new(source: Source, patience: Duration) -> Self {
         // If possible, the server ends a statement before this client stops waiting. Then there is

@@ -10,13 +10,13 @@ use redis::{Arg, Cmd, Pipeline, RedisError, ServerErrorKind};
 use super::map::address;
 
 /// The node to which a command goes.
-pub(crate) struct Place {
+pub(crate) struct Route {
     pub(crate) at: Arc<str>,
     /// The slot is moving to this node.
     pub(crate) asking: bool,
 }
 
-impl Place {
+impl Route {
     /// The node to which this error redirects the command.
     pub(crate) fn next(&self, error: &RedisError) -> Option<Self> {
         let (at, _) = error.redirect_node()?;
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn redirections_are_followed() {
-        let place = Place { at: "a:1".into(), asking: false };
+        let place = Route { at: "a:1".into(), asking: false };
         let error = |text: &str| {
             redis::parse_redis_value(text.as_bytes()).unwrap().extract_error().unwrap_err()
         };

@@ -1,4 +1,4 @@
-//! The floor: what the bare client needs for the least that can be called a lock.
+//! The baseline: what the bare client needs for the least that can be called a lock.
 //!
 //! An ephemeral sequential node in a directory that is there, and a list of the directory, asked
 //! for back to back; then the node is deleted. Nobody waits behind another node, nothing is looked
@@ -13,7 +13,7 @@ use crate::Failure;
 /// Long, as a busy machine must not end it.
 const SESSION: Duration = Duration::from_secs(30);
 /// The directory of the directories.
-const ROOT: &str = "/floor";
+const ROOT: &str = "/baseline";
 /// As long as the names and data that a real lock needs.
 const CHILD: &str = "_c_01234567-89ab-cdef-0123-456789abcdef-lock-";
 const DATA: &[u8] = b"lease=30000ms";
@@ -27,14 +27,14 @@ pub(crate) async fn connect(address: &str) -> Result<Client, Failure> {
         .await?)
 }
 
-/// A lock made of nothing but the floor.
+/// A lock made of nothing but the baseline.
 #[derive(Clone)]
-pub(crate) struct FloorLock {
+pub(crate) struct ZkBaselineLock {
     client: Client,
     dir: String,
 }
 
-impl FloorLock {
+impl ZkBaselineLock {
     /// One in this session, whose directory is there from now on.
     pub(crate) async fn new(client: &Client, name: &str) -> Result<Self, Failure> {
         let dir = format!("{ROOT}/{name}");
@@ -86,7 +86,7 @@ impl FloorLock {
             (Ok((_, number)), Ok(children)) if children.len() == 1 => {
                 Ok(format!("{prefix}{number}"))
             }
-            (Ok(_), Ok(_)) => return Err("the floor's lock is taken".into()),
+            (Ok(_), Ok(_)) => return Err("the baseline's lock is taken".into()),
             (Err(error), _) | (_, Err(error)) => Err(error),
         })
     }
