@@ -120,7 +120,7 @@ fn no_room_above(above: FencingToken) -> Error {
     Error::config(
         ConfigIssue::Token,
         format!(
-            "tokens can't be raised above {above}, which leaves no room: use no more than {}",
+            "tokens can't be raised above {above}, because too few would be left: use at most {}",
             Locks::MAX_RAISED_TOKEN
         ),
     )
@@ -129,7 +129,8 @@ fn no_room_above(above: FencingToken) -> Error {
 fn meaningless() -> Finding {
     Finding::wrong(
         ABOUT,
-        "this store has no fencing tokens that mean anything, so they do not go on above any",
+        "this store has no fencing tokens that a resource can compare, so they can't continue \
+         above a token",
         "use dlock's own tables or keys, without dlock.plain",
     )
 }
@@ -137,26 +138,27 @@ fn meaningless() -> Finding {
 /// What there is to say of a store whose next token is `next`.
 fn compare(seen: FencingToken, next: FencingToken) -> Finding {
     if next > seen {
-        return Finding::fine(ABOUT, format!("tokens go on above {seen}: the next was {next}"));
+        return Finding::fine(ABOUT, format!("tokens are larger than {seen}: the next was {next}"));
     }
-    let found =
-        format!("tokens do not go on above {seen}: the next was {next}, and would be refused");
+    let found = format!(
+        "tokens are not larger than {seen}: the next was {next}, which the resource would refuse"
+    );
     let (seen, next) = (seen.get(), next.get());
     let left = FencingToken::MAX.get() - seen;
     let more = seen - next + 1;
     let remedy = if seen <= TokenOffset::MAX && next <= left {
         format!(
-            "write dlock.token_offset={seen} into the URL of every program that uses this store, \
+            "set dlock.token_offset={seen} in the URL of every program that uses this store, \
              before any of them starts, and keep it"
         )
     } else if left >= ROOM && more <= TokenOffset::MAX {
         format!(
-            "make dlock.token_offset larger by {more} in the URL of every program that uses this \
+            "increase dlock.token_offset by {more} in the URL of every program that uses this \
              store, before any of them starts, and keep it"
         )
     } else {
-        "no offset leaves enough tokens above it: stop all programs and have the resource forget \
-         the tokens that it has seen"
+        "no offset leaves enough tokens: stop all programs, and reset the token that the resource \
+         has stored"
             .to_owned()
     };
     Finding::wrong(ABOUT, found, remedy)

@@ -42,7 +42,7 @@ pub(crate) fn a_master_that_nobody_knows_and_sentinels_that_are_down_are_errors_
             sentinel.kill();
         }
         let error = within(SOON, connect(&servers.url())).await?.unwrap_err();
-        assert_unavailable(&error, &["no sentinel answers: see that they run"]);
+        assert_unavailable(&error, &["no sentinel answers: check that they run"]);
         Ok(())
     });
 }

@@ -101,7 +101,7 @@ pub(crate) struct Seen {
 
 /// A look has one row.
 pub(crate) fn no_answer() -> Fault {
-    let text = "the database did not tell its time: see what answers there";
+    let text = "the database did not return its time: check which server answers there";
     Error::new(ErrorKind::Protocol, text).into()
 }
 

@@ -85,9 +85,9 @@ pub(super) async fn greet(
     Ok(())
 }
 
-const DROPPED: &str = "a pooler before the server drops the settings of dlock's sessions (the startup \
-                       parameter options, which it is told to ignore): add dlock.pooler=true, or give \
-                       the address of the server itself";
+const DROPPED: &str = "a pooler in front of the server drops the settings of dlock's sessions (the \
+                       startup parameter options, which it is configured to ignore): add \
+                       dlock.pooler=true, or give the address of the server itself";
 
 /// Takes a connection out of the application's pool that is in no transaction, and set as it was when
 /// the store was opened. One that somebody has left otherwise is closed, and the next one taken.
@@ -143,8 +143,8 @@ fn changed(found: &str, expected: &str) -> Error {
         ConfigIssue::Access,
         format!(
             "the pool's connections have another role, synchronous_commit or client_encoding \
-             ({found:.80}) than at first ({expected:.80}): have all of them set alike, or give \
-             dlock connections of its own"
+             ({found:.80}) than at first ({expected:.80}): set them alike on all connections, or \
+             give dlock connections of its own"
         ),
     )
 }

@@ -36,9 +36,9 @@ const KNOWN: [&str; 12] = [
 ];
 
 /// How a URL has to look.
-pub(super) const FORM: &str = "write postgres://user:password@host:5432/database, with what is special in \
-                    the user and the password percent-encoded (@ as %40, / as %2F, # as %23, ? as \
-                    %3F)";
+pub(super) const FORM: &str = "write postgres://user:password@host:5432/database, with special \
+                               characters of the user and the password percent-encoded (@ as %40, \
+                               / as %2F, # as %23, ? as %3F)";
 
 /// Checks what the driver would read otherwise than it is meant, or not at all; what the URL says
 /// about TLS.
@@ -50,7 +50,7 @@ pub(super) fn check(url: &BackendUrl) -> Result<Tls, Error> {
     let behind = address.find(['/', '?', '#']).map_or("", |end| &address[end..]);
     // It is part of a password then, which must not end up in an error as part of something else.
     if behind.contains(['@', '#']) {
-        return Err(form("a postgres: URL can't be taken apart"));
+        return Err(form("a postgres: URL can't be parsed"));
     }
     let (mut tls, mut seen) = (Tls::Open, HashSet::new());
     let query = behind.split_once('?').map_or("", |(_, query)| query);
@@ -62,7 +62,7 @@ pub(super) fn check(url: &BackendUrl) -> Result<Tls, Error> {
             return Err(Error::config(
                 ConfigIssue::UnknownOption,
                 format!(
-                    "postgres: has no option {shown:.80}; known are {}, options[NAME], and dlock's \
+                    "postgres: has no option {shown:.80}; use one of {}, options[NAME], or dlock's \
                      own: dlock.{}",
                     KNOWN.join(", "),
                     OPTIONS.join(", dlock.")
@@ -90,7 +90,7 @@ fn mode(mode: &str) -> Result<Tls, Error> {
             "sslmode={mode} lets the server decide whether the connection is encrypted: \
              write verify-full, verify-ca or require, or disable for clear text"
         ))),
-        _ => Err(value("sslmode is disable, require, verify-ca or verify-full")),
+        _ => Err(value("sslmode can't be read: write disable, require, verify-ca or verify-full")),
     }
 }
 

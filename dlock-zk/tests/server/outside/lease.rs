@@ -40,7 +40,7 @@ fn a_lease_that_the_session_can_not_stand_for_is_told_once() {
         let found = found.ok_or_else(|| Stop::failed(format!("{findings:?}")))?;
         assert_eq!(
             (found.level, found.found.as_str()),
-            (Level::Warning, "leases are 7.5s, of 60s that were asked for")
+            (Level::Warning, "leases last 7.5s, although 60s was requested")
         );
         Ok(())
     })
