@@ -11,6 +11,7 @@ mod guide;
 mod over_the_lock;
 mod printed;
 mod redis;
+mod remedies;
 mod servers;
 mod targets;
 mod words;
