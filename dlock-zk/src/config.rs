@@ -175,7 +175,7 @@ impl ZkConfig {
 
     /// Reads `//[user:password@]host[:port][,...][/chroot]`.
     fn read_address(address: &str) -> Result<Self, Error> {
-        let rest = address.strip_prefix("//").ok_or_else(|| malformed("// is missing"))?;
+        let rest = address.strip_prefix("//").ok_or_else(|| malformed("the // is missing"))?;
         if rest.contains('?') {
             return Err(Error::config(
                 ConfigIssue::UnknownOption,

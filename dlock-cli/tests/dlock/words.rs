@@ -97,7 +97,7 @@ fn wrong_arguments_are_told_and_have_one_code() {
 
 /// Whether a message has a second part, which says what to do, or names the help.
 fn has_remedy(err: &str) -> bool {
-    let (_, text) = err.split_once(": ").unwrap_or_default();
+    let text = err.strip_prefix("dlock: ").unwrap_or(err);
     text.contains(": ") || text.contains("; ") || err.contains("--help")
 }
 

@@ -86,7 +86,7 @@ impl RedisConfig {
                  and password before the host, and the database after it",
             ));
         }
-        let rest = address.strip_prefix("//").ok_or_else(|| malformed("// is missing"))?;
+        let rest = address.strip_prefix("//").ok_or_else(|| malformed("the // is missing"))?;
         if kind == "unix" {
             self.topology = Topology::Socket;
             let at = rest.find('/').ok_or_else(|| malformed("the socket's path is missing"))?;
