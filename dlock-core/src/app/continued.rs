@@ -178,9 +178,9 @@ mod outside {
             (max - 1, max, None),
             (8, 8, Some("dlock.token_offset=8 ")),
             (1 << 62, 1, Some("dlock.token_offset=4611686018427387904 ")),
-            ((1 << 62) + 7, 8, Some("larger by 4611686018427387904 ")),
+            ((1 << 62) + 7, 8, Some("token_offset by 4611686018427387904 ")),
             ((1 << 62) + 8, 8, Some("no offset")),
-            (1 << 62, 1 << 62, Some("larger by 1 ")),
+            (1 << 62, 1 << 62, Some("token_offset by 1 ")),
             (max, 1, Some("no offset")),
             (max, max, Some("no offset")),
         ] {
