@@ -10,13 +10,13 @@ use crate::{
     store::{self, Store},
 };
 
-/// Show what a store promises.
+/// Show what a store guarantees.
 ///
-/// As connected and set up: a setting of the server or of the URL can change it. What each kind of
-/// store promises is in GUARANTEES.md.
+/// The guarantees are those of the store as it is connected and set up: a setting of the server or
+/// of the URL can change them. GUARANTEES.md lists the guarantees of each kind of store.
 ///
-/// With --json one object: store, and guarantees with exclusion, fencing, orphan_release, fairness,
-/// wake_up, scope, permits and notes, each with value and text.
+/// With --json it prints one object: store, and guarantees with exclusion, fencing, orphan_release,
+/// fairness, wake_up, scope, permits and notes, each with value and text.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  dlock guarantees --url redis://localhost")]
 pub(crate) struct GuaranteesOf {

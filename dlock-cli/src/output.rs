@@ -32,14 +32,14 @@ pub(crate) struct ClaimView {
     pub(crate) mode: &'static str,
     /// How many permits, and of how many, when the mode is that.
     #[serde(skip_serializing_if = "Option::is_none")]
-    permits: Option<u32>,
+    pub(crate) permits: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    of: Option<u32>,
+    pub(crate) of: Option<u32>,
     pub(crate) token: Option<u64>,
     /// Since it was granted or began to wait; null where the store does not know.
     age_ms: Option<u64>,
     /// Until it ends unless it is renewed.
-    remaining_ms: u64,
+    pub(crate) remaining_ms: u64,
     /// Who it is; null where its client does not say or the store does not keep it.
     pub(crate) note: Option<String>,
 }
@@ -60,20 +60,25 @@ impl LockView {
         Self { name, free: true, holders: Vec::new(), waiters: Vec::new(), last_token: None }
     }
 
-    /// One line, with the notes of the first holder and the first in line:
-    /// `jobs/7: held by 1 (exclusive, token 12, for 3s, web-3 pid 4711 sh), 2 waiting (first db-1)`.
+    /// One line: `jobs/7: held by 1 (exclusive, token 12), 2 waiting (first db-1)`.
     pub(crate) fn line(&self) -> String {
+        format!("{}: {}", self.name, self.state())
+    }
+
+    /// The same without the name, with the notes of the first holder and the first waiter:
+    /// `held by 1 (exclusive, token 12, for 3s, web-3 pid 4711 sh), 2 waiting (first db-1)`.
+    pub(crate) fn state(&self) -> String {
         if self.free {
-            return format!("{}: free", self.name);
+            return "free".to_owned();
         }
         let mut line = match self.holders.as_slice() {
-            [] => format!("{}: held by nobody", self.name),
+            [] => "held by nobody".to_owned(),
             [first, ..] => {
                 let token = first.token.map_or(String::new(), |token| format!(", token {token}"));
                 let age = first.age_ms.map_or(String::new(), |age| format!(", for {}", short(age)));
                 let (count, mode) = (self.holders.len(), first.mode());
                 let note = first.note.as_ref().map_or(String::new(), |note| format!(", {note}"));
-                format!("{}: held by {count} ({mode}{token}{age}{note})", self.name)
+                format!("held by {count} ({mode}{token}{age}{note})")
             }
         };
         if !self.waiters.is_empty() {
@@ -122,7 +127,7 @@ impl ClaimView {
         }
     }
 
-    fn mode(&self) -> String {
+    pub(crate) fn mode(&self) -> String {
         match (self.permits, self.of) {
             (Some(n), Some(of)) => format!("{n} of {of}"),
             _ => self.mode.to_owned(),
@@ -164,7 +169,7 @@ pub(crate) fn millis(time: Duration) -> u64 {
 }
 
 /// A time as people read it: whole seconds from one on.
-fn short(ms: u64) -> String {
+pub(crate) fn short(ms: u64) -> String {
     // Of a claim that no lease ends.
     if ms == u64::MAX {
         return "for ever".to_owned();
@@ -175,8 +180,9 @@ fn short(ms: u64) -> String {
 
 /// One value on one line.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
-    let line = serde_json::to_string(value)
-        .map_err(|error| Failure::misuse(format!("this can't be written as JSON: {error}")))?;
+    let line = serde_json::to_string(value).map_err(|error| {
+        Failure::misuse(format!("the result can't be written as JSON ({error}): remove --json"))
+    })?;
     print(&format!("{line}\n"))
 }
 
@@ -185,7 +191,9 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
         ErrorKind::BrokenPipe => Failure::new(code::PIPE, ""),
-        _ => Failure::misuse(format!("stdout can't be written to: {error}")),
+        _ => Failure::misuse(format!(
+            "writing to stdout failed ({error}): check where the output goes"
+        )),
     })
 }
 

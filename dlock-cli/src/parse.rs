@@ -10,7 +10,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .map_err(|_| "write a duration such as 500ms, 30s or 5m".to_owned())
 }
 
-/// A duration that something is done in or after, each time anew.
+/// A duration that must not be zero.
 pub(crate) fn pause(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         pause if pause.is_zero() => Err("write a duration above zero, such as 1s".to_owned()),

@@ -20,7 +20,7 @@ pub(crate) struct Store {
     #[arg(long, value_name = "URL", env = "DLOCK_URL", hide_env_values = true)]
     url: Option<Secret>,
 
-    /// How long to try to reach the store
+    /// How long to wait for a connection to the store
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse::pause)]
     connect_timeout: Duration,
 }
@@ -61,8 +61,8 @@ impl Store {
                 Err(Failure::new(
                     code::UNAVAILABLE,
                     format!(
-                        "{} did not answer within {}: see that it runs and can be reached from \
-                         here, or give it longer with --connect-timeout",
+                        "{} did not answer within {}: check that it runs and that this machine \
+                         can reach it, or set a longer --connect-timeout",
                         shown.as_deref().unwrap_or("the store"),
                         humantime::format_duration(self.connect_timeout)
                     ),
@@ -76,8 +76,9 @@ impl Store {
         match &self.url {
             Some(Secret(url)) if !url.is_empty() => Ok(url),
             _ => Err(Failure::misuse(format!(
-                "which store? write --url URL or set DLOCK_URL, for example to redis://localhost \
-                 or sqlite:/var/lib/locks.db?dlock.create_schema=true; known are {}",
+                "no store is given: write --url URL or set DLOCK_URL, for example to \
+                 redis://localhost or sqlite:/var/lib/locks.db?dlock.create_schema=true; known \
+                 schemes are {}",
                 schemes()
             ))),
         }

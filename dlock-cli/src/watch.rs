@@ -1,10 +1,13 @@
 //! `dlock watch`: locks as they change.
 
+mod table;
+
 use std::{collections::BTreeMap, io::IsTerminal, time::Duration};
 
 use clap::Args;
 use dlock::{LockName, Locks};
 
+use self::table::Size;
 use crate::{
     failure::Failure,
     list,
@@ -13,38 +16,39 @@ use crate::{
     store::{self, Store},
 };
 
-/// The top of a cleared screen.
+/// Moves the cursor home and clears the screen.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Watch locks change hands.
+/// Watch locks as they change.
 ///
-/// On a terminal it clears the screen at each look and prints a line for each lock, as `list` does.
-/// Elsewhere a line for each lock that has changed hands, or whose queue has changed; at first one
-/// for each that is held. It looks now and then, so a hold that is shorter than --interval may not
-/// be seen.
+/// On a terminal it redraws a table at each poll: the name of each lock, its state, and the note, the
+/// token and the remaining lease of its holder, and how many clients wait. If stdout is not a
+/// terminal, it first prints a line for each lock that is held, and then a line for each lock whose
+/// holders or waiters have changed. It polls the store, so it may miss a hold that is shorter than
+/// --interval.
 ///
-/// With --json each change is one object on a line, as `inspect` prints it. It goes on when the
-/// store is out of reach for a while, and says so on stderr.
+/// With --json it prints one object on a line for each change, as `inspect` prints it. While the store
+/// is unreachable, it reports that on stderr and continues.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  dlock watch\n  dlock watch --name nightly-job --json")]
 pub(crate) struct Watch {
-    /// Only locks whose names begin with this
+    /// Watch only locks whose names begin with PREFIX
     #[arg(default_value = "", hide_default_value = true, conflicts_with = "name")]
     prefix: String,
 
-    /// Only this lock
+    /// Watch only this lock
     #[arg(long, short, value_name = "NAME")]
     name: Option<String>,
 
-    /// How often to look
+    /// How long to pause between polls
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse::pause)]
     interval: Duration,
 
-    /// End after so many looks
+    /// End after N polls
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 
-    /// How many locks at most
+    /// Watch at most N locks
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = list::limit)]
     limit: usize,
 
@@ -74,7 +78,10 @@ async fn watch(args: &Watch, name: Option<&LockName>, locks: &Locks) -> Result<(
             None => list::look(locks, &args.prefix, args.limit).await.map(|(views, _)| views),
         };
         match views {
-            Ok(views) if live => output::print(&screen(locks, &views, rows()))?,
+            Ok(views) if live => {
+                let table = table::screen(locks.backend().store(), &views, size());
+                output::print(&format!("{CLEAR}{table}"))?;
+            }
             Ok(views) => {
                 for view in seen.changed(views) {
                     if args.json {
@@ -95,25 +102,12 @@ async fn watch(args: &Watch, name: Option<&LockName>, locks: &Locks) -> Result<(
     }
 }
 
-/// The table, no longer than the screen.
-fn screen(locks: &Locks, views: &[LockView], rows: usize) -> String {
-    let held = views.iter().filter(|view| !view.free).count();
-    let mut text = format!("{CLEAR}{}: {held} held or waited for\n", locks.backend().store());
-    // The line above, the line below, and the one of the cursor.
-    let room = rows.saturating_sub(3).max(1);
-    for view in views.iter().take(room) {
-        text += &view.line();
-        text.push('\n');
-    }
-    if views.len() > room {
-        text += &format!("and {} more\n", views.len() - room);
-    }
-    text
-}
-
-/// How many lines the terminal has.
-fn rows() -> usize {
-    rustix::termios::tcgetwinsize(std::io::stdout()).map_or(24, |size| size.ws_row.into())
+/// The size of the terminal. Some terminals do not report theirs.
+fn size() -> Size {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout());
+    let (rows, columns) = size.map_or((0, 0), |size| (size.ws_row, size.ws_col));
+    let or = |count: u16, default| if count == 0 { default } else { usize::from(count) };
+    Size { rows: or(rows, 24), columns: or(columns, 80) }
 }
 
 /// What the looks so far have shown.

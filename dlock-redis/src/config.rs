@@ -179,7 +179,9 @@ impl RedisConfig {
         let count = self.addresses.len();
         let range = |what: &str, time: Duration, from: Duration, to: Duration| {
             if time < from || time > to {
-                return Err(value(&format!("dlock.{what} has to be {from:?} to {to:?}")));
+                return Err(value(&format!(
+                    "dlock.{what} is out of range: use {from:?} to {to:?}"
+                )));
             }
             Ok(())
         };
@@ -190,31 +192,31 @@ impl RedisConfig {
         let (plain, durable) = (self.plain, self.durability != Durability::Master);
         let for_sentinels = &self.sentinel_login;
         if for_sentinels.user.is_some() && for_sentinels.password.is_none() {
-            return Err(value("dlock.sentinel_user needs a dlock.sentinel_password"));
+            return Err(value("dlock.sentinel_user needs a password: set dlock.sentinel_password"));
         }
         range("restart_guard", guard, Duration::ZERO, LockOptions::MAX_LEASE)?;
         match self.topology {
             Topology::Single if count > 1 => Err(malformed(
-                "one server has one address: several are redis+cluster://, redis+sentinel:// or \
-                 redis+quorum://",
+                "this scheme takes one address: for several use redis+cluster://, \
+                 redis+sentinel:// or redis+quorum://",
             )),
             Topology::Quorum if count < 3 || count.is_multiple_of(2) => Err(malformed(
-                "a quorum has three masters, or five, or seven: an even number of them bears no \
-                 more failures than one less",
+                "a quorum has three, five or seven masters, since an even number tolerates no more \
+                 failures than one less",
             )),
             Topology::Quorum if has_twins(&self.addresses) => {
-                Err(malformed("a master stands twice in the quorum, and has one vote only"))
+                Err(malformed("a master stands twice in the quorum, but has only one vote"))
             }
             Topology::Quorum | Topology::Cluster if plain => Err(value(
-                "dlock.plain is for one server or Sentinel: a cluster and a quorum have no plain \
-                 form",
+                "a cluster and a quorum have no plain form: use dlock.plain with one server or \
+                 Sentinel",
             )),
-            Topology::Quorum if durable => Err(value(
-                "dlock.durability is for replicas, which the masters of a quorum do without",
-            )),
+            Topology::Quorum if durable => {
+                Err(value("the masters of a quorum need no replicas: remove dlock.durability"))
+            }
             Topology::Cluster if !guard.is_zero() => Err(value(
-                "dlock.restart_guard is for one server, Sentinel and a quorum: the nodes of a \
-                 cluster restart unseen",
+                "dlock can't notice that the nodes of a cluster restart: use dlock.restart_guard \
+                 with one server, Sentinel or a quorum",
             )),
             Topology::Cluster if self.database != 0 => {
                 Err(malformed("a cluster has database 0 only"))
@@ -222,11 +224,13 @@ impl RedisConfig {
             Topology::Single | Topology::Socket | Topology::Cluster | Topology::Quorum
                 if for_sentinels.password.is_some() =>
             {
-                Err(value("dlock.sentinel_* needs a redis+sentinel URL"))
+                Err(value(
+                    "sentinels are asked only by redis+sentinel://: use that scheme, or remove \
+                     dlock.sentinel_*",
+                ))
             }
             _ if plain && durable => Err(value(
-                "dlock.durability is not for the plain form (dlock.plain), which waits for no \
-                 replica",
+                "the plain form (dlock.plain) does not wait for replicas: remove dlock.durability",
             )),
             _ => Ok(self),
         }
@@ -269,7 +273,7 @@ pub(crate) fn with_port(host: &str, port: impl fmt::Display) -> String {
 fn malformed(what: &str) -> Error {
     Error::config(
         ConfigIssue::Url,
-        format!("{what}: write redis://user:password@host:6379/0 or another form of it"),
+        format!("{what}: write redis://user:password@host:6379/0 or one of the other forms"),
     )
 }
 

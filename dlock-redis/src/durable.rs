@@ -83,7 +83,8 @@ impl Durable {
         if self.link.agrees_with(main) {
             return Ok(());
         }
-        let what = "a failover is going on: a server that is the master no more does not know it";
+        let what = "a failover is in progress, and the server that answered is no longer the \
+                    master: try again";
         Err(Error::new(ErrorKind::Unavailable, what).with_certainty(Certainty::Unknown))
     }
 
@@ -134,8 +135,8 @@ impl Durable {
         Err(Error::new(
             ErrorKind::Unavailable,
             format!(
-                "{replicas} of {} replicas know of the grant, so it does not count: see that they \
-                 run and keep up, or ask for less with dlock.durability",
+                "only {replicas} of {} replicas have the grant, so it does not count: check that \
+                 they run and keep up, or lower dlock.durability",
                 self.replicas
             ),
         )

@@ -113,7 +113,7 @@ pub(crate) fn explain_for(error: RedisError, acl: &str) -> Error {
         _ if said("is not of dlock") || said("WRONGTYPE") => Error::new(
             ErrorKind::Protocol,
             format!(
-                "a key of the lock holds something that is not dlock's: remove it, or use another \
+                "a key of the lock holds something that is not dlock's: delete it, or use another \
                  name or dlock.prefix ({text})"
             ),
         ),
@@ -122,12 +122,12 @@ pub(crate) fn explain_for(error: RedisError, acl: &str) -> Error {
         _ if said("WRONGPASS") || said("NOAUTH") || said("invalid password") => password(&text),
         _ if NO_RIGHTS.into_iter().any(said) => rights(&text, acl),
         _ if said("OOM") => unavailable(
-            "the server is out of memory (maxmemory): give it more, or remove keys; locks that \
-             are held can still be renewed and released"
+            "the server is out of memory (maxmemory): add memory, or delete keys; held locks can \
+             still be renewed and released"
                 .to_owned(),
         ),
         _ if said("max number of clients") => unavailable(
-            "the server has as many clients as it takes (maxclients): raise the limit, or use one \
+            "the server has reached its limit of clients (maxclients): raise the limit, or use one \
              connection for all locks of a process"
                 .to_owned(),
         ),
@@ -137,20 +137,21 @@ pub(crate) fn explain_for(error: RedisError, acl: &str) -> Error {
                 .to_owned(),
         ),
         Kind::Server(ServerErrorKind::BusyLoading) => {
-            unavailable("the server is still loading its data: wait until it has".to_owned())
+            unavailable(
+                "the server is still loading its data: wait until it has finished".to_owned())
         }
         _ if said("MISCONF") => unavailable(
-            "the server takes no writes because it can't save them: see its log, and make room on \
-             its disk"
+            "the server refuses writes because it can't save them: check its log, and free space \
+             on its disk"
                 .to_owned(),
         ),
         _ if said("NOREPLICAS") => unavailable(
-            "the server takes no writes because too few replicas follow it \
-             (min-replicas-to-write): see that they run"
+            "the server refuses writes because too few replicas are connected \
+             (min-replicas-to-write): check that they run"
                 .to_owned(),
         ),
         Kind::Extension if error.code() == Some("BUSY") => unavailable(
-            "the server is busy with somebody's script: wait, or end it with SCRIPT KILL"
+            "the server is busy with another client's script: wait, or end it with SCRIPT KILL"
                 .to_owned(),
         ),
         Kind::Extension if error.code() == Some("UNBLOCKED") => {
@@ -158,12 +159,13 @@ pub(crate) fn explain_for(error: RedisError, acl: &str) -> Error {
         }
         _ if said("DB index is out of range") => Error::config(
             ConfigIssue::Url,
-            "the server has fewer databases than the URL's number: use 0, or raise databases",
+            "the server has no database with the number in the URL: use 0, or raise databases in \
+             redis.conf",
         ),
         _ if said("unknown command") && said("SENTINEL") => Error::config(
             ConfigIssue::Url,
-            "the server is no sentinel: give the sentinels' addresses (port 26379 as a rule), or \
-             use redis://",
+            "the server is not a sentinel: give the addresses of the sentinels (usually port \
+             26379), or use redis://",
         ),
         Kind::Server(ServerErrorKind::Moved | ServerErrorKind::CrossSlot) => Error::config(
             ConfigIssue::Url,
@@ -174,42 +176,44 @@ pub(crate) fn explain_for(error: RedisError, acl: &str) -> Error {
             "the server is not a node of a cluster: use redis:// instead of redis+cluster://",
         ),
         Kind::Server(ServerErrorKind::ClusterDown | ServerErrorKind::MasterDown) => unavailable(
-            format!("the cluster can't serve this lock just now: see CLUSTER INFO ({text})"),
+            format!("the cluster can't serve this lock at present: check CLUSTER INFO ({text})"),
         ),
         Kind::RESP3NotSupported => no_resp3(),
         _ if said("NOPROTO") || said("unknown command") && said("HELLO") => no_resp3(),
         _ if UNKNOWN.into_iter().any(said) => unknown(&format!("{text:.200}")),
         Kind::InvalidClientConfig => {
-            Error::config(ConfigIssue::Url, format!("the driver refuses the address ({text})"))
+            Error::config(ConfigIssue::Url, format!(
+                "the driver rejected the address: correct the URL ({text})"))
         }
         Kind::Io if error.is_timeout() => unavailable(
-            "no answer from the server in time: see whether it is overloaded or cut off, or raise \
-             dlock.response_timeout"
+            "no answer from the server in time: check whether it is overloaded or unreachable, or \
+             raise dlock.response_timeout"
                 .to_owned(),
         ),
         Kind::Io if said("InvalidContentType") || said("corrupt message") => {
             tls("the server does not speak TLS on this port: use redis:// or its TLS port")
         }
         Kind::Io if said("invalid peer certificate") => tls(format!(
-            "the server's certificate is not trusted ({text}): give its authority's file with \
-             dlock.tls_ca, and in the URL the name that it is made for"
+            "the server's certificate is not trusted ({text}): set dlock.tls_ca to the file of its \
+             authority, and use the host name of the certificate in the URL"
         )),
         Kind::Io if said("received fatal alert") => tls(format!(
-            "the server refuses this client's TLS ({text}): if it wants a certificate, give one \
-             that it trusts with dlock.tls_cert and dlock.tls_key"
+            "the server refuses this client's TLS ({text}): if it requires a client certificate, \
+             set dlock.tls_cert and dlock.tls_key to one that it trusts"
         )),
-        Kind::Io => unavailable(format!("the server can't be reached: see that it runs ({text})")),
+        Kind::Io => unavailable(format!(
+            "the server can't be reached: check that it runs ({text})")),
         Kind::ClusterConnectionNotFound => unavailable(format!(
-            "no node that serves this lock can be reached: see CLUSTER INFO ({text})"
+            "no node that serves this lock can be reached: check CLUSTER INFO ({text})"
         )),
         Kind::Server(_) | Kind::Extension => {
-            Error::new(ErrorKind::Protocol, format!("the server refuses the command ({text})"))
+            Error::new(ErrorKind::Protocol, format!(
+                "the server refuses the command: check its settings and its log ({text})"))
         }
         _ => Error::new(
             ErrorKind::Protocol,
             format!(
-                "the server does not answer as Redis or Valkey does: see that the address is \
-                 theirs ({})",
+                "the server does not answer like Redis or Valkey: check the address ({})",
                 text.lines().collect::<Vec<_>>().join(" ")
             ),
         ),
@@ -229,9 +233,9 @@ const LATE: std::io::ErrorKind = std::io::ErrorKind::Interrupted;
 pub(crate) fn late() -> RedisError {
     let why = Error::new(
         ErrorKind::Unavailable,
-        "the request reached the server after this client had stopped waiting for it, so it has done \
-         nothing: see whether the server's clock is being set, whether it is overloaded or cut off, \
-         and whether the lease is longer than an answer takes",
+        "the request reached the server after this client had stopped waiting for it, so it had no \
+         effect: check whether the server's clock was set, whether the server is overloaded or \
+         unreachable, and whether the lease is longer than a round trip",
     );
     RedisError::from(std::io::Error::new(LATE, why))
 }
@@ -246,9 +250,9 @@ pub(crate) fn guarded(left: Duration) -> RedisError {
     let why = Error::new(
         ErrorKind::Unavailable,
         format!(
-            "for all that is known, the server started a short while ago and may have lost who \
-             holds what, so nothing is granted for another {left:.0?}: wait, or, if it has every \
-             write on disk before it answers (dlock doctor), set dlock.restart_guard=0s"
+            "the server seems to have restarted a short while ago and may have lost held locks, so \
+             nothing is granted for another {left:.0?}: wait, or, if every write is on disk before \
+             it is answered (run dlock doctor), set dlock.restart_guard=0s"
         ),
     );
     RedisError::from(std::io::Error::new(GUARDED, why))
@@ -270,10 +274,10 @@ type Wrapped = std::sync::Arc<dyn std::error::Error + Send + Sync>;
 fn password(text: &str) -> Error {
     let what = match text.contains("NOAUTH") {
         true => {
-            "the server wants a password in the URL: write :password@ or user:password@ before the \
-             host, or dlock.sentinel_password for sentinels"
+            "the server requires a password in the URL: write :password@ or user:password@ before \
+             the host, or set dlock.sentinel_password for sentinels"
         }
-        false => "the server does not accept the user or password in the URL",
+        false => "the server does not accept the user or password in the URL: correct them",
     };
     Error::config(ConfigIssue::Access, format!("{what} ({text})"))
 }
@@ -329,9 +333,9 @@ fn no_resp3() -> Error {
 pub(crate) fn no_token() -> Error {
     Error::config(
         ConfigIssue::Token,
-        "no fencing token is left that Redis counts exactly: the last one of this name is 2^53 or \
-         almost, by raised tokens, a clock far ahead or another program; use another name, or, if \
-         no resource has seen such a token, delete the keys of the lock",
+        "no fencing token is left that Redis counts exactly: the last one of this name is close to \
+         2^53, because tokens were raised, a clock was far ahead or another program wrote it; use \
+         another name, or, if no resource has seen such a token, delete the keys of the lock",
     )
 }
 
@@ -341,7 +345,8 @@ pub(crate) fn unreadable(what: &str, value: &redis::Value) -> Error {
     Error::new(
         ErrorKind::Protocol,
         format!(
-            "the server's answer to {what} can't be read ({shown:.80}): is it Redis or Valkey?"
+            "the server's answer to {what} can't be read ({shown:.80}): check that it is Redis or \
+             Valkey"
         ),
     )
 }

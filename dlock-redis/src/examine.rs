@@ -50,7 +50,7 @@ pub(crate) async fn examine(session: &Session, replicas: u32) -> Result<Vec<Find
                 let away = Finding::wrong(
                     "server",
                     format!("it does not answer ({error})"),
-                    "see that it runs, and that it can be reached from here",
+                    "check that it runs, and that this machine can reach it",
                 );
                 all.push((server.to_string(), vec![away]));
                 failed = Some(error);
@@ -70,8 +70,8 @@ pub(crate) async fn examine(session: &Session, replicas: u32) -> Result<Vec<Find
         findings.retain(|finding| finding.about != "rights");
         findings.push(Finding::wrong(
             "rights",
-            format!("this user may not do all that locks need: {error}"),
-            "run what the message names as somebody who may: ACL SETUSER",
+            format!("this user lacks rights that locks need: {error}"),
+            "run the command in the message (ACL SETUSER) as a user who may",
         ));
     }
     match &session.topology {

@@ -254,7 +254,7 @@ impl Inbox {
 pub(crate) fn gone() -> Error {
     Error::new(
         dlock_core::ErrorKind::NotHeld,
-        "the place in the queue ended with its lease: ask for the lock again",
+        "the claim expired while it waited in the queue: acquire the lock again",
     )
 }
 

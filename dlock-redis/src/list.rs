@@ -72,7 +72,7 @@ impl Search<'_> {
             }
             return Err(Error::new(
                 ErrorKind::Unavailable,
-                "the connection is lost again and again, or the masters of the cluster keep \
+                "the connection was lost several times, or the masters of the cluster keep \
                  changing: list again when they are stable",
             ));
         }

@@ -50,8 +50,8 @@ impl PlainShared {
         if request.mode != Mode::Exclusive {
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                "the plain form (dlock.plain) supports the mutex only: omit it to use readers and \
-                 permits",
+                "the plain form (dlock.plain) supports only the mutex: remove it to use readers \
+                 and permits",
             ));
         }
         self.session.check_lease(request.lease)?;

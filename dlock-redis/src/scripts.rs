@@ -142,8 +142,8 @@ impl Scripts {
             return Err(Error::config(
                 ConfigIssue::Token,
                 format!(
-                    "tokens can't be raised above {above}, beyond what Redis counts exactly: use no more \
-                     than {LARGEST_FLOOR}"
+                    "tokens can't be raised above {above}, because Redis does not count exactly \
+                     that far: use at most {LARGEST_FLOOR}"
                 ),
             ));
         }

@@ -201,8 +201,8 @@ pub(crate) fn check_lease(lease: Duration, guard: Duration) -> Result<(), Error>
     Err(Error::config(
         ConfigIssue::Lease,
         format!(
-            "a lease of {lease:?} is longer than dlock.restart_guard ({guard:?}): set that to the \
-             longest lease in use, on every client"
+            "a lease of {lease:?} is longer than dlock.restart_guard ({guard:?}): set \
+             dlock.restart_guard to the longest lease in use, on every client"
         ),
     ))
 }

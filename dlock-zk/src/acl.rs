@@ -60,7 +60,7 @@ impl FromStr for Acl {
                 || {
                     value(
                         "dlock.acl can't be read: write open, creator, or scheme:id:rights \
-                         separated by commas, with rights out of rwcda, such as \
+                         separated by commas, with rights from rwcda, such as \
                          world:anyone:r,digest:user:hash:rwcda",
                     )
                 },

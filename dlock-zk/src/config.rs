@@ -148,12 +148,15 @@ impl ZkConfig {
         if !Self::SCHEMES.contains(&scheme.as_str()) {
             return Err(Error::config(
                 ConfigIssue::UnknownScheme,
-                format!("{scheme:.40}: is not of ZooKeeper: use {}", Self::SCHEMES.join(", ")),
+                format!(
+                    "{scheme:.40}: is not a scheme of ZooKeeper: use {}",
+                    Self::SCHEMES.join(", ")
+                ),
             ));
         }
         if url.has_doubtful_options() {
             // It may end a password, too, and the root is shown.
-            return Err(malformed("an @ stands behind the ?, where it has to be written %40"));
+            return Err(malformed("an @ after the ? must be written as %40"));
         }
         let mut config = Self::read_address(url.address())?;
         config.tls = (scheme == "zks").then(Tls::default);
@@ -172,18 +175,18 @@ impl ZkConfig {
 
     /// Reads `//[user:password@]host[:port][,...][/chroot]`.
     fn read_address(address: &str) -> Result<Self, Error> {
-        let rest = address.strip_prefix("//").ok_or_else(|| malformed("// is missing"))?;
+        let rest = address.strip_prefix("//").ok_or_else(|| malformed("the // is missing"))?;
         if rest.contains('?') {
             return Err(Error::config(
                 ConfigIssue::UnknownOption,
-                "ZooKeeper URLs have no options but dlock's own, which begin with dlock., such as \
-                 dlock.session_timeout=20s",
+                "ZooKeeper URLs have only dlock's own options: write them with dlock. before the \
+                 name, such as dlock.session_timeout=20s",
             ));
         }
         let (authority, chroot) = rest.split_once('/').unwrap_or((rest, ""));
         if chroot.contains('@') {
             // It ends a password then, which must not end up in a path.
-            return Err(malformed("an @ stands behind a slash, where it has to be written %40"));
+            return Err(malformed("an @ after a slash must be written as %40"));
         }
         let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
         let mut config = Self::new(hosts.split(','))?.with_chroot(&decoded(chroot)?);
@@ -193,11 +196,11 @@ impl ZkConfig {
                 let user = decoded(user)?;
                 if user.contains(':') {
                     // The server would take the rest of it for the password.
-                    return Err(malformed("a user of the scheme digest has no :"));
+                    return Err(malformed("a user name of the scheme digest can't contain a :"));
                 }
                 Some(format!("{user}:{}", decoded(password)?))
             }
-            _ => return Err(malformed("credentials are user:password")),
+            _ => return Err(malformed("the credentials are not user:password")),
         };
         Ok(config)
     }
@@ -207,12 +210,12 @@ impl ZkConfig {
         let certificate = match (url.take("tls_cert"), url.take("tls_key")) {
             (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
             (None, None) => None,
-            _ => return Err(value("dlock.tls_cert and dlock.tls_key go together")),
+            _ => return Err(value("dlock.tls_cert and dlock.tls_key go together: set both")),
         };
         match &mut self.tls {
             Some(tls) => *tls = Tls { authorities, certificate },
             None if authorities.is_some() || certificate.is_some() => {
-                return Err(value("dlock.tls_* needs a zks URL"));
+                return Err(value("dlock.tls_* has no effect without TLS: use a zks URL"));
             }
             None => {}
         }
@@ -223,7 +226,7 @@ impl ZkConfig {
     pub(crate) fn checked(self) -> Result<Self, Error> {
         let (shortest, longest) = (Duration::from_secs(1), Duration::from_secs(3600));
         if self.session_timeout < shortest || self.session_timeout > longest {
-            return Err(value("dlock.session_timeout has to be 1s to 1h"));
+            return Err(value("dlock.session_timeout is out of range: use 1s to 1h"));
         }
         for path in [&self.chroot, &self.root] {
             check_path(path)?;
@@ -235,7 +238,8 @@ impl ZkConfig {
         }
         if self.acl == Some(Acl::Creator) && self.login.is_none() {
             return Err(value(
-                "dlock.acl=creator needs a user and password in the URL: zk://user:password@host",
+                "dlock.acl=creator needs credentials: write a user and password in the URL \
+                 (zk://user:password@host)",
             ));
         }
         #[cfg(feature = "tls")]
@@ -245,11 +249,11 @@ impl ZkConfig {
         match &self.tls {
             Some(_) if cfg!(not(feature = "tls")) => Err(Error::config(
                 ConfigIssue::MissingFeature,
-                "zks: needs the Cargo feature \"tls\"",
+                "zks: needs the Cargo feature \"tls\": enable it for dlock in Cargo.toml",
             )),
             Some(tls) if tls.authorities.is_none() => Err(value(
-                "zks: no authority is trusted by itself: give the file of the one that made the \
-                 servers' certificates with dlock.tls_ca",
+                "zks: trusts no authority by default: set dlock.tls_ca to the file of the \
+                 authority that signed the servers' certificates",
             )),
             _ => Ok(self),
         }
@@ -292,8 +296,8 @@ fn check_path(path: &str) -> Result<(), Error> {
     for part in path.split('/').skip(1) {
         if part.is_empty() || part == "." || part == ".." || part.contains(odd) {
             return Err(value(
-                "dlock.root and the chroot are paths such as /shop/locks, without empty parts, . \
-                 and .., and without characters that ZooKeeper does not take",
+                "dlock.root or the chroot is not a path: write it as /shop/locks, without empty \
+                 parts, . and .., and without characters that ZooKeeper does not allow",
             ));
         }
     }

@@ -45,24 +45,24 @@ pub(crate) fn explain(error: ZkError) -> Error {
     let refused = |message: &str| Error::config(ConfigIssue::Access, message.to_owned());
     let explained = match &error {
         ZkError::NoAuth => refused(
-            "no rights: the directory or its nodes belong to other credentials; give the right \
-             user and password in the URL, another dlock.root, or change the ACL (dlock needs \
+            "no rights: the directory or its nodes belong to other credentials; write their user \
+             and password in the URL, use another dlock.root, or change the ACL (dlock needs \
              create, read, write and delete)",
         ),
-        ZkError::AuthFailed => {
-            refused("the server does not accept the credentials: see user and password in the URL")
-        }
+        ZkError::AuthFailed => refused(
+            "the server does not accept the credentials: check user and password in the URL",
+        ),
         ZkError::InvalidAcl => refused(
-            "the server does not accept the ACL: dlock.acl=creator needs a user and password in \
-             the URL, and every entry is scheme:id:rights",
+            "the server does not accept the ACL: check that each entry is scheme:id:rights, and, \
+             for dlock.acl=creator, that the URL has a user and password",
         ),
         ZkError::NoNode => refused(
-            "the chroot of the URL does not exist: create it, or use another, or dlock.root, which \
-             is made where it is missing",
+            "the chroot of the URL does not exist: create it, use another, or use dlock.root, \
+             which dlock creates",
         ),
         ZkError::Unimplemented => Error::new(
             ErrorKind::Unsupported,
-            "the server knows no container nodes: dlock needs ZooKeeper 3.5.3 or later",
+            "the server does not support container nodes: use ZooKeeper 3.5.3 or later",
         ),
         ZkError::UnexpectedErrorCode(LOCAL_SESSION) => Error::new(
             ErrorKind::Unsupported,
@@ -71,31 +71,37 @@ pub(crate) fn explain(error: ZkError) -> Error {
              zoo.cfg of all servers",
         ),
         ZkError::NotReadOnly => unavailable(
-            "the server is read-only, since it is cut off from the majority of its ensemble: wait \
-             until it is back, or give the addresses of all servers",
+            "the server is read-only, because it has no connection to the majority of its \
+             ensemble: wait until it has, or give the addresses of all servers",
         ),
         ZkError::QuotaExceeded => {
-            unavailable("the quota of the directory is spent: raise it, or remove nodes")
+            unavailable("the quota of the directory is used up: raise it, or delete nodes")
         }
-        ZkError::Throttled => unavailable("the server is overloaded and refuses requests: wait"),
+        ZkError::Throttled => {
+            unavailable("the server is overloaded and refuses requests: wait, or reduce its load")
+        }
         ZkError::NoHosts | ZkError::Timeout => unavailable(
-            "no server can be reached, or none that takes writes: see that they run, that a \
+            "no server can be reached, or none that takes writes: check that they run, that a \
              majority of them is connected, and that the port is one without TLS (else use zks)",
         ),
         ZkError::NoChildrenForEphemerals => Error::new(
             ErrorKind::Protocol,
-            "an ephemeral node of another program is in the place of a directory: remove it, or \
+            "an ephemeral node of another program is where dlock needs a directory: delete it, or \
              use another dlock.root",
         ),
         ZkError::SessionExpired | ZkError::SessionMoved | ZkError::ClientClosed => unavailable(
-            "the session has ended, and with it all its locks; a new one is being opened",
+            "the session has ended, and with it all its locks: acquire them again; dlock opens a \
+             new session",
         ),
         ZkError::ConnectionLoss | ZkError::Custom(_) => {
-            unavailable("the connection to the server was lost: see that it runs")
+            unavailable("the connection to the server was lost: check that it runs")
         }
         other => Error::new(
             ErrorKind::Protocol,
-            format!("the server does not answer as ZooKeeper 3.5.3 or later does ({other})"),
+            format!(
+                "the server does not answer like ZooKeeper 3.5.3 or later: check the address and \
+                 the version ({other})"
+            ),
         ),
     };
     let certainty = match explained.kind() {
@@ -116,8 +122,8 @@ pub(crate) fn value(what: &str) -> Error {
 pub(crate) fn no_answer() -> Error {
     Error::new(
         ErrorKind::Unavailable,
-        "no answer from ZooKeeper in time: see that the servers run and that a majority of them is \
-         connected",
+        "no answer from ZooKeeper in time: check that the servers run and that a majority of them \
+         is connected",
     )
 }
 
@@ -126,8 +132,8 @@ pub(crate) fn too_many(names: usize) -> Error {
     Error::new(
         ErrorKind::Unsupported,
         format!(
-            "{names} locks at once do not fit into one request (jute.maxbuffer): take fewer, or \
-             shorter names"
+            "{names} locks at once do not fit into one request (jute.maxbuffer): acquire fewer, or \
+             use shorter names"
         ),
     )
 }
@@ -136,9 +142,9 @@ pub(crate) fn too_many(names: usize) -> Error {
 pub(crate) fn no_floor() -> Error {
     Error::new(
         ErrorKind::Unsupported,
-        "fencing tokens of ZooKeeper are the numbers of its transactions and can't be raised: set \
-         dlock.token_offset to the largest token seen, in the URLs of all programs, have the \
-         resource forget the larger tokens, or restore the ensemble's data",
+        "ZooKeeper's fencing tokens are numbers of transactions and can't be raised: set \
+         dlock.token_offset to the largest token seen, in the URLs of all programs, reset the \
+         token that the resource has stored, or restore the ensemble's data",
     )
 }
 
@@ -154,7 +160,7 @@ pub(crate) fn no_tokens() -> Error {
         format!(
             "these servers have elected a leader more than {ELECTIONS} times, so their numbers of \
              transactions have no room for fencing tokens: move the locks to a new ensemble, and \
-             have what is fenced forget the larger tokens"
+             reset the tokens that resources have stored"
         ),
     )
     .with_certainty(Certainty::Unknown)
@@ -168,7 +174,10 @@ pub(crate) fn conflict(capacity: u32) -> Error {
     };
     Error::config(
         ConfigIssue::Capacity,
-        format!("the name is in use as {what}: use one name for one kind and number of permits"),
+        format!(
+            "others hold or wait for this name as {what}: use a name for one kind of lock only, \
+             with one number of permits"
+        ),
     )
 }
 

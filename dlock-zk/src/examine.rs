@@ -28,7 +28,7 @@ pub(crate) async fn examine(session: &Session, config: &ZkConfig) -> Result<Vec<
         ensemble(session.servers.voters),
         length(session.timeout, config.session_timeout),
         deafness(session.timeout, settings.as_deref()),
-        Finding::fine("clock", "no clock matters: a lock ends with its session"),
+        Finding::fine("clock", "clocks do not matter: a lock ends with its session"),
     ];
     findings.extend(tokens(about.as_deref()));
     match tokio::time::timeout(session.timeout, root(session)).await {
@@ -42,17 +42,17 @@ pub(crate) async fn examine(session: &Session, config: &ZkConfig) -> Result<Vec<
 async fn root(session: &Session) -> Result<Vec<Finding>, Error> {
     let made = async { session.delete_path(&session.begin_epoch().await?).await };
     let rights = match made.await {
-        Ok(_) => Finding::fine("rights", "this client may make and delete nodes below the root"),
+        Ok(_) => Finding::fine("rights", "this client may create and delete nodes below the root"),
         Err(ZkError::NoAuth) => Finding::wrong(
             "rights",
-            "this client may not make or delete nodes below the root",
-            "give user and password in the URL, or run setAcl on the root: dlock needs create, read, \
-             write and delete (cdrw)",
+            "this client may not create or delete nodes below the root",
+            "write user and password in the URL, or run setAcl on the root: dlock needs create, \
+             read, write and delete (cdrw)",
         ),
         Err(ZkError::QuotaExceeded) => Finding::wrong(
             "rights",
-            "the quota of the root is spent",
-            "raise it with setquota, or remove nodes",
+            "the quota of the root is used up",
+            "raise it with setquota, or delete nodes",
         ),
         Err(error) => return Err(explain(error)),
     };
@@ -60,7 +60,7 @@ async fn root(session: &Session) -> Result<Vec<Finding>, Error> {
         Ok(directories) => names(directories.len()),
         Err(ZkError::NoAuth) => Finding::warning(
             "names",
-            "this client may use locks, and not list them",
+            "this client may use locks, but not list them",
             "run setAcl on the root, with read (r) for this client",
         ),
         Err(error) => return Err(explain(error)),
@@ -75,9 +75,9 @@ fn names(count: usize) -> Finding {
         _ => Finding::warning(
             "names",
             found,
-            "see that names that are used once get free (the servers remove empty containers), or \
-             spread locks over several dlock.root: listing them takes an answer above 1 MB, which \
-             other programs refuse (jute.maxbuffer)",
+            "check that the nodes of names that are used once are deleted (the servers delete \
+             empty containers), or spread locks over several dlock.root: a list of them takes an \
+             answer above 1 MB, which other programs refuse (jute.maxbuffer)",
         ),
     }
 }
@@ -93,12 +93,13 @@ fn version(told: Option<&str>) -> Finding {
         // Older servers have no containers, and a connect refuses them.
         (Some(version), mode) => Finding::fine(
             "version",
-            format!("ZooKeeper {version:.40}, {:.40}", mode.unwrap_or("mode not told")),
+            format!("ZooKeeper {version:.40}, {:.40}", mode.unwrap_or("mode unknown")),
         ),
         _ => Finding::warning(
             "version",
-            "no server tells its version",
-            "look there, or allow the question without TLS: 4lw.commands.whitelist=srvr,conf",
+            "no server reports its version",
+            "check it on the servers, or allow the command without TLS: \
+             4lw.commands.whitelist=srvr,conf",
         ),
     }
 }
@@ -109,31 +110,31 @@ fn tokens(told: Option<&str>) -> Option<Finding> {
     (elections > MANY_ELECTIONS).then(|| {
         Finding::warning(
             "tokens",
-            format!("leaders were elected {elections} times: tokens last for {ELECTIONS}"),
+            format!("the ensemble has elected {elections} leaders: tokens last for {ELECTIONS}"),
             "find out why the ensemble elects so often, and plan to move the locks to a new one",
         )
     })
 }
 
 fn ensemble(members: Option<usize>) -> Finding {
-    let remedy = "run three servers, or five, on machines of their own";
+    let remedy = "run three or five servers, on separate machines";
     match members {
         None => Finding::warning(
             "ensemble",
-            "it can't be seen how many servers decide together",
-            "let this client read /zookeeper/config, or see the servers' zoo.cfg",
+            "the number of voting servers is unknown",
+            "let this client read /zookeeper/config, or check the servers' zoo.cfg",
         ),
         Some(1) => Finding::warning(
             "ensemble",
-            "one server decides: while it is down, locks are unavailable",
+            "one server votes: while it is down, locks are unavailable",
             remedy,
         ),
         Some(even) if even % 2 == 0 => Finding::warning(
             "ensemble",
-            format!("{even} servers decide together: no more may be away than of {}", even - 1),
+            format!("{even} servers vote, which tolerates no more failures than {}", even - 1),
             remedy,
         ),
-        Some(odd) => Finding::fine("ensemble", format!("{odd} servers decide together")),
+        Some(odd) => Finding::fine("ensemble", format!("{odd} servers vote")),
     }
 }
 
@@ -143,7 +144,7 @@ fn length(granted: Duration, asked: Duration) -> Finding {
         true => Finding::warning(
             "session",
             format!(
-                "{found}, of {asked:?} that were asked for: leases are no longer than its half"
+                "{found}, although {asked:?} was requested: leases are no longer than half of it"
             ),
             "raise maxSessionTimeout in the servers' zoo.cfg, or lower dlock.session_timeout",
         ),
@@ -156,17 +157,17 @@ fn deafness(timeout: Duration, settings: Option<&str>) -> Finding {
     let Some(settings) = settings.filter(|text| text.contains("tickTime=")) else {
         return Finding::warning(
             "sync limit",
-            "no server tells its times",
-            "see that syncLimit x tickTime in zoo.cfg is below dlock.session_timeout, or allow the \
-             question without TLS: 4lw.commands.whitelist=srvr,conf",
+            "no server reports its timeouts",
+            "check that syncLimit x tickTime in zoo.cfg is below dlock.session_timeout, or allow \
+             the command without TLS: 4lw.commands.whitelist=srvr,conf",
         );
     };
     match longest_deafness(settings) {
         Some(deaf) if timeout <= deaf => Finding::warning(
             "sync limit",
             format!(
-                "a server that is cut off serves its clients for {deaf:?}, and the session timeout \
-                 is {timeout:?}"
+                "a partitioned server serves its clients for {deaf:?}, and the session timeout is \
+                 {timeout:?}"
             ),
             "raise dlock.session_timeout above syncLimit x tickTime, or lower syncLimit in zoo.cfg",
         ),

@@ -27,7 +27,10 @@ pub(crate) async fn connect(
     let refused = |error: ZkError| {
         Error::config(
             ConfigIssue::Access,
-            format!("dlock.tls_* does not name PEM files that fit ({error})"),
+            format!(
+                "the files of dlock.tls_* can't be used ({error}): check that they are PEM files \
+                 and belong together"
+            ),
         )
     };
     let mut options = TlsOptions::new();
@@ -48,10 +51,10 @@ pub(crate) fn explain(error: ZkError) -> Error {
         // The driver does not tell why.
         ZkError::NoHosts | ZkError::Timeout => Error::new(
             ErrorKind::Unavailable,
-            "no server can be reached by TLS, or none that takes writes: see that they run, that a \
-             majority of them is connected, that the port is one for TLS, that their certificates \
-             are of the authority in dlock.tls_ca and for the names in the URL, and that they \
-             accept dlock.tls_cert and dlock.tls_key",
+            "no server can be reached by TLS, or none that takes writes: check that they run, that \
+             a majority of them is connected, that the port is one for TLS, that dlock.tls_ca is \
+             the authority of their certificates, that these are for the names in the URL, and \
+             that the servers accept dlock.tls_cert and dlock.tls_key",
         )
         .with_source(error),
         error => crate::error::explain(error),
@@ -76,7 +79,10 @@ pub(crate) fn check_host(host: &str) -> Result<(), Error> {
         Ok(_) => Ok(()),
         Err(_) => Err(Error::config(
             ConfigIssue::Url,
-            format!("{name:.80} is neither a host's name nor an address in full, as TLS needs"),
+            format!(
+                "{name:.80} is neither a host name nor a complete address: correct it, since TLS \
+                 needs one"
+            ),
         )),
     }
 }
@@ -87,7 +93,7 @@ fn read(file: &Path) -> Result<String, Error> {
         let file = file.display();
         Error::config(
             ConfigIssue::Access,
-            format!("{file} can't be read ({error}): see dlock.tls_*"),
+            format!("{file} can't be read ({error}): check the path in dlock.tls_*"),
         )
     })
 }
@@ -96,5 +102,8 @@ fn read(file: &Path) -> Result<String, Error> {
 #[cfg(not(feature = "tls"))]
 #[expect(clippy::unused_async, reason = "the same shape as with TLS")]
 pub(crate) async fn connect(_: Connector, _: &Tls, _: &str) -> Result<Client, Error> {
-    Err(Error::config(ConfigIssue::MissingFeature, "zks: needs the Cargo feature \"tls\""))
+    Err(Error::config(
+        ConfigIssue::MissingFeature,
+        "zks: needs the Cargo feature \"tls\": enable it for dlock in Cargo.toml",
+    ))
 }

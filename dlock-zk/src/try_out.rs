@@ -19,8 +19,7 @@ pub(crate) async fn try_out(session: &Session, config: &ZkConfig) -> Result<(), 
         return Err(Error::config(
             ConfigIssue::Access,
             format!(
-                "the chroot {} does not exist: create it, or use dlock.root, which is made where \
-                 it is missing",
+                "the chroot {} does not exist: create it, or use dlock.root, which dlock creates",
                 config.chroot
             ),
         ));
@@ -100,8 +99,8 @@ fn lacks(right: &str) -> Error {
     Error::config(
         ConfigIssue::Access,
         format!(
-            "dlock.acl does not give this client the right to {right}: dlock needs create, read, \
-             write and delete (crwd) of what it makes, as all programs that share its locks do"
+            "dlock.acl does not give this client the right to {right}: give every program that \
+             shares the locks the rights create, read, write and delete (crwd)"
         ),
     )
 }

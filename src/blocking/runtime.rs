@@ -81,15 +81,15 @@ pub(super) fn outside_a_runtime() -> Result<(), Error> {
     }
     Err(Error::config(
         ConfigIssue::Runtime,
-        "this thread belongs to a tokio runtime, which a blocking call would stop: use \
-         dlock::connect and await, or call it from a thread of its own (std::thread::spawn)",
+        "this thread belongs to a tokio runtime, which a blocking call would stall: use \
+         dlock::connect and await, or call it from a separate thread (std::thread::spawn)",
     ))
 }
 
 fn refused(error: io::Error) -> Error {
     Error::config(
         ConfigIssue::Runtime,
-        "the thread that renews the locks can't be started: look at the limits of this process",
+        "the thread that renews the locks can't be started: check the limits of this process",
     )
     .with_source(error)
 }

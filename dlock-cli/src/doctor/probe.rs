@@ -65,13 +65,13 @@ impl Probe {
 
     fn trip(&self, locks: &Locks) -> Finding {
         let (trip, lease) = (self.round_trip, locks.options().lease());
-        let found = format!("to take or release a lock takes {trip:.1?}");
+        let found = format!("acquiring or releasing a lock takes {trip:.1?}");
         if trip > lease / PART_OF_LEASE {
             return Finding::warning(
                 "round trip",
                 format!("{found}, with leases of {lease:?}"),
-                "use a store that is nearer or has less to do, or longer leases (dlock.lease in \
-                 the URL)",
+                "use a store that is nearer or less busy, or longer leases (dlock.lease in the \
+                 URL)",
             );
         }
         Finding::fine("round trip", found)
@@ -79,13 +79,17 @@ impl Probe {
 
     fn tokens(&self, locks: &Locks) -> Finding {
         let Some(last) = self.tokens.last() else {
-            return Finding::wrong("tokens", "there was none", "tell the makers of this backend");
+            return Finding::wrong(
+                "tokens",
+                "the store issued none",
+                "report this to the authors of the backend",
+            );
         };
         if locks.guarantees().fencing == Fencing::None {
             return Finding::warning(
                 "tokens",
-                "this store has no fencing tokens that mean anything",
-                "do not rely on DLOCK_TOKEN; dlock's own tables or keys have tokens",
+                "this store has no fencing tokens that a resource can compare",
+                "use dlock's own tables or keys, or do not rely on DLOCK_TOKEN",
             );
         }
         if self.tokens.is_sorted_by(|before, after| before < after) {
@@ -94,22 +98,25 @@ impl Probe {
         Finding::wrong(
             "tokens",
             format!("they do not grow: {:?}", self.tokens),
-            "see that nobody else changes what dlock keeps in the store, and that it is one store",
+            "check that no other program changes dlock's data, and that the URL leads to one store \
+             only",
         )
     }
 
     fn left(&self) -> Finding {
         match (self.seen, self.free_after) {
-            (1, true) => Finding::fine("lock", "seen while it was held, and free after it"),
+            (1, true) => {
+                Finding::fine("lock", "it was seen while held, and free after its release")
+            }
             (1, false) => Finding::wrong(
                 "lock",
-                "it was released and is still there",
-                "see that reads do not go to a replica that lags",
+                "it was released, but the store still shows it",
+                "check that reads do not go to a replica that lags behind",
             ),
             (seen, _) => Finding::wrong(
                 "lock",
-                format!("it was held once, and the store shows {seen} holders"),
-                "see that reads do not go to a replica that lags",
+                format!("it had one holder, but the store shows {seen}"),
+                "check that reads do not go to a replica that lags behind",
             ),
         }
     }

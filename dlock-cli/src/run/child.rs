@@ -36,8 +36,9 @@ impl Child {
         guard: &Guard,
         foreground: bool,
     ) -> Result<Self, Failure> {
-        let (program, args) =
-            command.split_first().ok_or_else(|| Failure::misuse("there is no command to run"))?;
+        let (program, args) = command
+            .split_first()
+            .ok_or_else(|| Failure::misuse("there is no command to run: write it after --"))?;
         // In a group of its own it could not read from the terminal.
         let leads_group = !foreground && !io::stdin().is_terminal();
         let mut process = Command::new(program);
@@ -56,14 +57,18 @@ impl Child {
                     code::NOT_FOUND,
                     format!("{program} was not found: check its name, its interpreter and PATH"),
                 ),
-                _ => Failure::new(code::CANT_RUN, format!("{program} can't be run: {error}")),
+                _ => Failure::new(
+                    code::CANT_RUN,
+                    format!(
+                        "{program} can't be run ({error}): check its permissions and its format"
+                    ),
+                ),
             }
         })?;
-        let pid = process
-            .id()
-            .and_then(|id| i32::try_from(id).ok())
-            .and_then(Pid::from_raw)
-            .ok_or_else(|| Failure::new(code::CANT_RUN, "the command has no process id"))?;
+        let pid =
+            process.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw).ok_or_else(
+                || Failure::new(code::CANT_RUN, "the command has no process id: run it again"),
+            )?;
         Ok(Self { process, pid, leads_group })
     }
 
@@ -71,10 +76,11 @@ impl Child {
     ///
     /// Cancel safe.
     pub(super) async fn wait(&mut self) -> Result<ExitStatus, Failure> {
-        self.process
-            .wait()
-            .await
-            .map_err(|error| Failure::misuse(format!("the command can't be waited for: {error}")))
+        self.process.wait().await.map_err(|error| {
+            Failure::misuse(format!(
+                "waiting for the command failed ({error}): check whether it still runs"
+            ))
+        })
     }
 
     /// Passes a signal on that dlock was sent.

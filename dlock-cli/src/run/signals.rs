@@ -29,7 +29,9 @@ impl Signals {
         let heard = PASSED.into_iter().filter(|signal| !ignores(ignored, *signal));
         let streams = heard.map(|signal| {
             let stream = unix::signal(SignalKind::from_raw(signal.as_raw())).map_err(|error| {
-                Failure::misuse(format!("signals can't be listened for: {error}"))
+                Failure::misuse(format!(
+                    "signal handlers can't be installed ({error}): check the limits of this process"
+                ))
             })?;
             Ok((signal, stream))
         });

@@ -33,7 +33,7 @@ impl Voice {
             match locks.inspect(name).await {
                 Ok(state) => {
                     let view = LockView::new(name, &state);
-                    let line = format!("waiting for {}", view.line());
+                    let line = format!("waiting for lock {name:?}, {}", view.state());
                     self.say(&line, || json!({ "event": "waiting", "lock": view }));
                 }
                 Err(error) => self.warn(&error.to_string()),
@@ -44,7 +44,7 @@ impl Voice {
     pub(super) fn granted(self, name: &LockName, token: FencingToken) {
         if self.verbose {
             self.say(
-                &format!("holds {name} with token {token}"),
+                &format!("acquired lock {name:?} with token {token}"),
                 || json!({ "event": "granted", "name": name.as_str(), "token": token.get() }),
             );
         }
@@ -53,7 +53,7 @@ impl Voice {
     pub(super) fn released(self, name: &LockName) {
         if self.verbose {
             self.say(
-                &format!("has released {name}"),
+                &format!("released lock {name:?}"),
                 || json!({ "event": "released", "name": name.as_str() }),
             );
         }
@@ -62,8 +62,8 @@ impl Voice {
     pub(super) fn lost(self, name: &LockName, ended: Ended, kill_after: Duration) {
         self.say(
             &format!(
-                "lock {name:?} was lost ({ended}): the command is ended with TERM, and with KILL \
-                 after {}; see what it has done, then run it again",
+                "lock {name:?} was lost ({ended}), so the command is ended with TERM, and with \
+                 KILL after {}: check what it has done, then run it again",
                 humantime::format_duration(kill_after)
             ),
             || json!({ "event": "lost", "name": name.as_str(), "reason": ended.to_string() }),

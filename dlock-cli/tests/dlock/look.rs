@@ -134,7 +134,7 @@ fn break_needs_a_yes_and_takes_the_lock_away() {
     assert_eq!(dlock.inspect("a")["free"], false);
 
     let text = dlock.out(&["break", "a", "--yes"]);
-    assert!(text.starts_with("a: taken from claim "), "{text}");
+    assert!(text.starts_with("a: revoked from claim "), "{text}");
     assert_eq!(dlock.inspect("a")["free"], true);
     dlock.out(&["run", "--name", "a", "--wait", "0", "--", "true"]);
     assert_eq!(held.finish().code, Some(123));

@@ -184,7 +184,8 @@ impl<'a> Attempt<'a> {
                     if matches!(wait, Wait::Try) || again.is_none() {
                         return Err(Error::new(
                             ErrorKind::Unavailable,
-                            "the store answers more slowly than the lease lasts: use a longer one",
+                            "the store took longer to answer than the lease lasts: use a longer \
+                             lease",
                         )
                         .during("acquire"));
                     }

@@ -128,7 +128,7 @@ fn no_room_above(above: FencingToken) -> Error {
     Error::config(
         ConfigIssue::Token,
         format!(
-            "tokens can't be raised above {above}, which leaves no room: use no more than {}",
+            "tokens can't be raised above {above}, because too few would be left: use at most {}",
             Locks::MAX_RAISED_TOKEN
         ),
     )
@@ -137,7 +137,8 @@ fn no_room_above(above: FencingToken) -> Error {
 fn meaningless() -> Finding {
     Finding::wrong(
         ABOUT,
-        "this store has no fencing tokens that mean anything, so they do not go on above any",
+        "this store has no fencing tokens that a resource can compare, so they can't continue \
+         above a token",
         "use dlock's own tables or keys, without dlock.plain",
     )
 }
@@ -145,10 +146,11 @@ fn meaningless() -> Finding {
 /// The finding about a store whose next token is `next`.
 fn compare(seen: FencingToken, next: FencingToken) -> Finding {
     if next > seen {
-        return Finding::fine(ABOUT, format!("tokens go on above {seen}: the next was {next}"));
+        return Finding::fine(ABOUT, format!("tokens are larger than {seen}: the next was {next}"));
     }
-    let found =
-        format!("tokens do not go on above {seen}: the next was {next}, and would be refused");
+    let found = format!(
+        "tokens are not larger than {seen}: the next was {next}, which the resource would refuse"
+    );
     let (seen, next) = (seen.get(), next.get());
     // The first remedy replaces the offset, and needs room for the store's own tokens above it. The
     // second adds to an offset that is already part of `next`.
@@ -156,17 +158,17 @@ fn compare(seen: FencingToken, next: FencingToken) -> Finding {
     let more = seen - next + 1;
     let remedy = if seen <= TokenOffset::MAX && next <= left {
         format!(
-            "write dlock.token_offset={seen} into the URL of every program that uses this store, \
+            "set dlock.token_offset={seen} in the URL of every program that uses this store, \
              before any of them starts, and keep it"
         )
     } else if left >= ROOM && more <= TokenOffset::MAX {
         format!(
-            "make dlock.token_offset larger by {more} in the URL of every program that uses this \
+            "increase dlock.token_offset by {more} in the URL of every program that uses this \
              store, before any of them starts, and keep it"
         )
     } else {
-        "no offset leaves enough tokens above it: stop all programs and have the resource forget \
-         the tokens that it has seen"
+        "no offset leaves enough tokens: stop all programs, and reset the token that the resource \
+         has stored"
             .to_owned()
     };
     Finding::wrong(ABOUT, found, remedy)
@@ -186,9 +188,9 @@ mod outside {
             (max - 1, max, None),
             (8, 8, Some("dlock.token_offset=8 ")),
             (1 << 62, 1, Some("dlock.token_offset=4611686018427387904 ")),
-            ((1 << 62) + 7, 8, Some("larger by 4611686018427387904 ")),
+            ((1 << 62) + 7, 8, Some("token_offset by 4611686018427387904 ")),
             ((1 << 62) + 8, 8, Some("no offset")),
-            (1 << 62, 1 << 62, Some("larger by 1 ")),
+            (1 << 62, 1 << 62, Some("token_offset by 1 ")),
             (max, 1, Some("no offset")),
             (max, max, Some("no offset")),
         ] {

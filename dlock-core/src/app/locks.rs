@@ -103,7 +103,10 @@ impl Locks {
     pub fn semaphore(&self, name: impl IntoName, permits: u32) -> Result<CountingSemaphore, Error> {
         let base = self.base(name)?;
         if self.guarantees().permits < Permits::Counted {
-            return Err(self.unsupported(&base.name, "can't count permits"));
+            return Err(self.unsupported(
+                &base.name,
+                "can't count permits: use a mutex, or a store with semaphores",
+            ));
         }
         crate::Mode::permits(1, permits).map_err(|error| error.with_lock(&base.name))?;
         Ok(CountingSemaphore { base, permits })

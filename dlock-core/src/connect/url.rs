@@ -128,12 +128,12 @@ impl BackendUrl {
             // In the one way to write it, so that one address is one text.
             Some((host, rest)) => match host.parse::<Ipv6Addr>() {
                 Ok(host) => (format!("[{host}]"), rest),
-                Err(_) => return Err("between brackets stands no IPv6 address"),
+                Err(_) => return Err("the brackets contain no IPv6 address"),
             },
             None => {
                 let at = host.find(':').unwrap_or(host.len());
                 if !bare(&host[..at]) {
-                    return Err("a host's name is missing or can't be read");
+                    return Err("a host name is missing or invalid");
                 }
                 (host[..at].to_owned(), &host[at..])
             }
@@ -158,10 +158,10 @@ impl BackendUrl {
         let (scheme, known) = (&self.scheme, known.join(", "));
         let message = match self.guarded {
             true => format!(
-                "{scheme}: has an option that it does not know, or a ? in the password: known are \
+                "{scheme}: has an option that it does not know, or a ? in the password: use only \
                  {known}; write ? as %3F and @ as %40"
             ),
-            false => format!("{scheme}: has no option {OURS}{name:.80}; known are {known}"),
+            false => format!("{scheme}: has no option {OURS}{name:.80}; use one of {known}"),
         };
         Err(Error::config(ConfigIssue::UnknownOption, message))
     }

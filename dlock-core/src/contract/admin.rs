@@ -24,7 +24,7 @@ pub trait Admin: Send + Sync {
         let _ = (prefix, limit);
         Err(Error::new(
             ErrorKind::Unsupported,
-            "this store can't list its locks: inspect them by their names",
+            "this store can't list its locks: inspect each lock by its name",
         ))
     }
 
@@ -52,8 +52,8 @@ pub trait Admin: Send + Sync {
         Err(Error::new(
             ErrorKind::Unsupported,
             "this store's fencing tokens can't be raised: use a store that can, such as dlock's \
-             tables on a database, give all clients a dlock.token_offset, or have the resource forget \
-             the larger tokens",
+             tables in a database, set dlock.token_offset for all clients, or reset the token that \
+             the resource has stored",
         ))
     }
 }

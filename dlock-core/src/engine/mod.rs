@@ -246,15 +246,15 @@ impl Engine {
 pub(crate) fn runtime_gone() -> Error {
     Error::config(
         ConfigIssue::Runtime,
-        "the tokio runtime that these locks were made on is gone, so nothing would renew them: make \
-         Locks on a runtime that lives as long as they do",
+        "the tokio runtime of these locks has ended, so nothing would renew them: create Locks on \
+         a runtime that lives as long as they do",
     )
 }
 
 fn shut_down() -> Error {
     Error::config(
         ConfigIssue::ShutDown,
-        "these locks were shut down: make new ones with Locks::new or connect",
+        "these locks were shut down: create new ones with Locks::new or connect",
     )
 }
 

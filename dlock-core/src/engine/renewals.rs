@@ -131,7 +131,10 @@ async fn renew(backend: &DynBackend, batch: &Batch) -> Result<Vec<Renewed>, Erro
     time::timeout(batch.limit, backend.renew(&batch.renewals)).await.unwrap_or_else(|_| {
         Err(Error::new(
             ErrorKind::Unavailable,
-            format!("no answer to a renewal within {:?}", batch.limit),
+            format!(
+                "no answer to a renewal within {:?}: check the store and the network",
+                batch.limit
+            ),
         )
         .during("renew")
         .with_store(backend.store()))
@@ -152,7 +155,8 @@ fn settle(engine: &Engine, batch: &Batch, answers: Result<Vec<Renewed>, Error>) 
         end::lose(engine, &hold, how);
     }
     engine.failure.look_at(&answers);
-    let untold = || Error::new(ErrorKind::Unavailable, "the store can't tell for these claims");
+    let untold =
+        || Error::new(ErrorKind::Unavailable, "the store can't say whether these claims are held");
     let failed = settled.failed;
     if let Some(error) = answers.err().or_else(|| (failed > 0).then(untold)) {
         tracing::warn!(target: "dlock", %error, claims = failed, "renewal failed, will be retried");

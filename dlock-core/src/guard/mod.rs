@@ -219,7 +219,8 @@ impl Guard {
             _ => {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
-                    "only the write guard of a read-write lock can be downgraded",
+                    "only the write guard of a read-write lock can be downgraded: take a guard \
+                     with rw(name).write()",
                 )
                 .during("downgrade")
                 .with_lock(self.name()));

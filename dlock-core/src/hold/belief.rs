@@ -20,8 +20,8 @@ pub(crate) fn stored(options: LockOptions, longest: Duration) -> Result<Duration
         return Err(Error::config(
             ConfigIssue::Lease,
             format!(
-                "this store keeps a lock for {longest:?} at the most, of which a lock-delay of \
-                 {delay:?} leaves less than {:?} to hold it: use a shorter delay, or configure the \
+                "this store keeps a lock for at most {longest:?}, and a lock-delay of {delay:?} \
+                 leaves less than {:?} of it for the lease: use a shorter delay, or configure the \
                  store for longer leases",
                 LockOptions::MIN_LEASE
             ),

@@ -64,7 +64,12 @@ impl Entering {
             Ok(answers) => {
                 return Err(place(Error::new(
                     ErrorKind::Protocol,
-                    format!("{} answers to {} claims", answers.len(), attempts.len()),
+                    format!(
+                        "the store sent {} answers to {} claims: report this to the authors of the \
+                         backend",
+                        answers.len(),
+                        attempts.len()
+                    ),
                 )));
             }
             Err(error) => {

@@ -198,8 +198,8 @@ fn late(lost: &Error, lease: Duration) -> Error {
     Error::new(
         ErrorKind::Unavailable,
         format!(
-            "one of the locks was lost before the others were taken: try again, and see that the \
-             store answers well within a lease ({lease:?})"
+            "one of the locks was lost before the others were granted: try again, and check that \
+             the store answers well within a lease ({lease:?})"
         ),
     )
     .with_certainty(Certainty::NotApplied)

@@ -267,7 +267,7 @@ impl Backend for Memory {
                     tasks.wake([request.claim]);
                     Err(Error::new(
                         ErrorKind::NotHeld,
-                        "the place in the queue ended with its lease: ask for the lock again",
+                        "the claim expired while it waited in the queue: acquire the lock again",
                     )
                     .with_lock(&request.name)
                     .with_store(&self.store))
@@ -361,7 +361,7 @@ fn connect(url: BackendUrl) -> Connecting {
         Some((_, options)) => Some(Error::config(
             ConfigIssue::UnknownOption,
             format!(
-                "memory: has no option {:?}: dlock's own begin with dlock., such as \
+                "memory: has no option {:?}: use dlock's own, which begin with dlock., such as \
                  dlock.lease=10s",
                 format!("{options:.80}")
             ),
@@ -369,7 +369,7 @@ fn connect(url: BackendUrl) -> Connecting {
         None if url.address().is_empty() => None,
         None => Some(Error::config(
             ConfigIssue::Url,
-            "memory: takes no address, since each connection is a store of its own: write memory:, \
+            "memory: takes no address, because each connection is a separate store: write memory: \
              and share the Locks",
         )),
     };

@@ -76,7 +76,7 @@ impl LastFailure {
             |rest| Error::new(ErrorKind::Unavailable, format!("no answer within {within:?}{rest}"));
         match self.get() {
             Some(last) => error(format!("; the last error was: {last}")).with_source(last),
-            None => error(": look at the store and the way to it".to_owned()),
+            None => error(": check the store and the network".to_owned()),
         }
     }
 }

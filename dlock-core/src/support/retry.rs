@@ -64,14 +64,14 @@ impl Why {
             }
             Self::HeldHere(held) => (
                 format!(
-                    "this process itself has held it for {held:.1?}, and a task that takes a lock \
-                     twice waits for itself: release the first guard, or use a reentrant lock"
+                    "this process has held it for {held:.1?}, and a task that locks a mutex twice \
+                     waits for itself: release the first guard, or use a reentrant lock"
                 ),
                 None,
             ),
             Self::Failed(last) => (format!("the store has failed: {last}"), Some(last)),
             Self::Unanswered(None) => (
-                "the store has not answered: look at the store and the way to it".to_owned(),
+                "the store has not answered: check the store and the network".to_owned(),
                 Some(Error::new(ErrorKind::Unavailable, "no answer within the wait")),
             ),
             Self::Unanswered(Some(last)) => {

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// How to get longer ones.
-const REMEDY: &str = "ask for no more, or configure the store for more (ZooKeeper: \
+const REMEDY: &str = "use a shorter lease, or configure the store for longer leases (ZooKeeper: \
                       dlock.session_timeout of twice the lease, and maxSessionTimeout in zoo.cfg)";
 
 /// The longest lease that was told of, in milliseconds.
@@ -43,7 +43,7 @@ impl Shortened {
     /// The same for somebody who examines the store.
     pub(crate) fn finding(backend: &DynBackend, options: LockOptions) -> Option<Finding> {
         let (lease, asked) = (shortened(backend, options)?, options.lease());
-        let found = format!("leases are {lease:?}, of {asked:?} that were asked for");
+        let found = format!("leases last {lease:?}, although {asked:?} was requested");
         Some(Finding::warning("lease", found, REMEDY))
     }
 }

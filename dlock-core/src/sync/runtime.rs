@@ -15,8 +15,8 @@ pub fn current_runtime() -> Result<Handle, Error> {
     let refuse = |why| Error::config(ConfigIssue::Runtime, why);
     let runtime = Handle::try_current().map_err(|error| {
         refuse(
-            "there is no tokio runtime here, which locks need for renewal: make them inside one \
-             (#[tokio::main], Runtime::block_on)",
+            "there is no tokio runtime here, and locks need one for renewal: create them inside a \
+             runtime (#[tokio::main], Runtime::block_on)",
         )
         .with_source(error)
     })?;

@@ -60,7 +60,7 @@ impl FromStr for ClaimId {
             seen |= high | low;
         }
         if pairs.len() != bytes.len() || !rest.is_empty() || seen > 15 {
-            let text = "a claim id is not 32 hexadecimal digits";
+            let text = "a claim id is not 32 hexadecimal digits: check what wrote it";
             return Err(Error::new(ErrorKind::Protocol, text));
         }
         Ok(Self(bytes))

@@ -119,7 +119,7 @@ pub(crate) fn paused() -> Error {
     Error::config(
         ConfigIssue::Runtime,
         "tokio's time is paused (start_paused, tokio::time::pause), but this store's leases run in \
-         real time: test with memory: or Memory::with_clock(Clock::tokio()), or leave time running",
+         real time: test with memory: or Memory::with_clock(Clock::tokio()), or do not pause time",
     )
 }
 

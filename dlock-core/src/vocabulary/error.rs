@@ -151,9 +151,9 @@ impl Error {
         Self::new(
             ErrorKind::Lost,
             format!(
-                "the work has ended, but the lock was lost meanwhile ({why}): another holder may \
-                 have worked at the same time, so check what was written; the outcome is in this \
-                 error"
+                "the work has ended, but the lock was lost meanwhile ({why}): check what was \
+                 written, because another holder may have worked at the same time; the outcome is \
+                 in this error"
             ),
         )
         .with_lock(name)

@@ -17,13 +17,14 @@ impl Finding {
             None => (here.saturating_sub(shows), "behind"),
         };
         if by <= TOLERANCE {
-            return Self::fine("clock", "the server's clock is that of this machine");
+            return Self::fine("clock", "the server's clock agrees with that of this machine");
         }
         Self::warning(
             "clock",
             format!("the server's clock is {} s {how} that of this machine", by.as_secs()),
-            "have both keep time (chronyc tracking): leases end by the server's clock, so they hold \
-             all the same, but when it is set right, leases end early or late by as much",
+            "synchronize both clocks (check with chronyc tracking): leases expire by the server's \
+             clock, so they are right now, but when that clock is corrected, leases end early or \
+             late by the difference",
         )
     }
 }

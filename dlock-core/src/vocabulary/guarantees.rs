@@ -174,7 +174,7 @@ impl Guarantees {
         Err(Error::config(
             ConfigIssue::Guarantee,
             format!(
-                "the backend does not give what is required ({}): choose another backend or \
+                "the backend does not give the required guarantees ({}): choose another backend or \
                  configuration, or require less",
                 missing.join("; ")
             ),

@@ -39,13 +39,13 @@ impl Mode {
         if of == 0 || of > Self::MAX_PERMITS {
             return Err(Error::config(
                 ConfigIssue::Permits,
-                format!("a semaphore of {of} permits can't be: use 1 to {}", Self::MAX_PERMITS),
+                format!("a semaphore can't have {of} permits: use 1 to {}", Self::MAX_PERMITS),
             ));
         }
         if n == 0 || n > of {
             return Err(Error::config(
                 ConfigIssue::Permits,
-                format!("{n} of {of} permits can never be granted: ask for 1 to {of}"),
+                format!("{n} of {of} permits can never be granted: use 1 to {of}"),
             ));
         }
         Ok(Self::Permits { n, of })

@@ -141,7 +141,8 @@ impl LockOptions {
             return refuse(
                 ConfigIssue::Lease,
                 format!(
-                    "a lease of {lease:?} is out of range: use {least:?} to {most:?}, long enough                      for a few lost round trips"
+                    "a lease of {lease:?} is out of range: use {least:?} to {most:?}, long enough \
+                     for a few lost round trips"
                 ),
             );
         }
@@ -149,7 +150,8 @@ impl LockOptions {
             return refuse(
                 ConfigIssue::Lease,
                 format!(
-                    "a lease of {lease:?} and a lock-delay of {delay:?} are too long together: use                      no more than {most:?}"
+                    "a lease of {lease:?} and a lock-delay of {delay:?} are too long together: use \
+                     no more than {most:?}"
                 ),
             );
         }
@@ -157,7 +159,8 @@ impl LockOptions {
             Renew::For(limit) if limit < lease => refuse(
                 ConfigIssue::Renewal,
                 format!(
-                    "renewal for {limit:?} is shorter than the lease of {lease:?}: use                      Renew::Never, a longer limit, or a shorter lease"
+                    "renewal for {limit:?} is shorter than the lease of {lease:?}: use \
+                     Renew::Never, a longer limit, or a shorter lease"
                 ),
             ),
             _ => Ok(()),

@@ -29,7 +29,7 @@ impl FencingToken {
             Some(value) if value <= Self::MAX.0 => Ok(Self(value)),
             _ => Err(Error::config(
                 ConfigIssue::Token,
-                format!("fencing token {value} is out of range: tokens lie between 1 and 2^63 - 1"),
+                format!("fencing token {value} is out of range: use 1 to 2^63 - 1"),
             )),
         }
     }

@@ -270,7 +270,7 @@ async fn a_try_on_a_store_slower_than_the_lease_ends() {
     let locks = Locks::new(store.clone()).unwrap().with_options(options).unwrap();
     store.answer_takes.store(150, Ordering::SeqCst);
     let error = locks.mutex("n").unwrap().try_lock().await.unwrap_err();
-    assert!(error.to_string().contains("use a longer one"), "{error}");
+    assert!(error.to_string().contains("use a longer lease"), "{error}");
     tokio::time::sleep(secs(1)).await;
     assert!(locks.inspect("n").await.unwrap().is_free());
 }

@@ -183,7 +183,7 @@ fn options_are_known_stand_once_and_can_be_read() {
         ("redis+tls://:hunter2@h", UnknownScheme, "rediss"),
         ("redis+unix+x://:hunter2@h", UnknownScheme, "redis+unix"),
         ("redis://:hunter2@h?dlock.durabilty=1", UnknownOption, "dlock.durability"),
-        ("redis://:hunter2@h?db=1", UnknownOption, "behind it"),
+        ("redis://:hunter2@h?db=1", UnknownOption, "after it"),
         ("redis+unix:///s?pass=hunter2", UnknownOption, "before the host"),
         ("redis://:hunt?hunter2@h", UnknownOption, "before the host"),
         ("redis://:hunter2@h?dlock.plain=true&dlock.plain=true", RepeatedOption, "dlock.plain"),

@@ -152,9 +152,13 @@ const ANSWERS: [(&str, ErrorKind, &str); 42] = [
     (
         "ERR unknown command 'SENTINEL', with args beginning with: 'GET-MASTER-ADDR-BY-NAME' 'm' ",
         URL,
-        "sentinels' addresses",
+        "addresses of the sentinels",
     ),
-    ("ERR unknown command `SENTINEL`, with args beginning with: ", URL, "sentinels' addresses"),
+    (
+        "ERR unknown command `SENTINEL`, with args beginning with: ",
+        URL,
+        "addresses of the sentinels",
+    ),
     ("ERR unknown command 'HELLO', with args beginning with: '3' ", ACCESS, "RESP3"),
     ("NOPROTO unsupported protocol version", ACCESS, "RESP3"),
     ("ERR Client sent AUTH, but no password is set", ErrorKind::Protocol, "refuses the command"),
@@ -219,8 +223,8 @@ fn an_io_error_has_a_kind_and_names_the_remedy() {
     use std::io::ErrorKind as Io;
     for (kind, text, expected, remedy) in [
         (Io::TimedOut, "timed out", ErrorKind::Unavailable, "dlock.response_timeout"),
-        (Io::ConnectionRefused, "refused", ErrorKind::Unavailable, "see that it runs"),
-        (Io::ConnectionReset, "reset", ErrorKind::Unavailable, "see that it runs"),
+        (Io::ConnectionRefused, "refused", ErrorKind::Unavailable, "check that it runs"),
+        (Io::ConnectionReset, "reset", ErrorKind::Unavailable, "check that it runs"),
         (Io::InvalidData, "invalid peer certificate: UnknownIssuer", ACCESS, "dlock.tls_ca"),
         (Io::InvalidData, "received fatal alert: CertificateRequired", ACCESS, "dlock.tls_cert"),
         (

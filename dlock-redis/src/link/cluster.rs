@@ -82,7 +82,7 @@ impl ClusterLink {
         facts.check(true, &store).map_err(named)?;
         let ears = Ears::new(config, inbox.filter(|_| facts.has_sharded_push()));
         if !ears.look().await {
-            let lost = "no node says where the slots are: see CLUSTER INFO";
+            let lost = "no node reports where the slots are: check CLUSTER INFO";
             let lost = named(Error::new(ErrorKind::Unavailable, lost));
             return Err(no_slots(config).await.map_or(lost, |why| open::refused(why, &store)));
         }

@@ -210,8 +210,8 @@ impl Facts {
         if !self.told {
             return Err(Error::config(
                 ConfigIssue::Access,
-                "dlock.durability=majority needs to know how many replicas there are, and this \
-                 user may not ask: allow +info, or give a number",
+                "dlock.durability=majority needs the number of replicas, which the server does not \
+                 report to this user: allow +info, or set a number",
             ));
         }
         Ok(self.replicas)
@@ -225,8 +225,8 @@ impl Facts {
         }
         Err(Error::config(
             ConfigIssue::Access,
-            "dlock.restart_guard needs the server's run_id, which it does not tell this user: allow \
-             +info, or set dlock.restart_guard=0s",
+            "dlock.restart_guard needs the server's run_id, which the server does not report to \
+             this user: allow +info, or set dlock.restart_guard=0s",
         ))
     }
 

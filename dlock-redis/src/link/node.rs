@@ -292,7 +292,8 @@ impl NodeShared {
             tracing::debug!(target: "dlock", store = self.store, why, "connection closed by the client");
             connection.window.close();
             *door = Door::Shut(
-                Error::new(ErrorKind::Unavailable, format!("the connection was lost ({why})"))
+                Error::new(ErrorKind::Unavailable, format!(
+                    "the connection was lost ({why}): check the server and the network"))
                     .with_store(&self.store),
             );
             true

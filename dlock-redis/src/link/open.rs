@@ -95,7 +95,10 @@ pub(super) fn check_files(config: &RedisConfig) -> Result<(), Error> {
 fn check_file(option: &str, path: &Path, what: &str) -> Result<(), Error> {
     let unfit = |why: &str| {
         let path = path.display();
-        Error::config(ConfigIssue::Access, format!("the file {path} of dlock.{option} {why}"))
+        Error::config(
+            ConfigIssue::Access,
+            format!("the file {path} of dlock.{option} {why}: check the path and the file"),
+        )
     };
     let text = std::fs::read(path).map_err(|error| unfit(&format!("can't be read: {error}")))?;
     let begins = format!("{what}-----");
@@ -161,7 +164,7 @@ pub(super) fn check_ready(facts: &Facts) -> Result<(), Error> {
         "the server is a read-only replica: give the address of the master, or use \
          redis+sentinel:// or redis+cluster:// to find it"
     } else if facts.loading {
-        "the server is still loading its data: wait until it has"
+        "the server is still loading its data: wait until it has finished"
     } else {
         return Ok(());
     };
@@ -174,22 +177,22 @@ pub(super) fn refused(error: RedisError, store: &str) -> Error {
     let closed = error.is_connection_dropped() && !error.is_connection_refusal();
     let why = match (closed, tls) {
         (true, false) => {
-            "the server closes the connection at once: it has as many clients as it takes \
-             (maxclients), speaks TLS on this port (rediss://), or is not Redis at all: see that the \
+            "the server closes the connection at once: it has reached its limit of clients \
+             (maxclients), expects TLS on this port (rediss://), or is not Redis: check that the \
              host and the port are those of Redis or Valkey"
         }
         (true, true) => {
-            "the server closes the connection at once: it has as many clients as it takes \
-             (maxclients), does not speak TLS on this port, or is not Redis at all: see that the \
+            "the server closes the connection at once: it has reached its limit of clients \
+             (maxclients), expects no TLS on this port (redis://), or is not Redis: check that the \
              host and the port are those of Redis or Valkey"
         }
         (false, true) if error.is_timeout() => {
-            "no answer from the server in time: see that it is Redis or Valkey and speaks TLS on \
-             this port, and whether it is overloaded or cut off"
+            "no answer from the server in time: check that it is Redis or Valkey and expects TLS \
+             on this port, and whether it is overloaded or unreachable"
         }
         (false, false) if error.is_timeout() => {
-            "no answer from the server in time: see that Redis or Valkey is what listens on this \
-             port, without TLS, and whether it is overloaded or cut off, or raise \
+            "no answer from the server in time: check that Redis or Valkey listens on this port, \
+             without TLS, and whether it is overloaded or unreachable, or raise \
              dlock.response_timeout"
         }
         _ => return explain(error).during("connect").with_store(store),

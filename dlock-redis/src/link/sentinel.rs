@@ -95,15 +95,17 @@ impl Votes {
         };
         if self.strangers > 0 {
             return Err(unavailable(format!(
-                "the sentinels know no master {name:?}: see SENTINEL MASTERS for its name"
+                "the sentinels have no master {name:?}: check its name with SENTINEL MASTERS"
             )));
         }
         let Some(error) = self.failed else {
-            return Err(unavailable("the URL names no sentinel".to_owned()));
+            return Err(unavailable(
+                "the URL names no sentinel: write redis+sentinel://host/mymaster".to_owned(),
+            ));
         };
         let explained = open::refused(error.clone(), store);
         match explained.is_transient() {
-            true => Err(unavailable(format!("no sentinel answers: see that they run ({error})"))
+            true => Err(unavailable(format!("no sentinel answers: check that they run ({error})"))
                 .with_source(error)),
             false => Err(explained),
         }

@@ -248,8 +248,8 @@ impl Admin for Quorum {
         for (address, error) in failed {
             merged.push(Finding::warning(
                 "server",
-                format!("{address}: it does not answer ({error})"),
-                "see that it runs, and that it can be reached from here",
+                format!("{address} does not answer ({error})"),
+                "check that it runs, and that this machine can reach it",
             ));
         }
         merged.extend(crate::examine::merged(findings));
@@ -297,7 +297,7 @@ impl Quorum {
 /// The finding about the number of masters that answer.
 fn masters(up: usize, all: usize) -> Finding {
     let found = format!("{up} of {all} masters answer");
-    let remedy = "see that the others run, and that they can be reached from here";
+    let remedy = "check that the others run, and that this machine can reach them";
     match up {
         _ if up == all => Finding::fine("quorum", found),
         _ if up >= majority(all) => Finding::warning("quorum", found, remedy),

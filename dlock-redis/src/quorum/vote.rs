@@ -388,7 +388,8 @@ pub(super) fn no_majority(error: Option<&Error>, tally: Tally, of: usize) -> Err
     Error::new(
         ErrorKind::Unavailable,
         format!(
-            "{} of {of} masters do not answer, and a majority has to: see that they run ({error})",
+            "{} of {of} masters do not answer, so there is no majority: check that they run \
+             ({error})",
             tally.unknown
         ),
     )

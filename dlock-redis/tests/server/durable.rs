@@ -59,7 +59,7 @@ async fn locks(url: &str) -> Result<Locks, Stop> {
 async fn is_refused(locks: &Locks, server: &RedisServer) -> Verdict {
     let answer = timeout(SOON, locks.mutex("a")?.lock()).await?;
     let error = answer.err().ok_or("granted, though the replicas know nothing")?;
-    says(&error, ErrorKind::Unavailable, "replicas know of the grant");
+    says(&error, ErrorKind::Unavailable, "replicas have the grant");
     assert!(error.to_string().contains("dlock.durability"), "{error}");
     until("nobody holds it", async || {
         Ok(server.command(&["EXISTS", "dlock:{0}:a"]).await?.int()? == 0)
@@ -74,11 +74,7 @@ fn without_replicas_nothing_is_granted_and_nothing_stays() {
         let locks = locks(&brief(&server, "1")).await?;
         is_refused(&locks, &server).await?;
         let readers = timeout(SOON, locks.rw("a")?.read().lock()).await?;
-        says(
-            &readers.err().ok_or("granted")?,
-            ErrorKind::Unavailable,
-            "replicas know of the grant",
-        );
+        says(&readers.err().ok_or("granted")?, ErrorKind::Unavailable, "replicas have the grant");
         until("nobody holds it", async || Ok(locks.inspect("a").await?.is_free())).await?;
         // The others know nothing of it.
         works_fully(&connect(&server.url()).await?, &connect(&server.url()).await?, "a").await

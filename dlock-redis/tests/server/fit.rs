@@ -65,7 +65,7 @@ fn a_server_that_speaks_another_protocol_is_refused() {
             says(&with_pretender("redis", hello, "").await?, ACCESS, "RESP3");
         }
         let error = with_pretender("redis", "HTTP/1.1 400 Bad Request\r\n\r\n", "").await?;
-        says(&error, ErrorKind::Protocol, "see that the address is theirs");
+        says(&error, ErrorKind::Protocol, "check the address");
         assert!(!error.to_string().contains('\n'), "{error}");
         Ok(())
     })
@@ -131,9 +131,9 @@ fn a_server_that_is_no_node_names_the_scheme_for_one() {
         let error = refused(&server.url().replace("redis:", "redis+cluster:")).await?;
         says(&error, URL, "redis:// instead of redis+cluster://");
         let url = format!("{}/mymaster", server.url().replace("redis:", "redis+sentinel:"));
-        says(&refused(&url).await?, URL, "no sentinel");
+        says(&refused(&url).await?, URL, "not a sentinel");
         let error = refused(&format!("{}/99", server.url())).await?;
-        says(&error, URL, "fewer databases");
+        says(&error, URL, "no database with the number");
         Ok(())
     })
 }

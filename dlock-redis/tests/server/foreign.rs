@@ -11,7 +11,7 @@ use crate::support::{
     take, works, works_fully,
 };
 
-const REMEDY: &str = "remove it, or use another name or dlock.prefix";
+const REMEDY: &str = "delete it, or use another name or dlock.prefix";
 
 /// Commands that make a key of each type.
 const OTHERS: [&[&str]; 5] = [

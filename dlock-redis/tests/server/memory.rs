@@ -10,7 +10,7 @@ use crate::support::{
     works,
 };
 
-const REMEDY: &str = "out of memory (maxmemory): give it more, or remove keys";
+const REMEDY: &str = "out of memory (maxmemory): add memory, or delete keys";
 
 /// From now on there is no room for anything.
 async fn fill(server: &RedisServer) -> Verdict {

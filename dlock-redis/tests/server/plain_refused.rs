@@ -41,7 +41,7 @@ fn a_key_that_is_no_lock_is_named_and_left_alone() {
     run(async {
         let (server, client) = start().await?;
         server.command(&["RPUSH", "a", "theirs"]).await?.ok()?;
-        let remedy = "remove it, or use another name";
+        let remedy = "delete it, or use another name";
         let request = exclusive("a");
         let verbs: [(&str, Answer); 3] = [
             ("acquire", client.acquire(&request).await.map(|_| ())),

@@ -37,7 +37,7 @@ pub(crate) fn a_grant_that_no_replica_knows_of_is_refused_and_taken_back() {
         }
         let refused = ask("refused", secs(60));
         let error = within(SOON, backend.acquire(&refused)).await?.unwrap_err();
-        assert_unavailable(&error, &["0 of 1 replicas know of the grant", "dlock.durability"]);
+        assert_unavailable(&error, &["only 0 of 1 replicas have the grant", "dlock.durability"]);
         assert_eq!(error.certainty(), Certainty::Unknown);
         assert_eq!(backend.release(&refused.as_claim()).await?, Released::Released);
         assert!(backend.inspect(&refused.name).await?.is_free());

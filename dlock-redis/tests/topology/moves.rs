@@ -122,7 +122,7 @@ pub(crate) fn verbs_on_a_half_moved_slot_are_bounded_and_lose_nothing() {
         };
         let (acquired, again, released, renewed) = within(SOON, verbs).await?;
         for error in [acquired.err(), again.err(), released.err(), renewed.err()].iter().flatten() {
-            assert_unavailable(error, &["the cluster can't serve this lock just now"]);
+            assert_unavailable(error, &["the cluster can't serve this lock at present"]);
         }
         let lock = locks.mutex(&*alike[2])?;
         let patient = beside(async move { lock.lock().await });

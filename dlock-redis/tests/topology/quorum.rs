@@ -42,7 +42,10 @@ pub(crate) fn two_of_five_masters_may_die_and_three_may_not() {
 
         masters.servers()[2].kill();
         let error = within(SOON, two.mutex("free")?.try_lock()).await?.unwrap_err();
-        assert_unavailable(&error, &["3 of 5 masters do not answer", "see that they run", "free"]);
+        assert_unavailable(
+            &error,
+            &["3 of 5 masters do not answer", "check that they run", "free"],
+        );
         let error = within(SOON, connect(&url)).await?.unwrap_err();
         assert_unavailable(&error, &["3 of 5 masters do not answer", "redis+quorum://"]);
         within(SOON, guard.lost()).await?;

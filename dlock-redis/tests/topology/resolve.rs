@@ -42,7 +42,7 @@ pub(crate) fn an_unknown_master_or_dead_sentinels_give_a_remedy() {
             sentinel.kill();
         }
         let error = within(SOON, connect(&servers.url())).await?.unwrap_err();
-        assert_unavailable(&error, &["no sentinel answers: see that they run"]);
+        assert_unavailable(&error, &["no sentinel answers: check that they run"]);
         Ok(())
     });
 }

@@ -42,8 +42,8 @@ pub(crate) async fn refuse<C: Conn>(conn: &mut C, cache: &Cache, batch: &mut Vec
         job.fail(&Error::new(
             ErrorKind::Unavailable,
             format!(
-                "so many wait for this lock that a statement can't hold their queue ({most} bytes): \
-                 have fewer wait, or raise max_allowed_packet"
+                "the queue of this lock is too long for one statement ({most} bytes): reduce the \
+                 number of waiters, or raise max_allowed_packet"
             ),
         ));
     }

@@ -68,8 +68,8 @@ impl Fault {
     /// deadline that is right.
     pub(crate) fn too_late() -> Self {
         Self::passing(
-            "what was sent came to the database too late, and was not done: see whether it is \
-             overloaded or its clock jumps, or raise dlock.response_timeout",
+            "the request came to the database too late and had no effect: check whether the \
+             database is overloaded or its clock jumps, or raise dlock.response_timeout",
         )
         .with_cure(Cure::AtOnce)
     }

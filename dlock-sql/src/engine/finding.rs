@@ -13,7 +13,7 @@ pub(crate) fn of_tables<T>(prepared: Result<T, Fault>) -> Result<Finding, Fault>
     match prepared {
         Ok(_) => Ok(Finding::fine(
             "tables",
-            "dlock's tables are there, and this user has all rights that it needs",
+            "dlock's tables exist, and this user has all the rights that it needs",
         )),
         Err(fault) => match fault.error.kind() {
             // These stay until people change something. All others may pass, and are errors of the
@@ -30,7 +30,7 @@ fn of_error(about: &'static str, error: &Error) -> Finding {
     let text = error.to_string();
     match text.split_once(": ") {
         Some((found, remedy)) => Finding::wrong(about, found, remedy),
-        None => Finding::wrong(about, text, "see the server's log"),
+        None => Finding::wrong(about, text, "check the server's log"),
     }
 }
 

@@ -190,8 +190,8 @@ pub(crate) async fn answer_of<T, M>(
 pub(crate) fn gone() -> Error {
     Error::config(
         ConfigIssue::Runtime,
-        "the tokio runtime that this backend was opened on is gone: open it on the runtime that \
-         uses it, and keep that alive",
+        "the tokio runtime of this backend has ended: open the backend on the runtime that uses \
+         it, and keep that alive",
     )
 }
 

@@ -129,7 +129,8 @@ pub(crate) fn in_order<N: AsRef<str>>(
     found.sort_by(|a, b| a.0.as_ref().cmp(b.0.as_ref()));
     let names = writes.iter().map(|write| write.name.as_str());
     if !names.eq(found.iter().map(|(name, _)| name.as_ref())) {
-        let text = "the database returned other rows than were written";
+        let text = "the database returned other rows than were written: check that no other \
+                    program writes to dlock's tables";
         return Err(Error::new(ErrorKind::Protocol, text));
     }
     Ok(found.into_iter().map(|(_, row)| row).collect())

@@ -37,8 +37,8 @@ impl Sight {
         let token = FencingToken::new(granted.token).map_err(|error| {
             Error::new(
                 ErrorKind::Protocol,
-                "the store holds a fencing token that dlock never gives out: somebody else writes \
-                 to its table",
+                "the store holds a fencing token that dlock never issues: check which other \
+                 program writes to its table",
             )
             .with_source(error)
         })?;
@@ -103,7 +103,7 @@ impl Told {
             Outcome::Spent => Err(spent()),
             Outcome::NotFound => Err(Error::new(
                 ErrorKind::NotHeld,
-                "the place in the queue ended with its lease: ask for the lock again",
+                "the claim expired while it waited in the queue: acquire the lock again",
             )),
             other => Err(nonsense(other)),
         }
@@ -132,7 +132,10 @@ impl Told {
 fn nonsense(outcome: Outcome) -> Error {
     Error::new(
         ErrorKind::Protocol,
-        format!("the store answered {outcome:?}, which does not fit what was asked"),
+        format!(
+            "the store answered {outcome:?}, which does not fit the request: check that all \
+             programs have one version of dlock"
+        ),
     )
     .with_certainty(Certainty::Unknown)
 }

@@ -288,7 +288,8 @@ impl<C: Conn> Worker<C> {
         if replayed.outcomes.len() != ops.len() {
             return Err(Error::new(
                 ErrorKind::Protocol,
-                "the store returned a row without the operation",
+                "the store returned a row without the operation: check that no other program \
+                 writes to dlock's tables",
             ));
         }
         let seen = SeenRow { row, replayed: &replayed, snap, at: applied.sent };

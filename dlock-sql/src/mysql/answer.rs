@@ -38,7 +38,7 @@ pub(super) fn get<'r, T: sqlx::Decode<'r, MySql> + sqlx::Type<MySql>>(
 pub(super) fn unreadable(what: &str) -> Error {
     Error::new(
         ErrorKind::Protocol,
-        format!("the server returned {what}: see that nobody else writes to dlock's tables"),
+        format!("the server returned {what}: check that no other program writes to dlock's tables"),
     )
 }
 

@@ -113,8 +113,9 @@ impl ServerConfig<MysqlDriver> {
         match self.durability {
             Durability::Full => self.checked(),
             Durability::Relaxed => Err(value(
-                "dlock.durability=relaxed can't be had: MySQL and MariaDB relax all statements or \
-                 none; leave it out, and set innodb_flush_log_at_trx_commit=2 on the server",
+                "dlock.durability=relaxed is not possible on MySQL and MariaDB, which relax all \
+                 statements or none: leave it out, and set innodb_flush_log_at_trx_commit=2 on the \
+                 server",
             )),
         }
     }

@@ -189,26 +189,26 @@ const HIDDEN: i64 = 5;
 fn unfit(found: i64) -> Error {
     let text = match found {
         2 => {
-            "the pool's connections take empty texts for null: have them leave \
-             EMPTY_STRING_IS_NULL out of sql_mode, or give dlock connections of its own"
+            "the pool's connections treat empty texts as null: remove EMPTY_STRING_IS_NULL from \
+             their sql_mode, or give dlock connections of its own"
         }
         3 => {
             "the pool's connections read statements in a character set that does not contain \
-             ASCII: have them set collation_connection to one of utf8mb4, or give dlock \
-             connections of its own"
+             ASCII: set their collation_connection to one of utf8mb4, or give dlock connections of \
+             its own"
         }
         STILL => {
-            "the clock of the pool's connections stands still: have them leave `timestamp` alone \
-             (SET timestamp = DEFAULT), or give dlock connections of its own"
+            "the clock of the pool's connections stands still: do not set `timestamp` on them (SET \
+             timestamp = DEFAULT), or give dlock connections of its own"
         }
         HIDDEN => {
-            "the pool's connections hide rows: have them leave sql_select_limit alone, or give \
-             dlock connections of its own"
+            "the pool's connections hide rows: do not set sql_select_limit on them, or give dlock \
+             connections of its own"
         }
         _ => {
-            "the pool's connections do not commit each statement by itself, or cut off what does \
-             not fit: have them set autocommit = 1 and STRICT_ALL_TABLES or STRICT_TRANS_TABLES \
-             in sql_mode, or give dlock connections of its own"
+            "the pool's connections do not commit each statement by itself, or truncate values \
+             that do not fit: set autocommit = 1 on them, and STRICT_ALL_TABLES or \
+             STRICT_TRANS_TABLES in their sql_mode, or give dlock connections of its own"
         }
     };
     Error::config(ConfigIssue::Access, text)

@@ -97,8 +97,8 @@ impl ServerSettings {
             found.push(Finding::warning(
                 "replication",
                 format!(
-                    "after a crash of the machine the server undoes what its binary log lacks, and \
-                     replicas lack it as well: the last grants (sync_binlog {sync:.20})"
+                    "after a crash of the machine the server rolls back the commits that its \
+                     binary log lacks, so the last grants may be lost (sync_binlog {sync:.20})"
                 ),
                 "run SET GLOBAL sync_binlog = 1, and write it into my.cnf",
             ));
@@ -107,8 +107,8 @@ impl ServerSettings {
             found.push(Finding::warning(
                 "galera",
                 "the server is a node of a Galera cluster (wsrep_on), on which dlock is not tested",
-                "have all clients use one node, by a proxy with a single writer: nodes that are \
-                 written to at the same time refuse some of the writes with deadlocks",
+                "have all clients use one node, through a proxy with a single writer: nodes that \
+                 are written to at the same time refuse some of the writes with deadlocks",
             ));
         }
         if !self.value("group_replication_group_name").is_empty() {

@@ -23,8 +23,8 @@ pub(super) fn classify(error: sqlx::Error) -> Fault {
         sqlx::Error::Io(io) => by_text(&io.to_string()),
         sqlx::Error::Tls(_) => Fault::config(
             Access,
-            "TLS can't be had: see that the server offers it and that the files of the URL's \
-             ssl- options can be read, or say ssl-mode=DISABLED",
+            "TLS is not available: check that the server offers it and that the files of the URL's \
+             ssl- options can be read, or set ssl-mode=DISABLED",
         ),
         sqlx::Error::Configuration(why) if why.to_string().contains("RSA") => Fault::config(
             Access,
@@ -36,9 +36,10 @@ pub(super) fn classify(error: sqlx::Error) -> Fault {
             "the driver does not know how this user is to log in: give it a password by \
              mysql_native_password, or by caching_sha2_password with TLS",
         ),
-        sqlx::Error::Configuration(_) => {
-            Fault::config(Access, "the driver refuses the URL: see the source of this error")
-        }
+        sqlx::Error::Configuration(_) => Fault::config(
+            Access,
+            "the driver refuses the URL: correct it (the source of this error has the reason)",
+        ),
         sqlx::Error::ColumnDecode { .. } | sqlx::Error::ColumnIndexOutOfBounds { .. } => {
             foreign().with_certainty(Certainty::Unknown)
         }
@@ -50,7 +51,7 @@ pub(super) fn classify(error: sqlx::Error) -> Fault {
         sqlx::Error::PoolClosed => Fault::stuck(POOL_CLOSED),
         _ => Error::new(
             ErrorKind::Protocol,
-            "the server does not answer as MySQL and MariaDB do: see that the address is theirs",
+            "the server does not answer like MySQL or MariaDB: check the address",
         )
         .into(),
     };
@@ -69,8 +70,8 @@ pub(super) fn too_large() -> Fault {
 
 pub(super) fn overtaken() -> Fault {
     Fault::cut(
-        "others were faster each time that the row was read: try again, or use MariaDB, which \
-         returns what it has written",
+        "other clients changed the row each time before this one could: try again, or use MariaDB, \
+         which returns the row that it has written",
     )
 }
 
@@ -123,18 +124,18 @@ fn by_text(text: &str) -> Fault {
     if text.contains("invalid peer certificate") {
         return Fault::config(
             ConfigIssue::Access,
-            "the server's certificate is not trusted: give its authority's file with ssl-ca, and \
-             in the URL the name that it is made for",
+            "the server's certificate is not trusted: set ssl-ca to the file of its authority, and \
+             use the host name of the certificate in the URL",
         );
     }
     if text.contains("received fatal alert") {
         return Fault::config(
             ConfigIssue::Access,
-            "the server refuses this client's TLS: if it wants a certificate, give one that it \
-             trusts with ssl-cert and ssl-key",
+            "the server refuses this client's TLS: if it requires a client certificate, set \
+             ssl-cert and ssl-key to one that it trusts",
         );
     }
-    Fault::cut("the server can't be reached: see that it runs, and that the address is right")
+    Fault::cut("the server can't be reached: check that it runs, and that the address is right")
 }
 
 #[cfg(test)]

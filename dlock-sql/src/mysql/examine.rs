@@ -43,7 +43,8 @@ fn server(settings: &ServerSettings) -> Vec<Finding> {
     ];
     let weaknesses = settings.weaknesses();
     if weaknesses.is_empty() {
-        let found = "what is answered is on disk (innodb_flush_log_at_trx_commit 1)";
+        let found = "every commit is on disk before it is answered (innodb_flush_log_at_trx_commit \
+                     1)";
         findings.push(Finding::fine("durability", found));
     }
     findings.extend(weaknesses);
@@ -56,8 +57,8 @@ fn idle(seconds: i64) -> Finding {
         _ => Finding::warning(
             "idle",
             format!("connections are closed after {seconds} s without a statement (wait_timeout)"),
-            "run SET GLOBAL wait_timeout = 28800, and write it into my.cnf: each costs the next lock \
-             a new connection",
+            "run SET GLOBAL wait_timeout = 28800, and write it into my.cnf: after each closed \
+             connection the next lock has to open a new one",
         ),
     }
 }

@@ -53,8 +53,8 @@ async fn same_database(pooled: &mut MysqlConn, own: &mut MysqlConn) -> Result<St
     }
     Err(Error::config(
         ConfigIssue::ForeignStore,
-        "the pool's connections are in another database than one that is made with the pool's \
-         options: name the database in the options, not after connecting",
+        "the pool's connections use another database than a connection that is opened with the \
+         pool's options: set the database in the options, not after connecting",
     ))
 }
 

@@ -82,11 +82,11 @@ fn check_version(version: Option<i64>) -> Result<(), Fault> {
         Some(newer) if newer > ours => Err(Fault::newer(newer, ours)),
         None => Err(Fault::config(
             ConfigIssue::SchemaMissing,
-            "dlock's tables are only half made: open with create_schema \
-             (dlock.create_schema=true), or run MysqlConfig::SCHEMA",
+            "dlock's tables are incomplete: open with create_schema (dlock.create_schema=true), or \
+             run MysqlConfig::SCHEMA",
         )),
         Some(_) => Err(foreign(
-            "the table dlock_schema tells no version that dlock has ever written: give the locks a \
+            "the table dlock_schema holds no version that dlock has ever written: give the locks a \
              database of their own",
         )),
     }
@@ -104,8 +104,8 @@ async fn check_engines(conn: &mut MysqlConn) -> Result<(), Fault> {
         if !engine.eq_ignore_ascii_case("InnoDB") {
             let engine = format!("{engine:.40}");
             return Err(foreign(&format!(
-                "the table {table} is kept by {engine:?} and not by InnoDB: run ALTER TABLE \
-                 {table} ENGINE = InnoDB"
+                "the table {table} has the engine {engine:?}, not InnoDB: run ALTER TABLE {table} \
+                 ENGINE = InnoDB"
             )));
         }
     }
@@ -129,7 +129,7 @@ async fn check_columns(conn: &mut MysqlConn) -> Result<(), Fault> {
     let ours = COLUMNS.map(|(name, kind, key)| (name.to_owned(), kind.to_owned(), key));
     if columns != ours {
         return Err(foreign(
-            "the table dlock_lock has not the columns that dlock gives it: give the locks a \
+            "the table dlock_lock does not have the columns that dlock creates: give the locks a \
              database of their own",
         ));
     }

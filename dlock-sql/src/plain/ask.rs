@@ -64,7 +64,7 @@ impl Asks {
             let form = self.form;
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                format!("{form} supports the mutex only: omit it to use readers and permits"),
+                format!("{form} supports only the mutex: remove it to use readers and permits"),
             ));
         }
         let want = Want { name: request.name.clone(), claim: request.claim, lease: request.lease };

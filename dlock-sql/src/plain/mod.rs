@@ -100,7 +100,7 @@ pub(crate) struct PlainRow {
 
 /// The fault of a read without a row: it always has one.
 pub(crate) fn no_answer() -> Fault {
-    let text = "the database did not tell its time: see what answers there";
+    let text = "the database did not return its time: check which server answers there";
     Error::new(ErrorKind::Protocol, text).into()
 }
 

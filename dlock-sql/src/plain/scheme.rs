@@ -37,7 +37,10 @@ impl FromStr for Scheme {
         match text {
             "row" => Ok(Self::Row),
             "version" => Ok(Self::Version),
-            _ => Err(Error::config(ConfigIssue::OptionValue, "dlock.plain is row or version")),
+            _ => Err(Error::config(
+                ConfigIssue::OptionValue,
+                "dlock.plain can't be read: write row or version",
+            )),
         }
     }
 }
@@ -198,7 +201,7 @@ fn grant(
     let token = token.ok_or_else(|| {
         Error::new(
             ErrorKind::Protocol,
-            format!("the row has version {number}, which is no fencing token: repair the row"),
+            format!("the row has version {number}, which is not a fencing token: repair the row"),
         )
         .with_certainty(Certainty::Unknown)
     })?;

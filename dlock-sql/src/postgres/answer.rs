@@ -24,5 +24,9 @@ pub(super) fn get<'r, T: sqlx::Decode<'r, Postgres> + sqlx::Type<Postgres>>(
 
 /// An answer that should have a row has none.
 pub(super) fn no_answer() -> Fault {
-    Error::new(ErrorKind::Protocol, "the server answered without a row: is it PostgreSQL?").into()
+    Error::new(
+        ErrorKind::Protocol,
+        "the server answered without a row: check that it is PostgreSQL",
+    )
+    .into()
 }

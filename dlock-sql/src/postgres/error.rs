@@ -62,11 +62,11 @@ fn by_driver(error: &sqlx::Error) -> Fault {
         Driver::Io(error) if error.kind() == io::ErrorKind::InvalidData => tls(error),
         Driver::Tls(error) => tls(error),
         Driver::Io(error) if error.kind() == io::ErrorKind::NotFound => Fault::passing(format!(
-            "the server's socket is not there, or a file for TLS that the URL names: see that the \
-             server runs, and correct the URL ({error})"
+            "the server's socket, or a file for TLS that the URL names, does not exist: check that \
+             the server runs, and correct the URL ({error})"
         )),
         Driver::Io(error) => Fault::cut(format!(
-            "the server can't be reached: see that it runs, and where ({error})"
+            "the server can't be reached: check that it runs, and its address ({error})"
         )),
         // So a link says it.
         Driver::RowNotFound => Fault::passing(NO_WRITES),
@@ -79,8 +79,8 @@ fn by_driver(error: &sqlx::Error) -> Fault {
         Driver::Protocol(text) => Error::new(
             Protocol,
             format!(
-                "what answers is not PostgreSQL, or asks for a way to log in that the driver does \
-                 not know: check the address, and pg_hba.conf ({text:.200})"
+                "the server is not PostgreSQL, or requires a login method that the driver does not \
+                 support: check the address, and pg_hba.conf ({text:.200})"
             ),
         )
         .into(),
@@ -96,7 +96,7 @@ fn tls(error: &dyn fmt::Display) -> Fault {
     Fault::config(
         Access,
         format!(
-            "TLS with the server fails ({error}): check its certificate against sslrootcert and \
+            "TLS with the server failed ({error}): check its certificate against sslrootcert and \
              the host in the URL, and that the server has ssl=on"
         ),
     )

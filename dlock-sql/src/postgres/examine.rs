@@ -66,7 +66,7 @@ fn role(is_standby: bool) -> Finding {
     match is_standby {
         true => Finding::wrong(
             "role",
-            "it is a standby, which takes no writes",
+            "it is a standby, which accepts no writes",
             "give the address of the primary (target_session_attrs=read-write picks it out of \
              several)",
         ),
@@ -89,7 +89,9 @@ fn durability(fsync: &str, commit: &str, pages: &str) -> Finding {
             "run ALTER SYSTEM SET full_page_writes = on and SELECT pg_reload_conf()",
         ),
         _ => {
-            let found = format!("what is answered is on disk (synchronous_commit {commit:.20})");
+            let found = format!(
+                "every commit is on disk before it is answered (synchronous_commit {commit:.20})"
+            );
             return Finding::fine(DURABILITY, found);
         }
     };
@@ -99,9 +101,9 @@ fn durability(fsync: &str, commit: &str, pages: &str) -> Finding {
 fn table() -> Finding {
     Finding::warning(
         "table",
-        "a crash may empty dlock's table (it is unlogged), or it leads to others (a view, a table in \
-         parts)",
-        "run ALTER TABLE name SET LOGGED, or have dlock make its own",
+        "dlock's table is unlogged, so a crash may empty it; or it is a view or a partitioned table, \
+         whose storage dlock does not check",
+        "run ALTER TABLE name SET LOGGED, or let dlock create its own table",
     )
 }
 
@@ -112,8 +114,8 @@ fn idle(millis: i64) -> Finding {
         _ => Finding::warning(
             "idle",
             format!("connections are closed after {millis} ms without a statement"),
-            "run ALTER ROLE name SET idle_session_timeout = 0: each costs the next lock a new \
-             connection, and waiters the notes of their grants",
+            "run ALTER ROLE name SET idle_session_timeout = 0: after each closed connection the \
+             next lock has to open a new one, and waiters may miss notifications",
         ),
     }
 }
@@ -122,9 +124,9 @@ fn vacuum(autovacuum: &str) -> Finding {
     match autovacuum {
         "off" => Finding::warning(
             "vacuum",
-            "old versions of rows stay, and make locks slower and slower (autovacuum off)",
-            "run ALTER SYSTEM SET autovacuum = on and SELECT pg_reload_conf(), or VACUUM dlock_lock \
-             now and then",
+            "old row versions stay, and make locks slower and slower (autovacuum off)",
+            "run ALTER SYSTEM SET autovacuum = on and SELECT pg_reload_conf(), or run VACUUM \
+             dlock_lock regularly",
         ),
         _ => Finding::fine("vacuum", "autovacuum is on"),
     }
@@ -135,8 +137,9 @@ fn transactions(seconds: i64) -> Finding {
         LONG.. => Finding::warning(
             "transactions",
             format!("one in this database has been open for {seconds} s"),
-            "end it (SELECT pid, query FROM pg_stat_activity ORDER BY xact_start), or give the locks \
-             a database of their own: it keeps old versions of rows alive, which makes locks slow",
+            "end it (SELECT pid, query FROM pg_stat_activity ORDER BY xact_start), or give the \
+             locks a database of their own: it keeps old row versions alive, which makes locks \
+             slow",
         ),
         _ => Finding::fine("transactions", "none in this database has been open for long"),
     }

@@ -320,7 +320,7 @@ impl Link {
 
 fn waits_for_a_standby() -> Fault {
     Fault::passing(
-        "a commit on the server waits for a synchronous standby: see that it runs, or change \
+        "a commit on the server waits for a synchronous standby: check that it runs, or change \
          synchronous_standby_names",
     )
 }

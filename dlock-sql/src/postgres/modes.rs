@@ -46,8 +46,7 @@ pub(super) async fn open_advisory(
 ) -> Result<DynBackend, Error> {
     if config.driver.pooler || config.plain.is_some() {
         return Err(value(
-            "dlock.advisory goes with neither dlock.pooler nor dlock.plain: it needs a connection \
-             of its own to the server, and has no table but one for tokens",
+            "dlock.advisory can't be combined with dlock.pooler or dlock.plain: use one of them",
         ));
     }
     let mut link = Link::new(config.own(), config.travel(), config.patience);
@@ -89,7 +88,7 @@ async fn check_pooler(
         return Ok(());
     }
     Err(value(
-        "dlock.advisory does not work through a pooler, which this is: two connections share a \
-         session. Give the address of the server",
+        "dlock.advisory does not work through a pooler, and here two connections share a session: \
+         give the address of the server",
     ))
 }

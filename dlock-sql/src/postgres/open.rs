@@ -88,8 +88,8 @@ async fn check_same_table(pooled: &mut Link, own: &mut Link) -> Result<Vec<Strin
     if sessions.iter().any(|session| session.split(' ').nth(1) != Some("UTF8")) {
         return Err(Error::config(
             ConfigIssue::Access,
-            "the pool's connections read names in another encoding: have them leave \
-             client_encoding at UTF8, or give dlock connections of its own",
+            "the pool's connections read names in another encoding: leave their client_encoding at \
+             UTF8, or give dlock connections of its own",
         ));
     }
     if found[0] == found[1] {
@@ -97,8 +97,9 @@ async fn check_same_table(pooled: &mut Link, own: &mut Link) -> Result<Vec<Strin
     }
     Err(Error::config(
         ConfigIssue::ForeignStore,
-        "the pool's connections find another table dlock_lock than one that is made with the \
-         pool's options: set search_path, role and database in the options, not after connecting",
+        "the pool's connections find another table dlock_lock than a connection that is opened \
+         with the pool's options: set search_path, role and database in the options, not after \
+         connecting",
     ))
 }
 

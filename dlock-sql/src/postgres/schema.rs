@@ -83,7 +83,7 @@ async fn check_server(link: &mut Link) -> Result<(), Fault> {
     let row = rows.first().ok_or_else(no_answer)?;
     let version: String = get(row, 0)?;
     if version.parse::<u32>().unwrap_or(0) < OLDEST {
-        let text = format!("the server's version is {version:.20}: take PostgreSQL 12 or later");
+        let text = format!("the server's version is {version:.20}: use PostgreSQL 12 or later");
         return Err(Error::new(ErrorKind::Unsupported, text).into());
     }
     if get::<bool>(row, 2)? {

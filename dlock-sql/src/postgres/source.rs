@@ -90,9 +90,9 @@ pub(super) async fn greet(
     Ok(())
 }
 
-const DROPPED: &str = "a pooler before the server drops the settings of dlock's sessions (the startup \
-                       parameter options, which it is told to ignore): add dlock.pooler=true, or give \
-                       the address of the server itself";
+const DROPPED: &str = "a pooler in front of the server drops the settings of dlock's sessions (the \
+                       startup parameter options, which it is configured to ignore): add \
+                       dlock.pooler=true, or give the address of the server itself";
 
 /// Takes a connection out of the application's pool. It must be in no transaction, and have the
 /// settings of the time when the store was opened. Other connections are closed, and the next one
@@ -150,8 +150,8 @@ fn changed(found: &str, expected: &str) -> Error {
         ConfigIssue::Access,
         format!(
             "the pool's connections have another role, synchronous_commit or client_encoding \
-             ({found:.80}) than at first ({expected:.80}): have all of them set alike, or give \
-             dlock connections of its own"
+             ({found:.80}) than at first ({expected:.80}): set them alike on all connections, or \
+             give dlock connections of its own"
         ),
     )
 }

@@ -35,10 +35,10 @@ const KNOWN: [&str; 12] = [
     "user",
 ];
 
-/// The form of a URL, for messages.
-pub(super) const FORM: &str = "write postgres://user:password@host:5432/database, with what is special in \
-                    the user and the password percent-encoded (@ as %40, / as %2F, # as %23, ? as \
-                    %3F)";
+/// How a URL has to look.
+pub(super) const FORM: &str = "write postgres://user:password@host:5432/database, with special \
+                               characters of the user and the password percent-encoded (@ as %40, \
+                               / as %2F, # as %23, ? as %3F)";
 
 /// Refuses parts that the driver would misread or ignore. Returns the choice about TLS.
 pub(super) fn check(url: &BackendUrl) -> Result<Tls, Error> {
@@ -49,7 +49,7 @@ pub(super) fn check(url: &BackendUrl) -> Result<Tls, Error> {
     let behind = address.find(['/', '?', '#']).map_or("", |end| &address[end..]);
     // Then it is part of a password, which must not appear in an error as part of something else.
     if behind.contains(['@', '#']) {
-        return Err(form("a postgres: URL can't be taken apart"));
+        return Err(form("a postgres: URL can't be parsed"));
     }
     let (mut tls, mut seen) = (Tls::Open, HashSet::new());
     let query = behind.split_once('?').map_or("", |(_, query)| query);
@@ -61,7 +61,7 @@ pub(super) fn check(url: &BackendUrl) -> Result<Tls, Error> {
             return Err(Error::config(
                 ConfigIssue::UnknownOption,
                 format!(
-                    "postgres: has no option {shown:.80}; known are {}, options[NAME], and dlock's \
+                    "postgres: has no option {shown:.80}; use one of {}, options[NAME], or dlock's \
                      own: dlock.{}",
                     KNOWN.join(", "),
                     OPTIONS.join(", dlock.")
@@ -89,7 +89,7 @@ fn mode(mode: &str) -> Result<Tls, Error> {
             "sslmode={mode} lets the server decide whether the connection is encrypted: \
              write verify-full, verify-ca or require, or disable for clear text"
         ))),
-        _ => Err(value("sslmode is disable, require, verify-ca or verify-full")),
+        _ => Err(value("sslmode can't be read: write disable, require, verify-ca or verify-full")),
     }
 }
 

@@ -46,7 +46,7 @@ impl<Driver> ServerConfig<Driver> {
     pub(crate) fn take(url: &mut BackendUrl, driver: Driver, store: String) -> Result<Self, Error> {
         let connections = url.take("connections").map(|text| text.parse::<usize>()).transpose();
         let connections = connections
-            .map_err(|_| value("dlock.connections is a number of connections, 1 to 16"))?;
+            .map_err(|_| value("dlock.connections can't be read: write a number from 1 to 16"))?;
         let durability =
             url.take("durability").map(|text| text.parse::<Durability>()).transpose()?;
         let retention = url.take_duration("retention")?;
@@ -127,11 +127,11 @@ impl<Driver> ServerConfig<Driver> {
 
     pub(crate) fn checked(self) -> Result<Self, Error> {
         if !(1..=16).contains(&self.connections) {
-            return Err(value("dlock.connections has to be 1 to 16"));
+            return Err(value("dlock.connections is out of range: use 1 to 16"));
         }
         let range = |what: &str, time: Duration, from: Duration, to: Duration| {
             if time < from || time > to {
-                return Err(value(format!("dlock.{what} has to be {from:?} to {to:?}")));
+                return Err(value(format!("dlock.{what} is out of range: use {from:?} to {to:?}")));
             }
             Ok(())
         };
@@ -164,7 +164,7 @@ impl FromStr for Durability {
         match text {
             "full" => Ok(Self::Full),
             "relaxed" => Ok(Self::Relaxed),
-            _ => Err(value("dlock.durability is full or relaxed")),
+            _ => Err(value("dlock.durability can't be read: write full or relaxed")),
         }
     }
 }

@@ -5,10 +5,11 @@
 
 use crate::engine::{Cure, Fault};
 
-/// The pool gave no connection in time.
-pub(crate) const POOL_TIMED_OUT: &str = "the application's pool gave no connection in time: see whether the server answers; make the pool \
-     larger, give its connections back sooner, or open dlock by URL";
-/// The pool was closed.
+/// A pool gave no connection.
+pub(crate) const POOL_TIMED_OUT: &str = "the application's pool gave no connection in time: check \
+                                         whether the server answers; make the pool larger, return \
+                                         its connections sooner, or open dlock by URL";
+/// A pool gives none any more.
 pub(crate) const POOL_CLOSED: &str =
     "the application has closed its pool: close it after the locks, or open dlock by URL";
 
@@ -16,8 +17,8 @@ pub(crate) const POOL_CLOSED: &str =
 /// reason.
 pub(crate) fn late() -> Fault {
     Fault::cut(
-        "no answer from the server in time: see whether it is overloaded or cut off, or raise \
-         dlock.response_timeout",
+        "no answer from the server in time: check whether it is overloaded or unreachable, or \
+         raise dlock.response_timeout",
     )
     .with_cure(Cure::Apart)
 }
@@ -25,7 +26,7 @@ pub(crate) fn late() -> Fault {
 /// No first answer came in time from the address, at which this server should be.
 pub(crate) fn silent_at_first(server: &str) -> Fault {
     Fault::cut(format!(
-        "no answer from the server in time: see that {server} at this address, and whether it is \
-         overloaded or cut off, or raise dlock.response_timeout"
+        "no answer from the server in time: check that {server} at this address, and whether it is \
+         overloaded or unreachable, or raise dlock.response_timeout"
     ))
 }

@@ -41,7 +41,10 @@ impl Tls {
             }
             Self::On => Err(Error::config(
                 ConfigIssue::MissingFeature,
-                format!("{name} asks for TLS, which needs the Cargo feature \"tls\""),
+                format!(
+                    "{name} asks for TLS, which needs the Cargo feature \"tls\": enable it for \
+                     dlock in Cargo.toml"
+                ),
             )),
         }
     }

@@ -91,15 +91,18 @@ impl SqliteConfig {
             return Err(Error::config(
                 ConfigIssue::UnknownOption,
                 format!(
-                    "sqlite: has no option {key:.80}; known are dlock.create_schema and dlock's \
-                     common ones, and how the file is opened is not for the URL to say"
+                    "sqlite: has no option {key:.80}; use dlock.create_schema or dlock's common \
+                     options, since the URL does not set how the file is opened"
                 ),
             ));
         }
         let path = percent_decode_str(path.strip_prefix("//").unwrap_or(path));
         let path = path.decode_utf8().map_err(|error| {
-            Error::config(ConfigIssue::Url, "the path in a sqlite: URL is not UTF-8: encode it so")
-                .with_source(error)
+            Error::config(
+                ConfigIssue::Url,
+                "the path in a sqlite: URL is not UTF-8: percent-encode it as UTF-8",
+            )
+            .with_source(error)
         })?;
         check_path(Path::new(&*path))?;
         Ok(Self::new(&*path).with_create_schema(create_schema))
@@ -117,13 +120,13 @@ pub(super) fn check_path(path: &Path) -> Result<(), Error> {
     if path.as_os_str().as_encoded_bytes().contains(&0) {
         return Err(Error::config(
             ConfigIssue::Url,
-            "a file's name can't hold a zero byte (%00 in a URL): leave it out",
+            "a file name can't contain a zero byte (%00 in a URL): remove it",
         ));
     }
     if path == Path::new(":memory:") {
         return Err(Error::config(
             ConfigIssue::Url,
-            "a SQLite database in memory is seen by nobody else: use memory: for locks within a \
+            "no other process can see a SQLite database in memory: use memory: for locks within a \
              process, or a file",
         ));
     }

@@ -47,8 +47,8 @@ pub(super) fn classify(error: sqlx::Error) -> Fault {
     fault.with_source(error)
 }
 
-const NOT_OURS: &str = "the tables of this file are not as dlock makes them: give the locks a file \
-                        of their own";
+const NOT_OURS: &str = "the tables of this file are not those that dlock creates: give the locks a \
+                        file of their own";
 
 /// SQLite's texts for tables of another program.
 const OTHER_FORM: [&str; 5] =
@@ -61,8 +61,8 @@ fn by_code(code: i32, message: &str) -> Fault {
 
     match code & 0xff {
         BUSY | LOCKED | PROTOCOL => Fault::passing(
-            "the database is locked by somebody else for too long: keep other programs' \
-             transactions on it short, or give the locks a file of their own",
+            "another program locks the database for too long: keep other programs' transactions on \
+             it short, or give the locks a file of their own",
         )
         .with_cure(Cure::AtOnce),
         INTERRUPT | SCHEMA => Fault::passing(

@@ -48,7 +48,7 @@ fn journal(mode: &str) -> Finding {
         "wal" => Finding::fine("journal", "the file is in WAL mode"),
         _ => Finding::warning(
             "journal",
-            format!("the file is in {mode:.20} mode, in which looking holds up who writes"),
+            format!("the file is in {mode:.20} mode, in which readers block writers"),
             "run PRAGMA journal_mode = WAL on it",
         ),
     }
@@ -59,8 +59,11 @@ fn encoding(encoding: &str) -> Finding {
         "UTF-8" => Finding::fine("encoding", "texts are UTF-8"),
         _ => Finding::warning(
             "encoding",
-            format!("texts are {encoding:.20}, in which names do not stand by their bytes"),
-            "create the file again, by dlock.create_schema=true: a list of names may lack some",
+            format!(
+                "texts are {encoding:.20}, which does not keep names in the order of their bytes"
+            ),
+            "create the file again with dlock.create_schema=true: a list of names may be \
+             incomplete",
         ),
     }
 }
@@ -73,7 +76,8 @@ fn place(path: &Path, opened: Identity, mode: &str) -> Finding {
         return Finding::wrong(ABOUT, format!("it {REPLACED}"), RESTART);
     }
     if mode == "wal" && !has_log(path) {
-        let found = "its log (-wal) was deleted while it was in use, and others may hold its locks";
+        let found = "its log (-wal) was deleted while it was in use, and other programs may hold \
+                     its locks";
         return Finding::wrong(ABOUT, found, RESTART);
     }
     if let Err(error) = may(Some(path)).and_then(|()| may(path.parent())) {

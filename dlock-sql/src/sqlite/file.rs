@@ -30,7 +30,7 @@ impl Alias {
             Self::Links(links) => (
                 format!(
                     "it has {links} names (hard links), and a program that opens it by another \
-                     one does not see these locks"
+                     name does not see these locks"
                 ),
                 "stop all programs that use it, remove the other names (find / -xdev -samefile \
                  FILE shows them), or give the locks a new file",
@@ -77,8 +77,8 @@ pub(super) fn check_same(path: &Path, opened: Identity) -> Result<(), Error> {
     }
 }
 
-pub(super) const REPLACED: &str =
-    "was deleted or replaced while these locks used it, and others may hold them in the new file";
+pub(super) const REPLACED: &str = "was deleted or replaced while these locks used it, and other \
+                                   clients may hold them in the new file";
 pub(super) const RESTART: &str = "stop all programs that use it, then start them again";
 
 /// The error of a file that can't be accessed.

@@ -62,7 +62,7 @@ async fn check_version(conn: &mut SqliteConnection) -> Result<(), Fault> {
         Some(newer) if newer > ours => Err(Fault::newer(newer, ours)),
         _ => Err(Fault::config(
             ConfigIssue::ForeignStore,
-            "the table dlock_schema tells no version that dlock has ever written: give the locks a \
+            "the table dlock_schema holds no version that dlock has ever written: give the locks a \
              file of their own",
         )),
     }

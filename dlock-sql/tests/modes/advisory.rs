@@ -201,7 +201,7 @@ fn names_are_not_listed_and_the_server_is_not_examined() {
         let client = locks(&server.url(ADVISORY), LEASE).await?;
         let error = client.list("", 9).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-        assert!(error.to_string().contains("inspect them"), "{error}");
+        assert!(error.to_string().contains("inspect each"), "{error}");
         let findings = client.examine().await?;
         assert!(findings.iter().any(|finding| finding.about == "mode"), "{findings:?}");
         Ok(())

@@ -38,7 +38,7 @@ fn a_server_that_does_not_run_is_unavailable() {
         let config = config(&server.url())?.with_response_timeout(SOON);
         server.kill();
         let error = Mysql::open(config.clone()).await.expect_err("no server");
-        assert_unavailable(&error, "see that it runs");
+        assert_unavailable(&error, "check that it runs");
         server.restart().await?;
         Mysql::open(config.with_response_timeout(Duration::from_secs(30))).await?;
         Ok(())

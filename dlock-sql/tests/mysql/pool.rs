@@ -145,7 +145,7 @@ fn a_pool_that_dlock_can_not_work_on_is_refused() {
             (
                 "CREATE DATABASE IF NOT EXISTS o; USE o",
                 ConfigIssue::ForeignStore,
-                "name the database in",
+                "set the database in",
             ),
         ] {
             let pool = pool_after(&server.admin_url(), sql).await?;

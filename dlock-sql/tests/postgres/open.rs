@@ -54,7 +54,7 @@ fn a_server_that_is_not_there_is_unavailable() {
         let server = server().await?;
         server.stop().await?;
         let error = refused(&format!("{}?dlock.response_timeout=100ms", server.url())).await?;
-        says(&error, ErrorKind::Unavailable, "see that it runs");
+        says(&error, ErrorKind::Unavailable, "check that it runs");
         assert_eq!(error.certainty(), Certainty::NotApplied);
         assert!(error.to_string().contains(&server.address()), "{error}");
         Ok(())

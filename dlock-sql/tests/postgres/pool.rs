@@ -116,7 +116,7 @@ fn a_pool_stays_usable_when_a_statement_is_given_up() {
         let error = client.acquire(&exclusive("a")).await.err();
         server.resume()?;
         let error = error.ok_or_else(|| Stop::failed("nobody has answered"))?;
-        says(&error, ErrorKind::Unavailable, "see whether the server answers");
+        says(&error, ErrorKind::Unavailable, "check whether the server answers");
         assert_eq!(error.certainty(), Certainty::NotApplied);
         works(&client, "b").await?;
         let row: i32 = sqlx::query_scalar("select 7").fetch_one(&pool).await?;

@@ -12,6 +12,7 @@ mod names;
 mod over_the_lock;
 mod printed;
 mod redis;
+mod remedies;
 mod servers;
 mod targets;
 mod words;

@@ -114,10 +114,10 @@ fn creator_without_credentials_is_refused() {
     run(async {
         let server = server().await?;
         let error = refused(&format!("{}&dlock.acl=creator", url(&server))).await?;
-        says(&error, VALUE, "needs a user and password");
+        says(&error, VALUE, "dlock.acl=creator needs credentials");
         let config = ZkConfig::new([server.address().as_str()])?.with_acl("creator")?;
         let error = ZooKeeper::connect(config).await.err().ok_or("it is let in")?;
-        says(&error, VALUE, "needs a user and password");
+        says(&error, VALUE, "dlock.acl=creator needs credentials");
         // It comes to the same, but only the server knows.
         let error = refused(&format!("{}&dlock.acl=auth::rwcda", url(&server))).await?;
         says(&error, ACCESS, "dlock.acl");

@@ -71,7 +71,7 @@ fn a_silent_server_is_given_up_in_time() {
         let (silent, _task) = stranger(b"", false).await?;
         for (hosts, session) in [(silent.clone(), "5s"), (format!("{silent},{silent}"), "60s")] {
             let url = format!("zk://{hosts}?dlock.session_timeout={session}");
-            says(&refused(&url).await?, UNAVAILABLE, "see that they run");
+            says(&refused(&url).await?, UNAVAILABLE, "check that they run");
         }
         Ok(())
     })
@@ -137,9 +137,9 @@ fn a_silent_server_is_reported_in_time_and_used_again() {
         let held = exclusive("held");
         take(&client, &held).await?;
         proxy.replies(Flow::Hold);
-        says(&fails(&client, &exclusive("a")).await?, UNAVAILABLE, "see that the servers run");
+        says(&fails(&client, &exclusive("a")).await?, UNAVAILABLE, "check that the servers run");
         let state = client.inspect(&held.name).await;
-        says(&state.err().ok_or("it is answered")?, UNAVAILABLE, "see that");
+        says(&state.err().ok_or("it is answered")?, UNAVAILABLE, "check that");
         proxy.replies(Flow::Pass);
         until_it_works(&client).await?;
         renew(&client, &held).await?;
@@ -160,7 +160,7 @@ fn a_server_is_used_again_after_an_outage_past_the_session() {
         let lost = timeout(crate::support::SOON, losses.recv()).await??;
         assert_eq!(lost, StoreEvent::Ended(held.claim));
         for _ in 0..3 {
-            says(&fails(&client, &exclusive("a")).await?, UNAVAILABLE, "see that");
+            says(&fails(&client, &exclusive("a")).await?, UNAVAILABLE, "check that");
             sleep(Duration::from_millis(200)).await;
         }
         server.restart().await?;

@@ -48,8 +48,8 @@ impl TokenOffset {
             return Err(Error::config(
                 ConfigIssue::Token,
                 format!(
-                    "a token offset of {offset} leaves too little room above it: use 0 to {}, such \
-                     as the largest token that a resource has seen",
+                    "a token offset of {offset} leaves too few tokens: use 0 to {}, such as the \
+                     largest token that a resource has seen",
                     Self::MAX
                 ),
             ));
@@ -84,8 +84,8 @@ impl Shift {
                 ConfigIssue::Token,
                 format!(
                     "no fencing token is left for this name above the offset: the store's token \
-                     {token} and dlock.token_offset={} are more than 2^63 - 1 together; use \
-                     another name, or a smaller offset if no resource has seen a larger token",
+                     {token} plus dlock.token_offset={} exceeds 2^63 - 1; use another name, or a \
+                     smaller offset if no resource has seen a larger token",
                     self.offset
                 ),
             );

@@ -30,7 +30,10 @@ impl Prefixed {
         if prefix.len() >= LockName::MAX_BYTES {
             return Err(Error::config(
                 ConfigIssue::Name,
-                format!("a prefix of {} bytes leaves no room for a name", prefix.len()),
+                format!(
+                    "a prefix of {} bytes leaves no room for a name: use a shorter prefix",
+                    prefix.len()
+                ),
             ));
         }
         // Names of two prefixes are two locks, so the store is another as well.

@@ -126,7 +126,7 @@ mod outside {
         silent.settings.remove("no-appendfsync-on-rewrite");
         for (server, word) in [
             (server(&[], &[("no-appendfsync-on-rewrite", "yes")]), "no-appendfsync-on-rewrite yes"),
-            (silent, "does not tell"),
+            (silent, "does not report"),
             (server(&[("aof_last_write_status", "err")], &[]), "aof_last_write_status"),
         ] {
             let (level, found) = persistence(&server, Duration::ZERO);

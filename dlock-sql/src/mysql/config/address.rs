@@ -36,18 +36,18 @@ pub(super) fn options_of(url: &BackendUrl) -> Result<Chosen, Error> {
     let address = url.address();
     if address.contains('#') {
         // The driver would leave out what stands behind it, options about TLS included.
-        return Err(malformed("the URL has a #, which has to be written %23"));
+        return Err(malformed("the URL has a #, which must be written as %23"));
     }
     let (path, query) = address.split_once('?').unwrap_or((address, ""));
     let authority = path.strip_prefix("//").and_then(|path| path.split('/').next());
     let user = authority.and_then(|authority| authority.rsplit_once('@')).map(|(user, _)| user);
     if user.is_none_or(|user| user.is_empty() || user.starts_with(':')) || query.contains('@') {
-        return Err(malformed("the URL names no user before an @"));
+        return Err(malformed("the URL has no user before the @"));
     }
     let behind = path.strip_prefix("//").and_then(|path| path.split_once('/'));
     if behind.is_some_and(|(_, database)| database.contains('@')) {
         // It ends a password then, which must not end up in the database's name.
-        return Err(malformed("an @ stands behind a slash"));
+        return Err(malformed("there is an @ after a slash"));
     }
     let mut chosen = Chosen { tls: Tls::Open, given: Vec::new() };
     for option in query.split('&').filter(|option| !option.is_empty()) {
@@ -85,7 +85,7 @@ impl Chosen {
                 self.given.iter().find(|name| name.starts_with("ssl-") && **name != TLS[0])
             {
                 return Err(value(format!(
-                    "{name} is of no use without TLS: add ssl-mode={}, or remove it",
+                    "{name} has no effect without TLS: add ssl-mode={}, or remove it",
                     TLS[2]
                 )));
             }
@@ -103,7 +103,7 @@ impl Chosen {
 /// The name of the store, without secrets.
 pub(super) fn store(options: &MySqlConnectOptions) -> Result<String, Error> {
     let Some(database) = options.get_database() else {
-        return Err(malformed("no database is named"));
+        return Err(malformed("the URL names no database"));
     };
     Ok(match options.get_socket() {
         Some(path) => format!("mysql:{}/{database}", path.display()),
@@ -127,7 +127,8 @@ fn unknown(key: &str) -> Error {
     Error::config(
         ConfigIssue::UnknownOption,
         format!(
-            "mysql: has no option {key:.80}; known are {}, and dlock's, which begin with dlock.",
+            "mysql: has no option {key:.80}; use one of {}, or dlock's own, which begin with \
+             dlock.",
             known.join(", ")
         ),
     )

@@ -49,7 +49,7 @@ fn an_unusable_url_is_refused_with_a_remedy() {
         ("mysql://u@localhost/", Url, "/database"),
         ("mysql://localhost/l", Url, "no user"),
         ("mysql://:hunter2@localhost/l", Url, "no user"),
-        ("mysql://u:a@b/hunter2@localhost/l", Url, "behind a slash"),
+        ("mysql://u:a@b/hunter2@localhost/l", Url, "after a slash"),
         ("mysql://u:?hunter2&dlock.a=@localhost/l", Url, "no user"),
         ("mysql:locks", Url, "mysql://user"),
         ("mysql://u:hunt/er2@localhost/l", Url, "percent-encoded"),

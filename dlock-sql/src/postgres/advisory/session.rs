@@ -111,17 +111,17 @@ impl Session {
             MutexRequest::Names(_, reply) => {
                 let _ = reply.send(Err(Error::new(
                     ErrorKind::Unsupported,
-                    "the server knows advisory locks (dlock.advisory) by hashes of their names and \
-                     can't list the names: inspect them one by one",
+                    "the server keeps only hashes of the names of advisory locks (dlock.advisory), \
+                     so it can't list the names: inspect each lock by its name",
                 )));
             }
             // A query that takes too long would end the session, and with it all its locks.
             MutexRequest::Findings(reply) => {
                 let _ = reply.send(Ok(vec![Finding::warning(
                     "mode",
-                    "in the advisory mode nothing is looked at, since all locks are on one \
+                    "with dlock.advisory the server is not examined, because all locks are on one \
                      connection",
-                    "open the same database without dlock.advisory, and look there",
+                    "run the doctor on the same database without dlock.advisory",
                 )]));
             }
         }
@@ -253,7 +253,10 @@ impl Session {
         let args = [Arg::Number(key), Arg::Text(name.as_str())];
         let rows = retry!(self.patience(), self.fetch(LOOK, &args).await)?;
         let Some(row) = rows.first() else {
-            return Err(Error::new(ErrorKind::Protocol, "no answer to a look"));
+            return Err(Error::new(
+                ErrorKind::Protocol,
+                "the server answered without a row: check that it is PostgreSQL",
+            ));
         };
         let (is_held, last) = (get::<bool>(row, 0)?, get::<Option<i64>>(row, 1)?);
         let token = last.and_then(|last| token(last).ok());
@@ -325,7 +328,7 @@ fn token(number: i64) -> Result<FencingToken, Fault> {
     token.ok_or_else(|| {
         Error::new(
             ErrorKind::Protocol,
-            format!("the table dlock_advisory has the token {number}: repair the row"),
+            format!("the table dlock_advisory has the invalid token {number}: repair the row"),
         )
         .with_certainty(Certainty::Unknown)
         .into()

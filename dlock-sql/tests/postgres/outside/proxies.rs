@@ -65,7 +65,7 @@ fn a_proxy_without_startup_settings_gets_them_later() {
         works_fully(&relaxed, &other, "b").await?;
         works(&connect(&format!("{url}?dlock.pooler=true")).await?, "c").await?;
         let theirs = refused(&format!("{url}?options[search_path]=public")).await?;
-        says(&theirs, OPTION, "leave options out");
+        says(&theirs, OPTION, "remove options");
         Ok(())
     });
 }

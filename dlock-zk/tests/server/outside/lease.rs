@@ -40,7 +40,7 @@ fn a_lease_longer_than_the_session_allows_is_reported_once() {
         let found = found.ok_or_else(|| Stop::failed(format!("{findings:?}")))?;
         assert_eq!(
             (found.level, found.found.as_str()),
-            (Level::Warning, "leases are 7.5s, of 60s that were asked for")
+            (Level::Warning, "leases last 7.5s, although 60s was requested")
         );
         Ok(())
     })
