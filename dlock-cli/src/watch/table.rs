@@ -111,7 +111,10 @@ fn cut(text: &str, width: usize) -> String {
 mod tests {
     use std::time::Duration;
 
-    use dlock::{ClaimId, ClaimState, FencingToken, LockName, LockState, Mode, Note};
+    use dlock::{
+        FencingToken, LockName,
+        admin::{ClaimId, ClaimState, LockState, Mode, Note},
+    };
 
     use super::*;
 

@@ -16,7 +16,7 @@ mod stock;
 use std::{error::Error, fmt::Debug, future::pending, sync::Arc, time::Duration};
 
 use axum::response::IntoResponse as _;
-use dlock::{ConfigIssue, ErrorKind, Locks};
+use dlock::{ErrorKind, Locks, error::ConfigIssue};
 use futures_util::future::try_join_all;
 
 use crate::{app::Settings, instance::Instance, link::Link, refusal::Refusal, stock::Stock};
@@ -53,7 +53,7 @@ impl Shop {
 
     async fn start(&self, settings: Settings) -> Result<Instance, Failure> {
         // Each instance is a client of its own, as its own process would be.
-        let locks = Locks::over(Arc::clone(self.other.backend()))?;
+        let locks = Locks::new(Arc::clone(self.other.backend()))?;
         Instance::start(&locks, &self.stock, settings).await
     }
 
@@ -89,7 +89,7 @@ impl Shop {
     async fn store_unreachable(&self) -> Result<(), Failure> {
         println!("3. One of two instances can't reach the store");
         let link = Link::new(Arc::clone(self.other.backend()));
-        let cut_off = Locks::new(Arc::clone(&link))?;
+        let cut_off = Locks::new(link.clone())?;
         let cut_off = Instance::start(&cut_off, &self.stock, Settings::default()).await?;
         let web = self.start(Settings::default()).await?;
         link.cut();

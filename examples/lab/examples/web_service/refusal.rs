@@ -6,7 +6,7 @@ use axum::{
     http::{StatusCode, header::RETRY_AFTER},
     response::{IntoResponse, Response},
 };
-use dlock::{ConfigIssue, Error, ErrorKind, StaleToken};
+use dlock::{Error, ErrorKind, error::ConfigIssue, fencing::StaleToken};
 
 /// Seconds until a client should try again.
 const RETRY: &str = "1";

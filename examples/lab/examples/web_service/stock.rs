@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use dlock::{Fence, FencingToken};
+use dlock::{FencingToken, fencing::Fence};
 use tokio::sync::{Mutex, watch};
 
 use crate::refusal::Refusal;
