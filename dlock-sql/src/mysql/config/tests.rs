@@ -64,7 +64,7 @@ fn an_unusable_url_is_refused_with_a_remedy() {
         ("mysql://u@db/l?ssl-mode=on", OptionValue, "VERIFY_IDENTITY"),
         ("mysql://u@localhost/l?ssl-ca=/ca", OptionValue, "ssl-ca"),
         ("mysql://u@localhost/l?ssl-mode=DISABLED&sslmode=DISABLED", RepeatedOption, "once"),
-        ("mysql://u@localhost/l?usessl=false", UnknownOption, "usessl; known are ssl-mode"),
+        ("mysql://u@localhost/l?usessl=false", UnknownOption, "usessl; use one of ssl-mode"),
         ("mysql://u@localhost/l?dlock.durability=relaxed", OptionValue, "trx_commit=2"),
         ("mysql://u@localhost/l?dlock.durability=some", OptionValue, "full or relaxed"),
         ("mysql://u@localhost/l?dlock.connections=0", OptionValue, "1 to 16"),
