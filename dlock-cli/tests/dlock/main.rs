@@ -7,6 +7,7 @@ mod doctor;
 mod look;
 mod lost;
 mod printed;
+mod rights;
 mod run;
 mod signals;
 mod stores;
