@@ -12,5 +12,6 @@ mod run;
 mod signals;
 mod stores;
 mod support;
+mod surface;
 mod terminal;
 mod words;

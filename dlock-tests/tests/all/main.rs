@@ -6,8 +6,10 @@
 
 mod costs;
 mod cycles;
+mod events;
 mod guarantees;
 mod guide;
+mod options;
 mod over_the_lock;
 mod printed;
 mod redis;
