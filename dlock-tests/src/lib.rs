@@ -3,12 +3,15 @@
 
 use std::path::Path;
 
+mod golden;
 #[cfg(doctest)]
 mod guide;
 mod text;
 
+pub use golden::golden;
 pub use text::{
-    Text, Typed, chapters, console, links, prose, rust_is_tested, shape, slugs, spans, texts,
+    Text, Typed, blocks, chapters, console, links, prose, rust_is_tested, shape, slugs, spans,
+    texts,
 };
 
 /// The root of the repository.

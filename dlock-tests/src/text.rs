@@ -47,6 +47,7 @@ pub fn texts(root: &Path) -> Vec<Text> {
         "CONTRIBUTING.md",
         "GUARANTEES.md",
         "README.md",
+        "SECURITY.md",
         "dlock-core/DESIGN.md",
         "dlock-redis/DESIGN.md",
         "dlock-sql/DESIGN.md",
@@ -92,6 +93,28 @@ fn fenced(content: &str) -> impl Iterator<Item = (Option<&str>, &str)> {
         }
         Some((block, line))
     })
+}
+
+/// The fenced blocks of this language below a heading of any level, up to the next heading.
+pub fn blocks(content: &str, heading: &str, language: &str) -> Vec<String> {
+    let is_heading = |block: Option<&str>, line: &str| block.is_none() && line.starts_with('#');
+    let mut below = false;
+    let mut found: Vec<String> = Vec::new();
+    let mut was = None;
+    for (block, line) in fenced(content) {
+        if is_heading(block, line) {
+            below = line.trim_start_matches('#').trim() == heading;
+        }
+        if below && block == Some(language) {
+            if was != block {
+                found.push(String::new());
+            }
+            let text = found.pop().unwrap_or_default();
+            found.push(text + line + "\n");
+        }
+        was = block;
+    }
+    found
 }
 
 /// The text without code: a span of it becomes empty backticks.
@@ -193,4 +216,12 @@ fn lines_that_differ_in_more_than_numbers_have_other_shapes() {
     assert_eq!(shape("a: held by 1 (token 12, for 3s)"), shape("a: held by 20 (token 7, for 5ms)"));
     assert_ne!(shape("a: held by 1 (token 12)"), shape("a: held by 1 (exclusive, token 12)"));
     assert_ne!(shape("a: held by 1"), shape("a: held by nobody"));
+}
+
+#[test]
+fn blocks_are_those_below_their_heading() {
+    let text = "# A\n```sh\na\n```\n## B\n```sh\n# b\nc\n```\nd\n```sql\ne\n```\n\n```sh\nf\n```\n# C\n```sh\ng\n```\n";
+    assert_eq!(blocks(text, "B", "sh"), ["# b\nc\n", "f\n"]);
+    assert_eq!(blocks(text, "B", "sql"), ["e\n"]);
+    assert!(blocks(text, "D", "sh").is_empty());
 }

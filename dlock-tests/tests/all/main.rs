@@ -6,9 +6,11 @@
 
 mod costs;
 mod cycles;
+mod events;
 mod guarantees;
 mod guide;
 mod names;
+mod options;
 mod over_the_lock;
 mod printed;
 mod redis;
