@@ -20,7 +20,8 @@ use crate::{
     session::Session,
 };
 
-/// The settings that are asked for, by one command each: servers before 7.0 take no more.
+/// The settings that are asked for, by one command each: a service may refuse one of
+/// them.
 const SETTINGS: [&str; 5] = [
     "appendfsync",
     "min-replicas-to-write",
