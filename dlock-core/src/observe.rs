@@ -41,6 +41,7 @@
 //! | `session lost with all its locks` | warn | `error` | PostgreSQL, advisory form |
 //! | `database not in WAL mode` | warn | `journal` | SQLite |
 //! | `session timeout not above syncLimit` | warn | `store`, `session_timeout`, `sync_limit` | ZooKeeper |
+//! | `server older than supported` | warn | `store`, `version` | ZooKeeper: the server lacks something that dlock uses |
 //! | `new ZooKeeper session` | info | `store` | ZooKeeper: the previous session ended |
 //! | `ZooKeeper session failed`, `deleting a node failed`, `downgrade failed` | warn | `error` | ZooKeeper |
 //! | `ZooKeeper driver task ended` | warn | | ZooKeeper |

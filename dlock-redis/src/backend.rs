@@ -39,7 +39,7 @@ impl Redis {
     /// `Unavailable` for a server that can't be reached, is loading, is a read-only replica or
     /// takes no more clients; `Config(Access)` for a wrong password, missing rights, and TLS that
     /// does not fit; `Config(Url)` for a node of a cluster where none is expected, and the other
-    /// way round; `Unsupported` for a server before 6.2; `Config(Runtime)` outside a tokio
+    /// way round; `Unsupported` for a server before 7.0; `Config(Runtime)` outside a tokio
     /// runtime, and on one without timers or I/O.
     ///
     /// # Cancel safety

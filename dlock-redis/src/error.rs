@@ -303,7 +303,7 @@ fn unknown(what: &str) -> Error {
         ErrorKind::Unsupported,
         format!(
             "the server does not know, or lets nobody run, a command that dlock needs: see that it \
-             is Redis 6.2 or later, or Valkey, without a proxy or a service that lacks commands, and \
+             is Redis 7.0 or later, or Valkey, without a proxy or a service that lacks commands, and \
              that rename-command in redis.conf does not rename or disable it ({what})"
         ),
     )
@@ -324,7 +324,7 @@ fn tls(message: impl Into<Cow<'static, str>>) -> Error {
 fn no_resp3() -> Error {
     Error::config(
         ConfigIssue::Access,
-        "the server does not speak RESP3: dlock needs Redis 6.2 or later, or Valkey, without a \
+        "the server does not speak RESP3: dlock needs Redis 7.0 or later, or Valkey, without a \
          proxy that speaks RESP2 only",
     )
 }

@@ -21,7 +21,7 @@ use crate::{
     session::Session,
 };
 
-/// The settings, which need one command each: servers before 7.0 accept only one name.
+/// The settings, each read by a command of its own, since a service may refuse one of them.
 const SETTINGS: [&str; 5] = [
     "appendfsync",
     "min-replicas-to-write",

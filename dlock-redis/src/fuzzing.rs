@@ -189,7 +189,7 @@ pub fn info(data: &[u8]) {
         let guard = Duration::from_secs(30);
         assert!(facts.time_at(received.saturating_add(guard)) >= u64::MAX - 1);
         assert!(!facts.keeps_grants(Duration::ZERO) || !settings.is_empty());
-        let _ = (facts.replicas(), facts.check_guard(guard), facts.has_sharded_push());
+        let _ = (facts.replicas(), facts.check_guard(guard));
     }
 }
 

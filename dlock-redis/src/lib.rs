@@ -44,8 +44,8 @@
 //!
 //! # What the server needs
 //!
-//! Redis 6.2 or later, or Valkey; RESP3, so no proxy that speaks RESP2 only; 7.0 or later for
-//! messages in a cluster (waiters ask now and then before). Nobody else may subscribe to all
+//! Redis 7.0 or later, or Valkey: an older server is refused when it tells its version. RESP3, so no
+//! proxy that speaks RESP2 only. Nobody else may subscribe to all
 //! channels with `PSUBSCRIBE *`: that makes clients that are gone look as if they could be reached,
 //! and a lock that is handed to one is free only after a lease. `maxmemory-policy noeviction`: any
 //! other may evict a held lock, and is warned of. A user needs no more than

@@ -20,7 +20,7 @@ use crate::{
     examine::examine,
     minder,
     store::Store,
-    warn,
+    version, warn,
 };
 
 /// A store of locks on ZooKeeper. See the crate's documentation.
@@ -43,10 +43,19 @@ impl ZooKeeper {
         let runtime = current_io_runtime(needs_io)?;
         let config = config.checked()?;
         let name = config.store();
-        let store = Store::open(config).await;
-        let store = Arc::new(store.map_err(|error| error.during("connect").with_store(&name))?);
+        let store = match Store::open(config.clone()).await {
+            Ok(store) => Arc::new(store),
+            Err(error) => {
+                let error = version::named(error, &config).await;
+                return Err(error.during("connect").with_store(&name));
+            }
+        };
         runtime.spawn(minder::run(Arc::downgrade(&store)));
-        runtime.spawn(warn::of_timeout(store.config.clone(), store.session().timeout));
+        let timeout = store.session().timeout;
+        runtime.spawn(async move {
+            warn::of_timeout(&config, timeout).await;
+            version::warn(&config).await;
+        });
         Ok(Arc::new(Self { store }))
     }
 }

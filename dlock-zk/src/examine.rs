@@ -10,7 +10,8 @@ use crate::{
     error::{explain, no_answer},
     session::Session,
     token::ELECTIONS,
-    warn::{ask_any, longest_deafness},
+    version::{LACKING, too_old},
+    warn::{ask_any, field, longest_deafness},
 };
 
 /// A root with more directories than this gets a finding: the list has about 60 bytes for each, and
@@ -82,15 +83,13 @@ fn names(count: usize) -> Finding {
     }
 }
 
-/// The value of a field in a server's answer.
-fn field<'a>(told: Option<&'a str>, name: &str) -> Option<&'a str> {
-    let line = told?.lines().find_map(|line| line.strip_prefix(name))?;
-    line.trim().split([',', '-']).next()
-}
-
 fn version(told: Option<&str>) -> Finding {
     match (field(told, "Zookeeper version:"), field(told, "Mode:")) {
-        // Older servers have no containers, and a connect refuses them.
+        (Some(version), _) if too_old(told).is_some() => Finding::wrong(
+            "version",
+            format!("ZooKeeper {version:.40}, which lacks {LACKING}"),
+            "upgrade it to ZooKeeper 3.5.3 or later",
+        ),
         (Some(version), mode) => Finding::fine(
             "version",
             format!("ZooKeeper {version:.40}, {:.40}", mode.unwrap_or("mode unknown")),
@@ -188,6 +187,7 @@ mod tests {
         let srvr = "Zookeeper version: 3.8.4-9316c2a, built on 2024\nMode: leader\nNode count: 9\n";
         for (finding, level, remedy) in [
             (version(Some(srvr)), Level::Fine, ""),
+            (version(Some("Zookeeper version: 3.4.14-4c25d\n")), Level::Wrong, "3.5.3"),
             (version(None), Level::Warning, "4lw"),
             (version(Some("srvr is not executed")), Level::Warning, "4lw"),
             (tokens(Some("Zxid: 0x2000000000000\n")).unwrap(), Level::Warning, "plan to move"),

@@ -117,6 +117,7 @@ mod store;
 mod tls;
 mod token;
 mod try_out;
+mod version;
 mod wake;
 mod warn;
 mod window;

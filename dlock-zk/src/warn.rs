@@ -17,8 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 ///
 /// A follower that is cut off from its leader continues to serve its clients for that long. A
 /// client behind it learns of the end of its session only from its own clock.
-pub(crate) async fn of_timeout(config: ZkConfig, timeout: Duration) {
-    let Some(settings) = ask_any(&config, "conf").await else { return };
+pub(crate) async fn of_timeout(config: &ZkConfig, timeout: Duration) {
+    let Some(settings) = ask_any(config, "conf").await else { return };
     match longest_deafness(&settings) {
         Some(deaf) if timeout <= deaf => tracing::warn!(
             target: "dlock",
@@ -48,6 +48,12 @@ pub(crate) async fn ask_any(config: &ZkConfig, word: &str) -> Option<String> {
         }
     }
     None
+}
+
+/// What a server tells behind this, without what a comma or a hyphen separates from it.
+pub(crate) fn field<'a>(told: Option<&'a str>, name: &str) -> Option<&'a str> {
+    let line = told?.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().split([',', '-']).next()
 }
 
 async fn ask(host: &str, word: &str) -> std::io::Result<String> {

@@ -124,8 +124,7 @@ impl Server {
                 let server = server.map_err(|stop| format!("no server: {stop:?}"))?;
                 let mut control = baseline::connect(&server.url()).await?;
                 let info: String = cmd("INFO").query_async(&mut control).await?;
-                let version = info.lines().find_map(|line| line.strip_prefix("redis_version:"));
-                let version = format!("Redis {}", version.unwrap_or_default().trim());
+                let version = redis_version(&info);
                 (Running::Redis(server, control), version)
             }
             Store::Postgres | Store::Mysql => {
@@ -259,5 +258,26 @@ impl Look {
             (Self::Sql(before), Self::Sql(after)) => after - before,
             _ => f64::NAN,
         }
+    }
+}
+
+/// The product and its version: Valkey also tells the version of Redis that it is compatible with.
+fn redis_version(info: &str) -> String {
+    let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    match field("valkey_version:") {
+        Some(version) => format!("Valkey {version}"),
+        None => format!("Redis {}", field("redis_version:").unwrap_or_default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::redis_version;
+
+    #[test]
+    fn valkey_is_named_with_its_own_version() {
+        let redis = "# Server\r\nredis_version:7.2.4\r\n";
+        assert_eq!(redis_version(redis), "Redis 7.2.4");
+        assert_eq!(redis_version(&format!("{redis}valkey_version:9.0.1\r\n")), "Valkey 9.0.1");
     }
 }

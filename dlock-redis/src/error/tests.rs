@@ -28,7 +28,7 @@ const ANSWERS: [(&str, ErrorKind, &str); 42] = [
     ("ERR invalid password", ACCESS, "password in the URL"),
     ("NOPERM this user has no permissions to run the 'evalsha' command", ACCESS, "ACL SETUSER"),
     ("NOPERM No permissions to access a key", ACCESS, "~dlock:*"),
-    // Within scripts, by 6.2, 7.0 and 7.2.
+    // Within scripts, by servers before 7.0, by 7.0 and by 7.2.
     (
         "ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -NOPERM The user executing the script can't run this command or subcommand",
         ACCESS,
@@ -128,7 +128,7 @@ const ANSWERS: [(&str, ErrorKind, &str); 42] = [
         ErrorKind::Unsupported,
         "EVALSHA",
     ),
-    // Within scripts, by Redis 6.2, Redis 7.0 and Valkey; and by services.
+    // Within scripts, by Redis before 7.0, Redis 7.0 and Valkey; and by services.
     (
         "ERR Error running script (call to f_1): @user_script:1: @user_script: 1: Unknown Redis command called from Lua script",
         ErrorKind::Unsupported,

@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use dlock_core::Finding;
 
-use crate::link::facts::{OLDEST, SHARDED_PUSH, version};
+use crate::link::facts::{LACKING, OLDEST, version};
 
 /// A replica that has not answered its master for this many seconds gets a finding.
 const LAG: u64 = 10;
@@ -36,7 +36,7 @@ impl ServerReport {
     pub(super) fn findings(&self, wants: &Wants) -> Vec<Finding> {
         let mut findings = Vec::new();
         if self.info.is_some() {
-            findings.push(self.version(wants));
+            findings.push(self.version());
             findings.push(self.role());
             findings.push(self.eviction());
             findings.push(self.persistence(wants));
@@ -62,23 +62,20 @@ impl ServerReport {
         self.field(name).parse().unwrap_or(0)
     }
 
-    fn version(&self, wants: &Wants) -> Finding {
-        let text = match self.field("valkey_version") {
-            "" => self.field("redis_version"),
-            valkey => valkey,
+    fn version(&self) -> Finding {
+        // Valkey also tells the version of Redis that it is compatible with.
+        let (product, text) = match self.field("valkey_version") {
+            "" => ("Redis", self.field("redis_version")),
+            valkey => ("Valkey", valkey),
         };
-        let found = format!("version {text:.40}");
-        let number = version(text).unwrap_or_default();
-        match number {
-            _ if number < OLDEST => {
-                Finding::wrong("version", found, "upgrade it to Redis 6.2 or later, or to Valkey")
-            }
-            _ if wants.is_cluster && number < SHARDED_PUSH => Finding::warning(
+        let found = format!("{product} {text:.40}");
+        match version(text).unwrap_or_default() >= OLDEST {
+            true => Finding::fine("version", found),
+            false => Finding::wrong(
                 "version",
-                format!("{found}: no sharded pub/sub, so waiters in a cluster poll"),
+                format!("{found}, which lacks {LACKING}"),
                 "upgrade it to Redis 7.0 or later, or to Valkey",
             ),
-            _ => Finding::fine("version", found),
         }
     }
 

@@ -80,7 +80,7 @@ impl ClusterLink {
         let named = |error: Error| error.during("connect").with_store(&store);
         let mut facts = first_that_answers(config, &store).await?;
         facts.check(true, &store).map_err(named)?;
-        let ears = Ears::new(config, inbox.filter(|_| facts.has_sharded_push()));
+        let ears = Ears::new(config, inbox);
         if !ears.look().await {
             let lost = "no node reports where the slots are: check CLUSTER INFO";
             let lost = named(Error::new(ErrorKind::Unavailable, lost));
@@ -165,7 +165,7 @@ impl ClusterLink {
 
     /// Whether messages can be had.
     pub(super) fn has_push(&self) -> bool {
-        self.shared.facts.has_sharded_push() && self.shared.ears.may_listen()
+        self.shared.ears.may_listen()
     }
 
     /// Sends a command to this node, wherever its keys are.

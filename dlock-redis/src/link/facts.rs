@@ -11,10 +11,11 @@ use dlock_core::{ConfigIssue, Error, ErrorKind, Instant, StoreClock};
 
 use crate::reply;
 
-/// The oldest server that can be used: `SET` with `GET` came with it.
-pub(crate) const OLDEST: (u32, u32) = (6, 2);
-/// The first version with sharded pub/sub.
-pub(crate) const SHARDED_PUSH: (u32, u32) = (7, 0);
+/// The oldest server that can be used. [`LACKING`] is what came with it.
+pub(crate) const OLDEST: (u32, u32) = (7, 0);
+/// What an older server lacks. It also hides the code of an error within a script behind one of its
+/// own, so that a replica or a full server would look like a user without rights.
+pub(crate) const LACKING: &str = "sharded pub/sub, and error codes within scripts";
 
 /// Questions that a server is not asked, because it refused before or nothing depends on the
 /// answer.
@@ -94,7 +95,8 @@ impl Facts {
             replica: says("role", "slave"),
             loading: number("loading") == Some(1),
             cluster: number("cluster_enabled").map(|enabled| enabled == 1),
-            sentinel: says("redis_mode", "sentinel"),
+            // The first is Redis, the second Valkey.
+            sentinel: ["redis_mode", "server_mode"].into_iter().any(|mode| says(mode, "sentinel")),
             time: None,
             eviction: policy.cloned(),
         }
@@ -164,11 +166,6 @@ impl Facts {
         is_told.then_some(self.refuses)
     }
 
-    /// Whether a script can send a message to subscribers of its own shard.
-    pub(crate) fn has_sharded_push(&self) -> bool {
-        self.version.is_none_or(|version| version >= SHARDED_PUSH)
-    }
-
     /// Refuses a server that can't be used, and warns of one that may lose locks.
     pub(crate) fn check(&self, wants_cluster: bool, store: &str) -> Result<(), Error> {
         if let Some(found) = self.version
@@ -177,8 +174,8 @@ impl Facts {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 format!(
-                    "the server is version {}.{}, and {}.{} is needed: upgrade Redis, or use \
-                     Valkey",
+                    "the server is version {}.{}, and {}.{} is needed, because older ones lack \
+                     {LACKING}: upgrade Redis, or use Valkey",
                     found.0, found.1, OLDEST.0, OLDEST.1
                 ),
             ));
@@ -261,10 +258,17 @@ mod tests {
 
     #[test]
     fn an_old_server_is_refused_with_both_versions() {
-        let error = facts("redis_version:5.0.14\r\n").check(false, "x").unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unsupported);
-        assert!(error.to_string().contains("5.0") && error.to_string().contains("6.2"), "{error}");
-        assert!(facts("redis_version:6.2.0\r\n").check(false, "x").is_ok());
+        for (version, short) in [("5.0.14", "5.0"), ("6.2.19", "6.2")] {
+            for wants_cluster in [false, true] {
+                let told = facts(&format!("redis_version:{version}\r\n"));
+                let error = told.check(wants_cluster, "x").unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Unsupported);
+                for part in [short, "7.0 is needed", LACKING] {
+                    assert!(error.to_string().contains(part), "{error}");
+                }
+            }
+        }
+        assert!(facts("redis_version:7.0.0\r\n").check(false, "x").is_ok());
         assert!(facts("").check(false, "x").is_ok(), "a user who may not ask is let in");
     }
 
@@ -273,8 +277,10 @@ mod tests {
         let error = facts("cluster_enabled:1\r\n").check(false, "x").unwrap_err();
         assert!(error.to_string().contains("redis+cluster://"), "{error}");
         assert!(facts("cluster_enabled:0\r\n").check(true, "x").is_err());
-        let error = facts("redis_mode:sentinel\r\n").check(false, "x").unwrap_err();
-        assert!(error.to_string().contains("redis+sentinel://"), "{error}");
+        for mode in ["redis_mode", "server_mode"] {
+            let error = facts(&format!("{mode}:sentinel\r\n")).check(false, "x").unwrap_err();
+            assert!(error.to_string().contains("redis+sentinel://"), "{error}");
+        }
     }
 
     mod outside {

@@ -121,7 +121,7 @@ pub(super) async fn facts(
         ask.cmd("INFO");
     }
     if !silent.settings {
-        // Servers before 7.0 take one pattern only.
+        // One pattern for both settings.
         ask.cmd("CONFIG").arg("GET").arg("*appendfsync*");
     }
     if let Some(key) = mark {

@@ -43,11 +43,11 @@ async fn with_pretender(scheme: &str, hello: &str, info: &str) -> Result<dlock_c
 #[test]
 fn an_old_server_is_refused_with_both_versions() {
     run(async {
-        for version in ["2.8.24", "5.0.14", "6.0.20"] {
+        for version in ["2.8.24", "5.0.14", "6.2.19"] {
             let info = format!("redis_version:{version}\r\nrole:master\r\n");
             for scheme in ["redis", "redis+cluster"] {
                 let error = with_pretender(scheme, HELLO, &info).await?;
-                says(&error, ErrorKind::Unsupported, "6.2 is needed");
+                says(&error, ErrorKind::Unsupported, "7.0 is needed");
                 assert!(error.to_string().contains(&version[..3]), "{error}");
             }
         }

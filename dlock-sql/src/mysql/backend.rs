@@ -21,8 +21,8 @@ pub const MYSQL: Factory =
 
 /// Locks in a MySQL or MariaDB database.
 ///
-/// It needs MariaDB 10.6 or MySQL 8.0, and InnoDB. The tests run on MariaDB 10.11; what is done for
-/// MySQL is done by its documentation.
+/// It needs MariaDB 10.6 or MySQL 8.0, and InnoDB. The tests run on MariaDB. MySQL itself is not
+/// tested: what is done for it is done by its documentation.
 ///
 /// With MariaDB two statements take and release a free lock; MySQL can't return what it writes, so
 /// there each needs a second one. A process that waits for another one's lock looks at its row

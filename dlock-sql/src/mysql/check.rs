@@ -74,7 +74,10 @@ fn check_version(version: &str) -> Result<bool, Error> {
     }
     Err(Error::new(
         ErrorKind::Unsupported,
-        format!("the server has version {version:.80}: use MariaDB 10.6, MySQL 8.0 or later"),
+        format!(
+            "the server has version {version:.80}, which lacks JSON_TABLE: use MariaDB 10.6, MySQL \
+             8.0 or later"
+        ),
     ))
 }
 
@@ -105,6 +108,9 @@ mod tests {
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::Unsupported);
                     assert_eq!(returning, None, "{error}");
+                    for part in [version, "JSON_TABLE", "MariaDB 10.6"] {
+                        assert!(error.to_string().contains(part), "{error}");
+                    }
                 }
             }
         }

@@ -28,13 +28,14 @@ pub(super) fn classify(error: sqlx::Error) -> Fault {
         ),
         sqlx::Error::Configuration(why) if why.to_string().contains("RSA") => Fault::config(
             Access,
-            "the server wants the password over TLS only (caching_sha2_password): use \
-             ssl-mode=REQUIRED or stricter, or give the user mysql_native_password",
+            "the server wants the password over TLS only (caching_sha2_password): set \
+             ssl-mode=REQUIRED or stricter in the URL, also for a server on this machine",
         ),
         sqlx::Error::Protocol(why) if why.contains("plugin") => Fault::config(
             Access,
-            "the driver does not know how this user is to log in: give it a password by \
-             mysql_native_password, or by caching_sha2_password with TLS",
+            "the driver does not know how this user is to log in: create the user with \
+             caching_sha2_password on MySQL, or with mysql_native_password on MariaDB, and set \
+             ssl-mode=REQUIRED or stricter in the URL",
         ),
         sqlx::Error::Configuration(_) => Fault::config(
             Access,
@@ -163,7 +164,7 @@ mod tests {
             (tls("received fatal alert: CertificateRequired"), "ssl-cert"),
             (
                 sqlx::Error::Protocol("unknown authentication plugin: x".into()),
-                "mysql_native_password",
+                "caching_sha2_password on MySQL",
             ),
             (sqlx::Error::Protocol("unexpected packet".into()), "address"),
         ] {
@@ -171,5 +172,8 @@ mod tests {
             assert_eq!(fault.cure, Cure::None);
             assert!(fault.error.to_string().contains(says), "{}", fault.error);
         }
+        // MySQL 8.4 has that plugin switched off, and 9.0 has none.
+        let fault = classify(sqlx::Error::Configuration(rsa.into()));
+        assert!(!fault.error.to_string().contains("mysql_native_password"), "{}", fault.error);
     }
 }

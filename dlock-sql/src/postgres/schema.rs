@@ -82,10 +82,7 @@ async fn check_server(link: &mut Link) -> Result<(), Fault> {
     let rows = link.fetch(queries::SERVER, &[]).await?;
     let row = rows.first().ok_or_else(no_answer)?;
     let version: String = get(row, 0)?;
-    if version.parse::<u32>().unwrap_or(0) < OLDEST {
-        let text = format!("the server's version is {version:.20}: use PostgreSQL 12 or later");
-        return Err(Error::new(ErrorKind::Unsupported, text).into());
-    }
+    check_age(&version)?;
     if get::<bool>(row, 2)? {
         // `stuck` and not a configuration error: a failover may end it.
         let text = "the server is a read-only standby: give the address of the primary";
@@ -101,6 +98,26 @@ async fn check_server(link: &mut Link) -> Result<(), Fault> {
         return Err(Fault::config(ConfigIssue::ForeignStore, ENCODING));
     }
     Ok(())
+}
+
+/// Refuses a server that is too old, by its `server_version_num`.
+fn check_age(number: &str) -> Result<(), Error> {
+    let version = number.parse::<u32>().unwrap_or(0);
+    if version >= OLDEST {
+        return Ok(());
+    }
+    let (major, minor) = (version / 10_000, version % 10_000);
+    let version = match major {
+        0..=9 => format!("{major}.{}.{}", minor / 100, minor % 100),
+        _ => format!("{major}.{minor}"),
+    };
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        format!(
+            "the server is PostgreSQL {version}, on which dlock's statements are not tested: use \
+             PostgreSQL 12 or later"
+        ),
+    ))
 }
 
 /// The tables that the search path leads to.
@@ -235,4 +252,25 @@ async fn rights(
 ) -> Result<(Option<bool>, Option<String>), Fault> {
     let rows = link.fetch(queries::TABLE, &[Arg::Text(table)]).await?;
     rows.first().map_or(Ok((None, None)), |row| Ok((get(row, 0)?, get(row, 1)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_server_is_refused_with_its_version() {
+        for (number, version) in
+            [("110022", "PostgreSQL 11.22,"), ("90624", "PostgreSQL 9.6.24,"), ("", "PostgreSQL 0")]
+        {
+            let error = check_age(number).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            for part in [version, "12 or later"] {
+                assert!(error.to_string().contains(part), "{error}");
+            }
+        }
+        for number in ["120000", "150018", "180006"] {
+            assert!(check_age(number).is_ok(), "{number}");
+        }
+    }
 }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use dlock_core::{ConfigIssue, Error};
+use dlock_core::{ConfigIssue, Error, ErrorKind};
 use sqlx::{ConnectOptions as _, SqliteConnection, sqlite::SqliteConnectOptions};
 
 use super::{
@@ -25,6 +25,9 @@ use crate::engine::{Fault, Patience, retry};
 
 /// The number of rows that the driver may buffer: those of a statement of renewals, and its end.
 const ROWS: usize = 512;
+
+/// The oldest library: strict tables came with 3.37, the operator `->>` with 3.38.
+const OLDEST: (u32, u32) = (3, 38);
 
 /// An open file.
 #[derive(Debug)]
@@ -75,6 +78,7 @@ async fn connect(
     create: bool,
 ) -> Result<(SqliteConnection, SqliteConnection), Fault> {
     let mut writer = options.connect().await.map_err(classify)?;
+    check_library(&text(&mut writer, queries::LIBRARY).await?)?;
     prepare(&mut writer, create).await?;
     probe_writes(&mut writer).await?;
     let journal = text(&mut writer, queries::JOURNAL).await?;
@@ -86,6 +90,23 @@ async fn connect(
     let mut reader = reads.connect().await.map_err(classify)?;
     probe_reads(&mut reader).await?;
     Ok((writer, reader))
+}
+
+/// Refuses a library that is too old. The driver brings one, and a build can replace it by that of
+/// the system (`LIBSQLITE3_SYS_USE_PKG_CONFIG`).
+fn check_library(version: &str) -> Result<(), Error> {
+    let mut numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let (major, minor) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if (major, minor) >= OLDEST {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        format!(
+            "the program is linked with SQLite {version:.20}, which lacks strict tables or the \
+             operator ->>: use SQLite 3.38 or later, as the driver brings it"
+        ),
+    ))
 }
 
 /// The absolute path. SQLite can't take it for anything but a path, and it stays the same if the
@@ -126,5 +147,24 @@ fn locate(config: &SqliteConfig) -> Result<PathBuf, Error> {
             Err(Error::config(ConfigIssue::SchemaMissing, text).with_source(error))
         }
         Err(error) => Err(no_access(&path, error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_library_is_refused_with_its_version() {
+        for version in ["3.37.2", "2.8.17", ""] {
+            let error = check_library(version).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            for part in [version, "3.38 or later"] {
+                assert!(error.to_string().contains(part), "{error}");
+            }
+        }
+        for version in ["3.38.0", "3.51.1", "4.0"] {
+            assert!(check_library(version).is_ok(), "{version}");
+        }
     }
 }

@@ -1,8 +1,12 @@
 //! Where Java and its jars are.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf, absolute},
+    process::Command,
+    sync::OnceLock,
+};
 
-use crate::{Stop, program::find};
+use crate::{Stop, Verdict, program::find};
 
 const CLASS_PATH: &str = "DLOCK_TEST_ZOOKEEPER_CLASSPATH";
 
@@ -18,6 +22,12 @@ const SERVER: [&str; 5] = [
     "netty-resolver",
     "netty-transport-native-unix-common",
 ];
+
+/// A class of ZooKeeper that prints its version and ends.
+const VERSION: &str = "org.apache.zookeeper.Version";
+
+/// Whether the class path that somebody gave is used: it is the same for the whole process.
+static USED: OnceLock<Verdict> = OnceLock::new();
 
 /// What Curator's recipes need beside them.
 const CURATOR: [&str; 4] = ["curator-recipes", "curator-framework", "curator-client", "guava"];
@@ -40,12 +50,16 @@ pub(super) struct Compiler {
 
 impl Programs {
     pub(super) fn find() -> Result<Self, Stop> {
-        let class_path = match std::env::var(CLASS_PATH) {
-            Ok(path) => given(path)?,
-            Err(_) => debian(&SERVER, "ZooKeeper", "zookeeper libslf4j-java")?,
-        };
         let missing = "java is not installed: apt-get install default-jre-headless";
         let java = find("java").ok_or_else(|| Stop::missing(missing))?;
+        let class_path = match std::env::var(CLASS_PATH) {
+            Ok(path) => {
+                let path = given(path)?;
+                USED.get_or_init(|| check_used(&java, &path)).clone()?;
+                path
+            }
+            Err(_) => debian(&SERVER, "ZooKeeper", "zookeeper libslf4j-java")?,
+        };
         Ok(Self { java, class_path, archive: None })
     }
 
@@ -71,6 +85,33 @@ fn given(path: String) -> Result<String, Stop> {
     }
 }
 
+/// Checks that Java finds ZooKeeper where the class path says. A jar may name others by their whole
+/// path, as those of Debian do: then another ZooKeeper, that of the system, would run.
+fn check_used(java: &Path, class_path: &str) -> Verdict {
+    let output = Command::new(java)
+        .args(["-Xlog:class+load=info:stdout", "-cp", class_path, VERSION])
+        .output()?;
+    let output = String::from_utf8_lossy(&output.stdout);
+    let sign = format!("{VERSION} source: file:");
+    let source = output.lines().find_map(|line| Some(line.split_once(&sign)?.1.trim()));
+    let Some(source) = source else {
+        return Err(Stop::missing(format!("{CLASS_PATH} is {class_path}, without ZooKeeper")));
+    };
+    let is_in = |part: &str| match part.strip_suffix("/*") {
+        Some(directory) => {
+            absolute(directory).is_ok_and(|at| Path::new(source).parent() == Some(&at))
+        }
+        None => absolute(part).is_ok_and(|at| Path::new(source) == at),
+    };
+    match class_path.split(':').any(is_in) {
+        true => Ok(()),
+        false => Err(Stop::failed(format!(
+            "{CLASS_PATH} is {class_path}, but Java takes ZooKeeper from {source}: remove the \
+             Class-Path from the manifests of the jars"
+        ))),
+    }
+}
+
 fn debian(names: &[&str], what: &str, packages: &str) -> Result<String, Stop> {
     let jars: Vec<String> = names.iter().map(|name| format!("{DEBIAN}/{name}.jar")).collect();
     match jars.iter().find(|jar| !Path::new(jar).is_file()) {
@@ -79,5 +120,47 @@ fn debian(names: &[&str], what: &str, packages: &str) -> Result<String, Stop> {
             Err(Stop::missing(format!("{what} is not installed, {jar} is missing: {remedy}")))
         }
         None => Ok(jars.join(":")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{copy, create_dir, write};
+
+    use super::*;
+    use crate::judge;
+
+    #[test]
+    fn a_jar_that_leads_to_another_zookeeper_is_detected() {
+        judge("zk", misled());
+    }
+
+    fn misled() -> Verdict {
+        let programs = Programs::find()?;
+        let Programs { java, class_path, .. } = &programs;
+        let jars: Vec<_> = class_path.split(':').filter(|part| part.ends_with(".jar")).collect();
+        let own = jars.iter().find(|jar| jar.ends_with("/zookeeper.jar"));
+        let own = own.ok_or_else(|| Stop::missing("ZooKeeper is not in a jar of this name"))?;
+        check_used(java, class_path)?;
+
+        let directory = tempfile::tempdir()?;
+        let libraries = directory.path().join("lib");
+        create_dir(&libraries)?;
+        copy(own, libraries.join("zookeeper.jar"))?;
+        let all = format!("{}/*", libraries.display());
+        check_used(java, &all)?;
+
+        // Java reads the jars of a directory in any order, so this one stands before it.
+        let manifest = directory.path().join("manifest");
+        write(&manifest, format!("Class-Path: file://{own}\n"))?;
+        let decoy = directory.path().join("decoy.jar");
+        let jar = programs.compiler()?.javac.with_file_name("jar");
+        let made = Command::new(jar).arg("cfm").args([&decoy, &manifest]).status()?;
+        assert!(made.success(), "{made}");
+        let error = check_used(java, &format!("{}:{all}", decoy.display())).unwrap_err();
+        assert!(format!("{error:?}").contains(&format!("takes ZooKeeper from {own}")), "{error:?}");
+        let error = check_used(java, &decoy.display().to_string().replace("decoy", "none"));
+        assert!(format!("{error:?}").contains("without ZooKeeper"), "{error:?}");
+        Ok(())
     }
 }

@@ -17,6 +17,7 @@ mod login;
 mod names;
 mod numbers;
 mod numbers_storm;
+mod old;
 mod outside;
 mod places;
 mod quorum;
