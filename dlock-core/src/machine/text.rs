@@ -48,7 +48,7 @@ pub fn snapshot(machine: &Machine) -> String {
             e.lease,
             e.expires,
             e.home,
-            Noted(e.note.as_ref())
+            NoteText(e.note.as_ref())
         );
     }
     for (claim, until) in machine.barred.iter() {
@@ -87,12 +87,12 @@ impl fmt::Display for OpText<'_> {
             Op::Acquire { claim, mode, lease, block, queue, home, ref note } => {
                 let wait = if queue == Queue::FailIfBusy { 'T' } else { 'Q' };
                 let (weight, capacity) = (Weight(mode.weight(), mode.capacity()), mode.capacity());
-                let note = Noted(note.as_ref());
+                let note = NoteText(note.as_ref());
                 write!(f, "A {claim} {weight} {capacity} {lease} {block} {home} {wait}{note}")
             }
             Op::Join { claim, mode, lease, block, home, ref note } => {
                 let (weight, capacity) = (Weight(mode.weight(), mode.capacity()), mode.capacity());
-                let note = Noted(note.as_ref());
+                let note = NoteText(note.as_ref());
                 write!(f, "J {claim} {weight} {capacity} {lease} {block} {home}{note}")
             }
             Op::Renew { claim, mode, lease } => write!(f, "K {claim} {} {lease}", mode.weight()),
@@ -104,9 +104,9 @@ impl fmt::Display for OpText<'_> {
 }
 
 /// The field of a note, if there is one.
-struct Noted<'a>(Option<&'a Note>);
+struct NoteText<'a>(Option<&'a Note>);
 
-impl fmt::Display for Noted<'_> {
+impl fmt::Display for NoteText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.map_or(Ok(()), |note| write!(f, " n{}", note.to_ascii()))
     }

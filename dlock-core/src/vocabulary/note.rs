@@ -13,8 +13,9 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 /// of 1 to 128 bytes without control characters.
 ///
 /// A client puts one on all its claims by the option `dlock.note` of a URL or by
-/// [`Noted`](crate::Noted), and [`ClaimState::note`](crate::ClaimState) shows it. No secrets: **everybody who may read the store
-/// sees it**, and so do its backups and logs. It decides nothing. Cloning is cheap.
+/// [`Noted`](crate::Noted), and [`ClaimState::note`](crate::ClaimState) shows it. No secrets:
+/// **everybody with read access to the store sees it**, and so do its backups and logs. Nothing
+/// depends on it. Cloning is cheap.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Note(Arc<str>);
 

@@ -141,7 +141,10 @@ impl Printed {
         let said = String::from_utf8_lossy(&output.stdout);
         let told = String::from_utf8_lossy(&output.stderr);
         if !output.status.success() || (said.is_empty() && told.is_empty()) {
-            return Err(Stop::failed(format!("{place}: {}, says {told:?}", output.status)));
+            // A program that runs tests says on stdout which of them failed.
+            let last = said.lines().count().saturating_sub(60);
+            let said = said.lines().skip(last).collect::<Vec<_>>().join("\n");
+            return Err(Stop::failed(format!("{place}: {}, says {told:?}\n{said}", output.status)));
         }
         match shown.is_empty() || looks(said.lines()) == looks(shown.iter().map(String::as_str)) {
             true => Ok(()),
