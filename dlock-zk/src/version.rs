@@ -51,7 +51,7 @@ pub(crate) async fn warn(config: &ZkConfig) {
             target: "dlock",
             store = config.store(),
             version,
-            "server older than supported, without {LACKING}: upgrade it to ZooKeeper 3.5.3 or later"
+            "server older than supported: upgrade it to ZooKeeper 3.5.3 or later"
         );
     }
 }

@@ -9,7 +9,7 @@ async fn options(scheme: &str) -> Vec<String> {
     // Nothing is opened before the options are checked.
     let error = dlock::connect(&format!("{scheme}://u@host/x?dlock.nope=1")).await;
     let error = error.expect_err("an unknown option").to_string();
-    let known = error.split_once("known are ").expect("the options that are known").1;
+    let known = error.split_once("use one of ").expect("the options that are known").1;
     let mut options: Vec<_> = known.split(", ").map(str::to_owned).collect();
     assert!(options.iter().all(|option| option.starts_with("dlock.")), "{error}");
     options.sort();
