@@ -1,5 +1,5 @@
-//! The only list of cases. A function in [`cases`](crate::cases) that is missing here is dead
-//! code, which the compiler tells.
+//! The only list of cases. If a function in [`cases`](crate::cases) is missing here, the compiler
+//! reports it as dead code.
 
 use crate::{
     Case,
@@ -18,7 +18,7 @@ macro_rules! list {
     };
 }
 
-/// Every case, by group. What stands in brackets is what a store must promise for it.
+/// All cases, by group. The brackets contain what a store must promise for a case.
 pub const ALL: &[Case] = list! {
     exclusion {
         clients_never_hold_together,

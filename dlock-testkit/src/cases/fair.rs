@@ -1,4 +1,4 @@
-//! First come, first served, over all clients.
+//! First come, first served, across all clients.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(crate) async fn grants_follow_the_order_of_arrival(cx: Cx) -> Verdict {
     let (name, recorder) = (cx.name("lock"), Recorder::new());
     let gate = clients[0].fair(&name)?.lock().await?;
     let mut crew = Crew::new();
-    // Tasks of one client stand both side by side and apart.
+    // Tasks of one client are adjacent in the queue in some places, and separated in others.
     for (i, client) in [0, 0, 1, 2, 1, 0, 2, 2, 1, 0].into_iter().enumerate() {
         let (fair, hold) = (clients[client].fair(&name)?, recorder.announce());
         let writing = recorder.clone();
@@ -77,7 +77,8 @@ pub(crate) async fn a_dead_waiter_is_skipped_after_its_lease(cx: Cx) -> Verdict 
     queue(&a, &dead).await?;
     let (fair, mut crew) = (locks.fair(&name)?, Crew::new());
     crew.go(async move { Ok(fair.lock().await?.release().await.map(|_| ())?) });
-    // At once, so that the dead one may be granted first and has to run out as a holder.
+    // The release comes at once, so that the dead claim may be granted first. Then its lease
+    // expires while it holds the lock.
     release(&a, &gate).await?;
     crew.done(&cx).await?;
     release_in_vain(&a, &dead).await

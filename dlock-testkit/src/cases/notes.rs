@@ -1,4 +1,4 @@
-//! Notes: who a claim is, for people.
+//! Notes: texts that identify claims to people.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use crate::{
     verbs::{alone, ask, downgrade, queue, release, renew, take, tried},
 };
 
-/// The same claim with a note.
+/// Returns the same request with a note.
 fn noted(request: AcquireRequest, note: &str) -> Result<AcquireRequest, Stop> {
     Ok(request.with_note(Note::new(note)?))
 }
 
-/// The notes of those who hold a name, then of those who wait for it.
+/// Returns the notes of the holders of a name, and those of its waiters.
 async fn notes(
     backend: &DynBackend,
     name: &LockName,
@@ -36,7 +36,7 @@ fn some(note: &str) -> Option<String> {
 
 pub(crate) async fn a_holder_has_its_note_until_it_goes(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
-    // One that has had the lock before may take it again by a shorter way.
+    // A client that has held the lock before may use a shorter path to acquire it again.
     for round in 0..4 {
         let note = format!("web-{round} pid 4711 migrate");
         let request = noted(alone(&name), &note)?;
@@ -44,12 +44,12 @@ pub(crate) async fn a_holder_has_its_note_until_it_goes(cx: Cx) -> Verdict {
         for client in [&a, &b] {
             ensure_eq!(notes(client, &name).await?, [vec![some(&note)], vec![]], "the notes");
         }
-        // Sent again, it is what it was.
+        // A repeated request does not change the note.
         take(&a, &request).await?;
         ensure_eq!(notes(&b, &name).await?[0], [some(&note)], "the note after a resend");
         release(&a, &request).await?;
         ensure_eq!(notes(&b, &name).await?, [vec![], vec![]], "the notes of a free lock");
-        // The next does not inherit it.
+        // The next claim does not inherit the note.
         let plain = alone(&name);
         take(&a, &plain).await?;
         ensure_eq!(notes(&b, &name).await?[0], [None], "the note of a claim without one");
@@ -69,7 +69,7 @@ pub(crate) async fn a_waiter_has_its_note_and_keeps_it(cx: Cx) -> Verdict {
     queue(&b, &last).await?;
     let waiting = vec![some("second"), None, some("last")];
     ensure_eq!(notes(&a, &name).await?, [vec![some("first")], waiting.clone()], "the notes");
-    // A sign of life changes nothing.
+    // A heartbeat changes nothing.
     queue(&b, &second).await?;
     ensure_eq!(notes(&a, &name).await?[1], waiting, "the notes after a sign of life");
     release(&a, &first).await?;
@@ -174,7 +174,7 @@ pub(crate) async fn all_locks_of_a_client_have_it(cx: Cx) -> Verdict {
         ensure_eq!(notes(a, &names[0]).await?[0], [some("web-3")], "the note of a mutex");
         guard.release().await?;
     }
-    // A view is of the same client.
+    // A view with other options belongs to the same client.
     let guard = b.with_options(cx.brief())?.rw(&names[0])?.write().lock().await?;
     ensure_eq!(notes(a, &names[0]).await?[0], [some("web-3")], "the note of a writer");
     guard.release().await?;

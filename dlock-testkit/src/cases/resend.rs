@@ -1,4 +1,4 @@
-//! Verbs whose answer got lost: asked again, they have their effect once.
+//! A verb whose answer got lost is retried, and takes effect once.
 
 use dlock_core::{Acquired, ErrorKind, Mode, Renewed};
 
@@ -146,7 +146,7 @@ pub(crate) async fn a_lost_answer_to_a_release_frees_the_lock(cx: Cx) -> Verdict
 pub(crate) async fn an_acquire_of_several_sent_again_is_one_hold_each(cx: Cx) -> Verdict {
     let (other, names) = (cx.backend().await?, [cx.name("a"), cx.name("b")]);
     let requests = names.each_ref().map(alone);
-    // As after an answer that got lost: the same requests again.
+    // The client repeats the same requests, as it does after a lost answer.
     for _ in 0..2 {
         let Some(answer) = other.acquire_all(&requests) else { return Ok(()) };
         let answers = answer.await?;

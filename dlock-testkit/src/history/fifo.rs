@@ -1,15 +1,17 @@
-//! **First come, first served**: who was seen in line before another asked is granted before.
+//! **First come, first served**: a claim that was seen in the queue before another claim was
+//! requested is granted before it.
 
 use dlock_core::Instant;
 
 use super::{History, Hold, Violation};
 
-/// Checks that nobody overtook.
+/// Checks that no claim overtook another.
 ///
 /// # Errors
-/// The first who did, and whom.
+/// The first claim that overtook another, and the other.
 pub fn check(history: &History) -> Result<(), Violation> {
-    // From the end: of those with larger tokens, who was seen in line first.
+    // The loop runs from the largest token down. `seen` is the claim with a larger token that was
+    // seen in the queue first.
     let mut seen: Option<(Instant, Hold)> = None;
     for first in history.holds().into_iter().rev() {
         if let Some((arrived, later)) = &seen

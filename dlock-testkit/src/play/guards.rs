@@ -1,4 +1,4 @@
-//! Locks of all kinds, tried one after the other by two clients.
+//! Plays random sequences of steps by two clients on locks of all kinds.
 
 use dlock_core::{ClaimId, ErrorKind, Guard, LockName, Locks, Mode, Owner, Released};
 use proptest::prelude::*;
@@ -17,13 +17,14 @@ const PERMITS: u32 = 3;
 pub(crate) enum GuardStep {
     /// Tries to take a lock.
     Try { kind: Kind, client: usize },
-    /// Releases the n-th guard, if there are so many.
+    /// Releases the guard at index `nth`, if it exists.
     Release { nth: usize },
-    /// Downgrades the n-th guard.
+    /// Downgrades the guard at index `nth`.
     Downgrade { nth: usize },
 }
 
-/// What is tried. Mutex, reader, writer and owner meet in one name, semaphores in another.
+/// The kind of lock that a step tries. Mutex, reader, writer and owner share one name; semaphores
+/// have another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Mutex,
@@ -36,7 +37,7 @@ pub(crate) enum Kind {
     Several,
 }
 
-/// Sequences of tries and releases.
+/// Returns a strategy for sequences of tries and releases.
 pub(crate) fn sequences(permits: bool, steps: usize) -> impl Strategy<Value = Vec<GuardStep>> {
     let kind = prop_oneof![
         Just(Kind::Mutex),
@@ -57,7 +58,7 @@ pub(crate) fn sequences(permits: bool, steps: usize) -> impl Strategy<Value = Ve
     prop::collection::vec(step, 1..=steps)
 }
 
-/// Plays the steps on fresh names.
+/// Plays the steps on new names.
 pub(crate) async fn run(cx: Cx, steps: Vec<GuardStep>) -> Verdict {
     let mut play = GuardPlay {
         fair: crate::case::Need::Fifo.missing_in(&cx.guarantees(), None).is_none(),
@@ -93,7 +94,7 @@ struct GuardPlay {
     held: Vec<HeldGuard>,
 }
 
-/// A guard, and what the model calls it.
+/// A guard, and the id of its claim in the model.
 struct HeldGuard {
     guard: Guard,
     kind: Kind,
@@ -138,7 +139,7 @@ impl GuardPlay {
         })
     }
 
-    /// Whether the model grants it, in all of its names or in none.
+    /// Whether the model grants the claim. A multi-lock is granted in all of its names or in none.
     fn fits(&mut self, kind: Kind, id: ClaimId) -> bool {
         let (models, mode) = match kind {
             Kind::Permits(n) => (&mut self.models[2..], Mode::Permits { n, of: PERMITS }),

@@ -1,4 +1,4 @@
-//! The verbs of the contract, played one after the other by several claims of two clients.
+//! Plays random sequences of the contract's verbs by several claims of two clients.
 
 use std::time::Duration;
 
@@ -16,19 +16,19 @@ use crate::{
     verbs::ask,
 };
 
-/// How many claims there are at one time.
+/// The largest number of claims at one time.
 const SLOTS: usize = 6;
 
-/// One step. Slots are claims; each belongs to one of two clients.
+/// One step. Each slot has a claim of one of two clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum VerbStep {
-    /// A new claim asks, or the one that is there asks again.
+    /// A new claim is requested, or the request of the slot's claim is repeated.
     Acquire {
         slot: usize,
         mode: Mode,
         wait: bool,
     },
-    /// A claim whose lease ends at once.
+    /// A claim with a short lease is requested, and expires.
     Lapse {
         slot: usize,
         mode: Mode,
@@ -40,17 +40,17 @@ pub(crate) enum VerbStep {
     Renew {
         slot: usize,
     },
-    /// As a reader from now on, or with one permit.
+    /// A claim is renewed as a reader, or with one permit.
     Weaken {
         slot: usize,
     },
-    /// Asks for the grant of a claim that has it.
+    /// The grant of a claim that holds the lock is requested.
     Granted {
         slot: usize,
     },
 }
 
-/// Sequences on a read-write lock or on a semaphore.
+/// Returns a strategy for sequences on a read-write lock or on a semaphore.
 pub(crate) fn sequences(
     fifo: bool,
     permits: bool,
@@ -80,13 +80,13 @@ fn mode(semaphore: bool, permits: bool) -> BoxedStrategy<Mode> {
     let counted = || (1u32..=3).prop_map(|n| Mode::Permits { n, of: 3 });
     match (semaphore, permits) {
         (true, _) => prop_oneof![20 => counted(), 1 => plain()].boxed(),
-        // Now and then one who uses the name for something else.
+        // A few claims use the name of a read-write lock for a semaphore.
         (false, true) => prop_oneof![20 => plain(), 1 => counted()].boxed(),
         (false, false) => plain().boxed(),
     }
 }
 
-/// Plays the steps on a fresh name.
+/// Plays the steps on a new name.
 pub(crate) async fn run(cx: Cx, steps: Vec<VerbStep>) -> Verdict {
     let name = cx.name("lock");
     let clients = [cx.backend().await?, cx.backend().await?];
@@ -117,7 +117,7 @@ struct VerbPlay {
     model: Model,
     slots: [Option<AcquireRequest>; SLOTS],
     lapse: Duration,
-    /// The largest token seen, and the claims that have one.
+    /// The largest token seen, and the tokens of the claims that have one.
     last: Option<FencingToken>,
     known: Vec<(ClaimId, FencingToken)>,
 }
@@ -139,7 +139,7 @@ impl VerbPlay {
                 self.acquire(slot, &request).await?;
                 pass(self.lapse * 2).await;
                 self.model.release(request.claim, 0);
-                // A store may let the next in when somebody comes by.
+                // A store may grant the next claim only when a request arrives.
                 self.client(slot).release(&ask(&self.name, mode).as_claim()).await?;
                 Ok(())
             }
@@ -208,7 +208,7 @@ impl VerbPlay {
         };
         let expected = match self.stands(request.claim) {
             Some(Standing::Held) => Renewed::Kept,
-            // The core renews what it holds.
+            // Waiters are not renewed here: the core only renews holders.
             Some(_) => return Ok(()),
             None => Renewed::Lost,
         };
@@ -219,7 +219,7 @@ impl VerbPlay {
         Ok(())
     }
 
-    /// That an onlooker sees what the model has.
+    /// Checks that `inspect` shows the state of the model.
     async fn compare(&mut self, step: VerbStep) -> Verdict {
         let state = self.clients[1].inspect(&self.name).await?;
         let seen = |claims: &[ClaimState]| -> Vec<_> {
@@ -233,7 +233,7 @@ impl VerbPlay {
             let token = holder.token.ok_or("a holder without a token")?;
             self.token(holder.claim, token)?;
         }
-        // A claim that is a node of a session leaves no record of its token.
+        // If a claim is a node of a session, its token is not recorded after the claim ends.
         let remembered = match self.cx.guarantees().orphan_release {
             OrphanRelease::SessionEnd => state.holders.iter().filter_map(|it| it.token).max(),
             _ => self.last,
@@ -247,7 +247,7 @@ impl VerbPlay {
         self.token(claim, grant.token)
     }
 
-    /// A claim keeps its token, and a new one is larger than all before.
+    /// Checks that a claim keeps its token, and that a new token is larger than all before.
     fn token(&mut self, claim: ClaimId, token: FencingToken) -> Verdict {
         if let Some((_, known)) = self.known.iter().find(|(known, _)| *known == claim) {
             ensure_eq!(token, *known, "the token of {claim:?}");
