@@ -7,7 +7,7 @@ use crate::{
     short,
 };
 
-/// What a process wrote of one acquisition: granted at 100 ns, let go at 200.
+/// Returns the lines of one acquisition that was granted at 100 ns and released at 200 ns.
 fn well(hold: u64, mode: &str, name: &str) -> String {
     let ask = format!("{hold} ask {hold} well {mode} 90 {name}\n");
     ask + &format!("{hold} got 100 {hold} 500\n{hold} let 200\n{hold} left 210 released\n")
