@@ -89,8 +89,8 @@ impl Crew {
 
     /// Aborts all tasks and starts new ones. Returns the number of aborted tasks.
     pub(super) async fn abort(&mut self) -> Result<usize, Stop> {
-        // The line is written before the first task ends, so that no belief of these tasks lasts
-        // longer.
+        // The line is written before the first task ends, so that no belief counts for longer than
+        // it lasted.
         self.log.write_own(now(), What::Abort { below: self.next })?;
         self.workers.abort_all();
         let mut aborted = 0;

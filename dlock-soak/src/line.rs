@@ -71,7 +71,8 @@ pub(crate) enum What {
         #[serde(with = "wire::nanos")]
         since: Instant,
     },
-    /// All tasks with smaller numbers are aborted, at this time at the latest.
+    /// All tasks with numbers below this one are aborted. Their beliefs count until this line at
+    /// most.
     Abort { below: usize },
     /// The number of resources of the system and of the runtime that the process has open.
     Uses { when: When, fds: usize, tasks: usize, threads: usize },

@@ -154,8 +154,7 @@ impl Process {
     /// # Errors
     /// If it had already exited.
     pub(super) async fn kill(&mut self) -> Result<Instant, Stop> {
-        // The time is taken before the kill, so the beliefs of the process ended no earlier than
-        // this.
+        // The time is taken before the kill, so that no belief counts for longer than it lasted.
         let killed = now();
         self.child.kill().await?;
         let status = self.child.wait().await?;

@@ -6,33 +6,33 @@ use lexopt::{Arg, Parser, ValueExt};
 
 use super::arena::{Place, SETUPS};
 
-/// What is asked for.
+/// The options of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Options {
     pub(super) places: Vec<Place>,
-    /// How long all of it takes, one after the other, without the time to set up.
+    /// The time for all stores one after another, without the time to start them.
     pub(super) time: Duration,
-    /// Where the report goes.
+    /// The directory of the report.
     pub(super) report: Option<PathBuf>,
-    /// Other work runs on the machine.
+    /// Whether other work runs on the machine.
     pub(super) busy: bool,
-    /// How many places are harmed at the same time.
+    /// The number of stores that run at the same time.
     pub(super) jobs: usize,
-    /// Keeps all histories, and not only those that are wrong.
+    /// Whether all histories are kept, and not only those with violations.
     pub(super) keep: bool,
 }
 
-/// What the command line asks for.
+/// The request of the command line.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Asked {
     Run(Options),
-    /// Judges a history that was kept.
+    /// Judges a recorded history.
     Judge(PathBuf),
     Help,
     List,
 }
 
-/// Less than this for one place leaves no time for harm between the quiet before and after it.
+/// The shortest time for one store. It leaves time for faults between the phases without faults.
 const SHORTEST: Duration = Duration::from_secs(30);
 
 pub(super) const HELP: &str = "\
@@ -58,10 +58,10 @@ little happened for a verdict (unknown).
 ";
 
 impl Asked {
-    /// Reads the arguments of this process.
+    /// Parses the arguments of this process.
     ///
     /// # Errors
-    /// What can't be read, and what to do.
+    /// A text with the invalid argument and a remedy.
     pub(super) fn read(mut parser: Parser) -> Result<Self, String> {
         let (mut places, mut minutes, mut report) = (Vec::new(), None, None);
         let (mut jobs, mut keep, mut busy) = (1, false, false);

@@ -1,4 +1,4 @@
-//! Pass, fail, or unknown.
+//! The verdict: pass, fail or unknown.
 
 use std::fmt;
 
@@ -7,40 +7,40 @@ use serde::Serialize;
 use super::{arena::Place, tally::Tally};
 use crate::Check;
 
-/// What a run proves.
+/// The verdict on a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Outcome {
-    /// All was kept, and enough happened to say it.
+    /// Every promise was kept, and enough happened to say so.
     Pass,
-    /// Nothing was seen that was not kept, and too little happened, or too slowly.
+    /// No violation was seen, but too little happened, or too slowly.
     Unknown,
-    /// Something was not kept.
+    /// A promise was broken.
     Fail,
 }
 
-/// What a run proves, and why it is no more.
+/// The verdict on a run, and its reasons.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Judgement {
     pub(super) outcome: Outcome,
     pub(super) reasons: Vec<String>,
 }
 
-/// How many faults a minute of harm needs.
+/// The number of faults that a verdict needs for each minute of a run.
 const FAULTS: f64 = 30.0;
-/// Of how many kinds.
+/// The number of kinds of faults that a verdict needs.
 const KINDS: usize = 5;
-/// While harm is done, it has to be at least this fast, as a part of the quiet rate.
+/// The lowest rate while faults are injected, as a fraction of the rate without faults.
 const HARMED: f64 = 0.2;
-/// And this fast again, a while after the last fault. How long each lock is held is random, and a
-/// few long holds in a row make two quiet stretches differ by so much.
+/// The lowest rate after the last fault and the recovery, as the same fraction. Hold times are
+/// random: a few long ones in a row can make two phases without faults differ by this factor.
 const RECOVERED: f64 = 0.5;
-/// How much of a round has to be harm for its faults to count as of a whole one.
+/// The seconds in a minute: the required numbers are per minute.
 const WHOLE: f64 = 60.0;
 
 impl Judgement {
-    /// The verdict on a run of this many seconds. On a machine that is `busy` with other work, a
-    /// late notification proves nothing: the task may have waited for a processor.
+    /// Returns the verdict on a run of this many seconds. On a machine that is `busy` with other
+    /// work, a late notification proves nothing: the task may have waited for a processor.
     pub(super) fn of(tally: &Tally, place: &Place, seconds: f64, busy: bool) -> Self {
         let mut wrong = Vec::new();
         let mut late = Vec::new();
@@ -82,7 +82,7 @@ fn too_little(tally: &Tally, place: &Place, seconds: f64) -> Vec<String> {
         ("while harm was done", rates.harm, HARMED),
         ("after the last fault", rates.after, RECOVERED),
     ] {
-        // Other work on the machine slows it down as well, so this proves nothing wrong.
+        // Other work on the machine also lowers the rate, so this proves no violation.
         if rate < part * rates.quiet {
             little.push(format!(
                 "{what} it went at {:.0} % of the quiet rate, and not at {:.0} %",
@@ -123,7 +123,7 @@ mod tests {
         Place::parse("private:redis").unwrap()
     }
 
-    /// Enough of everything, and nothing wrong.
+    /// Returns a tally with enough of everything, and without violations.
     fn well() -> Tally {
         let mut tally = Tally { grants: 6000, ..Tally::default() };
         for fault in Fault::HOLDERS {
