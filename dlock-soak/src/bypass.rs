@@ -37,7 +37,7 @@ pub(super) struct Passed<'a> {
 }
 
 /// Returns the waits for one name that were passed over too often. `trouble` has the times in which
-/// the store did not work, and `own` those in which a process did not.
+/// the store had a fault, and `own` those in which a process had one.
 pub(super) fn check<'a>(
     tales: &'a [Tale],
     trouble: &Times,

@@ -1,9 +1,9 @@
 //! The child's side: this binary, started again. Its tasks acquire locks until the parent ends
 //! them.
 //!
-//! The parent writes one line for each order: `process N`, `store ADDRESS`, `log FILE`, `resource
-//! SOCKET`, `seed N`, the options of [`Load`](super::Load), and `go`. The child answers `ready`.
-//! Then:
+//! The parent writes one line for each order: `process N`, `store ADDRESS`, `log FILE`,
+//! `resource SOCKET`, `seed N`, the options of [`Load`](super::Load), and `go`. The child answers
+//! `ready`. Then:
 //!
 //! ```text
 //! stall MS             -> stalled NS     no thread of its runtime runs for this time

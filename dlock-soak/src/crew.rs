@@ -127,8 +127,8 @@ impl Crew {
     }
 }
 
-/// Blocks every worker thread of the runtime for this time, from outside of it. Returns for how
-/// long all of them were blocked together.
+/// Blocks every worker thread of the runtime for this time, from outside of it. Returns the time
+/// for which all of them were blocked together.
 pub(super) fn stall(runtime: &Handle, threads: usize, time: Duration) -> Result<Duration, Stop> {
     let all_in = Arc::new(Barrier::new(threads));
     let block = |_| {

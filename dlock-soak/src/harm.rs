@@ -53,7 +53,7 @@ impl Running {
     /// fires and no lease is renewed.
     ///
     /// # Errors
-    /// If all of them were not blocked together for at least half of the time.
+    /// If they were not all blocked together for at least half of the time.
     pub async fn stall_one(&mut self, time: Duration) -> Verdict {
         let (one, at) = (self.any(), now());
         let process = &mut self.processes[one];

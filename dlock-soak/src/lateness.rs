@@ -10,9 +10,9 @@ use dlock_core::Instant;
 
 use super::{belief::Tale, line::EXPIRED, times::Times};
 
-/// The largest 99th percentile of the delay.
+/// The largest allowed 99th percentile of the delays.
 pub(super) const P99: Duration = Duration::from_millis(20);
-/// The largest delay of a single notification.
+/// The largest allowed delay of a single notification.
 pub(super) const MOST: Duration = Duration::from_millis(100);
 /// The smallest number of notifications for which the 99th percentile is checked.
 const ENOUGH: usize = 100;

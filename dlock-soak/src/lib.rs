@@ -33,7 +33,7 @@
 //! }
 //! ```
 //!
-//! # When a holder believes
+//! # Beliefs
 //!
 //! A holder believes that it holds the lock from the moment at which its task has the guard. The
 //! belief ends with the first of these events: the task begins the release, it is notified of the

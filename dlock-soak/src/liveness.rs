@@ -10,7 +10,7 @@ use super::{belief::Tale, line::TIMEOUT, times::Times};
 /// The longest time until a waiter of a free lock is granted. It is a generous limit for a busy
 /// machine.
 pub(super) const BOUND: Duration = Duration::from_secs(5);
-/// A shorter wait proves nothing.
+/// The shortest wait that counts: a shorter one proves nothing.
 const PATIENT: Duration = Duration::from_millis(200);
 
 /// Returns the longest time for which no client believed that it held the name while a claim waited

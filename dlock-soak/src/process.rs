@@ -36,7 +36,7 @@ pub(super) struct Process {
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
     is_ready: bool,
-    /// Whether a caller has the right to stop it, and uses it.
+    /// Whether a caller is stopping the process.
     stopped: AtomicBool,
 }
 

@@ -11,7 +11,7 @@ use libtest_mimic::{Arguments, Trial};
 
 use crate::child;
 
-/// The variable with the factor by which faults are injected for longer than by default.
+/// The variable that multiplies the time of fault injection.
 const EFFORT: &str = "DLOCK_TEST_EFFORT";
 
 /// The default number of test threads. Each case starts its own servers and processes.
@@ -97,8 +97,7 @@ where
     }
 }
 
-/// Returns the factor by which faults are injected for longer than by default, which may be a
-/// fraction.
+/// Returns the factor for the time of fault injection, which may be a fraction.
 pub fn effort() -> f64 {
     let times = std::env::var(EFFORT).ok().and_then(|times| times.parse().ok());
     times.filter(|times| (0.01..=1e6).contains(times)).unwrap_or(1.0)

@@ -45,7 +45,7 @@ impl Times {
         std::iter::once(first).chain(ends).zip(froms.chain(std::iter::once(last)))
     }
 
-    /// Returns for how long the condition did not hold between these moments.
+    /// Returns the total time between these moments in which the condition did not hold.
     pub(super) fn without(&self, from: Instant, to: Instant) -> Duration {
         let next = self.0.partition_point(|(_, end)| *end <= from);
         let within = self.0[next..].iter().take_while(|(begin, _)| *begin < to);

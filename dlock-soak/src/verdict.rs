@@ -176,9 +176,9 @@ impl Report {
         found
     }
 
-    /// Returns waits that were passed over too often: a few examples for each name. Without [all
-    /// faults noted](super::Load::with_faults_noted), it covers only waits in the phase without
-    /// faults.
+    /// Returns waits that were passed over too often: a few examples for each name. If the test did
+    /// not declare [all faults noted](super::Load::with_faults_noted), the result covers only waits
+    /// in the phase without faults.
     pub fn bypasses(&self) -> Vec<String> {
         let together = |all: BTreeMap<usize, Vec<_>>| -> BTreeMap<usize, Times> {
             all.into_iter().map(|(process, times)| (process, Times::of(times))).collect()

@@ -19,7 +19,7 @@ use crate::{Bounds, Case, Opened, Stop, Store, Verdict, stop::ensure};
 /// a leaked claim is detected before it expires.
 const STEADY: Duration = Duration::from_secs(300);
 
-/// The variable with the factor by which the random cases do more than by default.
+/// The variable that multiplies the number of random operations.
 const EFFORT: &str = "DLOCK_TEST_EFFORT";
 
 /// The context of a case.

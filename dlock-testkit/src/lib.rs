@@ -51,7 +51,7 @@
 //! address: the cross-process cases start the test binary again as a child, which takes locks, is
 //! stopped, and is killed.
 //!
-//! # What else is here
+//! # Other parts of the kit
 //!
 //! - [`history`]: the recorded operations of clients with their answers, and one checker for each
 //!   invariant.

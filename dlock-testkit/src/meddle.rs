@@ -29,7 +29,7 @@ pub(crate) struct Meddled {
     slow: Duration,
 }
 
-/// The fate of renewals.
+/// The treatment of renewals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Renewals {
     Pass,

@@ -19,7 +19,7 @@ pub enum Ended<T> {
     Dropped,
     /// It was dropped while it waited for another task; more polls would not help.
     Waiting,
-    /// It completed earlier.
+    /// It completed before that.
     Completed(T),
 }
 

@@ -12,8 +12,8 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::{Bounds, Case, Opened, Stop, Store, Verdict, context::Cx};
 
-/// The factor by which the bound of a whole case is longer than the bound of one step. It catches
-/// code that hangs outside of all steps.
+/// The bound of a whole case as a multiple of the bound of one step. It catches code that hangs
+/// outside of all steps.
 pub(crate) const HANGS: u32 = 8;
 
 /// The cases over one kind of store, for programs that run cases themselves. A test target calls

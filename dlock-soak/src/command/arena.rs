@@ -38,8 +38,8 @@ pub(super) trait Arena: Send + Sync {
     /// If the store can't be repaired.
     async fn harm(&self, fault: Fault) -> Result<Bite, Stop>;
 
-    /// Whether two holders may believe in the same lock after this fault, and held locks may be
-    /// lost.
+    /// Whether, after this fault, two holders may believe that they hold the same lock, and held
+    /// locks may be lost.
     fn excuses(&self, fault: Fault) -> bool {
         fault.may_let_two_in()
     }

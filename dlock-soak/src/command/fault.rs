@@ -86,8 +86,9 @@ impl Fault {
     pub(super) const NETWORK: [Self; 4] =
         [Self::ConnectionsCut, Self::HalfOpen, Self::RepliesDropped, Self::RepliesDelayed];
 
-    /// Whether two holders may believe in the same lock after this fault, and held locks may be
-    /// lost: the store has lost what it acknowledged, or its clock has let the leases expire.
+    /// Whether, after this fault, two holders may believe that they hold the same lock, and held
+    /// locks may be lost. The store has then lost what it acknowledged, or its clock has let the
+    /// leases expire.
     pub(super) const fn may_let_two_in(self) -> bool {
         matches!(
             self,

@@ -249,7 +249,7 @@ fn some_of(what: &str) -> impl FnOnce(usize) -> Result<(), Stop> {
     }
 }
 
-/// Returns what still remains when nothing remains or when the time is over.
+/// Waits until nothing remains or the time is over. Returns what remains.
 async fn settled(
     end: Instant,
     look: impl AsyncFn() -> Result<Vec<String>, Stop>,

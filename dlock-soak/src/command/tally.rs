@@ -1,4 +1,4 @@
-//! The sums of all rounds on one store.
+//! The results of all rounds on one store, as numbers.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::Check;
 /// The number of examples that are kept for each kind of violation.
 const EXAMPLES: usize = 5;
 
-/// The sums of all rounds on one store.
+/// The results of all rounds on one store, as numbers.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Tally {
     pub(super) store: String,
@@ -75,7 +75,7 @@ pub(super) struct Spread {
 }
 
 impl Tally {
-    /// Computes the sums of these rounds.
+    /// Computes the results of these rounds.
     pub(super) fn of(place: &Place, rounds: &[Round]) -> Self {
         let mut tally = Self {
             store: place.name().to_owned(),

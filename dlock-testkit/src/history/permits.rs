@@ -19,7 +19,8 @@ pub fn check(history: &History, all: u32) -> Result<(), Violation> {
     }
 }
 
-/// Returns each span at whose beginning more than `all` permits were in use, with their number.
+/// Returns each span at the beginning of which more than `all` permits were in use, with the
+/// number of permits in use.
 pub fn excesses(history: &History, all: u32) -> impl Iterator<Item = (u64, Span)> + use<> {
     let mut ends: BinaryHeap<Reverse<(Instant, u64)>> = BinaryHeap::new();
     let mut used: u64 = 0;

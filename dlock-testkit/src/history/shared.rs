@@ -32,7 +32,7 @@ pub fn overlaps(history: &History) -> impl Iterator<Item = (Span, Span)> + use<>
     })
 }
 
-/// The largest number of readers that held the lock at one time.
+/// Returns the largest number of readers that held the lock at one time.
 pub fn most_readers(history: &History) -> usize {
     let mut ends: BinaryHeap<Reverse<Instant>> = BinaryHeap::new();
     let mut most = 0;

@@ -1,4 +1,4 @@
-//! The holds and the times of possession in a history.
+//! The holds in a history, and the times in which clients believed that they held the lock.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! **Token order**: if a grant was known before another lock was requested, it has the smaller
-//! token. No two acquisitions have the same token, unless an owner entered its own hold again.
+//! **Token order**: if a grant was known before another acquisition was requested, it has the
+//! smaller token. No two acquisitions have the same token, unless an owner entered its own hold again.
 
 use super::{History, Hold, Violation};
 
@@ -28,7 +28,7 @@ pub fn check(history: &History) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Returns two acquisitions with the same token, unless an owner entered its own hold again.
+/// Returns two acquisitions with the same token that are not entries of one owner into its hold.
 fn twice(same: &[Hold]) -> Option<(&Hold, &Hold)> {
     let mut inside = same.first()?;
     for hold in &same[1..] {
