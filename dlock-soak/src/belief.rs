@@ -203,7 +203,8 @@ impl Tale {
         self.left.as_ref().is_some_and(|(at, how)| how == GONE && *at < self.until)
     }
 
-    /// Whether the result of the attempt is unknown although its process was not killed.
+    /// Whether the result of the attempt is unknown although its process was not killed and its
+    /// task was not aborted.
     pub(super) fn is_open(&self) -> bool {
         self.got.is_none() && self.not.is_none() && self.cut.is_none()
     }

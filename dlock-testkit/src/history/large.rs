@@ -58,7 +58,7 @@ fn an_error_at_the_end_of_a_long_history_is_found() {
     }
     find(|history| wake_up::check(history, BOUND), &right, &late);
 
-    // The last claim was seen in the queue before the claim before it was requested.
+    // The last claim was seen in the queue before the previous claim was requested.
     let mut seen = right.clone();
     let mut arrive = seen.events[acquire].clone();
     (arrive.op, arrive.invoked) = (super::Op::Arrive, at(1));

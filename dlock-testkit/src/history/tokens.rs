@@ -1,5 +1,6 @@
 //! **Token order**: if a grant was known before another acquisition was requested, it has the
-//! smaller token. No two acquisitions have the same token, unless an owner entered its own hold again.
+//! smaller token. No two acquisitions have the same token, unless an owner entered its own hold
+//! again.
 
 use super::{History, Hold, Violation};
 
