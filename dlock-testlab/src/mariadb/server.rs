@@ -61,7 +61,7 @@ impl MariadbServer {
     /// Starts a server and waits until it accepts connections.
     ///
     /// # Errors
-    /// [`Stop::missing`] when MariaDB is not installed.
+    /// [`Stop::missing`] if MariaDB is not installed.
     pub async fn start(options: &Options) -> Result<Self, Stop> {
         let programs = Programs::find()?;
         let home = home()?;
@@ -138,7 +138,7 @@ impl MariadbServer {
     /// Lets it go on.
     ///
     /// # Errors
-    /// When it was killed.
+    /// If the server was killed.
     pub fn resume(&self) -> Verdict {
         self.instance.resume()
     }
@@ -223,7 +223,7 @@ impl MariadbServer {
     /// Ends the connections of all clients, also in the middle of a statement. How many there were.
     ///
     /// # Errors
-    /// When no answer comes.
+    /// If no answer arrives.
     pub async fn terminate_backends(&self) -> Result<usize, Stop> {
         self.count(TERMINATE).await
     }
@@ -231,7 +231,7 @@ impl MariadbServer {
     /// The transactions that somebody began and did not end: their states.
     ///
     /// # Errors
-    /// When no answer comes.
+    /// If no answer arrives.
     pub async fn open_transactions(&self) -> Result<Vec<String>, Stop> {
         sleep(STALE).await;
         Ok(self.query(OPEN).await?.iter().map(|row| row.join(": ")).collect())
@@ -240,7 +240,7 @@ impl MariadbServer {
     /// How many clients are connected, without whoever asks.
     ///
     /// # Errors
-    /// When no answer comes.
+    /// If no answer arrives.
     pub async fn connections(&self) -> Result<usize, Stop> {
         self.count(OTHERS).await
     }

@@ -34,7 +34,7 @@ impl PgBouncer {
     /// `default_pool_size = 2`, and waits until it accepts connections.
     ///
     /// # Errors
-    /// [`Stop::missing`] when PgBouncer is not installed.
+    /// [`Stop::missing`] if PgBouncer is not installed.
     pub async fn start(server: &PostgresServer, config: &[&str]) -> Result<Self, Stop> {
         let missing = || Stop::missing("pgbouncer is not installed: apt-get install pgbouncer");
         let program = find("pgbouncer").ok_or_else(missing)?;
@@ -82,7 +82,7 @@ impl PgBouncer {
     /// Lets it go on.
     ///
     /// # Errors
-    /// When it was killed.
+    /// If the server was killed.
     pub fn resume(&self) -> Verdict {
         self.instance.resume()
     }

@@ -29,7 +29,7 @@ impl PostgresServer {
     /// Starts a server and waits until it accepts connections.
     ///
     /// # Errors
-    /// [`Stop::missing`] when PostgreSQL is not installed.
+    /// [`Stop::missing`] if PostgreSQL is not installed.
     pub async fn start(options: &Options) -> Result<Self, Stop> {
         let programs = Programs::find()?;
         let home = home()?;
@@ -109,7 +109,7 @@ impl PostgresServer {
     /// Lets them go on.
     ///
     /// # Errors
-    /// When it was killed.
+    /// If the server was killed.
     pub fn resume(&self) -> Verdict {
         self.instance.resume()
     }
@@ -206,7 +206,7 @@ impl PostgresServer {
     /// Ends the connections of all clients, also in the middle of a statement. How many there were.
     ///
     /// # Errors
-    /// When no answer comes.
+    /// If no answer arrives.
     pub async fn terminate_backends(&self) -> Result<usize, Stop> {
         let terminated = "select pg_terminate_backend(pid) from pg_stat_activity \
                           where backend_type = 'client backend' and pid <> pg_backend_pid()";
@@ -216,7 +216,7 @@ impl PostgresServer {
     /// The transactions that somebody began and did not end: what they do.
     ///
     /// # Errors
-    /// When no answer comes.
+    /// If no answer arrives.
     pub async fn open_transactions(&self) -> Result<Vec<String>, Stop> {
         let open = "select state, query from pg_stat_activity \
                     where state like 'idle in transaction%'";
@@ -226,7 +226,7 @@ impl PostgresServer {
     /// How many clients are connected, without whoever asks.
     ///
     /// # Errors
-    /// When no answer comes.
+    /// If no answer arrives.
     pub async fn connections(&self) -> Result<usize, Stop> {
         let others = "select count(*) from pg_stat_activity \
                       where backend_type = 'client backend' and pid <> pg_backend_pid()";
@@ -237,7 +237,7 @@ impl PostgresServer {
     /// it knows of. A standby lags behind by the difference.
     ///
     /// # Errors
-    /// When no answer comes.
+    /// If no answer arrives.
     pub async fn log_position(&self) -> Result<u64, Stop> {
         let position = "select case when pg_is_in_recovery() then coalesce(greatest( \
                         pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn()), '0/0') \

@@ -24,7 +24,7 @@ impl Ensemble {
     /// Starts all three, and waits until each of them serves.
     ///
     /// # Errors
-    /// [`Stop::missing`] when ZooKeeper is not installed.
+    /// [`Stop::missing`] if ZooKeeper is not installed.
     pub async fn start(options: &Options) -> Result<Self, Stop> {
         let programs = Programs::find()?.archived().await;
         for _ in 0..ATTEMPTS {

@@ -51,7 +51,7 @@ impl JavaProgram {
     /// is compiled once in a process.
     ///
     /// # Errors
-    /// [`Stop::missing`] when Java, its compiler, ZooKeeper or Curator is not installed; and those
+    /// [`Stop::missing`] if Java, its compiler, ZooKeeper or Curator is not installed; and those
     /// of the compiler.
     pub async fn start(source: &str, args: &[&str]) -> Result<Self, Stop> {
         // The pipes want it, and would panic.
@@ -172,7 +172,7 @@ impl JavaProgram {
     /// Lets it go on.
     ///
     /// # Errors
-    /// When it was killed.
+    /// If the server was killed.
     pub fn resume(&self) -> Verdict {
         self.signal(Signal::CONT)
     }

@@ -20,7 +20,7 @@ impl ZooKeeperServer {
     /// What a node holds; `None` when there is no such node.
     ///
     /// # Errors
-    /// When no answer comes.
+    /// If no answer arrives.
     pub async fn data(&self, path: &str) -> Result<Option<Vec<u8>>, Stop> {
         let mut wire = self.wire().await?;
         let data = wire.data(path).await?;
@@ -32,7 +32,7 @@ impl ZooKeeperServer {
     /// is no such node.
     ///
     /// # Errors
-    /// When no answer comes.
+    /// If no answer arrives.
     pub async fn nodes_under(&self, path: &str) -> Result<Vec<String>, Stop> {
         let mut wire = self.wire().await?;
         let mut found = below(&mut wire, path).await?;

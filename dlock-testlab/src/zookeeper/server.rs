@@ -38,7 +38,7 @@ impl ZooKeeperServer {
     /// Starts a server and waits until it serves.
     ///
     /// # Errors
-    /// [`Stop::missing`] when ZooKeeper is not installed.
+    /// [`Stop::missing`] if ZooKeeper is not installed.
     pub async fn start(options: &Options) -> Result<Self, Stop> {
         Self::start_with(&Programs::find()?.archived().await, options).await
     }
@@ -146,7 +146,7 @@ impl ZooKeeperServer {
     /// Lets it go on.
     ///
     /// # Errors
-    /// When it was killed.
+    /// If the server was killed.
     pub fn resume(&self) -> Verdict {
         self.daemon.resume()
     }
@@ -192,7 +192,7 @@ impl ZooKeeperServer {
     /// What it does.
     ///
     /// # Errors
-    /// When no answer comes.
+    /// If no answer arrives.
     pub async fn mode(&self) -> Result<Mode, Stop> {
         Mode::of(&self.four_letter_word("srvr").await?)
     }
@@ -201,7 +201,7 @@ impl ZooKeeperServer {
     /// ephemeral nodes, `wchp` with the paths that are watched, or `cons` with the connections.
     ///
     /// # Errors
-    /// When no answer comes.
+    /// If no answer arrives.
     pub async fn four_letter_word(&self, word: &str) -> Result<String, Stop> {
         ask(&self.address(), word).await
     }
@@ -209,7 +209,7 @@ impl ZooKeeperServer {
     /// How many clients are connected and have a session.
     ///
     /// # Errors
-    /// When no answer comes.
+    /// If no answer arrives.
     pub async fn connections(&self) -> Result<usize, Stop> {
         // Whoever asks has none.
         Ok(self.four_letter_word("cons").await?.matches("sid=0x").count())
