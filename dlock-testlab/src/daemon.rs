@@ -97,7 +97,7 @@ impl Daemon {
         running.as_ref().ok_or_else(killed)?.signal(signal)
     }
 
-    /// Stops the process and its children with a signal; [`Self::resume`] continues them.
+    /// Stops the process and its children with a signal; `resume` continues them.
     pub(super) fn pause(&self) -> Verdict {
         let running = self.running.lock();
         running.as_ref().ok_or_else(killed)?.pause(&self.launch)

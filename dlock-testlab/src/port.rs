@@ -28,7 +28,7 @@ const QUIET: Range<u16> = 15_000..32_000;
 /// The number of ports to try. Hardly any of them is taken.
 const ATTEMPTS: usize = 1000;
 
-/// Like [`free`], but the system never assigns one of these ports to a client's connection. For a
+/// Like `free`, but the system never assigns one of these ports to a client's connection. For a
 /// server that does not listen at once or not all the time.
 pub(crate) fn quiet<const N: usize>() -> Result<[u16; N], Stop> {
     let mut ports = [0; N];

@@ -26,8 +26,8 @@ const NAME: &str = "long-life";
 /// while the row is watched, so neither of them sees all of its changes.
 const PROCESSES: usize = 2;
 
-/// The parts of the name's life, how many more are compared with a new name each, and the rounds of
-/// a part.
+/// The parts of the name's life, the number of further parts that are compared with a new name
+/// each, and the rounds of a part.
 const PARTS: usize = 20;
 const COMPARED: usize = 5;
 const ROUNDS: u32 = 2;
@@ -96,8 +96,8 @@ impl Scenario for LongLife {
     }
 }
 
-/// Uses the name again and again. Returns the median cycle of each part of its life, its ratio to
-/// that of new names in the last parts, and the number of cycles.
+/// Uses the name again and again. Returns the median cycle of each part of its life, the number of
+/// cycles, and the ratio of its median cycle to that of new names in further parts.
 fn live(users: &mut Team, lasts: Duration) -> Result<Figures, Failure> {
     let line = format!("quiet {NAME}");
     users.quiet(lasts, &line)?;
