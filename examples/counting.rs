@@ -2,8 +2,8 @@
 //! each task reads the number and writes one more. Without a lock updates are lost; with it none
 //! is.
 //!
-//! `cargo run --example counting --features sqlite`, and on other stores, one after another: `...
-//! --features redis,postgres,sqlite -- --url redis://localhost --url postgres://...`
+//! `cargo run --example counting --features sqlite`, and on other stores, one after another:
+//! `... --features redis,postgres,sqlite -- --url redis://localhost --url postgres://...`
 
 use std::{env, error::Error, fs, io::Write as _, path::Path, process::ExitStatus, time::Duration};
 

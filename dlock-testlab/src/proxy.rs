@@ -142,7 +142,7 @@ impl Proxy {
         self.rules.send_modify(|rules| rules.lose_pushes = true);
     }
 
-    /// Forwards messages that the server pushes again. Messages that were dropped stay lost.
+    /// Stops dropping messages that the server pushes. Messages that were dropped stay lost.
     pub fn pass_pushes(&self) {
         self.rules.send_modify(|rules| rules.lose_pushes = false);
     }

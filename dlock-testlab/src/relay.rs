@@ -224,8 +224,8 @@ impl Way<'_> {
         self.number <= self.rules.borrow().stranded
     }
 
-    /// Reads all bytes of the client on a stranded connection before the connection is lost, and
-    /// delivers them when they are to arrive.
+    /// Reads all bytes of the client on a stranded connection before the connection is lost.
+    /// Delivers them when the connection is no longer stranded.
     async fn bring_late(
         mut self,
         mut bytes: Vec<u8>,
@@ -260,7 +260,7 @@ impl Way<'_> {
         }
     }
 
-    /// Removes the messages that are to be lost.
+    /// Removes the pushed messages, if they must be lost.
     fn filter(&mut self, bytes: &mut Vec<u8>, ended: bool) {
         if let Some(filter) = &mut self.filter {
             let seen = filter.pass(bytes, self.rules.borrow().lose_pushes);
@@ -299,7 +299,7 @@ impl Way<'_> {
     }
 }
 
-/// Waits until the client of this stranded connection is to lose it.
+/// Waits until the client of this stranded connection must lose it.
 async fn lost(rules: &mut watch::Receiver<Rules>, number: u64) {
     let lost = rules.wait_for(|rules| rules.abandoned && number <= rules.stranded).await.is_ok();
     if !lost {

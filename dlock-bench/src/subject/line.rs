@@ -4,11 +4,11 @@
 //!
 //! ```text
 //! quiet NAME             -> ok     one task
-//! multi NAMES NAME       -> ok     one task, so many names together
-//! spread NAME TASKS      -> ok     each task has a name of its own
+//! multi NAMES NAME       -> ok     one task, NAMES names together
+//! spread NAME TASKS      -> ok     each task has a separate name
 //! local NAME TASKS       -> ok     all tasks want one lock, and queue for it
 //! rw NAME TASKS READS    -> ok     READS of 100 read
-//! contend NAME TASKS     -> ok     all tasks want one fair lock, which the first has had once
+//! contend NAME TASKS     -> ok     all tasks want one fair lock, which the first task has held once
 //!
 //! go FROM UNTIL          -> ok P50 P99 CYCLES            of one task, in nanoseconds
 //!                        -> ok CYCLES...                 of each task

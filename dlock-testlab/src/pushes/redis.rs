@@ -2,7 +2,7 @@
 
 use super::{First, Reader};
 
-/// The maximum length: a server that keeps locks sends no longer values.
+/// The maximum length. The values of a server that keeps locks are shorter.
 const LONGEST: i64 = 512 * 1024 * 1024;
 
 /// Values in RESP2 and RESP3.

@@ -2,7 +2,7 @@
 
 use super::{First, Reader};
 
-/// The maximum length: servers accept no longer records by default. A text, which answers a
+/// The maximum length, beyond which servers refuse records by default. A text, which answers a
 /// four-letter word, would have a greater length if it were read as a record.
 const LONGEST: usize = 16 * 1024 * 1024;
 

@@ -146,7 +146,7 @@ impl RedisCluster {
         .await
     }
 
-    /// Waits until every node that answers considers this one a master.
+    /// Checks that every node that answers considers this one a master.
     async fn agree_on_master(&self, node: &RedisServer) -> Verdict {
         for (viewer, view) in self.views().await {
             if !view.sees_master(&node.address()) {

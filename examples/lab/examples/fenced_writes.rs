@@ -1,7 +1,6 @@
 //! A holder whose lease has expired writes late, to a table and to a file. Both refuse its token.
 //!
-//! `cargo run -p dlock-examples-lab --example fenced_writes`, the locks elsewhere with `-- --url
-//! URL`
+//! `cargo run -p dlock-examples-lab --example fenced_writes`, the locks elsewhere with `-- --url URL`
 
 #[path = "../../given/mod.rs"]
 mod given;

@@ -1,8 +1,7 @@
 //! Locks over the application's own connection pool, in the database of its data.
 //!
-//! `cargo run -p dlock-examples-lab --example shared_pool -- --url
-//! postgres://app:secret@host/shop`; without a URL it starts a private PostgreSQL server, if one is
-//! installed.
+//! `cargo run -p dlock-examples-lab --example shared_pool -- --url postgres://app:secret@host/shop`;
+//! without a URL it starts a private PostgreSQL server, if one is installed.
 
 #[path = "../../given/mod.rs"]
 mod given;

@@ -188,7 +188,7 @@ impl Shop {
         self.free(48).await
     }
 
-    /// Prints the status of the kinds of errors that no request above has returned.
+    /// Checks the status for the kinds of errors that no request above has returned.
     fn other_errors(&self) -> Result<(), Failure> {
         for (kind, status) in [
             (ErrorKind::Unavailable, 503),

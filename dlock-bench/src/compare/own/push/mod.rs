@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! join PLACE                  -> ok           listens at a place of the ring
-//! ring PLACE NEXT FROM UNTIL  -> ok NANOS...  each way of the message to this place
+//! ring PLACE NEXT FROM UNTIL  -> ok NANOS...  the time of each step to this place
 //! ```
 
 mod postgres;
