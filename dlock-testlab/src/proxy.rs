@@ -23,7 +23,7 @@ use crate::{Stop, Verdict};
 pub struct Proxy {
     address: SocketAddr,
     rules: watch::Sender<Rules>,
-    /// How all connections were ended the last time.
+    /// How all connections were closed the last time.
     ends: watch::Sender<End>,
     listening: watch::Receiver<bool>,
     server: Arc<Mutex<String>>,

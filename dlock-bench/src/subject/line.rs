@@ -8,7 +8,7 @@
 //! spread NAME TASKS      -> ok     each task has a separate name
 //! local NAME TASKS       -> ok     all tasks want one lock, and queue for it
 //! rw NAME TASKS READS    -> ok     READS of 100 read
-//! contend NAME TASKS     -> ok     all tasks want one fair lock, which the first task has held once
+//! contend NAME TASKS     -> ok     all tasks want one fair lock, held once before
 //!
 //! go FROM UNTIL          -> ok P50 P99 CYCLES            of one task, in nanoseconds
 //!                        -> ok CYCLES...                 of each task
