@@ -1,4 +1,4 @@
-//! The command line: its subcommands, and what its help says of all of them.
+//! The command line: its subcommands, and the help that applies to all of them.
 
 use clap::{Parser, Subcommand};
 
@@ -16,7 +16,7 @@ use crate::{
     watch::Watch,
 };
 
-/// What stands below the help of the command, and in its man page.
+/// The text below the help of the command, also in its man page.
 const AFTER: &str = "\
 Exit codes:
   0    success; `run`: the command's own exit code, and 128+N if signal N ended it
@@ -67,7 +67,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Whether whoever started it reads JSON.
+    /// Whether the caller asked for JSON.
     pub(crate) fn is_json(&self) -> bool {
         match self {
             Self::Run(args) => args.json,
@@ -83,15 +83,15 @@ impl Command {
     }
 }
 
-/// Reads the command line. What can't be read, and help, is told here; then the exit code.
+/// Reads the command line. Prints help and usage errors itself, and returns the exit code for them.
 pub(crate) fn parse() -> Result<Cli, u8> {
     Cli::try_parse().map_err(|error| {
         if !error.use_stderr() {
-            // Whoever closed the pipe has read enough.
+            // An error here means that the reader of the output has closed the pipe.
             let _ = error.print();
             return 0;
         }
-        // The message quotes what it does not expect, which may be a URL with a password.
+        // The message quotes the unexpected argument, which may be a URL with a password.
         let text = error.to_string();
         let mut args = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned());
         if args.any(|arg| may_have_password(&arg) && text.contains(&arg)) {
@@ -104,7 +104,7 @@ pub(crate) fn parse() -> Result<Cli, u8> {
     })
 }
 
-/// Whether it looks like a URL with a user.
+/// Whether the argument looks like a URL with a user.
 fn may_have_password(arg: &str) -> bool {
     arg.contains("://") || (arg.contains(':') && arg.contains('@'))
 }

@@ -102,7 +102,7 @@ fn holders(state: &LockState) -> Vec<dlock::admin::ClaimId> {
     state.holders.iter().map(|holder| holder.claim).collect()
 }
 
-/// Asks on the terminal.
+/// Asks for confirmation on the terminal.
 fn agreed() -> Result<bool, Failure> {
     complain(
         "A holder that is still alive continues to work for up to a third of its lease, at the \

@@ -1,4 +1,4 @@
-//! `dlock doctor`: whether a store is fit for locks, and what to do where it is not.
+//! `dlock doctor`: checks whether a store is fit for locks, and prints remedies.
 
 mod probe;
 
@@ -53,7 +53,7 @@ pub(crate) struct Doctor {
     store: Store,
 }
 
-/// What was found out.
+/// The result of the checks.
 #[derive(Default)]
 struct Report {
     store: Option<String>,
@@ -131,7 +131,7 @@ impl Report {
             vec![word(finding.level).to_owned(), finding.about.to_owned(), finding.found.clone()]
         };
         let rows: Vec<_> = self.findings.iter().map(row).collect();
-        // A remedy stands below its finding.
+        // A remedy is printed below its finding.
         for (line, finding) in output::table(&rows).lines().zip(&self.findings) {
             text += &format!("{line}\n");
             if let Some(remedy) = &finding.remedy {
@@ -168,7 +168,7 @@ fn word(level: Level) -> &'static str {
     }
 }
 
-/// An error as a finding. Its remedy is behind its last colon.
+/// Returns an error as a finding. The text after its last colon is the remedy.
 fn as_finding(about: &'static str, error: &dlock::Error) -> Finding {
     let text = error.to_string();
     let remedy = last_colon(&text).and_then(|at| text.split_at_checked(at));
@@ -178,7 +178,7 @@ fn as_finding(about: &'static str, error: &dlock::Error) -> Finding {
     }
 }
 
-/// Where the last colon is, except within parentheses: the driver's own text stands there.
+/// Returns the position of the last colon outside of parentheses, which contain the driver's text.
 fn last_colon(text: &str) -> Option<usize> {
     let (mut depth, mut last) = (0_usize, None);
     for (at, c) in text.char_indices() {
@@ -192,7 +192,7 @@ fn last_colon(text: &str) -> Option<usize> {
     last
 }
 
-/// Whether the caller has to change the URL, and the store nothing.
+/// Whether the remedy is a change of the URL and not of the store.
 fn is_misuse(kind: ErrorKind) -> bool {
     use ConfigIssue as Is;
     let ErrorKind::Config(issue) = kind else { return false };

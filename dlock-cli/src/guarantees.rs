@@ -1,4 +1,4 @@
-//! `dlock guarantees`: what a store promises.
+//! `dlock guarantees`: the guarantees of a store.
 
 use clap::Args;
 use dlock::{Locks, guarantees::Guarantees};
@@ -34,7 +34,7 @@ struct Promises<'a> {
     guarantees: View,
 }
 
-/// All of them as JSON has them.
+/// The JSON form of all guarantees.
 #[derive(Serialize)]
 pub(crate) struct View {
     exclusion: Level,
@@ -68,7 +68,7 @@ fn tell(args: &GuaranteesOf, locks: &Locks) -> Result<(), Failure> {
     output::print(&format!("{store}\n{}", text(&guarantees)))
 }
 
-/// A line for each.
+/// Returns a line for each guarantee.
 pub(crate) fn text(guarantees: &Guarantees) -> String {
     let rows = guarantees.rows().map(|(what, _, text)| vec![what.to_owned(), text]);
     output::table(&rows)
@@ -101,7 +101,7 @@ impl View {
 }
 
 impl Level {
-    /// The name of the variant in words, such as `lease_end`, and its text.
+    /// Returns the name of the variant in words, such as `lease_end`, and its text.
     fn new(level: impl std::fmt::Debug + std::fmt::Display) -> Self {
         let mut value = String::new();
         for c in format!("{level:?}").chars() {

@@ -1,4 +1,4 @@
-//! `dlock inspect`: who holds a lock and who waits for it.
+//! `dlock inspect`: the holders and the waiters of a lock.
 
 use clap::Args;
 use dlock::LockName;

@@ -12,7 +12,7 @@ use crate::{
     store::{self, Store},
 };
 
-/// How many locks are asked for at a time.
+/// The number of concurrent requests.
 const AT_ONCE: usize = 16;
 
 /// List the locks that are held or waited for, one line for each.
@@ -59,7 +59,7 @@ pub(crate) async fn run(args: List) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// The locks below a prefix, in the order of their names, and whether there are more.
+/// Returns the locks whose names begin with `prefix`, sorted by name, and whether there are more.
 pub(crate) async fn look(
     locks: &Locks,
     prefix: &str,
@@ -70,7 +70,7 @@ pub(crate) async fn look(
     names.truncate(limit);
     let mut views: Vec<LockView> =
         stream::iter(names).map(|name| one(locks, name)).buffered(AT_ONCE).try_collect().await?;
-    // It was released in between.
+    // A free lock was released after it was listed.
     views.retain(|view| !view.free);
     Ok((views, more))
 }
@@ -80,7 +80,7 @@ async fn one(locks: &Locks, name: LockName) -> Result<LockView, dlock::Error> {
     Ok(LockView::new(&name, &state))
 }
 
-/// At least one lock, and room to ask for one more.
+/// Parses a limit: at least one lock, and small enough that one more can be requested.
 pub(crate) fn limit(text: &str) -> Result<usize, String> {
     match text.parse::<u32>() {
         Ok(limit @ 1..=1_000_000) => {

@@ -1,4 +1,4 @@
-//! `dlock raise-tokens`: has a store give out larger fencing tokens.
+//! `dlock raise-tokens`: makes a store grant larger fencing tokens.
 
 use clap::Args;
 use dlock::{FencingToken, LockName};

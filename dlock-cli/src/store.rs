@@ -1,4 +1,4 @@
-//! Which store a command speaks to, and the way there.
+//! The store of a command, and the connection to it.
 
 use std::{fmt, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::{
     parse,
 };
 
-/// How long the last releases may take to reach the store.
+/// The longest time for the last releases to reach the store.
 const CLOSING: Duration = Duration::from_secs(5);
 
 /// Which store.
@@ -31,7 +31,8 @@ impl Store {
         self.try_connect(self.url()?, ConnectOptions::new()).await?.map_err(Failure::from)
     }
 
-    /// Connects, for claims with this note; otherwise with the URL's, and otherwise with the default.
+    /// Connects, with this note for the claims. Without one, the note of the URL applies, or else
+    /// the default.
     pub(crate) async fn connect_noted(
         &self,
         note: Option<Note>,
@@ -46,7 +47,7 @@ impl Store {
         self.try_connect(url, options).await?.map_err(Failure::from)
     }
 
-    /// Connects, and keeps apart what the caller did wrong and what is wrong with the store.
+    /// Connects. The error distinguishes a mistake of the caller from a fault of the store.
     pub(crate) async fn try_connect(
         &self,
         url: &str,
@@ -56,7 +57,7 @@ impl Store {
         match tokio::time::timeout(self.connect_timeout, connecting).await {
             Ok(connected) => Ok(connected),
             Err(_) => {
-                // Shown without its password.
+                // The text without the password.
                 let shown = url.parse::<BackendUrl>().map(|url| url.to_string());
                 Err(Failure::new(
                     code::UNAVAILABLE,
@@ -71,7 +72,7 @@ impl Store {
         }
     }
 
-    /// The URL.
+    /// Returns the URL.
     pub(crate) fn url(&self) -> Result<&str, Failure> {
         match &self.url {
             Some(Secret(url)) if !url.is_empty() => Ok(url),
@@ -85,12 +86,13 @@ impl Store {
     }
 }
 
-/// Lets what is on its way to the store arrive. What does not is freed by its lease.
+/// Waits until pending requests have reached the store. If a release does not, its lock is free
+/// when the lease expires.
 pub(crate) async fn close(locks: &Locks) {
     let _ = locks.shutdown(CLOSING).await;
 }
 
-/// What a URL can begin with.
+/// Returns the schemes that a URL can have.
 fn schemes() -> String {
     let schemes = dlock::backend::registry().schemes();
     schemes.iter().map(|scheme| format!("{scheme}:")).collect::<Vec<_>>().join(", ")

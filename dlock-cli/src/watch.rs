@@ -1,4 +1,4 @@
-//! `dlock watch`: locks as they change.
+//! `dlock watch`: shows the changes of locks.
 
 mod table;
 
@@ -102,7 +102,7 @@ async fn watch(args: &Watch, name: Option<&LockName>, locks: &Locks) -> Result<(
     }
 }
 
-/// The size of the terminal. Some terminals do not report theirs.
+/// Returns the size of the terminal. Some terminals do not report theirs.
 fn size() -> Size {
     let size = rustix::termios::tcgetwinsize(std::io::stdout());
     let (rows, columns) = size.map_or((0, 0), |size| (size.ws_row, size.ws_col));
@@ -110,12 +110,12 @@ fn size() -> Size {
     Size { rows: or(rows, 24), columns: or(columns, 80) }
 }
 
-/// What the looks so far have shown.
+/// The locks as the polls so far have shown them.
 #[derive(Default)]
 struct Seen(BTreeMap<String, Vec<String>>);
 
 impl Seen {
-    /// Those that are not as they were. One that is not there any more is free.
+    /// Returns the locks that have changed. A lock that is no longer listed is free.
     fn changed(&mut self, views: Vec<LockView>) -> Vec<LockView> {
         let now: BTreeMap<String, Vec<String>> =
             views.iter().map(|view| (view.name.clone(), marks(view))).collect();
@@ -131,7 +131,7 @@ impl Seen {
     }
 }
 
-/// What makes a lock another one to a watcher: not its times.
+/// Returns the properties whose change a watcher reports. The times are not among them.
 fn marks(view: &LockView) -> Vec<String> {
     let mark = |what: &str, claim: &ClaimView| format!("{what} {} {}", claim.claim, claim.mode);
     let holders = view.holders.iter().map(|claim| mark("holds", claim));

@@ -1,17 +1,18 @@
 //! Golden files: names that users rely on, as text in `dlock-tests/golden/`. A change of such a
-//! file is a change of the stable surface, so a test never rewrites one unless it is told to.
+//! file is a change of the stable surface, so a test writes one only if `DLOCK_UPDATE_GOLDEN` is
+//! set.
 
 use std::{fmt::Write as _, fs};
 
 use crate::root;
 
-/// Set to `1`, it makes the tests write golden files instead of comparing them.
+/// If this is `1`, the tests write golden files instead of comparing them.
 const UPDATE: &str = "DLOCK_UPDATE_GOLDEN";
 
 /// Compares a text with the golden file of this name.
 ///
 /// # Panics
-/// When they differ: with the lines that differ, and how to update the file.
+/// If they differ. The message contains the lines that differ, and how to update the file.
 pub fn golden(name: &str, found: &str) {
     let path = root().join("dlock-tests/golden").join(name);
     if std::env::var(UPDATE).is_ok_and(|value| value == "1") {
@@ -28,10 +29,10 @@ pub fn golden(name: &str, found: &str) {
     );
 }
 
-/// The lines that only one of two texts has, in order; nothing if the texts are equal.
+/// Returns the lines that only one of two texts contains, in order; nothing if the texts are equal.
 fn difference(old: &str, new: &str) -> String {
     let (old, new): (Vec<&str>, Vec<&str>) = (old.split('\n').collect(), new.split('\n').collect());
-    // The length of the longest common part of what begins at each pair of lines.
+    // For each pair of lines, the length of the longest common part of the texts that begin there.
     let mut common = vec![vec![0_usize; new.len() + 1]; old.len() + 1];
     for i in (0..old.len()).rev() {
         for j in (0..new.len()).rev() {

@@ -1,5 +1,5 @@
-//! What the tests of several packages share: the texts of the repository as they are read here. The
-//! Rust code of the guide is tested with it.
+//! Code that the tests of several packages share: it reads the texts of the repository. The Rust
+//! code of the guide is tested with this package.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ pub use text::{
     texts,
 };
 
-/// The root of the repository.
+/// Returns the root of the repository.
 pub fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }

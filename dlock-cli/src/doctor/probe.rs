@@ -1,4 +1,4 @@
-//! Takes and releases a lock, as applications do, and looks whether all went as it has to.
+//! Acquires and releases a lock, as applications do, and checks the result of each step.
 
 use std::time::Duration;
 
@@ -11,16 +11,17 @@ use dlock::{
 
 use super::as_finding;
 
-/// How long to wait for a lock that nobody else can know.
+/// The longest wait for a lock whose name no other client knows.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// How often it is taken. The first time may open connections, and is not measured.
+/// The number of times that the lock is acquired. The first time may open connections, and is not
+/// measured.
 const TIMES: usize = 5;
 
-/// A renewal that takes longer than this part of a lease leaves little room for faults.
+/// A renewal that takes longer than this fraction of a lease leaves little time for retries.
 const PART_OF_LEASE: u32 = 30;
 
-/// What taking and releasing a lock showed, and how long a round trip takes.
+/// Returns the findings of acquiring and releasing a lock, and the time of a round trip.
 pub(super) async fn probe(locks: &Locks) -> (Vec<Finding>, Option<Duration>) {
     match Probe::run(locks).await {
         Ok(probe) => {
@@ -34,7 +35,7 @@ pub(super) async fn probe(locks: &Locks) -> (Vec<Finding>, Option<Duration>) {
 struct Probe {
     round_trip: Duration,
     tokens: Vec<FencingToken>,
-    /// Whether it was seen held while it was, by how many.
+    /// The number of holders that the store reported while the lock was held.
     seen: usize,
     free_after: bool,
 }
@@ -42,7 +43,7 @@ struct Probe {
 impl Probe {
     async fn run(locks: &Locks) -> Result<Self, Error> {
         let name = LockName::new(&format!("dlock-doctor/{}", ClaimId::random()))?;
-        // Each time to the store, since that is what is looked at.
+        // Without local hand-off, so that each acquire goes to the store.
         let locks = locks.without_handoff();
         let mutex = locks.mutex(&name)?;
         let (mut tokens, mut times, mut seen) = (Vec::new(), Vec::new(), 0);

@@ -188,16 +188,16 @@ async fn under_lock(
     }
 }
 
-/// How the command went.
+/// The result of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Done {
-    /// By itself, with this exit code.
+    /// The command ended with this exit code.
     Ended(u8),
-    /// It was ended, since the lock was lost.
+    /// dlock ended the command because the lock was lost.
     Lost,
 }
 
-/// Runs the command for as long as the guard protects it.
+/// Runs the command while the guard protects it.
 async fn protect(
     args: &Run,
     guard: &Guard,
@@ -221,7 +221,8 @@ async fn protect(
 }
 
 impl Run {
-    /// Locks with the options of the command line, and otherwise of the URL.
+    /// Returns locks with the options of the command line. The URL's options apply where it has
+    /// none.
     fn view(&self, locks: &Locks) -> Result<Locks, Error> {
         let mut options = locks.options();
         if let Some(lease) = self.lease {
@@ -233,7 +234,7 @@ impl Run {
         if let Some(delay) = self.lock_delay {
             options = options.with_lock_delay(delay);
         }
-        // There is nobody in this process to hand it to.
+        // This process takes only one lock, so a local hand-off has no use.
         locks.without_handoff().with_options(options)
     }
 
@@ -241,8 +242,8 @@ impl Run {
         who::note(self.command.first()?)
     }
 
-    /// The failure of a wait for a lock that others hold. It names the holder while there is one. A
-    /// busy lock that counts as success is no complaint.
+    /// Returns the failure of a wait for a lock that other clients hold. It names the holder if
+    /// there is one. With `--busy-code 0` and without `--verbose` it has no message.
     async fn busy(&self, locks: &Locks, name: &LockName, error: &Error) -> Failure {
         if self.busy_code == 0 && !self.verbose {
             return Failure::new(0, "");

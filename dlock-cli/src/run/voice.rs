@@ -1,4 +1,4 @@
-//! What `dlock run` says beside its command.
+//! The messages of `dlock run`, which it prints besides its command's output.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 
 use crate::{failure::complain, output::LockView};
 
-/// How long a lock may take before somebody wants to know why.
+/// The wait for a lock after which the first message is printed.
 const FIRST: Duration = Duration::from_secs(1);
 
-/// How long until the next word about it.
+/// The pause until the next message.
 const NEXT: Duration = Duration::from_secs(30);
 
-/// Speaks on stderr.
+/// Prints messages on stderr.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Voice {
     pub(super) json: bool,
@@ -21,7 +21,7 @@ pub(super) struct Voice {
 }
 
 impl Voice {
-    /// Says who holds the lock while it is waited for. Never ends.
+    /// Prints the holder of the lock repeatedly during the wait. Never returns.
     pub(super) async fn wait(self, locks: &Locks, name: &LockName) -> Infallible {
         let mut pause = FIRST;
         loop {

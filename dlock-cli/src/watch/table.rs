@@ -8,10 +8,11 @@ const HEAD: [&str; 6] = ["LOCK", "STATE", "HOLDER", "TOKEN", "LEFT", "WAITERS"];
 /// The columns that are cut if the terminal is too narrow, in this order: notes, then names.
 const CUT: [usize; 2] = [2, 0];
 
-/// No column is cut below this many characters.
+/// The smallest number of characters that a column is cut to.
 const LEAST: usize = 8;
 
-/// The lines beside the locks: the store, the names of the columns, the rest, and the cursor's.
+/// The lines that are not locks: the store, the names of the columns, the count of further locks,
+/// and the cursor's.
 const OTHER_LINES: usize = 4;
 
 /// The size of the terminal, in characters.
@@ -21,7 +22,7 @@ pub(super) struct Size {
     pub(super) columns: usize,
 }
 
-/// All that is on the screen: the store, and a row for each lock, as far as there is room.
+/// Returns the content of the screen: the store, and a row for each lock that fits.
 pub(super) fn screen(store: &str, views: &[LockView], size: Size) -> String {
     let room = size.rows.saturating_sub(OTHER_LINES).max(1);
     let mut lines = vec![format!("{store}: {}", count(views))];
@@ -46,7 +47,7 @@ fn count(views: &[LockView]) -> String {
     }
 }
 
-/// A lock with its first holder, and how many there are beside it.
+/// Returns the row of a lock, with its first holder and the number of other holders.
 fn row(view: &LockView) -> Vec<String> {
     let none = || "-".to_owned();
     let first = view.holders.first();
@@ -58,7 +59,7 @@ fn row(view: &LockView) -> Vec<String> {
         None if view.free => "free".to_owned(),
         None => "waiting".to_owned(),
         Some(first) => match first.of {
-            // The permits of all holders together.
+            // The sum of the permits of all holders.
             Some(of) => {
                 let held: u32 = view.holders.iter().filter_map(|holder| holder.permits).sum();
                 format!("{held} of {of}")
@@ -95,7 +96,7 @@ fn narrow(rows: &mut [Vec<String>], columns: usize) {
     }
 }
 
-/// At most so many characters. The last one shows that there were more.
+/// Returns at most `width` characters. If the text is longer, the last one marks the cut.
 fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();

@@ -1,11 +1,11 @@
-//! Starts a private server and runs a command with its URL in `DLOCK_URL`:
+//! Starts a private server and runs a command with the server's URL in `DLOCK_URL`:
 //!
 //! ```text
 //! with_server redis dlock doctor
 //! ```
 //!
-//! It exits as the command does. The variables that choose the programs of the tests choose them here,
-//! too.
+//! Its exit status is that of the command. The environment variables that choose the programs for
+//! the tests have the same effect here.
 
 use std::{env, process::ExitCode};
 
@@ -36,7 +36,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Each server lives until the command has ended.
+/// Starts a server and runs the command. The server lives until the command has ended.
 async fn with_server(kind: &str, command: Command) -> Result<u8, Stop> {
     let redis = redis::Options::new();
     let zookeeper = zookeeper::Options::new().with_words("srvr,conf");
@@ -55,7 +55,7 @@ async fn with_server(kind: &str, command: Command) -> Result<u8, Stop> {
         }
         "quorum" => {
             let servers = redis::RedisMasters::start(5, &redis).await?;
-            // They have just been started, and nobody held anything before.
+            // The masters have just been started, so no lock can be held.
             run(command, &format!("{}?dlock.restart_guard=0s", servers.url())).await
         }
         "postgres" => {

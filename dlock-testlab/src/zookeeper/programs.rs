@@ -1,4 +1,4 @@
-//! Where Java and its jars are.
+//! Finds Java and its jars.
 
 use std::{
     path::{Path, PathBuf, absolute},
@@ -10,11 +10,11 @@ use crate::{Stop, Verdict, program::find};
 
 const CLASS_PATH: &str = "DLOCK_TEST_ZOOKEEPER_CLASSPATH";
 
-/// Where Debian puts jars.
+/// Debian's directory of jars.
 const DEBIAN: &str = "/usr/share/java";
 
-/// What a server needs; the manifest of the first names most of the others. The jars of Netty that
-/// it does not name are for TLS.
+/// The jars that a server needs. The manifest of the first one names most of the others. The jars
+/// of Netty that it does not name are for TLS.
 const SERVER: [&str; 5] = [
     "zookeeper",
     "slf4j-simple",
@@ -26,10 +26,10 @@ const SERVER: [&str; 5] = [
 /// A class of ZooKeeper that prints its version and ends.
 const VERSION: &str = "org.apache.zookeeper.Version";
 
-/// Whether the class path that somebody gave is used: it is the same for the whole process.
+/// Whether Java uses the class path that the user gave, which is the same for the whole process.
 static USED: OnceLock<Verdict> = OnceLock::new();
 
-/// What Curator's recipes need beside them.
+/// The jars that Curator's recipes need besides those of the server.
 const CURATOR: [&str; 4] = ["curator-recipes", "curator-framework", "curator-client", "guava"];
 
 /// Java, with the class path of a server.
@@ -37,7 +37,7 @@ const CURATOR: [&str; 4] = ["curator-recipes", "curator-framework", "curator-cli
 pub(super) struct Programs {
     pub(super) java: PathBuf,
     pub(super) class_path: String,
-    /// Has Java use an [archive](super::archive) of classes, or write one.
+    /// The option that makes Java use an [archive](super::archive) of classes, or write one.
     pub(super) archive: Option<String>,
 }
 
@@ -63,20 +63,21 @@ impl Programs {
         Ok(Self { java, class_path, archive: None })
     }
 
-    /// A compiler for programs that use Curator.
+    /// Returns a compiler for programs that use Curator.
     pub(super) fn compiler(&self) -> Result<Compiler, Stop> {
-        // Java may stand elsewhere under a link; a runtime without a compiler has no `javac`.
+        // The path of Java may be a link from another directory. A Java runtime without a compiler
+        // has no `javac`.
         let beside = self.java.canonicalize().ok().map(|java| java.with_file_name("javac"));
         let beside = beside.filter(|javac| javac.is_file());
         let missing = "java has no compiler: apt-get install default-jdk-headless";
         let javac = beside.or_else(|| find("javac")).ok_or_else(|| Stop::missing(missing))?;
         let curator = debian(&CURATOR, "Curator", "libcurator-recipes-java")?;
-        // The server's stand first, as in its archive.
+        // The jars of the server are first, as in its archive.
         Ok(Compiler { javac, class_path: format!("{}:{curator}", self.class_path) })
     }
 }
 
-/// What somebody gave, if all of it is there.
+/// Returns the class path that the user gave, if all of it exists.
 fn given(path: String) -> Result<String, Stop> {
     let is_there = |part: &str| Path::new(part.trim_end_matches("/*")).exists();
     match path.split(':').all(is_there) {
@@ -85,8 +86,8 @@ fn given(path: String) -> Result<String, Stop> {
     }
 }
 
-/// Checks that Java finds ZooKeeper where the class path says. A jar may name others by their whole
-/// path, as those of Debian do: then another ZooKeeper, that of the system, would run.
+/// Checks that Java loads ZooKeeper from the given class path. A jar may name others by their full
+/// path, as those of Debian do. Then another ZooKeeper, that of the system, would run.
 fn check_used(java: &Path, class_path: &str) -> Verdict {
     let output = Command::new(java)
         .args(["-Xlog:class+load=info:stdout", "-cp", class_path, VERSION])
@@ -150,7 +151,7 @@ mod tests {
         let all = format!("{}/*", libraries.display());
         check_used(java, &all)?;
 
-        // Java reads the jars of a directory in any order, so this one stands before it.
+        // Java reads the jars of a directory in any order, so this jar is placed before it.
         let manifest = directory.path().join("manifest");
         write(&manifest, format!("Class-Path: file://{own}\n"))?;
         let decoy = directory.path().join("decoy.jar");

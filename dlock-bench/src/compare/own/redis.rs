@@ -12,12 +12,12 @@ use crate::{
     subject::{Lock, Subject, Want, Witness},
 };
 
-/// A connection, over which all requests go that are made at one time.
+/// A connection that carries all concurrent requests.
 #[derive(Clone)]
 pub(super) struct RedisBaseline {
-    /// The lock that all others are made of.
+    /// The lock from which all others are derived.
     first: RedisBaselineLock,
-    /// Whether it looks at a token as well.
+    /// Whether the lock reads a token too.
     as_dlock: bool,
 }
 
@@ -28,7 +28,7 @@ impl RedisBaseline {
     }
 }
 
-/// Locks that are taken together.
+/// Locks that are acquired together.
 pub(super) struct RedisBaselineLocks(Vec<RedisBaselineLock>);
 
 impl Subject for RedisBaseline {

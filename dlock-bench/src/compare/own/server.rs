@@ -15,11 +15,11 @@ use crate::{
     subject::{Lock, Subject, Want, Witness},
 };
 
-/// The driver does not pipeline, so that many tasks need several connections; more than this many
-/// only make the server slower.
+/// The maximum number of connections. The driver does not pipeline, so many tasks need several
+/// connections; more than this number only make the server slower.
 const CONNECTIONS: usize = 32;
 
-/// Connections that the locks have in turns.
+/// Connections that the locks share, each used by one lock at a time.
 #[derive(Clone, Debug)]
 pub(super) struct ServerBaseline {
     url: String,
@@ -27,7 +27,7 @@ pub(super) struct ServerBaseline {
     connections: Arc<Mutex<Shared>>,
 }
 
-/// Made as they are needed.
+/// The connections, opened on demand.
 #[derive(Debug, Default)]
 struct Shared {
     all: Vec<Arc<Mutex<bare::BareConnection>>>,
@@ -57,7 +57,7 @@ impl ServerBaseline {
     }
 }
 
-/// Names that have a connection together.
+/// Names that use one connection together.
 #[derive(Debug)]
 pub(super) struct ServerBaselineLock {
     connection: Arc<Mutex<bare::BareConnection>>,

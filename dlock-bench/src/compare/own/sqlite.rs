@@ -1,5 +1,5 @@
-//! The baseline of SQLite: the same two statements over one connection, in a file that is written
-//! as dlock's.
+//! The baseline of SQLite: the same two statements over one connection, in a file with the same
+//! settings as dlock's.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ const UPSERT: &str = "INSERT INTO baseline_lock (name, owner, until) \
     VALUES (?1, ?2, 0) ON CONFLICT (name) \
     DO UPDATE SET owner = excluded.owner, until = excluded.until";
 
-/// A connection that all have in turns: a file has one writer.
+/// A connection that all locks share, one at a time: a file has one writer.
 #[derive(Clone, Debug)]
 pub(super) struct SqliteBaseline {
     connection: Arc<Mutex<SqliteConnection>>,
@@ -39,7 +39,7 @@ impl SqliteBaseline {
     pub(super) async fn connect(url: &str, does: Does) -> Result<Self, Failure> {
         let file = url.split('?').next().unwrap_or_default();
         let options = file.parse::<SqliteConnectOptions>()?;
-        // Apart from dlock's file, so that nobody meets the other's log.
+        // A separate file, so that dlock and the baseline don't affect each other's log.
         let beside = options.get_filename().with_extension("baseline");
         let options = options
             .filename(beside)
@@ -52,7 +52,7 @@ impl SqliteBaseline {
     }
 }
 
-/// Names that are taken together.
+/// Names that are acquired together.
 #[derive(Debug)]
 pub(super) struct SqliteBaselineLock {
     bare: SqliteBaseline,

@@ -1,4 +1,4 @@
-//! tokio's locks: the baseline of everything that happens within a process.
+//! tokio's locks: the baseline for everything that happens within a process.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -17,7 +17,7 @@ pub(super) struct Tokio {
     others: Arc<Mutex<HashMap<String, Arc<RwLock<()>>>>>,
 }
 
-/// One of them.
+/// One of these locks.
 #[derive(Debug)]
 pub(super) enum TokioLock {
     Mutex(Arc<tokio::sync::Mutex<()>>),

@@ -12,20 +12,20 @@ use crate::{
     subject::{Lock, Subject, Want, Witness},
 };
 
-/// A session, over which all requests go that are made at one time.
+/// A session that carries all concurrent requests.
 #[derive(Clone)]
 pub(super) struct ZkBaseline(Client);
 
 impl ZkBaseline {
     pub(super) async fn connect(url: &str) -> Result<Self, Failure> {
         let client = baseline::connect(super::address(url)).await?;
-        // This creates the parent directory, which has to be there for a new name.
+        // This creates the parent directory, which must exist for a new name.
         ZkBaselineLock::new(&client, "first").await?;
         Ok(Self(client))
     }
 }
 
-/// Locks that are taken together.
+/// Locks that are acquired together.
 pub(super) struct ZkBaselineLocks(Vec<ZkBaselineLock>);
 
 impl Subject for ZkBaseline {
@@ -37,7 +37,7 @@ impl Subject for ZkBaseline {
             Want::All(names) => names.iter().map(String::as_str).collect(),
             Want::Fair(_) | Want::Read(_) | Want::Write(_) => return Err(super::NO_WAIT.into()),
         };
-        // A name with parts would need a directory for each.
+        // Each part of a name with slashes would need a directory.
         let named = names.iter().map(|name| name.replace('/', "."));
         let mut locks = Vec::new();
         for name in named {

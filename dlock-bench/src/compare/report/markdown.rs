@@ -1,4 +1,4 @@
-//! The tables for a page.
+//! The tables for a Markdown page.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::compare::{
     results::{Part, Results},
 };
 
-/// All tables.
+/// Returns all tables.
 pub(super) fn text(results: &Results) -> String {
     let mut text = "# dlock compared\n\nEach figure is the median round (with the tenths of the \
         rounds), then its ratio to that of the first line.\n"
@@ -20,7 +20,7 @@ pub(super) fn text(results: &Results) -> String {
     text += &paragraph(missing.iter().map(|peer| format!("- no {}: {}", peer.name, peer.reason)));
     let mut named = BTreeSet::new();
     for part in &results.parts {
-        // A plot is about a scenario over all stores.
+        // Each plot shows a scenario over all stores.
         if named.insert(&part.scenario) {
             let (scenario, about) = (&part.scenario, &part.about);
             text += &format!("\n## {scenario}: {about}\n\n![{scenario}]({scenario}.svg)\n");
@@ -45,7 +45,7 @@ pub(super) fn text(results: &Results) -> String {
     text
 }
 
-/// One store's, with who is not in it.
+/// Returns the table of one store, with the contestants that are missing.
 fn table(part: &Part) -> String {
     let mut text = format!("\n### {} over {}\n", part.scenario, part.version);
     if !part.entries.is_empty() {
@@ -77,12 +77,12 @@ fn table(part: &Part) -> String {
 }
 
 fn row<S: AsRef<str>>(cells: impl IntoIterator<Item = S>) -> String {
-    // A reason or a name may have anything in it.
+    // A reason or a name may contain any characters.
     let cells = cells.into_iter().map(|cell| cell.as_ref().replace('|', "\\|"));
     format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
 }
 
-/// Lines with an empty one before them, if there are any.
+/// Returns the lines after an empty one, or nothing if there are none.
 fn paragraph(lines: impl Iterator<Item = String>) -> String {
     let lines: Vec<String> = lines.map(|line| line + "\n").collect();
     if lines.is_empty() { String::new() } else { format!("\n{}", lines.concat()) }

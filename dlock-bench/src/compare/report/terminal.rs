@@ -8,7 +8,7 @@ use crate::compare::{
     results::{Entry, Part, Results},
 };
 
-/// Says what it is measured on, and who is not there.
+/// Prints the setting, and the missing peers.
 pub(crate) fn begin(results: &Results) {
     for (what, value) in &results.setting {
         say(&format!("{what}: {value}"));
@@ -19,7 +19,7 @@ pub(crate) fn begin(results: &Results) {
     say("each figure: the median round, the tenths of the rounds, and the ratio to the baseline");
 }
 
-/// Says what came of one scenario.
+/// Prints the results of one scenario.
 pub(crate) fn part(part: &Part) {
     say(&format!("\n{} over {}: {}", part.scenario, part.version, part.about));
     for entry in &part.entries {
@@ -36,7 +36,7 @@ pub(crate) fn part(part: &Part) {
     }
 }
 
-/// Says which targets were met.
+/// Prints which targets were met.
 pub(super) fn end(results: &Results) {
     if results.targets.is_empty() {
         return;
@@ -53,7 +53,7 @@ pub(super) fn end(results: &Results) {
     say(&format!("targets met: {}, missed: {missed}", results.targets.len() - missed));
 }
 
-/// What stands behind a name.
+/// Returns the text after a name.
 fn role(entry: &Entry) -> &'static str {
     match entry.role {
         Role::Baseline if entry.is_baseline => " (the baseline)",
@@ -64,7 +64,7 @@ fn role(entry: &Entry) -> &'static str {
     }
 }
 
-/// Prints a line at once, also into a pipe. That nobody reads it is no reason to stop.
+/// Prints a line at once, also into a pipe. Errors are ignored: a closed pipe is no reason to stop.
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());

@@ -1,4 +1,4 @@
-//! Several names that are taken together.
+//! Several names that are acquired together.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! One task, one name, nobody else.
+//! One task with one name and no other clients.
 
 use std::time::Duration;
 

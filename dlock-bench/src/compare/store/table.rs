@@ -1,4 +1,4 @@
-//! The table of dlock's locks in a database, as the driver alone sees it.
+//! The table of dlock's locks in a database, read with the bare driver.
 
 use sqlx::{
     ConnectOptions,
@@ -9,7 +9,7 @@ use sqlx::{
 
 use crate::Failure;
 
-/// A query of one number, in each dialect.
+/// A query of one number in each dialect.
 #[derive(Clone, Copy, Debug)]
 struct NumberQuery {
     postgres: &'static str,
@@ -38,7 +38,7 @@ const BYTES: NumberQuery = NumberQuery {
     sqlite: "SELECT CAST(page_count * page_size AS REAL) FROM pragma_page_count, pragma_page_size",
 };
 
-/// A connection that looks at it.
+/// A connection that reads the table.
 #[derive(Debug)]
 pub(crate) enum Table {
     Postgres(PgConnection),
@@ -47,7 +47,7 @@ pub(crate) enum Table {
 }
 
 impl Table {
-    /// In the database at this address, as drivers take it.
+    /// Connects to the database at this address, in the format of the drivers.
     pub(super) async fn connect(url: &str) -> Result<Self, Failure> {
         Ok(match url.split(':').next() {
             Some("postgres") => Self::Postgres(url.parse::<PgConnectOptions>()?.connect().await?),
@@ -56,20 +56,20 @@ impl Table {
         })
     }
 
-    /// How many rows it has.
+    /// Returns the number of rows.
     pub(crate) async fn rows(&mut self) -> Result<f64, Failure> {
         self.number(ROWS).await
     }
 
-    /// The bytes of the snapshot and the log in its largest row.
+    /// Returns the bytes of the snapshot and the log in the largest row.
     pub(crate) async fn largest(&mut self) -> Result<f64, Failure> {
         self.number(LARGEST).await
     }
 
-    /// Its bytes on the disk, with its index.
+    /// Returns the bytes on the disk, including the index.
     pub(crate) async fn bytes(&mut self) -> Result<f64, Failure> {
         if let Self::Mysql(connection) = self {
-            // The server reports the sizes of its last count, so it has to count again.
+            // The server reports the sizes of its last analysis, so the table is analysed again.
             sqlx::query("ANALYZE TABLE dlock_lock").execute(connection).await?;
         }
         self.number(BYTES).await

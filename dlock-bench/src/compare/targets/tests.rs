@@ -66,7 +66,7 @@ fn leftovers_of_names_must_be_deleted() {
     };
     assert!(of(Redis, 0.0).iter().all(|(_, met)| *met));
     assert_eq!(of(Redis, 3.0).iter().filter(|(_, met)| !met).count(), 1);
-    // ZooKeeper's own clean-up has to do it in two rounds besides.
+    // On ZooKeeper, there is one more target: its own clean-up must finish within two rounds.
     assert_eq!(of(Zk, 0.0).len(), of(Redis, 0.0).len() + 1);
 }
 

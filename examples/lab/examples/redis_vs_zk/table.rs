@@ -1,4 +1,4 @@
-//! The figures side by side.
+//! The table of the measurements.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -22,7 +22,7 @@ const ROWS: [Row; 11] = [
     ("reaches", |f| f.speed.guarantees.scope.to_string()),
 ];
 
-/// A line for each figure, a column for each store.
+/// Returns a table with a line for each measurement and a column for each store.
 pub(crate) fn table(all: &[Figures]) -> String {
     let mut text = format!("{:30}", "");
     for figures in all {
@@ -39,7 +39,7 @@ pub(crate) fn table(all: &[Figures]) -> String {
     text
 }
 
-/// A time as people read it.
+/// Formats a time for people.
 pub(crate) fn time(time: Duration) -> String {
     match time {
         time if time >= Duration::from_secs(1) => format!("{:.2} s", time.as_secs_f64()),

@@ -1,4 +1,4 @@
-//! What the figures say, in sentences: which store to choose, and why.
+//! The conclusion from the measurements, in sentences: which store to choose, and why.
 
 use std::cmp::Ordering;
 
@@ -10,7 +10,8 @@ use crate::{
     table::time,
 };
 
-/// Which one, and why. Made of what was measured, and says what was not.
+/// Returns the recommendation with its reasons. It uses only measurements, and lists what was not
+/// measured.
 pub(crate) fn sentences(all: &[Figures], args: &Args) -> Vec<String> {
     let mut sentences =
         [quiet(all), woken(all, args), orphans(all, args), restarts(all), cuts(all), choice(all)]
@@ -23,7 +24,7 @@ pub(crate) fn sentences(all: &[Figures], args: &Args) -> Vec<String> {
     sentences
 }
 
-/// The promises that did not hold.
+/// Returns the guarantees that did not hold.
 pub(crate) fn broken(all: &[Figures]) -> Vec<String> {
     let mut broken = Vec::new();
     for Figures { name, speed, harm } in all {
@@ -175,7 +176,7 @@ fn choice(all: &[Figures]) -> Vec<String> {
         }
         _ => {}
     }
-    // Leases of one length end within a renewal of each other.
+    // The expiry times of equal leases differ by up to one renewal interval.
     if let (Some(soon), Some(late)) = (soon, late)
         && late.harm.orphan > soon.harm.orphan * 3 / 2
     {

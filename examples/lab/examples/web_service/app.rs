@@ -19,21 +19,21 @@ use tokio::{
 
 use crate::{Failure, refusal::Refusal, stock::Stock};
 
-/// How long a readiness probe waits for the store: less than the probe's own timeout.
+/// The time for which a readiness probe waits for the store: less than the probe's own timeout.
 const HEALTH: Duration = Duration::from_secs(1);
-/// How long running requests may take to finish once the shutdown has begun.
+/// The time that running requests have to finish once the shutdown has begun.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long the shutdown waits until the last releases have reached the store.
+/// The time for which the shutdown waits until the last releases have reached the store.
 const RELEASES: Duration = Duration::from_secs(5);
 
 /// Times that a service reads from its configuration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
-    /// How long the store keeps the lock of an instance that died.
+    /// The time for which the store keeps the lock of an instance that died.
     pub(crate) lease: Duration,
-    /// How long a request waits for a busy lock.
+    /// The time for which a request waits for a busy lock.
     pub(crate) wait: Duration,
-    /// How long a request may take: longer than the wait and the work together.
+    /// The time that a request may take: longer than the wait and the work together.
     pub(crate) request_timeout: Duration,
 }
 
@@ -51,9 +51,9 @@ impl Default for Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     Serving,
-    /// Still serves, but is not ready, so that the load balancer sends its requests elsewhere.
+    /// The instance still serves, but is not ready, so the load balancer sends requests to others.
     Draining,
-    /// Accepts no connection, and finishes the requests that run.
+    /// The instance accepts no connections and finishes the running requests.
     Stopping,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct App {
 }
 
 impl App {
-    /// The state of one process, with its one `Locks`.
+    /// Returns the state of one process, with its one `Locks`.
     pub(crate) fn new(
         locks: &Locks,
         stock: Arc<Stock>,
@@ -89,7 +89,7 @@ impl App {
             .with_state(self)
     }
 
-    /// Waits until the instance has come to this phase, or its owner is gone.
+    /// Waits until the instance has reached this phase, or its owner was dropped.
     async fn reached(mut self, phase: Phase) {
         let _ = self.phase.wait_for(|now| *now >= phase).await;
     }

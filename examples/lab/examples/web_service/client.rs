@@ -1,4 +1,4 @@
-//! A client that knows as much of HTTP/1.1 as the example needs.
+//! A client that implements as much of HTTP/1.1 as the example needs.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::Failure;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
-    /// In how many seconds the client should try again, if the server says so.
+    /// The seconds after which the client should retry, if the server sent them.
     pub(crate) retry_after: Option<u64>,
     pub(crate) text: String,
 }
@@ -36,7 +36,7 @@ pub(crate) async fn send(server: SocketAddr, request: &str) -> Result<Reply, Fai
     Ok(Reply { status: status.parse()?, retry_after, text: text.to_owned() })
 }
 
-/// Sends a request, and leaves the response to the caller, who may also hang up.
+/// Sends a request and returns the connection. The caller reads the response or hangs up.
 pub(crate) async fn start(server: SocketAddr, request: &str) -> Result<TcpStream, Failure> {
     let mut stream = TcpStream::connect(server).await?;
     let head = "HTTP/1.1\r\nhost: example\r\ncontent-length: 0\r\nconnection: close";
@@ -44,7 +44,7 @@ pub(crate) async fn start(server: SocketAddr, request: &str) -> Result<TcpStream
     Ok(stream)
 }
 
-/// Sends a request, and repeats it as long as the server asks for that.
+/// Sends a request, and retries while the server asks for a retry.
 pub(crate) async fn send_patiently(server: SocketAddr, request: &str) -> Result<Reply, Failure> {
     loop {
         let reply = send(server, request).await?;

@@ -1,5 +1,5 @@
-//! One instance of the service, as the load balancer sees it: an address. In production it is a
-//! process; here all instances share one.
+//! One instance of the service as the load balancer sees it: an address. In production it is a
+//! process; here all instances share one process.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -20,7 +20,7 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    /// Starts on a free port.
+    /// Starts the instance on a free port.
     pub(crate) async fn start(
         locks: &Locks,
         stock: &Arc<Stock>,
@@ -35,23 +35,23 @@ impl Instance {
         Ok(Self { address, phase, serving })
     }
 
-    /// Sends it a request such as `GET /ready`, and waits for the response.
+    /// Sends a request such as `GET /ready` to the instance, and waits for the response.
     pub(crate) async fn send(&self, request: &str) -> Result<Reply, Failure> {
         client::send(self.address, request).await
     }
 
-    /// The first step of a shutdown: it is not ready any more. A real service now waits until the
-    /// load balancer has noticed.
+    /// The first step of a shutdown: the instance is no longer ready. A real service now waits
+    /// until the load balancer has noticed.
     pub(crate) fn drain(&self) {
         self.phase.send_replace(Phase::Draining);
     }
 
-    /// The second step: it accepts no connection any more.
+    /// The second step: the instance accepts no more connections.
     pub(crate) fn stop(&self) {
         self.phase.send_replace(Phase::Stopping);
     }
 
-    /// Waits until its requests have finished and its locks are released.
+    /// Waits until the requests have finished and the locks are released.
     pub(crate) async fn ended(mut self) -> Result<(), Failure> {
         while let Some(served) = self.serving.join_next().await {
             served??;
@@ -59,7 +59,7 @@ impl Instance {
         Ok(())
     }
 
-    /// All steps.
+    /// Does all steps of a shutdown.
     pub(crate) async fn shut_down(self) -> Result<(), Failure> {
         self.drain();
         self.stop();

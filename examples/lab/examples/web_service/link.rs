@@ -1,5 +1,5 @@
 //! The connection of one instance to the store, with a switch: while it is cut, no request of this
-//! instance reaches the store. A real service needs nothing of this.
+//! instance reaches the store. A real service does not need this file.
 
 use std::{
     sync::{

@@ -1,6 +1,7 @@
-//! A web service that sells items under a lock, in axum: where `Locks` lives, how long a request
-//! waits, which status each error gets, the probes, and the shutdown. `app.rs` and `refusal.rs` are
-//! the service. The rest plays its clients and its load balancer, and checks what it prints.
+//! A web service that sells items under a lock, in axum. It shows where `Locks` lives, how long a
+//! request waits, which status each error gets, the probes, and the shutdown. `app.rs` and
+//! `refusal.rs` are the service. The rest simulates its clients and its load balancer, and checks
+//! the output.
 //!
 //! `cargo run -p dlock-examples-lab --example web_service`, on another store with `-- --url URL`
 
@@ -39,7 +40,7 @@ async fn main() -> Result<(), Failure> {
 
 /// The store of the locks, and the stock.
 struct Shop {
-    /// Another program that uses the store.
+    /// The locks of another program that uses the store.
     other: Locks,
     stock: Arc<Stock>,
 }
@@ -52,7 +53,7 @@ impl Shop {
     }
 
     async fn start(&self, settings: Settings) -> Result<Instance, Failure> {
-        // Each instance is a client of its own, as its own process would be.
+        // Each instance is a separate client, as a separate process would be.
         let locks = Locks::new(Arc::clone(self.other.backend()))?;
         Instance::start(&locks, &self.stock, settings).await
     }
@@ -110,7 +111,7 @@ impl Shop {
 
     async fn lost(&self) -> Result<(), Failure> {
         println!("4. The lock is lost during the payment");
-        // The holder notices at its next renewal, after a third of the lease.
+        // The holder detects the loss at its next renewal, after a third of the lease.
         let lease = Duration::from_secs(2);
         let web = self.start(Settings { lease, ..Settings::default() }).await?;
         self.stock.payments.stall();
@@ -133,7 +134,7 @@ impl Shop {
 
     async fn client_disconnects(&self) -> Result<(), Failure> {
         println!("5. The client disconnects during the payment");
-        // Long, so that only the disconnect can end the request.
+        // So long that only the disconnect can end the request.
         let request_timeout = Duration::from_secs(3600);
         let web = self.start(Settings { request_timeout, ..Settings::default() }).await?;
         self.stock.payments.stall();
@@ -187,7 +188,7 @@ impl Shop {
         self.free(48).await
     }
 
-    /// The kinds of errors that no request above has met.
+    /// Checks the status for the kinds of errors that no request above has returned.
     fn other_errors(&self) -> Result<(), Failure> {
         for (kind, status) in [
             (ErrorKind::Unavailable, 503),
@@ -212,7 +213,7 @@ impl Shop {
         Ok(self.other.shutdown(Duration::from_secs(5)).await?)
     }
 
-    /// Whether the lock of this item is free, or will be when its release reaches the store.
+    /// Checks that the lock of this item is free, or will be when its release reaches the store.
     async fn free(&self, item: u32) -> Result<(), Failure> {
         let guard = self.other.mutex(format!("inventory/{item}"))?.lock().await?;
         guard.release().await?;

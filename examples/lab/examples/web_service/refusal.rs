@@ -1,4 +1,4 @@
-//! The status of a request that could not be served. One type, so that all handlers agree.
+//! The status of a request that could not be served. All handlers use this type, so they agree.
 
 use std::error::Error as _;
 
@@ -8,15 +8,15 @@ use axum::{
 };
 use dlock::{Error, ErrorKind, error::ConfigIssue, fencing::StaleToken};
 
-/// Seconds until a client should try again.
+/// The seconds after which a client should retry.
 const RETRY: &str = "1";
 
-/// Why a request was not served.
+/// The reason why a request was not served.
 #[derive(Debug)]
 pub(crate) enum Refusal {
     NoSuchItem,
     SoldOut,
-    /// The stock has seen a later holder of the lock.
+    /// The stock has accepted a write of a later holder of the lock.
     Stale(StaleToken),
     Lock(Error),
 }

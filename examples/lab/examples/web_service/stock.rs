@@ -1,5 +1,5 @@
-//! The stock of the shop. It is not safe by itself: a sale reads how many pieces are left, waits for
-//! the payment, and writes one less. It checks fencing tokens, as a table would in its `WHERE`.
+//! The stock of the shop. It does not protect itself: a sale reads how many pieces are left, waits
+//! for the payment, and writes one less. It checks fencing tokens, as a table would in its `WHERE`.
 
 use std::collections::BTreeMap;
 
@@ -17,25 +17,25 @@ pub(crate) struct Stock {
 #[derive(Debug)]
 struct Shelf {
     left: u32,
-    /// Beside the data, and checked under the same lock.
+    /// Next to the data, and checked under the same mutex.
     fence: Fence,
 }
 
 impl Stock {
-    /// So many pieces of each item.
+    /// Returns a stock with this number of pieces of each item.
     pub(crate) fn new(items: impl IntoIterator<Item = (u32, u32)>) -> Self {
         let shelf = |(item, left)| (item, Shelf { left, fence: Fence::new() });
         let shelves = Mutex::new(items.into_iter().map(shelf).collect());
         Self { shelves, payments: Payments::new() }
     }
 
-    /// How many pieces are left.
+    /// Returns the number of pieces that are left.
     pub(crate) async fn left(&self, item: u32) -> Result<u32, Refusal> {
         let shelves = self.shelves.lock().await;
         shelves.get(&item).map(|shelf| shelf.left).ok_or(Refusal::NoSuchItem)
     }
 
-    /// Sells one piece under the lock that has this token, and gives how many are left.
+    /// Sells one piece under the lock that has this token, and returns how many are left.
     pub(crate) async fn sell(&self, item: u32, token: FencingToken) -> Result<u32, Refusal> {
         let left = self.left(item).await?.checked_sub(1).ok_or(Refusal::SoldOut)?;
         self.payments.pay().await;
@@ -51,7 +51,7 @@ impl Stock {
 #[derive(Debug)]
 pub(crate) struct Payments {
     stalled: watch::Sender<bool>,
-    /// How many payments wait for the provider.
+    /// The number of payments that wait for the provider.
     running: watch::Sender<usize>,
 }
 

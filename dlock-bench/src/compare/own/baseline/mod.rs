@@ -1,4 +1,4 @@
-//! The baselines: the least that can be called a lock, by each store's bare driver.
+//! The baselines: minimal locks with each store's bare driver.
 
 pub(in crate::compare) mod redis;
 pub(super) mod sql;

@@ -1,7 +1,8 @@
-//! The baseline: what the bare driver needs for the least that can be called a lock.
+//! The baseline: the cost of a minimal lock with the bare driver.
 //!
-//! A row with an owner and an end. One upsert takes it if it has ended, and one update that still
-//! finds the owner ends it. No queue, no token, no renewal, no second try.
+//! A row with an owner and an end. One upsert acquires the lock if the end has passed, and one
+//! update with a check of the owner releases it. It has no queue, no token, no renewal and no
+//! retry.
 
 use crate::{
     Failure,
@@ -38,18 +39,18 @@ const UPSERT: Statement = Statement {
             ON DUPLICATE KEY UPDATE owner = VALUES(owner), until = VALUES(until)",
 };
 
-/// Makes the baseline's table, if it is not there.
+/// Creates the baseline's table, if it does not exist.
 pub(crate) async fn make_table(connection: &mut BareConnection) -> Result<(), Failure> {
     connection.run(SCHEMA, &[]).await?;
     Ok(())
 }
 
-/// As long as the ids that a real lock needs.
+/// Returns an owner that is as long as the ids of a real lock.
 pub(crate) fn owner(name: &str) -> String {
     format!("{:032x}", name.len())
 }
 
-/// Takes the baseline's lock.
+/// Acquires the baseline's lock.
 pub(crate) async fn take(connection: &mut BareConnection, args: &[&str; 2]) -> Result<(), Failure> {
     match connection.run(TAKE, args).await? {
         0 => Err("the baseline's lock is taken".into()),
@@ -57,7 +58,7 @@ pub(crate) async fn take(connection: &mut BareConnection, args: &[&str; 2]) -> R
     }
 }
 
-/// Gives it back.
+/// Releases the lock.
 pub(crate) async fn release(
     connection: &mut BareConnection,
     args: &[&str; 2],
@@ -68,7 +69,7 @@ pub(crate) async fn release(
     }
 }
 
-/// Writes a row, whatever is in it.
+/// Writes a row, whatever its previous content.
 pub(crate) async fn upsert(
     connection: &mut BareConnection,
     args: &[&str; 2],

@@ -1,9 +1,9 @@
-//! The baseline of a hand-over: a message that goes round among processes. It is late at each by as
-//! much as the server and the driver need to pass it on.
+//! The baseline of a hand-off: a message in a ring of processes. Each step takes as long as the
+//! server and the driver need to deliver it.
 //!
 //! ```text
 //! join PLACE                  -> ok           listens at a place of the ring
-//! ring PLACE NEXT FROM UNTIL  -> ok NANOS...  each way of the message to this place
+//! ring PLACE NEXT FROM UNTIL  -> ok NANOS...  the time of each step to this place
 //! ```
 
 mod postgres;
@@ -19,7 +19,7 @@ use crate::{
     subject::{Lock, Subject, Want, Witness},
 };
 
-/// A place in the ring, once it has one.
+/// A place in the ring, after `join`.
 #[derive(Clone)]
 pub(super) struct Push {
     url: String,
@@ -38,7 +38,7 @@ impl Push {
     }
 }
 
-/// It has no locks.
+/// The type of its locks: it has none.
 pub(super) enum Never {}
 
 impl Lock for Never {
