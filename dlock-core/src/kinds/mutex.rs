@@ -58,8 +58,8 @@ impl Mutex {
         &self.base.name
     }
 
-    /// Takes the lock if it is free; returns `None` if it is busy. Waits for the store's answer, but
-    /// not for a holder. Bind the guard to a variable: a temporary one is dropped at once.
+    /// Takes the lock if it is free; returns `None` if it is busy. Waits for the store's answer,
+    /// but not for a holder. Bind the guard to a variable: a temporary one is dropped at once.
     ///
     /// # Errors
     /// `Unavailable` if the store is unreachable. `Config` and `Unsupported` at once: see
