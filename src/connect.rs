@@ -12,6 +12,7 @@ const SHARED: &[&str] = &["lease", "wait", "prefix", "token_offset", "note"];
 ///
 /// `memory:` is always available; each other backend is a Cargo feature of the same name
 /// (`sqlite:locks.db?dlock.create_schema=true` needs `sqlite`). Every URL accepts these options:
+///
 /// | option | meaning | default |
 /// |---|---|---|
 /// | `dlock.lease` | how long the store keeps a lock for a holder that is dead or cut off: `100ms` to `24h`. On ZooKeeper at most half of `dlock.session_timeout`; a warning reports a lease that was shortened to that | `30s` |

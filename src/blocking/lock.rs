@@ -126,7 +126,8 @@ impl Lock<ReentrantMutex> {
         self.guard(self.lock.lock_timeout_as(owner, wait))
     }
 
-    /// Takes the lock as this owner if it is free: see [`crate::kinds::ReentrantLock::try_lock_as`].
+    /// Takes the lock as this owner if it is free: see
+    /// [`crate::kinds::ReentrantLock::try_lock_as`].
     pub fn try_lock_as(&self, owner: &Owner) -> Result<Option<Guard>, Error> {
         self.if_free(self.lock.try_lock_as(owner))
     }

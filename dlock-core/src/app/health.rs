@@ -15,8 +15,8 @@ pub struct Health {
     pub latency: Result<Duration, Error>,
     /// The number of claims that this process holds in the store.
     pub held: usize,
-    /// The number of those whose last renewal failed. They are retried, and are lost when their
-    /// leases expire.
+    /// The number of held claims whose last renewal failed. They are retried, and are lost when
+    /// their leases expire.
     pub doubtful: usize,
     /// The number of acquisitions in progress, which wait for a lock or for the store. Each claim
     /// of a multi-lock counts.

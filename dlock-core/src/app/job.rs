@@ -112,9 +112,9 @@ impl Job {
     ///
     /// # Errors
     /// `Lost`, also if `work` outlived the lock because it blocked its thread, or if the store
-    /// reports the loss at the end: then [`Error::take_output`] returns the output of `work`. As
-    /// [`Lock::try_lock`](crate::Lock::try_lock) if the store can't be reached; then `work` did not
-    /// run.
+    /// reports the loss at the end: then [`Error::take_output`] returns the output of `work`. The
+    /// errors of [`Lock::try_lock`](crate::Lock::try_lock) if the lock can't be acquired; then
+    /// `work` did not run.
     ///
     /// # Cancel safety
     /// Dropping the future drops `work`. A background task then sends the minimum time to the

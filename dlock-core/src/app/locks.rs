@@ -171,10 +171,11 @@ impl Locks {
     /// Revokes the lock from its holders. The next waiter gets it. Returns the holders that lost
     /// it, with their tokens.
     ///
-    /// Use it if you know that the holder is dead, and can't wait until its lease expires. A live
-    /// holder detects the loss with its next renewal, after a third of its lease at the latest. It
-    /// works on until then, while others may hold the lock: the resource has to check [fencing
-    /// tokens](FencingToken), or the holder has to be dead. `tracing` records a warning.
+    /// Use it if you know that the holder is dead, and you can't wait until its lease expires. A
+    /// live holder detects the loss with its next renewal, after a third of its lease at the
+    /// latest. Until then it continues to work, while others may hold the lock: the resource has to
+    /// check [fencing tokens](FencingToken), or the holder has to be dead. `tracing` records a
+    /// warning.
     ///
     /// # Errors
     /// `Config(Name)`, `Unavailable`.

@@ -59,7 +59,7 @@ pub trait Admin: Send + Sync {
     }
 }
 
-/// The `Admin` of a backend without one: all methods have their defaults.
+/// The `Admin` of a backend that has none: all methods have their defaults.
 pub(super) struct NoAdmin;
 
 impl Admin for NoAdmin {}

@@ -58,7 +58,6 @@ impl StoreClock {
 
     /// Records that the store's clock showed `micros` between `sent` and `answered` of the holder's
     /// clock. Returns the step since the last sample, if one occurred.
-    /// step since the last sight, if there was one.
     pub fn observe(&mut self, micros: u64, sent: Instant, answered: Instant) -> Option<ClockStep> {
         let shown = i128::from(micros) * 1000;
         let (sent, answered) = (sent.min(answered), answered.max(sent));
@@ -99,10 +98,10 @@ impl StoreClock {
     /// The deadline is computed from the smallest time that the clock can show now, minus 0.1 % of
     /// the time since the last sample, for drift. This margin is at most a quarter of the patience,
     /// so that a request after a long pause is not refused and needs no second attempt. So if the
-    /// clocks drift apart, a sample is needed once in 250 patiences; beyond that time, the deadline
-    /// is late by the drift. A step back that has not been seen makes the deadline late by the
-    /// step. After a step forward the deadline is too early, and the store refuses the request: the
-    /// answer shows the clock, and the sender may retry.
+    /// clocks drift apart, a sample is needed at least once in 250 times the `patience`; after
+    /// that, the deadline is late by the drift. A step back that has not been seen makes the
+    /// deadline late by the step. After a step forward the deadline is too early, and the store
+    /// refuses the request: the answer shows the clock, and the sender may retry.
     pub fn deadline(&self, now: Instant, patience: Duration) -> Option<u64> {
         let Bounds { low, answered, .. } = self.0?;
         let nanos = |time: Duration| i128::try_from(time.as_nanos()).unwrap_or(i128::MAX / 4);

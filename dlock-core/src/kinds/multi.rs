@@ -72,10 +72,11 @@ impl MultiMutex {
     /// the time that the options of the first mutex set, in the order of stores and names. Tokens
     /// of different stores are not comparable: send each resource the token of its own lock, not
     /// [`Guard::token`].
-    /// Over several stores it is deadlock-free, but not first come, first served: under heavy
+    ///
     /// Over several stores it is deadlock-free, but not first-come, first-served: under heavy
     /// contention for all of the locks, others may overtake it. Do not pass one lock twice under
     /// two names (with a prefix and without).
+    ///
     /// # Errors
     /// `Config(Empty)` for an empty list.
     pub fn across(locks: impl IntoIterator<Item = Mutex>) -> Result<Self, Error> {
@@ -156,7 +157,7 @@ impl MultiMutex {
     }
 }
 
-/// The guard, or the store that was busy or, with an error, unreachable.
+/// The guard, or the index of a store: a busy one, or an unreachable one with its error.
 type Round = Result<Guard, (usize, Option<Error>)>;
 
 impl Takes for MultiMutex {
@@ -183,7 +184,7 @@ impl Takes for MultiMutex {
                 Err((busy, error)) => (first, failed) = (busy, error),
             }
             if round > 0 {
-                // The backoff breaks the step of two multi-locks that alternate in giving way.
+                // The random pause prevents two multi-locks from giving way to each other for ever.
                 let name = &self.names[0];
                 let paused = pause(backoff(round.min(3)), wait.deadline(), name).await;
                 paused.map_err(|ended| explained(ended, failed, name))?;

@@ -92,9 +92,9 @@ level! {
 level! {
     /// Whether the store can count permits.
     Permits {
-        /// It can't: semaphores are refused.
+        /// The store can't count permits: semaphores are refused.
         Refused = "refused",
-        /// It can.
+        /// The store counts permits.
         Counted = "counted",
     }
 }
@@ -102,9 +102,9 @@ level! {
 level! {
     /// Whether the store keeps the notes of holders and waiters.
     Notes {
-        /// It does not: notes are discarded.
+        /// The store discards notes.
         Dropped = "left out",
-        /// It keeps them.
+        /// The store keeps them.
         Kept = "kept",
     }
 }

@@ -66,7 +66,6 @@ impl LockOptions {
     /// [longest](crate::Backend::longest_lease). The warning `lease shortened` and
     /// [`Locks::examine`](crate::Locks::examine) report that. Renewal still works, but holders
     /// survive only shorter outages.
-    /// through shorter outages.
     #[must_use]
     pub const fn with_lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
@@ -79,7 +78,7 @@ impl LockOptions {
     /// the resource before the next holder writes there. The default is zero; the lock-delay and
     /// the lease together are at most [`MAX_LEASE`](Self::MAX_LEASE).
     ///
-    /// It is for resources that can't check a [`FencingToken`](crate::FencingToken). It protects
+    /// Use it for resources that can't check a [`FencingToken`](crate::FencingToken). It protects
     /// against writes that are late by less than the lock-delay, and not against later ones.
     /// Releasing or dropping a guard states that no write is in flight: then the lock is free at
     /// once, even if it was lost before. The same applies to a session that the store ends early

@@ -23,7 +23,6 @@
 //! - The other flags are hints, and relaxed: `hot` selects a size, `asked` and `told` select a
 //!   message. `troubled` is written under the mutex. It says that the outage there may not be
 //!   empty; the first check of it is without the mutex, so that the usual path skips the mutex.
-//!   first look at it is without the mutex, so that the usual path skips the mutex.
 
 mod line;
 mod outage;
