@@ -38,7 +38,7 @@
 //! | one leader | [`Election`](election::Election) | [`Locks::election`] |
 //! | a job that runs once, on any machine | [`Job`](job::Job) | [`Locks::job`] |
 //!
-//! Each of them returns a [`Guard`]. Dropping it releases the lock in the background;
+//! Every lock returns a [`Guard`]. Dropping it releases the lock in the background;
 //! [`Guard::release`] also reports the outcome. [`LockExt::with`] runs code under a lock, and
 //! cancels it if the lock is lost.
 //!

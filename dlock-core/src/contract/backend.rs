@@ -72,8 +72,8 @@ pub trait Backend: Send + Sync + Debug + 'static {
         0
     }
 
-    /// The longest lease that this store supports. If claims depend on something else that expires
-    /// when the holder stops answering, such as a session, that does not end earlier.
+    /// The longest lease that this store supports. If claims depend on a session or a similar
+    /// record, the record lasts at least this long after its holder has stopped answering.
     /// `Duration::MAX`, the default, means that each claim has the lease that it requests.
     ///
     /// Contract: the core requests no longer lease, so that no holder relies on one.

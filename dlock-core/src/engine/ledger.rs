@@ -3,8 +3,8 @@
 //! # Concurrency
 //!
 //! - The books, with the slot and the deadline of each hold in them, change only under their mutex.
-//! - **One critical section adds a hold and brings the next look forward.** The renewal task sets
-//!   its next look under the same lock. So it can't set a later one after it missed this hold. If
+//! - **One critical section adds a hold and brings the next check forward.** The renewal task sets
+//!   its next check under the same lock. So it can't set a later one after it missed this hold. If
 //!   its current sleep is too long, `add` wakes it.
 //! - **`remove` removes the hold, then loads `watched`. `until_empty` stores `watched`, then checks
 //!   the books.** The mutex orders the two, so one sees the other.

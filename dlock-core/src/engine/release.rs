@@ -54,7 +54,7 @@ pub(super) fn let_go(engine: &Arc<Engine>, hold: &Arc<Hold>) -> LettingGo {
     // precedes `released`, which would report the lock as held to the end.
     end::state(engine, hold);
     let held = end::released(engine, hold);
-    // The task that ends the hold hands on the lead. After a loss, it has already done so.
+    // The task that ends the hold hands the lead to the next task. After a loss, it has done so.
     let lead = hold.queue().filter(|_| held).map(Lead::of);
     let first = match engine.backend.release(&hold.claim()).try_ready() {
         Ok(Ok(released)) => {

@@ -163,7 +163,7 @@ fn settle(engine: &Engine, batch: &Batch, answers: Result<Vec<Renewed>, Error>) 
     }
 }
 
-/// The events of the store since the last look.
+/// The events of the store since the last check.
 #[derive(Default)]
 struct Told {
     ended: HashSet<ClaimId>,

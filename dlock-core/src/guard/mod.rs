@@ -46,7 +46,7 @@ enum GuardKind {
 pub(crate) struct Entered {
     held: Held,
     // The table has only a weak reference to this value, so the last guard releases the lock.
-    /// Keeps the table alive in which the next entry finds this one.
+    /// Keeps the table alive, so that the next entry finds this value.
     _table: Arc<dyn Any + Send + Sync>,
 }
 

@@ -32,8 +32,9 @@ pub(crate) type ShardOf<'a> = &'a dyn Fn(&LockName) -> u32;
 pub(crate) struct Books {
     order: Order,
     steps: Steps,
-    /// The time of the renewal task's next look. `None` while nothing will ever be due. A hold that
-    /// is due earlier has to wake the task: the books return `sooner`, and the ledger wakes it.
+    /// The time of the renewal task's next check. `None` while nothing will ever be due. A hold
+    /// that is due earlier has to wake the task: the books return `sooner`, and the ledger wakes
+    /// it.
     look: Option<Instant>,
 }
 
@@ -41,11 +42,11 @@ pub(crate) struct Books {
 pub(crate) struct Added {
     /// A step of the store's clock has ended its lease while the grant was in flight.
     pub(crate) over: bool,
-    /// It is due before the next look of the renewal task, which has to be woken.
+    /// It is due before the next check of the renewal task, which has to be woken.
     pub(crate) sooner: bool,
 }
 
-/// The result of one look: the actions for the engine.
+/// The result of one check: the actions for the engine.
 #[derive(Default)]
 pub(crate) struct Due {
     pub(crate) batches: Vec<Batch>,
@@ -54,7 +55,7 @@ pub(crate) struct Due {
     /// Holds for which tasks of this process, perhaps their own holders, have waited for a whole
     /// lease.
     pub(crate) own: Vec<Arc<Hold>>,
-    /// The latest time of the next look; `None` while nothing will ever be due.
+    /// The latest time of the next check; `None` while nothing will ever be due.
     pub(crate) look: Option<Instant>,
 }
 
@@ -106,7 +107,7 @@ impl Books {
     }
 
     /// Makes a hold due by `due`, if it is in the books. Returns true if that is before the next
-    /// look.
+    /// check.
     pub(crate) fn hurry(&mut self, hold: &Hold, due: Instant) -> bool {
         if due < hold.slot.due() {
             self.move_to(hold, due);
@@ -126,7 +127,7 @@ impl Books {
         self.order.iter()
     }
 
-    /// Collects the due holds, and sets the time of the next look.
+    /// Collects the due holds, and sets the time of the next check.
     pub(crate) fn collect(&mut self, now: Instant, shard: ShardOf<'_>) -> Due {
         let mut due = Due::default();
         let ready = self.order.until(now.saturating_add(LOOK_AHEAD)).filter(|hold| {
