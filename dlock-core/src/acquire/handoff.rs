@@ -68,8 +68,8 @@ pub(crate) async fn lock(
                 Turn::HandedOff(hold, token) => {
                     let held = Held::new(Arc::clone(engine), hold, token);
                     if held.state() == GuardState::Lost {
-                        // The hold was lost since the hand-off. Its end has already handed on the
-                        // lead.
+                        // The hold was lost since the hand-off. Its end has already handed the lead
+                        // to the next task.
                         continue;
                     }
                     return Ok(Some(held));

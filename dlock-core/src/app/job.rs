@@ -160,7 +160,8 @@ impl Job {
     async fn begin(&self, keep: bool) -> Result<Option<Stay>, Error> {
         let (engine, name) = (self.base.engine(), &self.base.name);
         let take = async {
-            // The longest lease of the store may have become shorter since the minimum time was set.
+            // The longest lease of the store may have become shorter since the minimum time was
+            // set.
             if !self.at_least.is_zero() {
                 engine.check_lease(self.at_least)?;
             }
