@@ -1,24 +1,24 @@
-//! From a URL to locks: the backends that are compiled in, and the options they share.
+//! Connects a URL to locks: the compiled-in backends, and the options that they share.
 
 use dlock_core::{
     BackendUrl, ConfigIssue, DynBackend, Error, ErrorKind, Factory, LockName, LockOptions, Locks,
     Memory, Note, Noted, Prefixed, Registry, TokenOffset, Traced, current_runtime,
 };
 
-/// The options that every backend's URL can have, without what they begin with.
+/// The options that every backend's URL accepts, without the prefix `dlock.`.
 const SHARED: &[&str] = &["lease", "wait", "prefix", "token_offset", "note"];
 
-/// Connects to the store that `url` names, and gives the locks in it.
+/// Connects to the store that `url` names, and returns the locks in it.
 ///
-/// `memory:` is always there; each other backend is a Cargo feature of the same name
-/// (`sqlite:locks.db?dlock.create_schema=true` needs `sqlite`). Every URL can have these options:
+/// `memory:` is always available; each other backend is a Cargo feature of the same name
+/// (`sqlite:locks.db?dlock.create_schema=true` needs `sqlite`). Every URL accepts these options:
 ///
 /// | option | meaning | default |
 /// |---|---|---|
-/// | `dlock.lease` | how long the store keeps a lock for a holder that is dead or cut off: `100ms` to `24h`, and on ZooKeeper half of `dlock.session_timeout` at most, which is told with a warning | `30s` |
-/// | `dlock.wait` | how long `lock()` waits; `0s` is one attempt | for ever |
-/// | `dlock.prefix` | stands before every name, and counts against its 512 bytes | none |
-/// | `dlock.token_offset` | is added to every fencing token, at most 2^62: the largest token that a resource has seen of another store, so that this one goes on above it; the same for all clients ([`TokenOffset`]) | `0` |
+/// | `dlock.lease` | how long the store keeps a lock for a holder that is dead or cut off: `100ms` to `24h`. On ZooKeeper at most half of `dlock.session_timeout`; a warning reports a lease that was shortened to that | `30s` |
+/// | `dlock.wait` | how long `lock()` waits; `0s` is one attempt | no limit |
+/// | `dlock.prefix` | a prefix of every name, which counts towards the 512 bytes of a name | none |
+/// | `dlock.token_offset` | a number that is added to every fencing token, at most 2^62: the largest token of another store that a resource has seen, so that the tokens of this store continue above it. All clients must use the same offset ([`TokenOffset`]) | `0` |
 /// | `dlock.note` | a text of 1 to 128 bytes on every claim, which `inspect` shows to people: no secrets ([`Note`]) | none |
 ///
 /// ```
@@ -30,19 +30,19 @@ const SHARED: &[&str] = &["lease", "wait", "prefix", "token_offset", "note"];
 /// ```
 ///
 /// # Errors
-/// Before anything is opened: `Config(Url)` for what is no URL, `Config(UnknownScheme)`,
+/// Before anything is opened: `Config(Url)` if the text is not a URL, `Config(UnknownScheme)`,
 /// `Config(MissingFeature)` for a backend that is not compiled in, `Config(UnknownOption)`,
 /// `Config(RepeatedOption)`, `Config(OptionValue)`, `Config(Lease)`, `Config(Name)` for a prefix
-/// that no name can begin with, `Config(Note)`, and `Config(Runtime)` outside a tokio runtime. Then whatever the
-/// store has to say. No error shows a password.
+/// that no name can begin with, `Config(Note)`, and `Config(Runtime)` outside a tokio runtime.
+/// After that, the errors of the store. No error shows a password.
 ///
 /// # Cancel safety
-/// Dropping the future closes what it has opened.
+/// Dropping the future closes everything that it has opened.
 pub async fn connect(url: &str) -> Result<Locks, Error> {
     connect_with(url, ConnectOptions::new()).await
 }
 
-/// As [`connect`], with what a URL does not say.
+/// As [`connect`], with options that a URL can't contain.
 ///
 /// ```
 /// use dlock::ConnectOptions;
@@ -60,17 +60,17 @@ pub async fn connect(url: &str) -> Result<Locks, Error> {
 pub async fn connect_with(url: &str, options: ConnectOptions) -> Result<Locks, Error> {
     let ConnectOptions { registry, note } = options;
     let mut url: BackendUrl = url.parse()?;
-    // Asked first, so that a missing backend is not hidden behind one of its options.
+    // This runs first, so that a missing backend is reported before one of its options.
     registry.factory(&url)?;
     let mut shared = Shared::take(&mut url)?;
     shared.note = note.or(shared.note);
     let url = url.with_prefix(shared.prefix.as_deref().unwrap_or_default());
-    // Drivers may panic without a runtime, so none is called without one.
+    // Drivers may panic without a runtime, so this check comes before any driver is called.
     current_runtime()?;
     shared.apply(registry.connect(url, SHARED).await?)
 }
 
-/// How [`connect_with`] connects: what a program sets in its code rather than in the URL.
+/// The options of [`connect_with`]: what a program sets in its code rather than in the URL.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
     registry: Registry,
@@ -78,24 +78,24 @@ pub struct ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// The backends that are compiled in, and no note but the URL's.
+    /// Returns options with the compiled-in backends and without a note; the URL may set one.
     pub fn new() -> Self {
         Self { registry: registry(), note: None }
     }
 
-    /// Adds a backend of the application's own. It replaces a backend with the same scheme.
+    /// Adds a backend that the application defines. It replaces a backend with the same scheme.
     #[must_use]
     pub fn with_backend(self, factory: Factory) -> Self {
         Self { registry: self.registry.with(factory), ..self }
     }
 
     /// Puts this text on every claim of the locks, in place of the URL's `dlock.note`, so that
-    /// people see whose a claim is: `web-3 pid 4711`. The store keeps it with the claim, if it keeps
-    /// notes ([`Notes`](dlock_core::Notes)). **No secrets**: everybody with read access to the store
-    /// sees it.
+    /// people can identify the owner of a claim: `web-3 pid 4711`. The store keeps the text with
+    /// the claim if it supports notes ([`Notes`](dlock_core::Notes)). **No secrets**: everybody
+    /// with read access to the store sees it.
     ///
     /// # Errors
-    /// `Config(Note)` for a text that is no [`Note`].
+    /// `Config(Note)` if the text is not a valid [`Note`].
     pub fn with_note<N>(self, note: N) -> Result<Self, Error>
     where
         N: TryInto<Note>,
@@ -111,7 +111,7 @@ impl Default for ConnectOptions {
     }
 }
 
-/// The backends that are compiled in.
+/// Returns a registry of the compiled-in backends.
 pub fn registry() -> Registry {
     let registry = Registry::new().with(Memory::FACTORY);
     #[cfg(feature = "sqlite")]
@@ -140,7 +140,7 @@ pub fn registry() -> Registry {
     registry
 }
 
-/// What `redis` would know.
+/// The schemes of the feature `redis`, for the error of a build without it.
 #[cfg(not(feature = "redis"))]
 const REDIS_SCHEMES: [&str; 9] = [
     "redis",
@@ -154,7 +154,7 @@ const REDIS_SCHEMES: [&str; 9] = [
     "rediss+quorum",
 ];
 
-/// The error of an option's value, with the option's name.
+/// Adds the option's name to the error of its value.
 fn of_option(name: &str, error: &Error) -> Error {
     let issue = match error.kind() {
         ErrorKind::Config(issue) => issue,
@@ -163,7 +163,7 @@ fn of_option(name: &str, error: &Error) -> Error {
     Error::config(issue, format!("dlock.{name} in the URL: {error}"))
 }
 
-/// What the shared options say.
+/// The values of the shared options.
 struct Shared {
     options: LockOptions,
     prefix: Option<String>,

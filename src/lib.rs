@@ -1,7 +1,7 @@
-//! Distributed locks for services on several machines, of which only one may act at a time: sell the
-//! last item in stock, run the nightly job, migrate a schema. One API covers Redis, PostgreSQL,
-//! MySQL, MariaDB, ZooKeeper, SQLite and memory. Every lock has a lease that is renewed in the
-//! background, and a fencing token by which a resource refuses late writes.
+//! Distributed locks for services that run on several machines, where only one of them may act at a
+//! time: sell the last item in stock, run the nightly job, migrate a schema. One API covers Redis,
+//! PostgreSQL, MySQL, MariaDB, ZooKeeper, SQLite and memory. Every lock has a lease that is renewed
+//! in the background, and a fencing token by which a resource refuses late writes.
 //!
 //! # Quick start
 //!
@@ -36,27 +36,28 @@
 //! | at most N at a time | [`CountingSemaphore`] | [`Locks::semaphore`] |
 //! | several resources, all or none, without deadlock | [`MultiMutex`] | [`Locks::multi`] |
 //! | one leader | [`Election`](election::Election) | [`Locks::election`] |
-//! | a job that runs once, on whichever machine | [`Job`](job::Job) | [`Locks::job`] |
+//! | a job that runs once, on any machine | [`Job`](job::Job) | [`Locks::job`] |
 //!
-//! Each gives a [`Guard`]. Dropping it releases the lock in the background;
+//! Every lock returns a [`Guard`]. Dropping it releases the lock in the background;
 //! [`Guard::release`] also reports the outcome. [`LockExt::with`] runs code under a lock, and
 //! cancels it if the lock is lost.
 //!
 //! # What a lock promises
 //!
-//! A lease can end while its holder still works: after a pause of the process, or when the store is
-//! unreachable. [`Guard::lost`] and [`Guard::check`] tell the holder. Only the fencing token protects
-//! the data: give [`Guard::token`] to every write, and let the resource refuse a smaller token than
-//! it has seen ([`fencing::Fence`]).
+//! A lease can expire while its holder still works: after a pause of the process, or when the store
+//! is unreachable. [`Guard::lost`] and [`Guard::check`] report this to the holder. Only the fencing
+//! token protects the data: send [`Guard::token`] with every write, and let the resource refuse a
+//! token that is smaller than one it has seen ([`fencing::Fence`]).
 //!
-//! What a store keeps through a restart or a failover differs. [`Locks::guarantees`] says it as a
-//! value, and [`Locks::require`] refuses to start on less. `GUARANTEES.md` in the repository explains
-//! each promise; the guide in `docs/src` has choosing, operating, testing and migrating.
+//! Stores differ in what they keep through a restart or a failover. [`Locks::guarantees`] returns
+//! these promises as a value, and [`Locks::require`] fails if the store promises less than the
+//! program needs. `GUARANTEES.md` in the repository explains each promise; the guide in `docs/src`
+//! explains how to choose, operate, test and migrate.
 //!
 //! # Features
 //!
-//! `memory:` is always there. Each other store is a feature, and only the drivers of the features
-//! that are on get compiled.
+//! `memory:` is always available. Each other store is a feature, and cargo compiles only the
+//! drivers of the enabled features.
 //!
 //! | feature | adds |
 //! |---|---|
@@ -69,9 +70,10 @@
 //!
 //! # Modules
 //!
-//! The root has what every program uses. [`kinds`] has the traits of locks, [`guard`] the states of a
-//! hold, [`error`] the parts of an [`Error`], [`guarantees`] what a store promises, [`admin`] what
-//! operators see, and [`backend`] what wraps, registers and replaces stores.
+//! The root contains what every program uses. [`kinds`] contains the traits of locks, [`guard`] the
+//! states of a hold, [`error`] the parts of an [`Error`], [`guarantees`] the promises of a store,
+//! [`admin`] the types for operators, and [`backend`] the types that wrap, register and replace
+//! stores.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(feature = "blocking")]
@@ -91,7 +93,8 @@ pub use dlock_core::{
     LockOptions, Locks, MultiMutex, Mutex, ReentrantMutex, RwLock,
 };
 
-/// The traits of the kinds of lock, for code that takes any lock, and what their methods take.
+/// The traits of the kinds of lock, for code that takes any lock, and the parameters of their
+/// methods.
 pub mod kinds {
     pub use dlock_core::{
         FairLock, IntoName, Lock, LockExt, LockProvider, MultiLock, Owner, ReadWriteLock,
@@ -104,8 +107,8 @@ pub mod guard {
     pub use dlock_core::{Ended, Guard, GuardState, Lost, Released, Renew};
 }
 
-/// What an [`Error`] says: its kind, what was wrong with a setting, and whether the store may have
-/// acted.
+/// The parts of an [`Error`]: its kind, the problem with a setting, and its certainty, which says
+/// whether the store may have applied the request.
 pub mod error {
     pub use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind};
 }
@@ -120,25 +123,25 @@ pub mod election {
     pub use dlock_core::{Election, Leadership};
 }
 
-/// Jobs that run once, on whichever machine.
+/// Jobs that run once, on any machine.
 pub mod job {
     pub use dlock_core::{Job, Ran};
 }
 
-/// What a store promises, as values that a program can require.
+/// The promises of a store, as values that a program can require.
 pub mod guarantees {
     pub use dlock_core::{
         Exclusion, Fairness, Fencing, Guarantees, Notes, OrphanRelease, Permits, Scope, WakeUp,
     };
 }
 
-/// What operators see of a store: holders, waiters, findings, health.
+/// Types for operators: holders, waiters, findings, health.
 pub mod admin {
     pub use dlock_core::{ClaimId, ClaimState, Finding, Health, Level, LockState, Mode, Note};
 }
 
-/// Stores: the one in memory, wrappers of any, and how a URL finds one. The crate `dlock-core` has
-/// the contract for the authors of others.
+/// Stores: the memory backend, wrappers of any backend, and the registry that maps URLs to
+/// backends. Authors of other backends find the contract in the crate `dlock-core`.
 pub mod backend {
     pub use dlock_core::{
         Backend, BackendUrl, Clock, DynBackend, Factory, Memory, Noted, Prefixed, Registry,
@@ -150,9 +153,10 @@ pub mod backend {
 
 /// Locks in an SQLite file, for the processes of one machine.
 ///
-/// The file must be on a local disk, and must not be deleted or replaced while a program uses it:
-/// those who have it open would go on with the old one, and two would hold a lock. It must have one
-/// name, and nothing else in the process may open it: see the guide's chapter on SQLite.
+/// The file must be on a local disk. Do not delete or replace it while a program uses it: programs
+/// that have the old file open would continue to use it, and two clients could hold one lock. The
+/// file must have one name, and nothing else in the process may open it: see the guide's chapter on
+/// SQLite.
 #[cfg(feature = "sqlite")]
 #[cfg_attr(docsrs, doc(cfg(feature = "sqlite")))]
 pub mod sqlite {
@@ -187,7 +191,7 @@ pub mod zk {
     pub use dlock_zk::{ZK as FACTORY, ZkConfig, ZooKeeper};
 }
 
-/// The programs of the README are tested with those of this documentation.
+/// The doctests also run the code of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

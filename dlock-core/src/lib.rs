@@ -1,12 +1,13 @@
 //! Traits, guards, fencing tokens and the backend contract of dlock.
 //!
 //! **Application authors** start at [`Locks`], [`Guard`] and the traits of locks ([`Lock`],
-//! [`FairLock`], [`ReentrantLock`], [`ReadWriteLock`], [`Semaphore`], [`MultiLock`]). Over them are
-//! [`Election`] and [`Job`]. [`observe`] lists all events, `metrics` (a feature) all series.
+//! [`FairLock`], [`ReentrantLock`], [`ReadWriteLock`], [`Semaphore`], [`MultiLock`]). [`Election`]
+//! and [`Job`] are built on locks. [`observe`] lists all events; `metrics` (a feature) lists all
+//! series.
 //!
-//! **Backend authors** implement [`Backend`] (and [`Admin`], which is optional), export a [`Factory`], and run the conformance kit
-//! of `dlock-testkit`. The [`machine`] has the rules of a lock as one pure function, for stores
-//! that keep a record for each name.
+//! **Backend authors** implement [`Backend`] (and [`Admin`], which is optional), export a
+//! [`Factory`], and run the conformance kit of `dlock-testkit`. The [`machine`] contains the rules
+//! of a lock as one pure function, for stores that keep a record for each name.
 
 mod acquire;
 mod app;

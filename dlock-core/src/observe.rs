@@ -1,7 +1,7 @@
 //! The events and spans that dlock emits through [`tracing`](https://docs.rs/tracing). Target,
 //! message, level and the fields named here are API; later versions may add fields and events.
 //!
-//! All have the target `dlock`, so `RUST_LOG=dlock=debug` shows them.
+//! All of them have the target `dlock`, so `RUST_LOG=dlock=debug` shows them.
 //!
 //! # Events
 //!
@@ -48,10 +48,10 @@
 //!
 //! Other events have the level debug. Their text may change.
 //!
-//! Times (`wait`, `pause`, `by`, `asked`, `lease`) are shown as Rust shows a `Duration`. `backend` is what
-//! [`Backend::store`](crate::Backend::store) says: kind and address, without secrets.
+//! Times (`wait`, `pause`, `by`, `asked`, `lease`) are formatted as a `Duration` by Rust. `backend`
+//! is the value of [`Backend::store`](crate::Backend::store): kind and address, without secrets.
 //!
 //! # Spans
 //!
-//! Each verb that goes to the store is a span of level debug: [`Traced`](crate::Traced) lists them.
-//! `connect` puts it around every store.
+//! Each verb that sends a request to the store is a span of level debug: [`Traced`](crate::Traced)
+//! lists them. `connect` wraps every store in it.

@@ -1,8 +1,8 @@
 //! The primitives that tasks share: mutexes, atomics, notifications, timers and the start of tasks.
 //!
-//! All of the core takes them from here. They are those of `parking_lot`, the standard library and
-//! tokio. In the package `dlock-schedules`, `shuttle` models them, and chooses at each of them the
-//! task that runs next: see `scripts/schedules`.
+//! All of the core imports them from here. They are those of `parking_lot`, the standard library
+//! and tokio. In the package `dlock-schedules`, `shuttle` models them and selects at each use of
+//! one the task that runs next: see `scripts/schedules`.
 
 #[cfg(dlock_schedules)]
 mod modelled;

@@ -6,10 +6,10 @@ use dlock_core::{CountingSemaphore, Error, FencingToken, Owner, ReentrantMutex, 
 
 use super::{Guard, runtime::Background};
 
-/// A lock of any kind: what [`Locks`](super::Locks) makes, around the handle of async code.
+/// A lock of any kind, created by [`Locks`](super::Locks). It wraps the handle of async code.
 ///
 /// # Errors
-/// All that waits: as in async code, and `Config(Runtime)` where a tokio runtime is.
+/// All methods that wait: as in async code, and `Config(Runtime)` within a tokio runtime.
 #[derive(Clone, Debug)]
 pub struct Lock<L> {
     lock: L,
@@ -48,7 +48,7 @@ impl<L: crate::kinds::Lock> Lock<L> {
         self.guard(self.lock.lock())
     }
 
-    /// Waits for the lock at most this long: see [`crate::kinds::Lock::lock_timeout`].
+    /// Waits for the lock for `wait` at most: see [`crate::kinds::Lock::lock_timeout`].
     pub fn lock_timeout(&self, wait: Duration) -> Result<Guard, Error> {
         self.guard(self.lock.lock_timeout(wait))
     }
@@ -58,11 +58,11 @@ impl<L: crate::kinds::Lock> Lock<L> {
         self.if_free(self.lock.try_lock())
     }
 
-    /// Takes the lock, runs `work` with the fencing token, and releases.
+    /// Takes the lock, runs `work` with the fencing token, and releases the lock.
     ///
-    /// `work` can't be cancelled as async work is: when it has outlived the lock, also when only the
-    /// release learns of it, the error is `Lost`, and [`Error::take_output`] gives the outcome. If the
-    /// release fails, the outcome is returned all the same, and the lease frees the lock.
+    /// Unlike async work, `work` can't be cancelled. If it outlived the lock, the error is `Lost`,
+    /// even if only the release reveals the loss, and [`Error::take_output`] returns the outcome.
+    /// If the release fails, the outcome is still returned, and the lease frees the lock.
     pub fn with<T>(&self, work: impl FnOnce(FencingToken) -> T) -> Result<T, Error>
     where
         T: Send + 'static,
@@ -93,7 +93,8 @@ impl Lock<CountingSemaphore> {
         self.guard(self.lock.acquire_many(n))
     }
 
-    /// Waits for `n` permits at most this long: see [`crate::kinds::Semaphore::acquire_many_timeout`].
+    /// Waits for `n` permits for `wait` at most: see
+    /// [`crate::kinds::Semaphore::acquire_many_timeout`].
     pub fn acquire_many_timeout(&self, n: u32, wait: Duration) -> Result<Guard, Error> {
         self.guard(self.lock.acquire_many_timeout(n, wait))
     }
@@ -120,17 +121,18 @@ impl Lock<ReentrantMutex> {
         self.guard(self.lock.lock_as(owner))
     }
 
-    /// Waits for the lock at most this long: see [`crate::kinds::ReentrantLock::lock_timeout_as`].
+    /// Waits for the lock for `wait` at most: see [`crate::kinds::ReentrantLock::lock_timeout_as`].
     pub fn lock_timeout_as(&self, owner: &Owner, wait: Duration) -> Result<Guard, Error> {
         self.guard(self.lock.lock_timeout_as(owner, wait))
     }
 
-    /// Takes the lock as this owner if it is free: see [`crate::kinds::ReentrantLock::try_lock_as`].
+    /// Takes the lock as this owner if it is free: see
+    /// [`crate::kinds::ReentrantLock::try_lock_as`].
     pub fn try_lock_as(&self, owner: &Owner) -> Result<Option<Guard>, Error> {
         self.if_free(self.lock.try_lock_as(owner))
     }
 
-    /// How many guards of this owner live.
+    /// The number of live guards of this owner.
     #[must_use]
     pub fn hold_count(&self, owner: &Owner) -> usize {
         self.lock.hold_count(owner)

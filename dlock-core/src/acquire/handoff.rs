@@ -8,8 +8,9 @@
 //! Other processes do not starve: see the bounds in [`release`](crate::engine::release).
 //!
 //! The lead is a value, [`Lead`], until the store grants the lock. If this task fails or is dropped
-//! before, the drop of the value makes the next task the leader. After the grant the hold has the
-//! lead, and its end hands it on. `schedules/hand_off.rs` and `schedules/leave.rs` test both.
+//! before that, dropping the value makes the next task the leader. After the grant the hold has the
+//! lead, and its end hands it to the next task. `schedules/hand_off.rs` and `schedules/leave.rs`
+//! test both.
 
 use std::{
     pin::Pin,
@@ -31,10 +32,11 @@ use crate::{
     },
 };
 
-/// The number of tokens that a claim of a contended lock reserves: the most hand-offs in a row.
+/// The number of tokens that a claim of a contended lock reserves, which is the most hand-offs in a
+/// row.
 const MOST: u32 = 32_768;
 
-/// Takes the lock, from a task of this process or from the store.
+/// Acquires the lock, from a task of this process or from the store.
 pub(crate) async fn lock(
     engine: &Arc<Engine>,
     queue: &Arc<LocalQueue<Hold>>,
@@ -43,7 +45,7 @@ pub(crate) async fn lock(
     let (name, options, mode) = (queue.name(), *queue.options(), Mode::Exclusive);
     loop {
         let lead = if queue.try_begin() {
-            // Nobody was leading, so no task shares an earlier outage any more.
+            // The process had no leader, so no task shares an earlier outage.
             queue.store_is_back();
             Lead::of(queue)
         } else if matches!(wait, Wait::Try) {
@@ -51,7 +53,7 @@ pub(crate) async fn lock(
                 return Ok(None);
             }
             // The leader may be waiting for an unreachable store. A try is bounded by one response
-            // timeout, so it sends a claim of its own.
+            // timeout, so it sends its own claim.
             let taken = take(engine, name, mode, options, 1, None, wait).await?;
             engine.check_open()?;
             return Ok(taken);
@@ -66,20 +68,21 @@ pub(crate) async fn lock(
                 Turn::HandedOff(hold, token) => {
                     let held = Held::new(Arc::clone(engine), hold, token);
                     if held.state() == GuardState::Lost {
-                        // It was lost between the hand-off and now. Its end has handed on the lead.
+                        // The hold was lost since the hand-off. Its end has already handed the lead
+                        // to the next task.
                         continue;
                     }
                     return Ok(Some(held));
                 }
             }
         };
-        // One token while no task queues here: a store can release faster if no block of tokens is
-        // to be returned.
+        // One token while no task queues here: a store can release faster if it need not take back
+        // a block of tokens.
         let tokens = if queue.was_joined() { MOST } else { 1 };
         let taken = take(engine, name, mode, options, tokens, Some(queue), wait).await?;
         let Some(held) = taken else { return Ok(None) };
         lead.goes_with_the_hold();
-        // Checked again, now that shutdown would see the hold: see `engine`.
+        // Checked again, now that shutdown counts the hold: see `engine`.
         engine.check_open()?;
         return Ok(Some(held));
     }
@@ -94,7 +97,7 @@ async fn wait_in_line(
     engine.meter.queued(Line::Process);
     let place = InLine { queue, engine, ticket: None };
     match wait.deadline() {
-        // As `within` does; without a future around it, a hand-off takes 4 % less.
+        // Equivalent to `within`. Without a future around it, a hand-off takes 4 % less time.
         None => Ok(place.await),
         deadline => within(deadline, queue.name(), async { Ok(place.await) })
             .await
@@ -102,12 +105,12 @@ async fn wait_in_line(
     }
 }
 
-/// The current hold of this process, if there is one.
+/// Returns the current hold of this process, if it has one.
 fn holder(queue: &LocalQueue<Hold>) -> Option<Arc<Hold>> {
     queue.last().filter(|hold| hold.is_running())
 }
 
-/// The error of a wait for another task of this process.
+/// Returns the error of a wait for another task of this process.
 pub(crate) fn timed_out(engine: &Engine, queue: &LocalQueue<Hold>) -> Error {
     let name: &LockName = queue.name();
     if let Some(hold) = holder(queue) {
@@ -120,12 +123,12 @@ pub(crate) fn timed_out(engine: &Engine, queue: &LocalQueue<Hold>) -> Error {
     }
 }
 
-/// A place in the line, which the first poll takes. Dropping it leaves the line, and hands a turn
-/// that the task had by then to the next task.
+/// A place in the local queue, which the first poll takes. Dropping it leaves the queue, and hands
+/// a turn that the task has already received to the next task.
 struct InLine<'a> {
     queue: &'a Arc<LocalQueue<Hold>>,
     engine: &'a Arc<Engine>,
-    /// While it waits.
+    /// The task's ticket while it waits.
     ticket: Option<u64>,
 }
 
@@ -138,8 +141,8 @@ impl Future for InLine<'_> {
             if self.ticket.is_none() {
                 return Poll::Ready(Turn::Lead);
             }
-            // Loaded after the join: either `fail_all` finds this task in the line, or this load
-            // sees the flag. The other order would leave a task that nobody wakes.
+            // Loaded after the join: either `fail_all` finds this task in the queue, or this load
+            // sees the flag. In the other order, nobody might wake this task.
             if self.engine.holds.is_stopped() {
                 return Poll::Ready(Turn::Failed(runtime_gone()));
             }

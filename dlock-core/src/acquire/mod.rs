@@ -1,11 +1,11 @@
-//! One acquisition: sending the claim, waiting in the store's queue, and cleaning up wherever
-//! the caller's future is dropped.
+//! One acquisition: sends the claim, waits in the store's queue, and cleans up if the caller's
+//! future is dropped at any await.
 //!
 //! 1. The claim is sent with a random id. An error whose certainty is unknown is retried with the
 //!    same id, so that a claim whose answer was lost is found again, and is not granted twice.
 //! 2. A queued claim waits with `granted`. If its place in the queue has expired, because this
 //!    process was stopped, the acquisition starts again with a new id.
-//! 3. A grant becomes a hold, unless its lease has passed on the way.
+//! 3. A grant becomes a hold, unless its lease has expired in transit.
 //!
 //! [`Stage`] records at every await whether the store may know the claim. Dropping the attempt then
 //! cancels it: [`withdraw`]. The kit's `cancel` cases drop the future at every poll. If the process
@@ -33,7 +33,7 @@ use crate::{
     sync::time::Instant as Timer,
 };
 
-/// Takes the lock. `None` if it is busy and the caller does not wait.
+/// Acquires the lock. Returns `None` if it is busy and the caller does not wait.
 ///
 /// For a caller that waits, requests to an unreachable store are retried for one lease, with the
 /// same claim.
@@ -82,13 +82,13 @@ pub(crate) struct Attempt<'a> {
     /// Whether the claim may join its queue again. A claim of a multi-lock may not: another order
     /// in one of its queues could deadlock with another multi-lock.
     alone: bool,
-    /// An earlier request with this claim may have reached the store.
+    /// Whether an earlier request with this claim may have reached the store.
     unsure: bool,
     /// The last failure of the store, if it has not answered since.
     last: Option<Error>,
     stage: Stage,
     _waiting: Waiting<'a>,
-    /// Shutdown waits for it.
+    /// Shutdown waits until it is dropped.
     _ticket: Ticket,
 }
 
@@ -102,7 +102,7 @@ enum Stage {
 }
 
 impl<'a> Attempt<'a> {
-    /// One claim of several that entered their queues together.
+    /// Creates one of several claims that entered their queues together.
     pub(crate) fn queued(
         engine: &'a Arc<Engine>,
         request: AcquireRequest,
@@ -122,14 +122,14 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// The store has granted the claim.
+    /// Turns the store's grant into a hold.
     pub(crate) fn settle(&mut self, grant: Grant) -> Held {
         self.stage = Stage::Clear;
         let (request, local) = (self.request.clone(), self.local.take());
         Held::book(self.engine, request, grant, self.options, local)
     }
 
-    /// The store does not have the claim.
+    /// Records that the store does not have the claim.
     pub(crate) fn forget(mut self) {
         self.stage = Stage::Clear;
     }
@@ -177,7 +177,7 @@ impl<'a> Attempt<'a> {
                         }
                         return Ok(Some(self.settle(grant)));
                     }
-                    // The lease has passed on the way. A guard would be lost at once, so the claim
+                    // The lease has expired in transit. A guard would be lost at once, so the claim
                     // is cancelled, and the next one has another id.
                     self.withdraw();
                     let again = too_slow.pause(now, lease);
@@ -217,13 +217,13 @@ impl<'a> Attempt<'a> {
                         trouble.over();
                     }
                     Box::pin(self.retry(error, wait, deadline, &mut trouble)).await?;
-                    // Sending the same claim again finds its place, or a grant that came meanwhile.
+                    // A retry of the same claim finds its place, or a grant that came meanwhile.
                     queued = !self.alone;
                     continue;
                 }
             }
-            // Again from the start, with a new id, since the old claim is being cancelled. The
-            // pause prevents a hot loop.
+            // Start over with a new id, since the old claim is being cancelled. The pause prevents
+            // a hot loop.
             self.request.claim = ClaimId::random();
             self.unsure = false;
             queued = false;
@@ -234,8 +234,8 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Sends the claim, unless it is on its way. The stage is set before each await, and says what
-    /// to clean up if this future is dropped there.
+    /// Sends the claim, unless a request is in flight. The stage is set before each await, and says
+    /// what to clean up if this future is dropped there.
     async fn ask(&mut self, wait: Wait, answer_by: Option<Timer>) -> Result<Acquired, Error> {
         if !matches!(self.stage, Stage::Asking(_)) {
             self.stage = Stage::Asking(self.engine.backend.acquire(&self.request));
@@ -245,7 +245,7 @@ impl<'a> Attempt<'a> {
         }
         let Stage::Asking(answer) = &mut self.stage else { return Ok(Acquired::Queued) };
         let answer = self.engine.while_it_runs(answer);
-        // Without an answer the request is still under way, and the stage stays `Asking`. When the
+        // Without an answer the request is still in flight, and the stage stays `Asking`. When the
         // attempt is dropped, `withdraw` waits for the answer in the background.
         let answer = self.engine.answered(answer_by, wait, &self.request.name, answer).await?;
         self.engine.failure.look_at(&answer);
@@ -264,12 +264,12 @@ impl<'a> Attempt<'a> {
         answer
     }
 
-    /// Whether its last request failed.
+    /// Returns whether its last request failed.
     pub(crate) fn gave_up(&self) -> bool {
         self.last.is_some()
     }
 
-    /// Why a wait has ended.
+    /// Adds the last failure of the store to the error of a wait that has ended.
     pub(crate) fn explain(&self, error: Error) -> Error {
         match &self.last {
             _ if error.kind() != ErrorKind::Timeout || error.source().is_some() => error,
@@ -296,7 +296,7 @@ impl<'a> Attempt<'a> {
         );
     }
 
-    /// Waits a little before the next try, or gives up with the error.
+    /// Pauses before the next attempt, or gives up with the error.
     async fn retry(
         &mut self,
         error: Error,

@@ -1,9 +1,9 @@
-//! The end of a hold. Nothing else ends one.
+//! The end of a hold. No other module ends one.
 //!
-//! A release, an expiry and a revocation may come at the same time. [`Hold::end`] decides which of
-//! them ends the hold. That task alone counts the end, takes the hold out of the books, and hands
-//! the lead of its queue to the next task. So the next task of this process need not wait until the
-//! guard of a lost lock is dropped. `schedules/end.rs` tests it.
+//! A release, an expiry and a revocation may happen at the same time. [`Hold::end`] decides which
+//! of them ends the hold. That task alone counts the end, removes the hold from the books, and
+//! hands the lead of its queue to the next task. So the next task of this process need not wait
+//! until the guard of a lost lock is dropped. `schedules/end.rs` tests it.
 
 use super::Engine;
 use crate::{
@@ -11,8 +11,8 @@ use crate::{
     hold::{Hold, local_queue::Lead},
 };
 
-/// Ends a hold that its holder releases. True if it had not ended before: then the caller takes it
-/// out of the books, and has the lead of its queue.
+/// Ends a hold that its holder releases. Returns true if it had not ended before: then the caller
+/// removes it from the books, and has the lead of its queue.
 pub(super) fn released(engine: &Engine, hold: &Hold) -> bool {
     finish(engine, hold, Ended::Released)
 }
@@ -50,10 +50,10 @@ pub(super) fn tell_loss(engine: &Engine, hold: &Hold, how: Ended) {
     );
 }
 
-/// The state as of now. The first task that notices that the deadline has passed ends the hold.
+/// Returns the current state. The first task that sees that the deadline has passed ends the hold.
 pub(super) fn state(engine: &Engine, hold: &Hold) -> GuardState {
-    // The renewal task may be late, so a guard does not rely on it: loss is seen by the guard's own
-    // look at the clock.
+    // The renewal task may be late, so a guard does not rely on it: the guard checks the clock and
+    // detects the loss.
     if hold.is_over(|| engine.clock.now()) {
         lose(engine, hold, Ended::Expired);
     }

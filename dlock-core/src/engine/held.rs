@@ -12,7 +12,7 @@ use crate::{
     hold::{Hold, books::reason, local_queue::LocalQueue},
 };
 
-/// One guard's part of a hold. Dropping it releases in the background.
+/// One guard's part of a hold. Dropping it releases the hold in the background.
 pub(crate) struct Held {
     engine: Arc<Engine>,
     hold: Arc<Hold>,
@@ -22,12 +22,12 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// The guard of a hold that was granted or handed off.
+    /// Creates the guard of a hold that was granted or handed off.
     pub(crate) const fn new(engine: Arc<Engine>, hold: Arc<Hold>, token: FencingToken) -> Self {
         Self { engine, hold, token: Some(token) }
     }
 
-    /// Makes a hold of a grant, and the guard whose drop ends it.
+    /// Creates a hold from a grant, and the guard whose drop ends it.
     pub(crate) fn book(
         engine: &Arc<Engine>,
         request: AcquireRequest,
@@ -38,8 +38,8 @@ impl Held {
         let hold = Arc::new(Hold::new(request, grant, options, queue));
         #[cfg(feature = "metrics")]
         engine.meter.held();
-        // In the books before anything else, so that renewal and shutdown see it. The step of the
-        // clock is found under the same lock.
+        // Added to the books first, so that renewal and shutdown see it. The same lock covers the
+        // check for a step of the clock.
         if engine.holds.add(&hold, &engine.backend) {
             end::lose(engine, &hold, Ended::ClockStep);
         }
@@ -65,13 +65,13 @@ impl Held {
         self.backend().store()
     }
 
-    /// The state as of now. Past its deadline a hold is lost, also if the renewal task has not
-    /// noticed.
+    /// Returns the current state. Past its deadline a hold is lost, even if the renewal task has
+    /// not detected it.
     pub(crate) fn state(&self) -> GuardState {
         end::state(&self.engine, &self.hold)
     }
 
-    /// How long it protects if no further renewal succeeds.
+    /// Returns how long the lock stays held if no further renewal succeeds.
     pub(crate) fn remaining(&self) -> Duration {
         match self.state() {
             GuardState::Lost => Duration::ZERO,
@@ -79,22 +79,23 @@ impl Held {
         }
     }
 
-    /// How it was lost, if it was.
+    /// Returns how it was lost, if it was.
     pub(crate) fn lost(&self) -> Option<Ended> {
         (self.state() == GuardState::Lost).then(|| self.hold.ended().unwrap_or(Ended::Expired))
     }
 
-    /// Whether it is lost and has a lock-delay, during which the store grants the lock to nobody.
+    /// Returns whether it is lost and has a lock-delay, during which the store grants the lock to
+    /// nobody.
     pub(crate) fn is_lost_with_a_delay(&self) -> bool {
         !self.hold.delay().is_zero() && self.state() == GuardState::Lost
     }
 
-    /// Waits for the end of this guard. It looks at the holder's own clock as well, so that a late
+    /// Waits for the end of this guard. It also checks the holder's own clock, so that a late
     /// renewal task does not delay it.
     pub(crate) fn until_ended(&self) -> impl Future<Output = Ended> + Send + use<> {
         let (engine, hold, token) =
             (Arc::clone(&self.engine), Arc::clone(&self.hold), self.token());
-        // Here and not in the future, so that an end before the first poll is seen as well.
+        // Called here and not in the future, so that an end before the first poll is seen as well.
         hold.watch();
         async move {
             loop {
@@ -127,16 +128,16 @@ impl Held {
         }
     }
 
-    /// Consumes the right to release. Only a lost hold is forgotten: the lease and the lock-delay
-    /// end in the store by themselves.
+    /// Consumes the right to release. Call it only for a lost hold: in the store, the lease and the
+    /// lock-delay expire without a release.
     pub(crate) fn forget(mut self) {
         self.token = None;
     }
 
     /// Leaves the claim to the store until `until`, without a holder. The renewal task renews it
-    /// once more for the rest of the time, with the usual retries, and forgets it. That task does
-    /// so because it never has two renewals of a hold under way, of which the earlier could cut
-    /// this one short. `shutdown` waits for it. `schedules/part.rs` tests it.
+    /// once more for the rest of the time, with the usual retries, and then forgets it. That task
+    /// does so because it never has two renewals of a hold in flight, of which the earlier could
+    /// shorten this one. `shutdown` waits for it. `schedules/part.rs` tests it.
     pub(crate) fn part(mut self, until: Instant) {
         let ended = self.until_ended();
         self.token = None;
@@ -146,7 +147,7 @@ impl Held {
         if self.engine.holds.is_stopped() {
             end::parted(&self.engine, &self.hold);
         }
-        // The job keeps the engine, and with it the renewal task, until the last renewal is
+        // The job keeps the engine alive, and with it the renewal task, until the last renewal is
         // answered.
         let engine = Arc::clone(&self.engine);
         self.engine.tasks.run(async move {
@@ -164,12 +165,13 @@ impl Held {
         self.hold.is_writer()
     }
 
-    /// See [`Guard::downgrade`](crate::Guard::downgrade).
+    /// Implements [`Guard::downgrade`](crate::Guard::downgrade).
     pub(crate) async fn downgrade(&self) -> Result<(), Error> {
         let (engine, hold) = (&self.engine, &self.hold);
-        // Before the request is sent, so that a later renewal does not request the writer's mode.
+        // Set before the request is sent, so that a later renewal does not request the writer's
+        // mode.
         hold.mark_downgraded();
-        // Taken before the request is sent, as the start of the new lease.
+        // Read before the request is sent, as the start of the new lease.
         let sent = engine.clock.now();
         let renewal = Renewal {
             claim: hold.claim(),
@@ -202,7 +204,7 @@ impl Held {
         }
     }
 
-    /// The error for work that relies on it after its end.
+    /// Returns the error for work that relies on the hold after its end.
     pub(crate) fn lost_error(&self, how: Ended) -> Error {
         Error::lost(self.name(), how).with_store(self.store())
     }

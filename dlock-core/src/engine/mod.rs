@@ -1,23 +1,22 @@
-//! The part that is written once for every backend: holds are renewed, lost, handed off and
-//! released.
+//! The engine: the part of the core that renews, hands off and releases holds for every backend.
 //!
 //! One [`Engine`] serves all clones and views of a [`Locks`](crate::Locks), and every guard. This
 //! file has its life cycle: it starts, refuses new claims after `shutdown`, and ends. The modules
 //! use it, and each uses those before it:
 //!
 //! - [`end`] ends holds, and no other module does;
-//! - [`withdraw`] cancels claims that nobody wants any more;
+//! - [`withdraw`] cancels claims that are no longer needed;
 //! - [`release`] hands a hold off or releases it;
 //! - [`held`] is the right to do so;
-//! - [`renewals`] is the task that renews holds, and starts the engine.
+//! - [`renewals`] is the task that renews holds; it also starts the engine.
 //!
 //! # Concurrency
 //!
-//! `closed` is set once. `shutdown` misses no claim that is made while it begins:
-//! **`shutdown` stores `closed`, then looks at the books. A claim enters the books, then loads
-//! `closed`.** So either `shutdown` waits for the hold, or the claim fails and the hold is
-//! released. Both accesses to `closed` are `SeqCst`. `while_open` registers with `closing` before
-//! it loads `closed`, so it sees the flag or gets the notification.
+//! `closed` is set once. `shutdown` misses no claim that is made while it begins: **`shutdown`
+//! stores `closed`, then checks the books. A claim enters the books, then loads `closed`.** So
+//! either `shutdown` waits for the hold, or the claim fails and the hold is released. Both accesses
+//! to `closed` are `SeqCst`. `while_open` registers with `closing` before it loads `closed`, so it
+//! sees the flag or gets the notification.
 
 pub(crate) mod end;
 pub(crate) mod held;
@@ -46,7 +45,7 @@ use crate::{
     },
 };
 
-/// The machinery over one backend.
+/// The engine over one backend.
 pub(crate) struct Engine {
     pub(crate) backend: DynBackend,
     pub(crate) clock: Clock,
@@ -60,7 +59,7 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Without its renewal task: see [`renewals::start`].
+    /// Creates an engine without its renewal task: see [`renewals::start`].
     fn new(backend: DynBackend, tasks: Tasks) -> Self {
         let clock = backend.clock();
         Self {
@@ -76,7 +75,7 @@ impl Engine {
         }
     }
 
-    /// Whether new claims can be made.
+    /// Checks that new claims can be made.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         if self.is_closed() {
             return Err(shut_down());
@@ -87,7 +86,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The lease to request: see [`belief::stored`].
+    /// Returns the lease to request: see [`belief::stored`].
     pub(crate) fn lease(&self, options: LockOptions) -> Result<Duration, Error> {
         let lease = belief::stored(options, self.backend.longest_lease())?;
         self.check_lease(lease)?;
@@ -109,8 +108,8 @@ impl Engine {
         fits.map_err(|error| error.with_store(self.backend.store()))
     }
 
-    /// The time by which the answer to a request must come. A try waits for one response timeout
-    /// and an eighth more: the backend's own error comes after one, and says more than ours.
+    /// Returns the time limit for the answer to a request. A try waits for 1 1/8 response timeouts:
+    /// the backend's own error comes after one, and is more precise.
     pub(crate) fn answer_by(&self, wait: Wait) -> Option<Timer> {
         let timeout = self.backend.response_timeout();
         match wait {
@@ -122,7 +121,7 @@ impl Engine {
     /// Waits for an answer until the time of [`answer_by`](Self::answer_by).
     ///
     /// # Errors
-    /// There was no answer by then.
+    /// Fails if no answer came by then.
     pub(crate) async fn answered<T>(
         &self,
         answer_by: Option<Timer>,
@@ -140,7 +139,7 @@ impl Engine {
         })
     }
 
-    /// The error of a wait for a lock that is held.
+    /// Returns the error of a wait for a lock that is held.
     pub(crate) fn timed_out(&self, name: &LockName) -> Error {
         match self.holds.held_for(name) {
             Some(held) => Why::HeldHere(held).error(name),
@@ -148,8 +147,8 @@ impl Engine {
         }
     }
 
-    /// Waits in the store's queue. After a lease it writes a warning if this process itself holds
-    /// the lock.
+    /// Waits in the store's queue. After a lease it logs a warning if this process itself holds the
+    /// lock.
     pub(crate) async fn watch<T>(
         &self,
         name: &LockName,
@@ -177,12 +176,12 @@ impl Engine {
         );
     }
 
-    /// Whether `shutdown` was called.
+    /// Returns whether `shutdown` was called.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Runs `work`, which is of no use once the runtime of these locks has ended.
+    /// Runs `work`, which is useless once the runtime of these locks has ended.
     pub(crate) async fn while_it_runs<T>(
         &self,
         work: impl Future<Output = Result<T, Error>>,
@@ -213,13 +212,12 @@ impl Engine {
         }
     }
 
-    /// Refuses new claims and waits until no lock is held and nothing is left to do.
+    /// Refuses new claims and waits until no lock is held and no background task is pending.
     pub(crate) async fn shutdown(&self, wait: Duration) -> Result<(), Error> {
         self.closed.store(true, Ordering::SeqCst);
         self.closing.notify_waiters();
         let all = async {
-            // Both are checked again: a claim that was under way may have become a hold, and a hold
-            // a release.
+            // Both are checked again: a pending claim may have become a hold, and a hold a release.
             while self.holds.len() > 0 || self.tasks.pending() > 0 {
                 self.holds.until_empty().await;
                 self.tasks.until_idle().await;
@@ -259,7 +257,7 @@ fn shut_down() -> Error {
 }
 
 impl Drop for Engine {
-    /// Wakes the renewal task, which then sees that the engine is gone.
+    /// Wakes the renewal task, which then sees that the engine has been dropped.
     fn drop(&mut self) {
         self.holds.wake.notify_one();
     }

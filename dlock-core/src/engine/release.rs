@@ -2,7 +2,8 @@
 //!
 //! Other processes do not starve. After [`LONGEST`], or when the tokens of its block are used up,
 //! the claim is released in the store, and the process joins the store's queue again, behind all
-//! waiters there. On a store without a queue, the process leaves the lock alone for a [`TURN`].
+//! waiters there. On a store without a queue, the process then does not claim the lock for a
+//! [`TURN`].
 //!
 //! If the process dies during a release, or all retries fail, the lease frees the lock. If only the
 //! answer is lost, the retry finds no claim, which counts as released: see
@@ -27,21 +28,21 @@ use crate::{
     sync::time,
 };
 
-/// How long one claim is handed off within the process.
+/// The longest time for which one claim is handed off within the process.
 const LONGEST: Duration = Duration::from_millis(10);
-/// How long the process then leaves the lock alone on a store without a queue. Other processes poll
-/// at random times, and find it free one time in six.
+/// The time for which the process then does not claim the lock on a store without a queue. Other
+/// processes poll at random times, and about one poll in six finds the lock free.
 const TURN: Duration = Duration::from_millis(2);
 
-/// The result of letting go.
+/// The result of a release or hand-off.
 pub(super) enum LettingGo {
     /// It is done.
     Done(Result<Released, Error>),
-    /// It takes a round trip.
+    /// It needs a round trip.
     Later(Releasing),
 }
 
-/// A release under way.
+/// A release in progress.
 type Releasing = Pin<Box<dyn Future<Output = Result<Released, Error>> + Send>>;
 
 /// Hands the hold off to the next task of this process, or releases it in the store.
@@ -49,11 +50,11 @@ pub(super) fn let_go(engine: &Arc<Engine>, hold: &Arc<Hold>) -> LettingGo {
     if hand_off(engine, hold) {
         return LettingGo::Done(Ok(Released::Released));
     }
-    // Past its deadline it is lost, also if no task has noticed until now. So this comes before
-    // `released`, which would report a lock as held to the end.
+    // Past its deadline the hold is lost, even if no task has detected that yet. So this call
+    // precedes `released`, which would report the lock as held to the end.
     end::state(engine, hold);
     let held = end::released(engine, hold);
-    // The task that has ended the hold hands on the lead. If that was a loss, it has done so.
+    // The task that ends the hold hands the lead to the next task. After a loss, it has done so.
     let lead = hold.queue().filter(|_| held).map(Lead::of);
     let first = match engine.backend.release(&hold.claim()).try_ready() {
         Ok(Ok(released)) => {
@@ -76,7 +77,7 @@ pub(super) fn let_go(engine: &Arc<Engine>, hold: &Arc<Hold>) -> LettingGo {
     let release =
         Box::pin(release(Arc::clone(engine), Arc::clone(hold), first, lead, !lost, ticket));
     if lost && hold.delay().is_zero() {
-        // The outcome is known. The caller does not wait for a store that may be unreachable.
+        // The outcome is known, so the caller does not wait for a store that may be unreachable.
         see_through(engine, release, DROPPED);
         return LettingGo::Done(Ok(Released::AlreadyLost));
     }
@@ -85,7 +86,7 @@ pub(super) fn let_go(engine: &Arc<Engine>, hold: &Arc<Hold>) -> LettingGo {
 
 const DROPPED: &str = "release of a dropped guard failed";
 
-/// Releases without waiting for the outcome: for a guard that was dropped.
+/// Releases without waiting for the outcome, for a guard that was dropped.
 pub(super) fn let_go_in_background(engine: &Arc<Engine>, hold: &Arc<Hold>) {
     if let LettingGo::Later(release) = let_go(engine, hold) {
         see_through(engine, release, DROPPED);
@@ -111,7 +112,7 @@ fn hand_off(engine: &Engine, hold: &Arc<Hold>) -> bool {
     if spent || engine.check_open().is_err() {
         return false;
     }
-    // If the hold is lost meanwhile, its block is frozen, and there is no token to hand off.
+    // If the hold is lost meanwhile, its block is frozen, and no token can be handed off.
     let handed_off = queue.give(|| Some(Turn::HandedOff(Arc::clone(hold), hold.next_token()?)));
     if handed_off {
         hold.tell_watchers();
@@ -130,9 +131,9 @@ async fn release(
 ) -> Result<Released, Error> {
     let sent = poll_fn(|cx| Poll::Ready(Pin::new(&mut first).poll(cx))).await;
     // The next task of this process does not wait for the answer. Its claim is sent after this
-    // release, in the same message if the store can. If the release is executed late all the same,
-    // the claim waits in the store's queue. On a store without a queue the lead waits for the
-    // answer: otherwise other processes would never find the lock free.
+    // release, in the same message if the store supports that. If the release is executed late, the
+    // claim waits in the store's queue. On a store without a queue the lead waits for the answer:
+    // otherwise other processes would never find the lock free.
     if engine.backend.guarantees().fairness > Fairness::None {
         lead = None;
     }
@@ -146,7 +147,7 @@ async fn release(
     let released = match first {
         Ok(released) => released,
         Err(error) if !held => {
-            // The lock was lost, so there is no more to learn. The retry ends the lock-delay early.
+            // The lock is already lost. The retry only ends the lock-delay early.
             withdraw::withdraw(&engine, hold.claim().with_used(0), hold.stored_lease(), None);
             engine.failure.note(&error);
             return Ok(Released::AlreadyLost);
@@ -157,9 +158,9 @@ async fn release(
     Ok(settled(&engine, &hold, held, released))
 }
 
-/// The result of the store's answer to the release. If it is the first sign of a loss, the loss is
-/// counted here. An answer after the end of the lease is no such sign: the claim may have been
-/// there until then.
+/// Returns the result of the store's answer to the release. If the answer is the first sign of a
+/// loss, the loss is counted here. An answer after the end of the lease is no such sign: the claim
+/// may have been held until then.
 fn settled(engine: &Engine, hold: &Hold, held: bool, released: Released) -> Released {
     if !held {
         return Released::AlreadyLost;

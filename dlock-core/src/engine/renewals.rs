@@ -1,14 +1,14 @@
-//! Renewal: one task for each engine, which does what its books say.
+//! Renewal: one task for each engine, which acts on the engine's books.
 //!
-//! Each round: look at the books, send what is due, then wait for the first of an event of the
-//! store, an answer, a wake-up and the next due time.
+//! In each round it checks the books, sends the due renewals, and waits for the first of these: an
+//! event of the store, an answer, a wake-up, the next due time.
 //!
-//! The task keeps the engine only while it works. When the last handle and the last guard are gone,
-//! the engine is dropped, and wakes the task, which ends.
+//! The task keeps the engine alive only while it works. After the last handle and the last guard
+//! have been dropped, the engine is dropped and wakes the task, which then ends.
 //!
 //! If a request or its answer is lost, the batch fails after its limit, and its holds are due for a
-//! retry. If the request was applied all the same, the store keeps the claims longer than the
-//! holders rely on them, which is safe.
+//! retry. If the store applied the request anyway, it keeps the claims longer than the holders rely
+//! on them, which is safe.
 
 use std::{
     collections::HashSet,
@@ -28,7 +28,7 @@ use crate::{
     sync::time,
 };
 
-/// Starts the machinery of a backend on the current tokio runtime.
+/// Starts the engine of a backend on the current tokio runtime.
 pub(crate) fn start(backend: DynBackend) -> Result<Arc<Engine>, Error> {
     let tasks = Tasks::start()?;
     backend.clock().check().map_err(|error| error.with_store(backend.store()))?;
@@ -39,7 +39,7 @@ pub(crate) fn start(backend: DynBackend) -> Result<Arc<Engine>, Error> {
 
 /// The renewal task.
 fn run(engine: &Arc<Engine>) -> impl Future<Output = ()> + Send + use<> {
-    /// Reports the end of the task, also if the runtime drops it before it has ever run.
+    /// Reports the end of the task, also if the runtime drops it before its first run.
     struct Stopped(Weak<Engine>);
     impl Drop for Stopped {
         fn drop(&mut self) {
@@ -57,8 +57,8 @@ fn run(engine: &Arc<Engine>) -> impl Future<Output = ()> + Send + use<> {
     }
 }
 
-/// Nobody will look at the books any more. Fails the tasks that wait for holds of this process, and
-/// forgets holds without a holder, whose leases end by themselves.
+/// Handles the end of the renewals: fails the tasks that wait for holds of this process, and
+/// forgets holds without a holder, whose leases expire in the store.
 fn stopped(engine: &Engine) {
     // `stop` comes first: see the orders in the ledger.
     engine.holds.stop();
@@ -95,8 +95,8 @@ async fn renew_until_gone(
         let latest = clock.now().saturating_add(LONGEST_SLEEP);
         let next = due.look.map_or(latest, |look| look.min(latest));
         tokio::select! {
-            // Events come first. A backend sends the events that an answer shows before the answer
-            // itself, and they say why a claim is gone.
+            // Events come first. A backend sends the events that an answer reveals before the
+            // answer itself, and they contain the reason why a claim ended.
             biased;
             Some(told) = told(&mut events), if events.is_some() => {
                 if let Some(engine) = engine.upgrade() {
@@ -114,7 +114,7 @@ async fn renew_until_gone(
     }
 }
 
-/// Looks at the books, and ends the holds that are past their deadlines.
+/// Checks the books, and ends the holds that are past their deadlines.
 fn look(engine: &Engine) -> Due {
     let now = engine.clock.now();
     let mut due = engine.holds.with(&engine.backend, |books, shard| books.collect(now, shard));
@@ -141,7 +141,7 @@ async fn renew(backend: &DynBackend, batch: &Batch) -> Result<Vec<Renewed>, Erro
     })
 }
 
-/// Books the answers to a batch, and ends the holds that they end.
+/// Records the answers to a batch, and ends the holds of the claims that have ended.
 fn settle(engine: &Engine, batch: &Batch, answers: Result<Vec<Renewed>, Error>) {
     let now = engine.clock.now();
     let known = answers.as_deref().ok();
@@ -163,20 +163,20 @@ fn settle(engine: &Engine, batch: &Batch, answers: Result<Vec<Renewed>, Error>) 
     }
 }
 
-/// The events of the store since the last look.
+/// The events of the store since the last check.
 #[derive(Default)]
 struct Told {
     ended: HashSet<ClaimId>,
     steps: Vec<Step>,
 }
 
-/// Waits for the next events. `None` when there will be no more.
+/// Waits for the next events. Returns `None` after the last one.
 async fn told(events: &mut Option<StoreEvents>) -> Option<Told> {
     let receiver = events.as_mut()?;
     let mut told = Told::default();
     match receiver.recv().await {
         Ok(event) => told.add(event),
-        // The claims of the missed events are found ended by their next renewals.
+        // The next renewals detect the ends that the missed events reported.
         Err(NoEvent::Missed(_)) => {}
         Err(NoEvent::Closed) => {
             *events = None;

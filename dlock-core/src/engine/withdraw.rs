@@ -1,9 +1,9 @@
-//! Cancelling claims that nobody wants any more: their futures were dropped, or their waits ended.
+//! Cancels claims that are no longer needed: their futures were dropped, or their waits ended.
 //!
-//! The store may know such a claim, or learn of it later, since its request may still be on its
-//! way. So the release is sent after the answer to the acquire, and is retried. If the process dies
-//! first, the lease of the claim frees the lock. The backends refuse requests that arrive late, so
-//! that an acquire does not take effect after the release.
+//! The store may know such a claim, or may receive it later, since its request may still be in
+//! flight. So the release is sent after the answer to the acquire, and is retried. If the process
+//! dies first, the lease of the claim frees the lock. The backends refuse requests that arrive
+//! late, so that an acquire does not take effect after the release.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,14 +13,16 @@ use crate::{
     sync::time,
 };
 
-/// How long a release is retried at least, however short the lease is. It is the default lease. A
-/// lease that the store gave while its clock was ahead ends later there than here.
+/// The minimum time for which a release is retried, even if the lease is shorter. It is the default
+/// lease. If the store's clock was ahead when it granted a lease, that lease ends later there than
+/// here.
 const AT_LEAST: Duration = Duration::from_secs(30);
-/// With more releases under way, each is retried for its lease only, since each takes about 1 KB.
+/// The number of pending releases above which each is retried only for its lease, since each takes
+/// about 1 KB.
 const MANY: usize = 4096;
 
-/// Cancels a claim in the background: at once if the store can, and after the answer of an acquire
-/// that is still under way.
+/// Cancels a claim in the background: at once if the store supports that, and after the answer of
+/// an acquire that is still in flight.
 pub(crate) fn withdraw(
     engine: &Arc<Engine>,
     claim: Claim,

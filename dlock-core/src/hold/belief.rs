@@ -1,18 +1,19 @@
-//! How long a holder relies on a lease. The store keeps it a little longer, plus the lock-delay.
+//! The time for which a holder relies on a lease. The store keeps the lease a little longer, plus
+//! the lock-delay.
 //!
 //! A lease counts from before its request was sent, and the store counts it from when it executes
 //! the request, which is later. So the local deadline comes before the end of the lease in the
-//! store, whatever the delays on the way.
+//! store, whatever the network delays are.
 
 use std::time::Duration;
 
 use crate::{ConfigIssue, Error, Instant, LockOptions};
 
-/// The lease to request: the configured lease plus the lock-delay, or the longest that the store
-/// supports.
+/// Returns the lease to request: the configured lease plus the lock-delay, or the longest that the
+/// store supports.
 ///
 /// # Errors
-/// `Config(Lease)` if the lock-delay leaves too short a lease to the holder.
+/// `Config(Lease)` if the lock-delay leaves too short a lease for the holder.
 pub(crate) fn stored(options: LockOptions, longest: Duration) -> Result<Duration, Error> {
     let (delay, whole) = (options.lock_delay(), options.lease() + options.lock_delay());
     let stored = whole.min(longest);
@@ -30,18 +31,19 @@ pub(crate) fn stored(options: LockOptions, longest: Duration) -> Result<Duration
     Ok(stored)
 }
 
-/// The lease on which the holder relies, of one that the store keeps for `stored`.
+/// Returns the lease on which the holder relies, if the store keeps it for `stored`.
 pub(crate) fn believed(stored: Duration, delay: Duration) -> Duration {
     stored.saturating_sub(delay)
 }
 
-/// The local deadline of a lease that began at `since` or later: 1 % earlier, for clocks that run
-/// at different rates, and another 10 ms, for the store's tick and the holder's own delays.
+/// Returns the local deadline of a lease that began at `since` or later: 1 % earlier, for clocks
+/// that run at different rates, and another 10 ms, for the store's tick and the holder's own
+/// delays.
 pub(crate) fn valid_until(since: Instant, lease: Duration) -> Instant {
     since.saturating_add(lease).saturating_sub(margin(lease))
 }
 
-/// The time between the local deadline and the end of the lease.
+/// Returns the time between the local deadline and the end of the lease.
 pub(crate) fn margin(lease: Duration) -> Duration {
     lease / 100 + Duration::from_millis(10)
 }

@@ -1,12 +1,12 @@
 //! The books of the renewal task: all holds of an engine, and when each is due.
 //!
-//! The books only decide. `collect` returns the renewals to send, `settle` and `stepped` return the
+//! The books only decide. `collect` returns the renewals to send; `settle` and `stepped` return the
 //! holds to end. The engine acts on that without the lock on the books, since the end of a hold
 //! takes the lock again. So 100,000 held locks need one task, one timer and one ordered list.
 //!
-//! A hold is due for one of these: its renewal, the retry of one, or its local deadline. While a
-//! renewal is under way it is due at its deadline. So a hold whose renewal is never answered is
-//! lost in time, with no help of the store.
+//! A hold is due for its renewal, for the retry of a renewal, or at its local deadline. While a
+//! renewal is in flight, the hold is due at its deadline. So a hold whose renewal is never answered
+//! is lost in time, without an answer from the store.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -17,12 +17,12 @@ use super::{
 };
 use crate::{ClaimId, Ended, Instant, LockName, Renewal, Renewed};
 
-/// The most claims in a batch.
+/// The largest number of claims in a batch.
 const BATCH: usize = 500;
-/// Claims that are due this much later, but at most a 16th of their lease, join the batch. That
-/// makes fewer requests of locks that were taken at different times.
+/// The time by which claims may be due later and still join the batch, but at most a 16th of their
+/// lease. That saves requests for locks that were acquired at different times.
 const LOOK_AHEAD: Duration = Duration::from_millis(500);
-/// The longest sleep: timers stand still while the machine is suspended, leases do not.
+/// The longest sleep: timers stop while the machine is suspended, leases do not.
 pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// The part of the store that keeps a name.
@@ -32,40 +32,42 @@ pub(crate) type ShardOf<'a> = &'a dyn Fn(&LockName) -> u32;
 pub(crate) struct Books {
     order: Order,
     steps: Steps,
-    /// When the renewal task looks next. `None` while nothing will ever be due. A hold that is due
-    /// earlier has to wake the task: the books return `sooner`, and the ledger wakes it.
+    /// The time of the renewal task's next check. `None` while nothing will ever be due. A hold
+    /// that is due earlier has to wake the task: the books return `sooner`, and the ledger wakes
+    /// it.
     look: Option<Instant>,
 }
 
-/// The result of booking a hold.
+/// The result of adding a hold.
 pub(crate) struct Added {
-    /// A step of the store's clock has ended its lease while the grant was on its way.
+    /// A step of the store's clock has ended its lease while the grant was in flight.
     pub(crate) over: bool,
-    /// It is due before the next look of the renewal task, which has to be woken.
+    /// It is due before the next check of the renewal task, which has to be woken.
     pub(crate) sooner: bool,
 }
 
-/// The result of one look: what the engine has to do.
+/// The result of one check: the actions for the engine.
 #[derive(Default)]
 pub(crate) struct Due {
     pub(crate) batches: Vec<Batch>,
-    /// Their leases are over.
+    /// Holds whose leases have expired.
     pub(crate) late: Vec<Arc<Hold>>,
-    /// Tasks of this process have waited for a whole lease for them, perhaps their own holders.
+    /// Holds for which tasks of this process, perhaps their own holders, have waited for a whole
+    /// lease.
     pub(crate) own: Vec<Arc<Hold>>,
-    /// When to look next, at the latest; `None` while nothing is due, ever.
+    /// The latest time of the next check; `None` while nothing will ever be due.
     pub(crate) look: Option<Instant>,
 }
 
 /// Renewals that go to the store with one call.
 pub(crate) struct Batch {
-    /// Each with whether this is its last renewal, because it has no holder any more.
+    /// The holds. The flag marks the last renewal of a hold that has no holder any more.
     holds: Vec<(Arc<Hold>, bool)>,
     pub(crate) renewals: Vec<Renewal>,
     shard: u32,
-    /// When it was sent. The renewal task sets it just before it sends.
+    /// The time of sending. The renewal task sets it just before it sends.
     pub(crate) sent: Instant,
-    /// How long to wait for the answer. It leaves time for a retry before the leases end.
+    /// The time limit for the answer. It leaves time for a retry before the leases end.
     pub(crate) limit: Duration,
 }
 
@@ -74,14 +76,14 @@ pub(crate) struct Batch {
 pub(crate) struct Settled {
     pub(crate) kept: usize,
     pub(crate) lost: Vec<(Arc<Hold>, Ended)>,
-    /// The store keeps these from now on, without a holder: the engine forgets them.
+    /// Holds that the store keeps from now on, without a holder: the engine forgets them.
     pub(crate) parted: Vec<Arc<Hold>>,
     /// The number of claims without an answer.
     pub(crate) failed: usize,
 }
 
 impl Books {
-    /// Books a new hold.
+    /// Adds a new hold.
     pub(crate) fn add(
         &mut self,
         hold: &Arc<Hold>,
@@ -99,12 +101,13 @@ impl Books {
         Added { over, sooner: self.look_by(due) }
     }
 
-    /// Takes a hold that has ended out of the books.
+    /// Removes a hold that has ended from the books.
     pub(crate) fn take(&mut self, hold: &Hold) -> Option<Arc<Hold>> {
         self.order.remove(hold)
     }
 
-    /// Makes a hold due by `due`, if it is here. True if that is before the next look.
+    /// Makes a hold due by `due`, if it is in the books. Returns true if that is before the next
+    /// check.
     pub(crate) fn hurry(&mut self, hold: &Hold, due: Instant) -> bool {
         if due < hold.slot.due() {
             self.move_to(hold, due);
@@ -124,7 +127,7 @@ impl Books {
         self.order.iter()
     }
 
-    /// Collects what is due, and sets the time of the next look.
+    /// Collects the due holds, and sets the time of the next check.
     pub(crate) fn collect(&mut self, now: Instant, shard: ShardOf<'_>) -> Due {
         let mut due = Due::default();
         let ready = self.order.until(now.saturating_add(LOOK_AHEAD)).filter(|hold| {
@@ -133,8 +136,8 @@ impl Books {
         });
         for hold in ready.cloned().collect::<Vec<_>>() {
             if !hold.is_running() {
-                // The task that ended it is about to take it out. Until then the hold must not be
-                // due again and again.
+                // The task that ended it is about to remove it. Until then the hold must not be due
+                // repeatedly.
                 let soon = LONGEST_SLEEP.min(hold.lease() / 12);
                 self.move_to(&hold, now.saturating_add(soon));
                 continue;
@@ -161,7 +164,7 @@ impl Books {
         due
     }
 
-    /// Books the answers to a batch, or `None` if the whole request failed.
+    /// Records the answers to a batch, or `None` if the whole request failed.
     pub(crate) fn settle(
         &mut self,
         batch: &Batch,
@@ -184,14 +187,14 @@ impl Books {
                 }
                 Some(Renewed::Kept) => {
                     settled.kept += 1;
-                    // If the clock was stepped meanwhile, the end of this lease is unknown: the
-                    // old deadline stays, and the hold is renewed once more at once.
+                    // If the clock was stepped meanwhile, the end of this lease is unknown: the old
+                    // deadline stays, and the hold is renewed again at once.
                     let counts = self.renewed(hold, batch.sent, renewal.lease, batch.shard);
                     self.move_to(hold, if counts { hold.renewal_due() } else { now });
                 }
                 Some(Renewed::Unknown) | None => {
-                    // The request may have been applied. The deadline stays as it was, which is
-                    // right either way.
+                    // The request may have been applied. The deadline stays, which is correct in
+                    // either case.
                     settled.failed += 1;
                     hold.doubt();
                     self.move_to(hold, hold.retry_due(now));
@@ -202,8 +205,8 @@ impl Books {
         settled
     }
 
-    /// Books the answer to a renewal that was sent at `sent`. False if it does not count, because
-    /// the store's clock was set forward while it was on its way.
+    /// Records the answer to a renewal that was sent at `sent`. Returns false if the answer does
+    /// not count, because the store's clock was set forward while it was in flight.
     pub(crate) fn renewed(&self, hold: &Hold, sent: Instant, stored: Duration, shard: u32) -> bool {
         let counts = self.steps.cut(sent, || shard).is_zero();
         if counts {
@@ -212,21 +215,21 @@ impl Books {
         counts
     }
 
-    /// The holds of these claims, which the store has ended.
+    /// Returns the holds of these claims, which the store has ended.
     pub(crate) fn of_claims(&self, claims: &HashSet<ClaimId>) -> Vec<Arc<Hold>> {
         self.all().filter(|hold| claims.contains(&hold.id)).cloned().collect()
     }
 
-    /// The clock of a part of the store was set forward. Shortens the leases that began before, and
-    /// makes them due at once. Returns the holds whose leases are over by that.
+    /// Handles a step forward of the clock of a part of the store. Shortens the leases that began
+    /// before, and makes them due at once. Returns the holds whose leases have therefore expired.
     pub(crate) fn stepped(
         &mut self,
         step: Step,
         now: Instant,
         shard: ShardOf<'_>,
     ) -> Vec<Arc<Hold>> {
-        // Under the same lock as the answers: each answer is booked either before, and is shortened
-        // here, or after, and finds the step.
+        // Under the same lock as the answers: an answer is recorded either before the step, and is
+        // shortened here, or after it, and finds the step.
         self.steps.add(step);
         let met = self.all().filter(|hold| {
             hold.is_running() && hold.began() < step.seen && shard(hold.name()) == step.shard
@@ -242,7 +245,7 @@ impl Books {
         over
     }
 
-    /// Changes when a hold is due, if it still is in the books.
+    /// Changes when a hold is due, if it is still in the books.
     fn move_to(&mut self, hold: &Hold, due: Instant) {
         if let Some(hold) = self.order.remove(hold) {
             self.order.insert(hold, due);
@@ -250,14 +253,14 @@ impl Books {
     }
 }
 
-/// How a hold ended, by the answer to its renewal.
+/// Returns how a hold ended, by the answer to its renewal.
 pub(crate) fn reason(gone: Renewed) -> Ended {
     if gone == Renewed::Forgotten { Ended::StoreReset } else { Ended::Revoked }
 }
 
 impl Due {
     fn add(&mut self, hold: Arc<Hold>, last: bool, renewal: Renewal, shard: u32) {
-        // Leases of one length go together, since the time to wait for the answer depends on it.
+        // Leases of equal length share a batch, since the time limit for the answer depends on it.
         let limit = hold.lease() / 3;
         let fits = |batch: &&mut Batch| {
             batch.shard == shard && batch.limit == limit && batch.holds.len() < BATCH

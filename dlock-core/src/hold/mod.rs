@@ -1,4 +1,4 @@
-//! One granted claim as a record: its tokens, until when the holder may rely on it, how it ended.
+//! The record of one granted claim: its tokens, its local deadline, and how it ended.
 //!
 //! A hold knows neither the store nor a clock: callers pass the time. [`books`] keeps the holds in
 //! the order in which they are due. [`end`](crate::engine::end) is the only module that ends a
@@ -26,12 +26,12 @@
 //!   had handed the hold off before. In that case its guard was released, and another guard was
 //!   lost.
 //! - **The end stores `state`, then loads `watched`. A watcher stores `watched`, then loads
-//!   `state`.** One of the two sees the other, so no watcher sleeps through the end. A store
-//!   followed by a load of another field keeps its order only with `SeqCst`, which all four have.
+//!   `state`.** One of the two sees the other, so no watcher misses the end. A store followed by a
+//!   load of another field keeps its order only with `SeqCst`, which all four accesses use.
 //!
-//! Outside of the lock, a reader of `began` or `valid_until` combines it with no other field. So an
-//! older value is the same as an earlier read. A downgrade is stored before its request is sent. A
-//! renewal that was computed before may still ask for the writer's mode. The store ignores this,
+//! Outside the lock, a reader of `began` or `valid_until` combines it with no other field. So an
+//! older value is equivalent to an earlier read. A downgrade is stored before its request is sent.
+//! A renewal that was computed before may still request the writer's mode. The store ignores this,
 //! since a renewal never makes a claim heavier.
 
 pub(crate) mod belief;
@@ -83,26 +83,27 @@ pub(crate) struct Hold {
     lease: u64,
     /// The first token of the grant.
     first: u64,
-    /// When the store granted it, or a little earlier.
+    /// The time of the grant, or a little earlier.
     granted_at: u64,
     /// The start of the current lease: the time at which the last successful request was sent.
     began: AtomicU64,
-    /// The last token that was handed out. `FROZEN` is set before the hold is lost, and then no
-    /// token follows. So a guard was either lost or handed the hold off, never both.
+    /// The last token that was issued. `FROZEN` is set before the hold is lost, and then no token
+    /// follows. So a guard was either lost or handed the hold off, never both.
     used: AtomicU64,
     /// The local deadline. Renewals move it.
     valid_until: AtomicU64,
     state: AtomicU8,
-    /// It is the write side of a read-write lock.
+    /// Whether it is the write side of a read-write lock.
     writer: AtomicBool,
-    /// The claim counts as a reader from now on.
+    /// Whether the claim counts as a reader from now on.
     downgraded: AtomicBool,
-    /// A task waits for the end.
+    /// Whether a task waits for the end.
     watched: AtomicBool,
-    /// The warning that this process waits in the store's queue for its own lock was written.
+    /// Whether the warning that this process waits in the store's queue for its own lock was
+    /// logged.
     told: AtomicBool,
     rare: OnceLock<Box<Rare>>,
-    /// The task that ends the hold hands the lead of this queue to the next task.
+    /// The local queue, whose lead the task that ends the hold hands to the next task.
     queue: Option<Arc<LocalQueue<Hold>>>,
     /// The position in the books.
     slot: Slot,
@@ -112,10 +113,10 @@ const HELD: u8 = 0;
 const DOUBTFUL: u8 = 1;
 const RELEASED: u8 = 2;
 const LOST: u8 = 3;
-/// Above `LOST`: one of [`REASONS`], by its place there.
+/// The unit of the index into [`REASONS`], which is in the bits above `LOST`.
 const REASON: u8 = 4;
 const REASONS: [Ended; 4] = [Ended::Expired, Ended::Revoked, Ended::ClockStep, Ended::StoreReset];
-/// Above all tokens.
+/// A bit above all tokens.
 const FROZEN: u64 = 1 << 63;
 
 impl Hold {
@@ -180,8 +181,8 @@ impl Hold {
         FencingToken::new(self.first).unwrap_or(FencingToken::MAX)
     }
 
-    /// Takes the next token of the block, if there is one. That ends the guard with the token
-    /// before, so the caller notifies the watchers.
+    /// Takes the next token of the block, if one is left. That ends the guard with the previous
+    /// token, so the caller notifies the watchers.
     pub(crate) fn next_token(&self) -> Option<FencingToken> {
         let used = self.used();
         let next = self.first_token().plus(used - self.first + 1);
@@ -194,17 +195,17 @@ impl Hold {
         Some(next)
     }
 
-    /// The last token that was handed out.
+    /// The last token that was issued.
     pub(crate) fn used(&self) -> u64 {
         self.used.load(Ordering::SeqCst) & !FROZEN
     }
 
-    /// Whether a guard of this process has handed it off.
+    /// Returns whether a guard of this process has handed it off.
     pub(crate) fn was_handed_off(&self) -> bool {
         self.used() != self.first
     }
 
-    /// The claim, with how many of its tokens were handed out.
+    /// Returns the claim, with the number of its used tokens.
     pub(crate) fn claim(&self) -> Claim {
         let used = u32::try_from(1 + self.used() - self.first).unwrap_or(self.tokens);
         Claim { name: self.name.clone(), id: self.id, used }
@@ -212,22 +213,23 @@ impl Hold {
 
     // --- state ---
 
-    /// Whether nobody has ended it yet. Its lease may be over: see [`is_over`](Self::is_over).
+    /// Returns whether nobody has ended it yet. Its lease may have expired: see
+    /// [`is_over`](Self::is_over).
     pub(crate) fn is_running(&self) -> bool {
         self.state.load(Ordering::SeqCst) <= DOUBTFUL
     }
 
-    /// Whether its last renewal failed.
+    /// Returns whether its last renewal failed.
     pub(crate) fn is_doubtful(&self) -> bool {
         self.state.load(Ordering::SeqCst) == DOUBTFUL
     }
 
-    /// Whether it runs, but nobody may rely on it any more.
+    /// Returns whether its lease has expired although nobody has ended it yet.
     pub(crate) fn is_over(&self, now: impl FnOnce() -> Instant) -> bool {
         self.is_running() && now() >= self.valid_until()
     }
 
-    /// The recorded state. The caller compares the local deadline with the clock.
+    /// Returns the recorded state. The caller compares the local deadline with the clock.
     pub(crate) fn state(&self) -> GuardState {
         match self.state.load(Ordering::Acquire) {
             HELD => GuardState::Held,
@@ -236,7 +238,7 @@ impl Hold {
         }
     }
 
-    /// How it ended, if it has.
+    /// Returns how it ended, if it has.
     pub(crate) fn ended(&self) -> Option<Ended> {
         match self.state.load(Ordering::SeqCst) {
             HELD | DOUBTFUL => None,
@@ -245,7 +247,7 @@ impl Hold {
         }
     }
 
-    /// Ends it, once. False if it had ended before.
+    /// Ends it, once. Returns false if it had ended before.
     pub(crate) fn end(&self, how: Ended) -> bool {
         let state = match REASONS.iter().position(|reason| *reason == how) {
             None => RELEASED,
@@ -265,18 +267,18 @@ impl Hold {
         ended
     }
 
-    /// A renewal has failed.
+    /// Records that a renewal has failed.
     pub(crate) fn doubt(&self) {
         let _ = self.state.compare_exchange(HELD, DOUBTFUL, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// From now on [`ending`](Self::ending) is notified of the end.
+    /// Makes the end notify [`ending`](Self::ending) from now on.
     pub(crate) fn watch(&self) {
         self.rare();
         self.watched.store(true, Ordering::SeqCst);
     }
 
-    /// Notified when the hold ends or is handed off, provided that it is watched.
+    /// The notification of the end or the hand-off, which is sent only if the hold is watched.
     pub(crate) fn ending(&self) -> &Notify {
         &self.rare().ended
     }
@@ -287,13 +289,14 @@ impl Hold {
         }
     }
 
-    /// How the guard with this token has ended, if it has.
+    /// Returns how the guard with this token has ended, if it has.
     pub(crate) fn ended_for(&self, token: FencingToken) -> Option<Ended> {
         let ended = self.ended();
         if self.used() > token.get() { Some(Ended::Released) } else { ended }
     }
 
-    /// True once: the caller then writes the warning that this process waits for its own lock.
+    /// Returns true once: the caller then logs the warning that this process waits for its own
+    /// lock.
     pub(crate) fn tells(&self) -> bool {
         !self.told.swap(true, Ordering::Relaxed)
     }
@@ -304,12 +307,12 @@ impl Hold {
 
     // --- the mode ---
 
-    /// The mode that the store should have it in.
+    /// Returns the mode in which the store should hold the claim.
     pub(crate) fn mode(&self) -> Mode {
         if self.downgraded.load(Ordering::Acquire) { Mode::Shared } else { self.mode }
     }
 
-    /// It may be downgraded.
+    /// Records that it may be downgraded.
     pub(crate) fn mark_writer(&self) {
         self.writer.store(true, Ordering::Release);
     }
@@ -318,7 +321,7 @@ impl Hold {
         self.writer.load(Ordering::Acquire) && !self.downgraded.load(Ordering::Acquire)
     }
 
-    /// From now on every renewal asks for the reader's mode.
+    /// Makes every renewal from now on request the reader's mode.
     pub(crate) fn mark_downgraded(&self) {
         self.downgraded.store(true, Ordering::Release);
     }

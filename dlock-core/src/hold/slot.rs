@@ -1,6 +1,6 @@
 //! The position of a hold in the books.
 //!
-//! All fields are read and written under the lock of the books only. That lock orders the accesses,
+//! All fields are read and written only under the lock of the books. That lock orders the accesses,
 //! so they are relaxed. The fields are atomics because tasks on other threads share the hold, and
 //! because a mutex for each hold would cost more bytes.
 
@@ -12,9 +12,9 @@ use crate::{
 pub(super) struct Slot {
     /// The index in its list; `usize::MAX` while it is in none.
     at: AtomicUsize,
-    /// When the renewal task looks at it, in nanoseconds.
+    /// The time at which the renewal task checks it, in nanoseconds.
     due: AtomicU64,
-    /// A renewal is under way, so no second one is sent.
+    /// Whether a renewal is in flight, so that no second one is sent.
     renewing: AtomicBool,
 }
 
@@ -40,7 +40,8 @@ impl Slot {
         Instant::from_nanos(self.due.load(Relaxed))
     }
 
-    /// Call it only while the hold is in no list: `due` chooses the list, and so finds it again.
+    /// Sets the due time. Call it only while the hold is in no list, because `due` selects the
+    /// list.
     pub(super) fn set_due(&self, due: Instant) {
         self.due.store(due.as_nanos(), Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Steps of the store's clock, kept for leases whose answers are still on their way.
+//! Steps of the store's clock, kept for leases whose answers are still in flight.
 //!
 //! A grant or a renewal may be answered before a step and processed after it. The lease that it
 //! states is then too long. The books therefore compare each answer with the last steps, under
@@ -22,7 +22,7 @@ pub(crate) struct Step {
 pub(super) struct Steps(Vec<Step>);
 
 impl Steps {
-    /// The bound of the list. Older steps are forgotten.
+    /// The largest number of recorded steps. Older steps are forgotten.
     const MOST: usize = 64;
 
     pub(super) fn add(&mut self, step: Step) {
@@ -32,9 +32,10 @@ impl Steps {
         self.0.push(step);
     }
 
-    /// The time by which the steps cut a lease of this shard that began at `began`.
+    /// Returns the time by which the steps shorten a lease of this shard that began at `began`.
     pub(super) fn cut(&self, began: Instant, shard: impl Fn() -> u32) -> Duration {
-        // A request that was sent after the step was seen met the new clock, so it is not cut.
+        // A request that was sent after the step was seen used the new clock, so it is not
+        // shortened.
         let met = self.0.iter().filter(|step| began < step.seen && step.shard == shard());
         met.fold(Duration::ZERO, |all, step| all.saturating_add(step.by))
     }

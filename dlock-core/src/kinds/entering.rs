@@ -14,7 +14,7 @@ use crate::{
 pub(super) struct Entering {
     engine: Arc<Engine>,
     sending: Option<Answer<Vec<Acquired>>>,
-    /// The time by which the answer must come.
+    /// The time limit for the answer.
     answer_by: Option<Timer>,
     claims: Vec<(AcquireRequest, LockOptions)>,
     /// Shutdown waits for it.
@@ -50,7 +50,7 @@ impl Entering {
         self.engine.failure.look_at(&answers);
         self.sending = None;
         let claims = std::mem::take(&mut self.claims);
-        // From here on each claim cleans up after itself.
+        // From here on each claim cleans up its own state.
         let attempts: Vec<_> = claims
             .into_iter()
             .map(|(request, options)| Attempt::queued(&self.engine, request, options))
@@ -93,7 +93,8 @@ impl Entering {
             give_back(parts, wait).await;
             return Ok(None);
         }
-        // They wait at the same time, since a place in a queue expires if nobody waits for it.
+        // The claims wait concurrently, since a place in a queue expires if its claim does not
+        // wait.
         let waits = waiting.iter_mut().map(|attempt| async {
             let taken = attempt.run(wait).await;
             taken.map_err(|error| attempt.explain(error))
@@ -106,8 +107,8 @@ impl Entering {
 }
 
 impl Drop for Entering {
-    /// If it is dropped while sending, the claims are cancelled after the answer. A cancellation
-    /// that overtook the request would leave the claims in their queues.
+    /// If it is dropped while the request is being sent, the claims are cancelled after the answer.
+    /// A cancellation that overtook the request would leave the claims in their queues.
     fn drop(&mut self) {
         let Some(sending) = self.sending.take() else { return };
         let (engine, claims) = (Arc::clone(&self.engine), std::mem::take(&mut self.claims));
@@ -121,7 +122,7 @@ impl Drop for Entering {
 }
 
 /// Releases the parts of a failed attempt before the caller gets the result, so that a try leaves
-/// no trace. Releases that take long continue in the background.
+/// no trace. Slow releases continue in the background.
 pub(super) async fn give_back(parts: Vec<Held>, wait: Wait) {
     let all = futures_util::future::join_all(parts.into_iter().map(Held::release));
     let soon = Timer::now() + Duration::from_secs(1);

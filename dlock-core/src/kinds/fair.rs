@@ -8,25 +8,25 @@ use crate::{
     support::{labels::Kind, retry::Wait},
 };
 
-/// A lock that is granted in the order in which claims reached the store: what
-/// [`Locks::fair`](crate::Locks::fair) makes.
+/// A lock that is granted in the order in which claims reached the store. Created by
+/// [`Locks::fair`](crate::Locks::fair).
 ///
-/// Each hold goes through the store, so it is slower than a [`Mutex`](super::Mutex) that is
-/// contended within a process, and as fast otherwise.
+/// Each hold uses the store. So it is slower than a [`Mutex`](super::Mutex) if tasks of one process
+/// contend for it, and equally fast otherwise.
 #[derive(Clone, Debug)]
 pub struct FairMutex(pub(crate) Base);
 
 impl FairMutex {
-    /// The name.
+    /// The name of the lock.
     pub fn name(&self) -> &LockName {
         &self.0.name
     }
 
-    /// Takes the lock if it is free. Busy is `None`, not an error: it waits for the store's answer, but
-    /// not for a holder. Bind the guard; one that is only looked at is dropped at once.
+    /// Takes the lock if it is free; returns `None` if it is busy. Waits for the store's answer,
+    /// but not for a holder. Bind the guard to a variable: a temporary one is dropped at once.
     ///
     /// # Errors
-    /// `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
+    /// `Unavailable` if the store is unreachable. `Config` and `Unsupported` at once: see
     /// [`Lock`](crate::Lock).
     ///
     /// # Cancel safety
@@ -35,12 +35,12 @@ impl FairMutex {
         self.acquire(Wait::Try).await
     }
 
-    /// Waits for the lock as long as the options say: without a limit, unless
+    /// Waits for the lock without a limit, unless
     /// [`LockOptions::with_wait`](crate::LockOptions::with_wait) sets one.
     ///
     /// # Errors
-    /// `Timeout` past the limit. `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
-    /// [`Lock`](crate::Lock).
+    /// `Timeout` after the limit. `Unavailable` if the store is unreachable. `Config` and
+    /// `Unsupported` at once: see [`Lock`](crate::Lock).
     ///
     /// # Cancel safety
     /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
@@ -48,11 +48,11 @@ impl FairMutex {
         super::lock(self).await
     }
 
-    /// Waits for the lock at most this long. Zero is one attempt; `Duration::MAX` is no limit.
+    /// Waits for the lock for `wait` at most. Zero is one attempt; `Duration::MAX` is no limit.
     ///
     /// # Errors
-    /// `Timeout` past the limit. `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
-    /// [`Lock`](crate::Lock).
+    /// `Timeout` after the limit. `Unavailable` if the store is unreachable. `Config` and
+    /// `Unsupported` at once: see [`Lock`](crate::Lock).
     ///
     /// # Cancel safety
     /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.

@@ -1,4 +1,4 @@
-//! The kinds of lock, each a small handle over the engine.
+//! The kinds of lock. Each is a small handle over the engine.
 
 mod entering;
 mod fair;
@@ -63,7 +63,8 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    /// The guard, or the error of a wait that has ended, with where it happened.
+    /// Returns the guard. A wait that ended without a guard is an error, and errors get the lock
+    /// and store.
     pub(crate) fn granted(&self, taken: Result<Option<Guard>, Error>) -> Result<Guard, Error> {
         taken
             .and_then(|taken| taken.ok_or_else(|| self.engine().timed_out(&self.name)))
@@ -74,22 +75,22 @@ impl Base {
         &self.client.engine
     }
 
-    /// Takes the lock from the store.
+    /// Acquires the lock from the store.
     pub(crate) async fn take(&self, mode: Mode, wait: Wait) -> Result<Option<Held>, Error> {
         let taken = take(self.engine(), &self.name, mode, *self.options, 1, None, wait).await?;
-        // Checked again, now that shutdown would see the hold: see `engine`.
+        // Checked again, now that shutdown counts the hold: see `engine`.
         self.engine().check_open()?;
         Ok(taken)
     }
 }
 
-/// A handle that can be waited for: from this follow [`Lock`] and the methods of the handles.
+/// A handle with waits: [`Lock`] and the methods of the handles build on it.
 pub(crate) trait Takes: Send + Sync + Debug {
     fn base(&self) -> &Base;
 
     fn kind(&self) -> Kind;
 
-    /// Asks for the lock; [`acquire`](Self::acquire) measures it.
+    /// Acquires the lock; [`acquire`](Self::acquire) also measures it.
     fn take(&self, wait: Wait) -> impl Future<Output = Result<Option<Guard>, Error>> + Send;
 
     fn acquire(&self, wait: Wait) -> impl Future<Output = Result<Option<Guard>, Error>> + Send {

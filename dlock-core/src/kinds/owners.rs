@@ -1,8 +1,8 @@
 //! The owners of a reentrant lock in this process.
 //!
-//! `cells`, `held` and `given_up` each have a mutex, which is held for a moment only. The `gate` is
-//! held while one task of an owner acquires the lock from the store, over awaits. `held` is a weak
-//! reference: the guards own the hold, so the last guard that is dropped releases it.
+//! `cells`, `held` and `given_up` each have a mutex, which is locked only for a moment. The `gate`
+//! is locked while one task of an owner acquires the lock from the store, across awaits. `held` is
+//! a weak reference: the guards own the hold, so dropping the last guard releases it.
 
 use std::{
     collections::HashMap,
@@ -22,13 +22,13 @@ pub(super) struct Owners {
 #[derive(Default)]
 struct Cells {
     of: HashMap<Owner, Arc<Cell>>,
-    /// At this size, cells of owners without a hold are removed.
+    /// The size at which cells of owners without a hold are removed.
     sweep_at: usize,
 }
 
 #[derive(Default)]
 pub(super) struct Cell {
-    /// One task of an owner at a time goes to the store; the others then find the hold.
+    /// One task of an owner at a time acquires from the store; the others then find the hold.
     pub(super) gate: tokio::sync::Mutex<()>,
     held: sync::Mutex<Weak<Entered>>,
     /// The number of tasks that gave up after an outage of the store, and the last error.
@@ -46,12 +46,12 @@ impl Owners {
         Self { name: name.clone(), options: Arc::clone(options), cells: sync::Mutex::default() }
     }
 
-    /// How many guards of this owner live.
+    /// Returns the number of live guards of this owner.
     pub(super) fn count(&self, owner: &Owner) -> usize {
         self.cells.lock().of.get(owner).map_or(0, |cell| cell.count())
     }
 
-    /// The cell of this owner.
+    /// Returns the cell of this owner.
     pub(super) fn cell(&self, owner: &Owner) -> Arc<Cell> {
         let mut cells = self.cells.lock();
         if let Some(cell) = cells.of.get(owner) {
@@ -68,7 +68,7 @@ impl Owners {
 }
 
 impl Cell {
-    /// The owner's hold, if it holds the lock.
+    /// Returns the owner's hold, if it holds the lock.
     pub(super) fn held(&self) -> Option<Arc<Entered>> {
         self.held.lock().upgrade()
     }
@@ -77,7 +77,7 @@ impl Cell {
         *self.held.lock() = Arc::downgrade(held);
     }
 
-    /// How often a task has given up.
+    /// Returns how many times a task has given up.
     pub(super) fn times_given_up(&self) -> u64 {
         self.given_up.lock().0
     }
@@ -86,7 +86,7 @@ impl Cell {
         self.held.lock().strong_count()
     }
 
-    /// The error of one that has given up after `seen` was looked at.
+    /// Returns the last error if a task has given up since the count was `seen`.
     pub(super) fn given_up_since(&self, seen: u64) -> Result<(), Error> {
         let given_up = self.given_up.lock();
         match &*given_up {

@@ -14,11 +14,10 @@ use crate::{
     support::retry::{Wait, within},
 };
 
-/// A lock that its owner can enter again: what [`Locks::reentrant`](crate::Locks::reentrant)
-/// makes.
+/// A lock that its owner can enter again. Created by [`Locks::reentrant`](crate::Locks::reentrant).
 ///
-/// The handles of one name and one set of options that come from one [`Locks`](crate::Locks) know
-/// each other's holds; other processes and other options meet in the store, as another owner.
+/// Handles share their holds if they come from one [`Locks`](crate::Locks) and have the same name
+/// and options. Other processes, and handles with other options, count as other owners.
 #[derive(Clone)]
 pub struct ReentrantMutex {
     lock: Mutex,
@@ -33,16 +32,16 @@ impl ReentrantMutex {
         Self { lock, owners }
     }
 
-    /// The name.
+    /// The name of the lock.
     pub fn name(&self) -> &LockName {
         self.lock.name()
     }
 
-    /// Takes the lock if it is free, and enters it again if this owner has it. Busy is `None`, not an
-    /// error: it waits for the store's answer, but not for a holder.
+    /// Takes the lock if it is free, or enters it again if this owner holds it; returns `None` if
+    /// it is busy. Waits for the store's answer, but not for a holder.
     ///
     /// # Errors
-    /// `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
+    /// `Unavailable` if the store is unreachable. `Config` and `Unsupported` at once: see
     /// [`ReentrantLock`](crate::ReentrantLock).
     ///
     /// # Cancel safety
@@ -51,11 +50,12 @@ impl ReentrantMutex {
         self.take(owner, Wait::Try).await
     }
 
-    /// Waits for the lock as long as the options say, or enters it again if this owner has it.
+    /// Waits for the lock for the time that the options set, or enters it again if this owner holds
+    /// it.
     ///
     /// # Errors
-    /// `Timeout` past the limit. `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
-    /// [`ReentrantLock`](crate::ReentrantLock).
+    /// `Timeout` after the limit. `Unavailable` if the store is unreachable. `Config` and
+    /// `Unsupported` at once: see [`ReentrantLock`](crate::ReentrantLock).
     ///
     /// # Cancel safety
     /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
@@ -63,12 +63,12 @@ impl ReentrantMutex {
         self.lock_timeout_as(owner, self.lock.base.options.wait()).await
     }
 
-    /// As [`lock_as`](Self::lock_as), at most this long. Zero is one attempt; `Duration::MAX` is no
-    /// limit.
+    /// As [`lock_as`](Self::lock_as), but waits for `wait` at most. Zero is one attempt;
+    /// `Duration::MAX` is no limit.
     ///
     /// # Errors
-    /// `Timeout` past the limit. `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
-    /// [`ReentrantLock`](crate::ReentrantLock).
+    /// `Timeout` after the limit. `Unavailable` if the store is unreachable. `Config` and
+    /// `Unsupported` at once: see [`ReentrantLock`](crate::ReentrantLock).
     ///
     /// # Cancel safety
     /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
@@ -77,14 +77,14 @@ impl ReentrantMutex {
         self.lock.base.granted(taken)
     }
 
-    /// How many guards of this owner live; zero when it does not hold the lock.
+    /// The number of live guards of this owner; zero if it does not hold the lock.
     pub fn hold_count(&self, owner: &Owner) -> usize {
         self.owners.count(owner)
     }
 
     async fn take(&self, owner: &Owner, wait: Wait) -> Result<Option<Guard>, Error> {
         let cell = self.owners.cell(owner);
-        // Entering again waits for nobody.
+        // Entering again never waits.
         if let Some(guard) = enter_again(&cell)? {
             return Ok(Some(guard));
         }
@@ -92,8 +92,8 @@ impl ReentrantMutex {
         let _turn = match wait {
             Wait::Try => match cell.gate.try_lock() {
                 Ok(turn) => turn,
-                // Another task of this owner is on the way, perhaps to a store that is away. A free
-                // lock is that task's.
+                // Another task of this owner is acquiring the lock, perhaps from an unreachable
+                // store. If the lock is free, it belongs to that task.
                 Err(_) => return self.lock.acquire(wait).await.map(|_free| None),
             },
             Wait::Until(deadline) => {

@@ -8,8 +8,8 @@ use crate::{
     support::{labels::Kind, retry::Wait},
 };
 
-/// A lock for many readers or one writer, first come, first served: what
-/// [`Locks::rw`](crate::Locks::rw) makes.
+/// A lock for many readers or one writer, first-come, first-served. Created by
+/// [`Locks::rw`](crate::Locks::rw).
 #[derive(Clone, Debug)]
 pub struct RwLock {
     read: Side,
@@ -24,7 +24,7 @@ impl RwLock {
         }
     }
 
-    /// The name.
+    /// The name of the lock.
     pub fn name(&self) -> &LockName {
         &self.read.base.name
     }
@@ -62,16 +62,16 @@ pub struct Side {
 }
 
 impl Side {
-    /// The name.
+    /// The name of the lock.
     pub fn name(&self) -> &LockName {
         &self.base.name
     }
 
-    /// Takes the lock if it is free. Busy is `None`, not an error: it waits for the store's answer, but
-    /// not for a holder. Bind the guard; one that is only looked at is dropped at once.
+    /// Takes the lock if it is free; returns `None` if it is busy. Waits for the store's answer,
+    /// but not for a holder. Bind the guard to a variable: a temporary one is dropped at once.
     ///
     /// # Errors
-    /// `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
+    /// `Unavailable` if the store is unreachable. `Config` and `Unsupported` at once: see
     /// [`Lock`](crate::Lock).
     ///
     /// # Cancel safety
@@ -80,12 +80,12 @@ impl Side {
         self.acquire(Wait::Try).await
     }
 
-    /// Waits for the lock as long as the options say: without a limit, unless
+    /// Waits for the lock without a limit, unless
     /// [`LockOptions::with_wait`](crate::LockOptions::with_wait) sets one.
     ///
     /// # Errors
-    /// `Timeout` past the limit. `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
-    /// [`Lock`](crate::Lock).
+    /// `Timeout` after the limit. `Unavailable` if the store is unreachable. `Config` and
+    /// `Unsupported` at once: see [`Lock`](crate::Lock).
     ///
     /// # Cancel safety
     /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
@@ -93,11 +93,11 @@ impl Side {
         super::lock(self).await
     }
 
-    /// Waits for the lock at most this long. Zero is one attempt; `Duration::MAX` is no limit.
+    /// Waits for the lock for `wait` at most. Zero is one attempt; `Duration::MAX` is no limit.
     ///
     /// # Errors
-    /// `Timeout` past the limit. `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
-    /// [`Lock`](crate::Lock).
+    /// `Timeout` after the limit. `Unavailable` if the store is unreachable. `Config` and
+    /// `Unsupported` at once: see [`Lock`](crate::Lock).
     ///
     /// # Cancel safety
     /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.

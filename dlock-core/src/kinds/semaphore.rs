@@ -10,8 +10,8 @@ use crate::{
     support::{labels::Kind, retry::Wait},
 };
 
-/// A number of permits, first come, first served: what
-/// [`Locks::semaphore`](crate::Locks::semaphore) makes.
+/// A number of permits, first-come, first-served. Created by
+/// [`Locks::semaphore`](crate::Locks::semaphore).
 #[derive(Clone, Debug)]
 pub struct CountingSemaphore {
     pub(crate) base: Base,
@@ -19,20 +19,20 @@ pub struct CountingSemaphore {
 }
 
 impl CountingSemaphore {
-    /// The name.
+    /// The name of the semaphore.
     pub fn name(&self) -> &LockName {
         &self.base.name
     }
 
-    /// How many permits there are.
+    /// The number of permits.
     pub fn permits(&self) -> u32 {
         self.permits
     }
 
-    /// Takes a permit if one is free and nobody waits before. Busy is `None`, not an error.
+    /// Takes a permit if one is free and nobody waits for it; returns `None` if it is busy.
     ///
     /// # Errors
-    /// `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
+    /// `Unavailable` if the store is unreachable. `Config` and `Unsupported` at once: see
     /// [`Semaphore`](crate::Semaphore).
     ///
     /// # Cancel safety
@@ -41,11 +41,11 @@ impl CountingSemaphore {
         self.take(1, Wait::Try).await
     }
 
-    /// Waits for a permit as long as the options say.
+    /// Waits for a permit for the time that the options set.
     ///
     /// # Errors
-    /// `Timeout` past the limit. `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
-    /// [`Semaphore`](crate::Semaphore).
+    /// `Timeout` after the limit. `Unavailable` if the store is unreachable. `Config` and
+    /// `Unsupported` at once: see [`Semaphore`](crate::Semaphore).
     ///
     /// # Cancel safety
     /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
@@ -53,10 +53,11 @@ impl CountingSemaphore {
         self.acquire_many(1).await
     }
 
-    /// Takes `n` permits if that many are free and nobody waits before. Busy is `None`, not an error.
+    /// Takes `n` permits if that many are free and nobody waits for them; returns `None` if it is
+    /// busy.
     ///
     /// # Errors
-    /// `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
+    /// `Unavailable` if the store is unreachable. `Config` and `Unsupported` at once: see
     /// [`Semaphore`](crate::Semaphore).
     ///
     /// # Cancel safety
@@ -65,11 +66,12 @@ impl CountingSemaphore {
         self.take(n, Wait::Try).await
     }
 
-    /// Waits for `n` permits as long as the options say. Claims for few do not overtake it.
+    /// Waits for `n` permits for the time that the options set. Claims for fewer permits do not
+    /// overtake it.
     ///
     /// # Errors
-    /// `Timeout` past the limit. `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
-    /// [`Semaphore`](crate::Semaphore).
+    /// `Timeout` after the limit. `Unavailable` if the store is unreachable. `Config` and
+    /// `Unsupported` at once: see [`Semaphore`](crate::Semaphore).
     ///
     /// # Cancel safety
     /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
@@ -77,11 +79,11 @@ impl CountingSemaphore {
         self.acquire_many_timeout(n, self.base.options.wait()).await
     }
 
-    /// Waits for `n` permits at most this long. Zero is one attempt; `Duration::MAX` is no limit.
+    /// Waits for `n` permits for `wait` at most. Zero is one attempt; `Duration::MAX` is no limit.
     ///
     /// # Errors
-    /// `Timeout` past the limit. `Unavailable` when the store can't be reached, `Config` and `Unsupported` at once: see
-    /// [`Semaphore`](crate::Semaphore).
+    /// `Timeout` after the limit. `Unavailable` if the store is unreachable. `Config` and
+    /// `Unsupported` at once: see [`Semaphore`](crate::Semaphore).
     ///
     /// # Cancel safety
     /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.

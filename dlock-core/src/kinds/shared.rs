@@ -1,5 +1,5 @@
-//! A table of the values that handles and guards of one name and one set of options share in a
-//! process.
+//! A table of the values that handles and guards with one name and one set of options share within
+//! a process.
 
 use std::{
     hash::BuildHasher,
@@ -10,20 +10,20 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 
 use crate::{LockName, LockOptions, hold::local_queue::LocalQueue, sync::Mutex};
 
-/// An entry lives as long as one of the handles and guards that share it.
+/// The table. An entry lives as long as one of the handles and guards that share it.
 pub(crate) struct Shared<T> {
     hasher: DefaultHashBuilder,
     table: Mutex<Table<T>>,
 }
 
-/// Something that handles share, and that knows its lock.
+/// A value that handles share, and that knows its lock.
 pub(crate) trait OfHandles {
     fn key(&self) -> (&LockName, &LockOptions);
 }
 
 struct Table<T> {
     entries: HashTable<Weak<T>>,
-    /// At this size dead entries are looked for.
+    /// The size at which dead entries are removed.
     sweep_at: usize,
 }
 

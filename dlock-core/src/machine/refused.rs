@@ -2,8 +2,8 @@
 
 use crate::{ConfigIssue, Error, Mode};
 
-/// The error for [`Outcome::Conflict`](super::Outcome::Conflict): `asked` takes a name for another
-/// kind of lock than others do just now.
+/// The error for [`Outcome::Conflict`](super::Outcome::Conflict): `asked` uses a name for another
+/// kind of lock than the current claims do.
 pub fn conflict(asked: Mode, capacity: u32) -> Error {
     let kind = |capacity| match Mode::from_weight(1, capacity) {
         Mode::Permits { of, .. } => format!("a semaphore of {of} permits"),
@@ -20,8 +20,8 @@ pub fn conflict(asked: Mode, capacity: u32) -> Error {
     )
 }
 
-/// The error for [`Outcome::Spent`](super::Outcome::Spent): fencing tokens grow, and the last one is
-/// the largest that there is, or almost.
+/// The error for [`Outcome::Spent`](super::Outcome::Spent): tokens only grow, and the last token
+/// has reached the largest possible one, or almost.
 pub fn spent() -> Error {
     Error::config(
         ConfigIssue::Token,

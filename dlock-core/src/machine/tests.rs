@@ -1,4 +1,4 @@
-//! The rules by example; `dlock-testkit/tests/machine.rs` has them as properties.
+//! The rules by example; `dlock-testkit/tests/machine.rs` checks them as properties.
 
 use super::{text, *};
 use crate::ErrorKind;
@@ -26,7 +26,8 @@ fn release(n: u128) -> Op {
     Op::Release { claim: id(n), used: 0, bar: 0 }
 }
 
-/// Applies the operations, each at its time; what the last one came to and whom it granted.
+/// Applies the operations, each at its time. Returns the last outcome and the claims that it
+/// granted.
 fn run(machine: &mut Machine, ops: &[(Micros, Op)]) -> (Option<Outcome>, Vec<u128>) {
     let (mut outcome, mut grants) = (None, Vec::new());
     for (now, op) in ops {
@@ -192,7 +193,7 @@ fn a_note_stays_as_long_as_its_claim_and_no_renewal_changes_it() {
     assert_eq!(seen(&machine), [Some("é".to_owned()), None]);
 }
 
-/// Statements of one client may reach a row in another order than they were sent in.
+/// Statements of one client may reach a row in another order than that of their sending.
 #[test]
 fn a_renewal_that_comes_late_does_not_shorten_a_later_one() {
     let mut machine = Machine::default();

@@ -1,17 +1,17 @@
 //! The memory backend: the [lock machine](crate::machine) in place.
 //!
-//! It is the reference that the other stores are compared with, the store of unit tests, and a
-//! real store for programs of one process. Names are spread over shards, each with the machines of
-//! its names and the tasks that wait. Records of free names are removed when a shard has grown to
-//! twice the number that was in use. Only the largest of their tokens remains, as the floor of the
-//! shard, so that tokens grow across removal.
+//! It is the reference for the other stores, the store of unit tests, and a real store for programs
+//! of one process. Names are spread over shards, each with the machines of its names and the
+//! waiting tasks. Records of free names are removed when a shard has grown to twice the number that
+//! was in use. Only the largest of their tokens remains, as the floor of the shard, so that tokens
+//! grow across removal.
 //!
 //! # Concurrency
 //!
 //! All state of a shard, records and waiting tasks, changes under its mutex. An operation is
 //! applied, and the tasks that it grants are woken, under one lock. A waiting task registers under
-//! the same lock under which it saw that it is queued. So no grant falls between the look and the
-//! wait. Store time is read under the lock as well, so that it never goes back between two
+//! the same lock under which it saw that it is queued. So no grant can fall between the check and
+//! the wait. Store time is also read under the lock, so that it never goes back between two
 //! operations of a shard.
 
 mod admin;
@@ -32,13 +32,13 @@ use crate::{
 
 const SHARDS: usize = 16;
 const SWEEP_AT_LEAST: usize = 64;
-/// The record of a name with larger tokens is never removed. As the floor of the shard, its token
-/// would leave few or none to other names.
+/// The largest token of a record that may be removed. A larger token, as the floor of the shard,
+/// would leave few or no tokens to other names.
 const LARGEST_FLOOR: u64 = FencingToken::MAX.get() / 2;
 
 /// A store of locks in this process's memory.
 ///
-/// Every [`Locks`](crate::Locks) over one `Memory` is a client of its own, as if in another
+/// Every [`Locks`](crate::Locks) over one `Memory` is a separate client, as if it were in another
 /// process.
 pub struct Memory {
     store: String,
@@ -58,7 +58,7 @@ struct MemoryShard {
 #[derive(Default)]
 struct Names {
     records: HashTable<Record>,
-    /// No token up to this one may be given out again for a name without a record.
+    /// The largest token that a name without a record may already have had.
     floor: u64,
     sweep_at: usize,
 }
@@ -68,23 +68,23 @@ struct Record {
     machine: Machine,
 }
 
-/// The tasks that wait for a grant. A map of its own, since most names have no waiter. Removing the
-/// sender wakes its task.
+/// The tasks that wait for a grant. They have a separate map, since most names have no waiter.
+/// Removing the sender wakes its task.
 #[derive(Default)]
 struct WaitingTasks(HashMap<ClaimId, oneshot::Sender<()>>);
 
 impl Memory {
-    /// `memory:`, without options. Each connection is a store of its own.
+    /// The factory of `memory:`, without options. Each connection is a separate store.
     pub const FACTORY: Factory = Factory::new("memory", &["memory"], &[], connect);
 
-    /// An empty store. Its leases run by tokio's clock, so they end in paused time as well
-    /// (`tokio::time::pause`).
+    /// Creates an empty store. Its leases expire by tokio's clock, so they also expire under paused
+    /// time (`tokio::time::pause`).
     pub fn new() -> Arc<Self> {
         Self::with_clock(Clock::of_process())
     }
 
-    /// An empty store whose leases run by this clock. [`Clock::tokio`] starts at zero, so that the
-    /// tokens of a test under `tokio::time::pause` are the same in each run.
+    /// Creates an empty store whose leases expire by this clock. [`Clock::tokio`] starts at zero,
+    /// so that the tokens of a test under `tokio::time::pause` are the same in each run.
     pub fn with_clock(clock: Clock) -> Arc<Self> {
         Arc::new(Self {
             store: format!("memory:{:08x}", rand::random::<u32>()),
@@ -94,7 +94,7 @@ impl Memory {
         })
     }
 
-    /// A name's hash, which chooses its shard and its place there.
+    /// Returns a name's hash, and the shard that the hash selects.
     fn place(&self, name: &LockName) -> (u64, &Mutex<MemoryShard>) {
         let hash = self.hasher.hash_one(name.as_str());
         // The middle bits choose the shard. The table uses the lowest and the highest bits, which
@@ -106,7 +106,7 @@ impl Memory {
         self.clock.now().as_nanos() / 1000
     }
 
-    /// Applies an operation to a name and wakes whom it grants.
+    /// Applies an operation to a name and wakes the claims that it grants.
     fn apply<T>(
         &self,
         name: &LockName,
@@ -257,7 +257,7 @@ impl Backend for Memory {
                     tasks.0.insert(request.claim, sender);
                     Ok(Ok((turn, lock.next_expiry())))
                 }
-                // The sender of an earlier round is removed with the claim, so that none stays in
+                // The sender of an earlier round is removed with the claim, so that none is left in
                 // the map.
                 Outcome::Spent => {
                     tasks.wake([request.claim]);
@@ -278,8 +278,8 @@ impl Backend for Memory {
                 Ok(waiting) => waiting,
             };
             let keep_alive = self.clock.now().saturating_add(request.lease / 3);
-            // A lease that ends grants the lock only with the next operation on the name, and no
-            // other client need send one. So the task looks again at the first expiry, and at a
+            // An expired lease grants the lock only with the next operation on the name, and no
+            // other client may send one. So the task checks again at the first expiry, and after a
             // third of its own lease, since its place in the queue has a lease as well.
             let look = next_expiry
                 .map_or(keep_alive, |at| Instant::from_nanos(at.saturating_mul(1000)))
@@ -349,8 +349,8 @@ impl Backend for Memory {
                 acquired(&request.name, request.mode, &self.store, outcome)
             }));
         }
-        // After a conflict on one name the other claims are in their queues. The certainty tells
-        // the core to cancel them.
+        // After a conflict on one name the other claims are in their queues. The error's certainty
+        // makes the core cancel them.
         let answers: Result<Vec<_>, Error> = answers.into_iter().collect();
         Some(Answer::ready(answers.map_err(|error| error.with_certainty(Certainty::Unknown))))
     }

@@ -17,17 +17,17 @@ use crate::{
     },
 };
 
-/// It is empty while the store answers.
+/// The last failure. It is empty while the store answers.
 #[derive(Default)]
 pub(crate) struct LastFailure {
     known: AtomicBool,
     error: Mutex<Option<Error>>,
-    /// A request is under way for which nobody waits.
+    /// Whether an abandoned request is in flight.
     asking: AtomicBool,
 }
 
 impl LastFailure {
-    /// The store has failed so.
+    /// Records a failure of the store.
     pub(crate) fn note(&self, error: &Error) {
         if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Protocol) {
             *self.error.lock() = Some(error.clone());
@@ -35,7 +35,7 @@ impl LastFailure {
         }
     }
 
-    /// The store has answered.
+    /// Records that the store has answered.
     pub(crate) fn over(&self) {
         if self.known.load(Ordering::Relaxed) {
             self.known.store(false, Ordering::Relaxed);
@@ -43,7 +43,7 @@ impl LastFailure {
         }
     }
 
-    /// Books an answer.
+    /// Records the result of a request.
     pub(crate) fn look_at<T>(&self, answer: &Result<T, Error>) {
         match answer {
             Ok(_) => self.over(),
@@ -51,7 +51,7 @@ impl LastFailure {
         }
     }
 
-    /// Completes a request for which nobody waits any more. One at a time.
+    /// Completes an abandoned request in the background, one at a time.
     pub(crate) fn wait_for<T: Send + 'static>(
         self: &Arc<Self>,
         tasks: &Tasks,
@@ -70,7 +70,7 @@ impl LastFailure {
         self.error.lock().clone()
     }
 
-    /// The error of a request that was not answered within this time.
+    /// Returns the error of a request that was not answered within this time.
     pub(crate) fn no_answer(&self, within: Duration) -> Error {
         let error =
             |rest| Error::new(ErrorKind::Unavailable, format!("no answer within {within:?}{rest}"));

@@ -1,4 +1,4 @@
-//! The counters of an engine: the acquisitions under way, for [`Health`](crate::Health), and with
+//! The counters of an engine: the acquisitions in progress, for [`Health`](crate::Health), and with
 //! the feature `metrics` all of [`metrics`](crate::metrics). Without the feature the other methods
 //! do nothing.
 //!
@@ -25,7 +25,7 @@ pub(crate) struct Meter {
     series: Series,
 }
 
-/// Counts an acquisition as under way until it is dropped.
+/// Counts an acquisition as in progress until it is dropped.
 pub(crate) struct Waiting<'a>(&'a Meter);
 
 impl Meter {
@@ -39,12 +39,12 @@ impl Meter {
         }
     }
 
-    /// How many acquisitions are under way.
+    /// Returns the number of acquisitions in progress.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Books an acquisition that is not settled at once.
+    /// Counts an acquisition that is not granted at once.
     pub(crate) fn wait(&self) -> Waiting<'_> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         #[cfg(feature = "metrics")]
@@ -52,7 +52,7 @@ impl Meter {
         Waiting(self)
     }
 
-    /// An acquisition has joined a queue.
+    /// Counts an acquisition that has joined a queue.
     pub(crate) fn queued(&self, line: Line) {
         #[cfg(not(feature = "metrics"))]
         let _ = line;
@@ -60,7 +60,7 @@ impl Meter {
         self.series.contended(line);
     }
 
-    /// Measures an acquisition, also one that is dropped half-way.
+    /// Measures an acquisition, also one whose future is dropped.
     #[cfg(feature = "metrics")]
     pub(crate) async fn acquiring<T: Send>(
         &self,
@@ -82,18 +82,18 @@ impl Meter {
 
 #[cfg(feature = "metrics")]
 impl Meter {
-    /// A hold begins.
+    /// Counts a new hold.
     pub(crate) fn held(&self) {
         self.series.held(1.0);
     }
 
-    /// A hold has ended.
+    /// Counts the end of a hold.
     pub(crate) fn ended(&self, mode: Mode, after: Duration) {
         self.series.held(-1.0);
         self.series.hold(mode, after);
     }
 
-    /// A hold was lost.
+    /// Counts a lost hold.
     pub(crate) fn lost(&self, how: Ended) {
         self.series.lost(how);
     }

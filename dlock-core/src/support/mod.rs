@@ -1,4 +1,4 @@
-//! Helpers that the engine and its users share, and that depend on neither.
+//! Helpers that the engine and its users share. They depend on neither.
 
 pub(crate) mod failure;
 pub(crate) mod labels;

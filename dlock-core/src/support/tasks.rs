@@ -18,10 +18,10 @@ use crate::{
     },
 };
 
-/// Starts tasks on the runtime that the locks were made on, and counts what is under way.
+/// Starts tasks on the runtime of the locks, and counts the tasks in progress.
 ///
-/// A guard may be dropped anywhere, also outside a runtime. A stored handle can spawn from there.
-/// If its runtime is gone, it drops the job, and the lease frees the lock.
+/// A guard may be dropped anywhere, also outside a runtime. The stored handle can spawn tasks from
+/// there. If its runtime has ended, it drops the job, and the lease frees the lock.
 pub(crate) struct Tasks {
     runtime: Runtime,
     pending: Arc<Pending>,
@@ -33,7 +33,7 @@ struct Pending {
     idle: Notify,
 }
 
-/// Counts as work under way until it is dropped.
+/// Counts as work in progress until it is dropped.
 pub(crate) struct Ticket(Arc<Pending>);
 
 impl Drop for Ticket {
@@ -45,12 +45,12 @@ impl Drop for Ticket {
 }
 
 impl Tasks {
-    /// Takes the current runtime.
+    /// Uses the current runtime.
     pub(crate) fn start() -> Result<Self, Error> {
         Ok(Self { runtime: sync::runtime()?, pending: Arc::default() })
     }
 
-    /// Starts a task of the machinery itself.
+    /// Starts a task of the engine itself.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(task);
     }
@@ -64,18 +64,18 @@ impl Tasks {
         });
     }
 
-    /// Makes `shutdown` wait.
+    /// Creates a ticket, for which `shutdown` waits.
     pub(crate) fn ticket(&self) -> Ticket {
         self.pending.count.fetch_add(1, Ordering::AcqRel);
         Ticket(Arc::clone(&self.pending))
     }
 
-    /// How much is under way.
+    /// Returns the amount of work in progress.
     pub(crate) fn pending(&self) -> usize {
         self.pending.count.load(Ordering::Acquire)
     }
 
-    /// Waits until nothing is under way.
+    /// Waits until no work is in progress.
     pub(crate) async fn until_idle(&self) {
         loop {
             let mut idle = std::pin::pin!(self.pending.idle.notified());

@@ -1,15 +1,15 @@
-//! Findings that are the same in every store.
+//! Findings that all stores share.
 
 use std::time::{Duration, SystemTime};
 
 use crate::Finding;
 
-/// By so much a clock may differ: what the question took included.
+/// The accepted difference of two clocks, including the time that the request took.
 const TOLERANCE: Duration = Duration::from_secs(2);
 
 impl Finding {
-    /// What there is to say of a store's clock that shows this time since 1970 just now, for stores
-    /// whose leases end by it.
+    /// Returns the finding about a store's clock that now shows this time since 1970, for stores
+    /// whose leases expire by that clock.
     pub fn clock(shows: Duration) -> Self {
         let here = here();
         let (by, how) = match shows.checked_sub(here) {
@@ -29,7 +29,7 @@ impl Finding {
     }
 }
 
-/// What this machine's clock shows.
+/// Returns the time since 1970 by this machine's clock.
 #[expect(clippy::disallowed_methods, reason = "it is reported, and decides nothing")]
 fn here() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()

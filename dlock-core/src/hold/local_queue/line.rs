@@ -1,14 +1,14 @@
-//! Tasks that wait for turns, first come, first served.
+//! Tasks that wait for turns, first-come, first-served.
 //!
-//! The line is used under the mutex of its [`Queue`](super::Queue) only. A turn moves in two steps:
-//! `give` takes the first task out of `waiting` and puts its turn into `given`; the task, once it
+//! The line is used only under the mutex of its [`Queue`](super::Queue). A turn moves in two steps:
+//! `give` removes the first task from `waiting` and puts its turn into `given`; the task, once it
 //! runs, fetches it with `take`. A task that is dropped between the two calls `leave`, which
 //! returns the turn, and hands it to the next task. So no turn is lost (`schedules/leave.rs`).
 
 use std::{collections::VecDeque, task::Waker};
 
-/// The waiting tasks, and the turns that are on their way. Both change under one lock, so that no
-/// turn is given to a task that has left.
+/// The waiting tasks, and the turns that they have not fetched. Both change under one lock, so that
+/// no turn is given to a task that has left.
 pub(super) struct WaitLine<T> {
     /// In the order of their tickets, so that a task is found by binary search.
     waiting: VecDeque<(u64, Waker)>,
@@ -31,7 +31,7 @@ impl<T> WaitLine<T> {
         self.tickets
     }
 
-    /// Adds a task behind all others. Its waker is called when it has a turn.
+    /// Adds a task behind all others. Its waker is called when it has a turn. Returns its ticket.
     pub(super) fn join(&mut self, waker: &Waker) -> u64 {
         self.tickets += 1;
         self.waiting.push_back((self.tickets, waker.clone()));
@@ -46,7 +46,7 @@ impl<T> WaitLine<T> {
         Some(waker)
     }
 
-    /// The turn of this task. If it has none yet, this waker replaces the last one.
+    /// Returns the turn of this task. If it has none yet, this waker replaces the last one.
     pub(super) fn take(&mut self, ticket: u64, waker: &Waker) -> Option<T> {
         let given = self.given(ticket);
         if given.is_none()
@@ -58,7 +58,8 @@ impl<T> WaitLine<T> {
         given
     }
 
-    /// The task waits no more. If it had a turn by then, the caller hands it to the next task.
+    /// Removes a task that stops waiting. If it had a turn by then, the caller hands it to the next
+    /// task.
     pub(super) fn leave(&mut self, ticket: u64) -> Option<T> {
         if let Ok(at) = self.place(ticket) {
             self.waiting.remove(at);
@@ -114,7 +115,7 @@ mod tests {
         assert!(line.is_empty() && line.give("d").is_none());
         assert_eq!(line.take(tickets[2], waker), Some("b"));
         assert_eq!(line.take(tickets[0], waker), Some("a"));
-        // What it had not looked at comes back, once.
+        // The turn that the task had not fetched is returned once.
         assert_eq!(line.leave(tickets[3]), Some("c"));
         assert_eq!(line.leave(tickets[3]), None);
     }

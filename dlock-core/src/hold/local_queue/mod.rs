@@ -2,7 +2,7 @@
 //! leader), and the others wait in line.
 //!
 //! The queue hands off a hold of any type. Other modules decide for how long, and send the
-//! requests. Nothing here waits: a task joins with its waker, takes its turn, or leaves.
+//! requests. No function here blocks: a task joins with its waker, takes its turn, or leaves.
 //!
 //! # Concurrency
 //!
@@ -12,17 +12,17 @@
 //! | `BUSY` | one task does, and no other waits |
 //! | `BUSY + QUEUED` | one task does, and others may wait in the line |
 //!
-//! - Without a look at the line, `flags` goes from 0 to `BUSY` (`try_begin`) and back
-//!   (`pass_lead`), by compare-and-swap with acquire and release. So the next leader sees what the
-//!   last has written.
+//! - Without access to the line, `flags` changes from 0 to `BUSY` (`try_begin`) and back
+//!   (`pass_lead`), by compare-and-swap with acquire and release. So the next leader sees all
+//!   writes of the last one.
 //! - **`QUEUED` is set and cleared under the mutex, and set only while `BUSY` is.** The swap from
 //!   `BUSY` to 0 fails while `QUEUED` is set, and a task sets `QUEUED` before it joins. So either
 //!   the leader that stops sees the line and serves it, or the joining task sees that nobody leads
 //!   and becomes the leader. A task is never left in a line that nobody serves
 //!   (`schedules/hand_off.rs`; `dlock-models/src/hand_off`).
-//! - The other flags are hints, and relaxed: `hot` chooses a size, `asked` and `told` a message.
-//!   `troubled` is written under the mutex. It says that the outage there may not be empty; the
-//!   first look at it is without the mutex, so that the usual path skips the mutex.
+//! - The other flags are hints, and relaxed: `hot` selects a size, `asked` and `told` select a
+//!   message. `troubled` is written under the mutex. It says that the outage there may not be
+//!   empty; the first check of it is without the mutex, so that the usual path skips the mutex.
 
 mod line;
 mod outage;
@@ -49,13 +49,13 @@ pub(crate) struct LocalQueue<H> {
     name: LockName,
     options: Arc<LockOptions>,
     flags: AtomicU8,
-    /// A task has joined since the last claim was made.
+    /// Whether a task has joined since the last claim was made.
     hot: AtomicBool,
-    /// The [`Outage`] may not be empty.
+    /// Whether the [`Outage`] may be non-empty.
     troubled: AtomicBool,
-    /// The leader waits for an answer of the store.
+    /// Whether the leader waits for an answer of the store.
     asked: AtomicBool,
-    /// The warning that tasks wait here for a lock of their own process was written.
+    /// Whether the warning that tasks wait here for a lock of their own process was logged.
     told: AtomicBool,
     members: Mutex<Members<H>>,
 }
@@ -63,7 +63,7 @@ pub(crate) struct LocalQueue<H> {
 struct Members<H> {
     /// The hold that was granted last.
     last: Weak<H>,
-    /// Made when the first task has to wait, or at the first failure of the store.
+    /// Allocated when the first task has to wait, or at the first failure of the store.
     waiters: Option<Box<Waiters<H>>>,
 }
 
@@ -76,16 +76,16 @@ struct Waiters<H> {
 const BUSY: u8 = 1;
 const QUEUED: u8 = 2;
 
-/// The turn of a waiting task. A task that does not want it any more hands it to the next.
+/// The turn of a waiting task. A task that no longer needs it hands it to the next.
 pub(crate) enum Turn<H> {
     /// A hold, with the token for this task.
     HandedOff(Arc<H>, FencingToken),
     /// The right to acquire the lock from the store, and then to hold it.
     Lead,
-    /// The lead, and the error with which this task fails: the leader before it has retried for a
-    /// whole lease, and this task has waited all that time.
+    /// The lead, and the error with which this task fails: the last leader has retried for a whole
+    /// lease, and this task has waited for all of that time.
     GivenUp(Error),
-    /// Nothing: the runtime that would renew the lock has ended.
+    /// No lock: the runtime that would renew it has ended.
     Failed(Error),
 }
 
@@ -94,18 +94,19 @@ pub(crate) enum Turn<H> {
 pub(crate) struct Lead<H>(Option<Arc<LocalQueue<H>>>);
 
 impl<H> Lead<H> {
-    /// The caller has the lead: from `try_begin`, from its turn, or from a hold that it has ended.
+    /// Creates the lead, which the caller has from `try_begin`, from its turn, or from a hold that
+    /// it ended.
     pub(crate) fn of(queue: &Arc<LocalQueue<H>>) -> Self {
         Self(Some(Arc::clone(queue)))
     }
 
-    /// The store has granted the lock. From now on the end of the hold hands the lead to the next
-    /// task.
+    /// Moves the lead to the hold, because the store has granted the lock. From now on the end of
+    /// the hold hands the lead to the next task.
     pub(crate) fn goes_with_the_hold(mut self) {
         self.0 = None;
     }
 
-    /// Whether a task of this process waits for it.
+    /// Returns whether a task of this process waits for it.
     pub(crate) fn is_wanted(&self) -> bool {
         self.0.as_ref().is_some_and(|queue| queue.has_queue())
     }
@@ -141,14 +142,15 @@ impl<H> LocalQueue<H> {
         &self.options
     }
 
-    /// Takes the lead, if no task has it.
+    /// Takes the lead if no task has it.
     pub(crate) fn try_begin(&self) -> bool {
-        // Looking first is cheaper where many wait.
+        // A load first is cheaper if many tasks wait.
         self.flags.load(Ordering::Relaxed) == 0
             && self.flags.compare_exchange(0, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Joins the line, to be woken by this waker. `None`, with the lead, if nobody leads by now.
+    /// Joins the line with this waker. Returns `None`, and the caller has the lead, if nobody leads
+    /// by now.
     pub(crate) fn join(&self, waker: &Waker) -> Option<u64> {
         let mut members = self.members.lock();
         // The leader may stop at any time, without the mutex. So retry until one of the two swaps
@@ -165,7 +167,8 @@ impl<H> LocalQueue<H> {
         Some(members.waiters().line.join(waker))
     }
 
-    /// The turn of the task with this ticket, once it has one. Until then it waits with this waker.
+    /// Returns the turn of the task with this ticket, once it has one. Until then it waits with
+    /// this waker.
     pub(crate) fn take(&self, ticket: u64, waker: &Waker) -> Option<Turn<H>> {
         let mut members = self.members.lock();
         let waiters = members.waiters.as_mut()?;
@@ -176,8 +179,8 @@ impl<H> LocalQueue<H> {
         })
     }
 
-    /// The task with this ticket waits no more. If it had a turn by then, the caller hands it to
-    /// the next task.
+    /// Removes the task with this ticket, which stops waiting. If it had a turn by then, the caller
+    /// hands it to the next task.
     pub(crate) fn leave(&self, ticket: u64) -> Option<Turn<H>> {
         let mut members = self.members.lock();
         let waiters = members.waiters.as_mut()?;
@@ -186,21 +189,22 @@ impl<H> LocalQueue<H> {
         turn
     }
 
-    /// Gives this turn to the first waiting task. False if no task waits or there is no turn.
+    /// Gives this turn to the first waiting task. Returns false if no task waits or the turn is
+    /// `None`.
     pub(crate) fn give(&self, turn: impl FnOnce() -> Option<Turn<H>>) -> bool {
         let mut members = self.members.lock();
         let line = members.waiters.as_mut().map(|waiters| &mut waiters.line);
         let Some(line) = line.filter(|line| !line.is_empty()) else {
             return false;
         };
-        // The turn is made under the mutex, so that no token is taken for a task that has left.
+        // The turn is created under the mutex, so that no token is taken for a task that has left.
         let first = turn().and_then(|turn| line.give(turn));
         self.note_length(line);
         drop(members);
         first.map(Waker::wake).is_some()
     }
 
-    /// All waiting tasks fail.
+    /// Makes all waiting tasks fail.
     pub(crate) fn fail_all(&self, why: impl Fn() -> Error) {
         let mut members = self.members.lock();
         let Some(waiters) = members.waiters.as_mut() else { return };
@@ -213,8 +217,7 @@ impl<H> LocalQueue<H> {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Clears `QUEUED` with the last task that leaves the line or gets a turn. The caller has the
-    /// mutex.
+    /// Clears `QUEUED` if the line is empty. The caller has the mutex.
     fn note_length(&self, line: &WaitLine<Turn<H>>) {
         if line.is_empty() {
             self.flags.fetch_and(!QUEUED, Ordering::AcqRel);
@@ -230,7 +233,7 @@ impl<H> LocalQueue<H> {
             if idle.is_ok() || self.give(|| Some(Turn::Lead)) {
                 return;
             }
-            // No task has the lead, so there is nothing to hand on.
+            // No task has the lead, so it can't be handed on.
             if self.flags.load(Ordering::Acquire) & BUSY == 0 {
                 return;
             }
@@ -241,7 +244,7 @@ impl<H> LocalQueue<H> {
         self.flags.load(Ordering::Acquire) & QUEUED != 0
     }
 
-    /// Whether a task has joined since the last call.
+    /// Returns whether a task has joined since the last call.
     pub(crate) fn was_joined(&self) -> bool {
         self.hot.load(Ordering::Relaxed) && {
             self.hot.store(false, Ordering::Relaxed);
@@ -256,24 +259,25 @@ impl<H> LocalQueue<H> {
         members.last = Arc::downgrade(hold);
     }
 
-    /// The hold that the store has granted last, if it is still there.
+    /// Returns the hold that the store granted last, if it still exists.
     pub(crate) fn last(&self) -> Option<Arc<H>> {
         self.members.lock().last.upgrade()
     }
 
-    /// True once: the caller then writes the warning that this process waits for its own lock.
+    /// Returns true once: the caller then logs the warning that this process waits for its own
+    /// lock.
     pub(crate) fn tells(&self) -> bool {
         !self.told.swap(true, Ordering::Relaxed)
     }
 
-    /// A request of the leader has failed. Returns when the outage began.
+    /// Records that a request of the leader has failed. Returns when the outage began.
     pub(crate) fn store_is_away(&self, now: Instant, error: &Error) -> Instant {
         let mut members = self.members.lock();
         self.troubled.store(true, Ordering::Relaxed);
         members.waiters().outage.failed(now, error)
     }
 
-    /// A request of the leader was sent, or was answered.
+    /// Records that a request of the leader was sent, or was answered.
     pub(crate) fn set_asked(&self, asked: bool) {
         self.asked.store(asked, Ordering::Relaxed);
     }
@@ -282,12 +286,13 @@ impl<H> LocalQueue<H> {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// The last failure of the store, if it has not answered since.
+    /// Returns the last failure of the store, if it has not answered since.
     pub(crate) fn last_failure(&self) -> Option<Error> {
         self.members.lock().waiters.as_ref()?.outage.last()
     }
 
-    /// The leader has retried for a whole lease, and all waiting tasks have waited with it.
+    /// Records that the leader has retried for a whole lease, and that all waiting tasks have
+    /// waited with it.
     pub(crate) fn give_up(&self, error: &Error) {
         let mut members = self.members.lock();
         let waiters = members.waiters();
@@ -295,7 +300,7 @@ impl<H> LocalQueue<H> {
         self.troubled.store(true, Ordering::Relaxed);
     }
 
-    /// The store has answered.
+    /// Records that the store has answered.
     pub(crate) fn store_is_back(&self) {
         if self.troubled.load(Ordering::Relaxed) {
             self.forget_outage(&mut self.members.lock());

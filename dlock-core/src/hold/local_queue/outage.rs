@@ -1,13 +1,13 @@
 //! An outage of the store, as the tasks that queue for one lock in this process see it.
 //!
 //! The local leader retries for one lease. If each leader counted from its own start, the last task
-//! would fail after as many leases as there are tasks. So the next leader continues the count of
-//! the one before. When the lease is over, all tasks that waited until then fail with its error.
+//! would fail after one lease for each task. So the next leader continues the count of the last
+//! one. When the lease is over, all tasks that waited until then fail with its error.
 
 use crate::{Error, Instant};
 
-/// The record of one name. It is empty while the store answers, and changes under the mutex of its
-/// queue only.
+/// The record of one name. It is empty while the store answers, and changes only under the mutex of
+/// its queue.
 #[derive(Default)]
 pub(super) struct Outage {
     since: Option<Instant>,
@@ -19,8 +19,8 @@ pub(super) struct Outage {
 }
 
 impl Outage {
-    /// A leader has retried for a whole lease, and all tasks up to this ticket have waited with it.
-    /// Tasks that join later have a lease of their own.
+    /// Creates the record after a leader has retried for a whole lease. All tasks up to this ticket
+    /// have waited with it. Tasks that join later have a whole lease.
     pub(super) fn over(last_ticket: u64, error: &Error) -> Self {
         let given_up = Some((last_ticket, error.clone()));
         Self { since: None, last: Some(error.clone()), given_up }
@@ -36,7 +36,7 @@ impl Outage {
         self.last.clone()
     }
 
-    /// The error of the leader that gave up while the task with this ticket waited.
+    /// Returns the error of the leader that gave up while the task with this ticket waited.
     pub(super) fn given_up(&self, ticket: u64) -> Option<Error> {
         let (last, error) = self.given_up.as_ref()?;
         (ticket <= *last).then(|| error.clone())

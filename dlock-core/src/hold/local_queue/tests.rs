@@ -1,4 +1,4 @@
-//! What the queue of a process does, without a runtime.
+//! Tests of the local queue, without a runtime.
 
 use std::{
     sync::{
@@ -11,7 +11,7 @@ use std::{
 use super::{Lead, LocalQueue, Turn};
 use crate::{Error, ErrorKind, FencingToken, Instant, LockName, LockOptions};
 
-/// Something that is handed on.
+/// The handed-off value.
 type Thing = &'static str;
 
 fn queue() -> Arc<LocalQueue<Thing>> {
@@ -22,7 +22,7 @@ fn handed_off(what: Thing) -> Option<Turn<Thing>> {
     Some(Turn::HandedOff(Arc::new(what), FencingToken::MAX))
 }
 
-/// What the task with this ticket has.
+/// Returns the name of the turn of the task with this ticket.
 fn seen(queue: &LocalQueue<Thing>, ticket: u64) -> &'static str {
     match queue.take(ticket, Waker::noop()) {
         Some(Turn::HandedOff(what, _)) => *what,
@@ -57,7 +57,7 @@ fn one_leads_and_the_others_join() {
     assert!(!queue.has_queue() && !queue.try_begin());
     assert_eq!(seen(&queue, ticket), "the lead");
     queue.pass_lead();
-    // It is free, so that joining is leading.
+    // The lock is free, so the joining task becomes the leader.
     assert_eq!(queue.join(Waker::noop()), None);
     assert!(!queue.try_begin());
 }
@@ -119,7 +119,7 @@ fn tasks_that_waited_for_a_lease_give_up_with_their_leader() {
     assert_eq!(seen(&queue, early), "given up");
     queue.pass_lead();
     assert_eq!(seen(&queue, late), "the lead");
-    // The next outage is counted anew.
+    // The next outage is counted from its own start.
     queue.store_is_back();
     assert!(queue.last_failure().is_none());
     assert_eq!(queue.store_is_away(Instant::from_nanos(9), &away()), Instant::from_nanos(9));

@@ -1,4 +1,4 @@
-//! A note on every claim.
+//! Adds a note to every claim.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use crate::{
     LockState, Note, Released, Renewal, Renewed,
 };
 
-/// Puts a [`Note`] on every claim that has none, so that [`inspect`](crate::Locks::inspect) shows
-/// people whose claim it is. The store must keep notes: see [`Notes`](crate::Notes).
+/// Adds a [`Note`] to every claim without one, so that [`inspect`](crate::Locks::inspect) shows
+/// people which client made the claim. The store must keep notes: see [`Notes`](crate::Notes).
 ///
 /// ```
 /// use dlock_core::{Locks, Memory, Noted};

@@ -10,7 +10,7 @@ use crate::{
     Finding, Grant, LockName, LockState, Released, Renewal, Renewed,
 };
 
-/// Puts a `tracing` span of level debug around every verb, with target `dlock`.
+/// Wraps every verb in a `tracing` span of level debug, with target `dlock`.
 ///
 /// | span | fields |
 /// |---|---|
@@ -23,9 +23,9 @@ use crate::{
 /// | `dlock.acquire_all` | `backend`, `claims`, `outcome` |
 /// | `dlock.raise_tokens` | `backend`, `lock.name`, `above`, `outcome` |
 ///
-/// `outcome` is `granted`, `queued`, `busy`, `released`, `lost`, `ok` or `error`; errors are in
-/// field `error`. Claims are shown by their first eight digits, which do not suffice to release
-/// a lock.
+/// `outcome` is `granted`, `queued`, `busy`, `released`, `lost`, `ok` or `error`; errors are in the
+/// field `error`. A claim is shown by its first eight digits, which are not enough to release a
+/// lock.
 #[derive(Debug)]
 pub struct Traced {
     inner: DynBackend,
@@ -51,7 +51,7 @@ impl Traced {
     }
 }
 
-/// How an answer is shown.
+/// The text that describes an answer.
 trait TracedAnswer {
     fn outcome(&self) -> &'static str {
         "ok"
@@ -125,7 +125,7 @@ impl TracedAnswer for Vec<Finding> {}
 impl TracedAnswer for () {}
 impl TracedAnswer for LockState {}
 
-/// Sees a verb through in its span.
+/// Runs a verb in its span.
 async fn traced<T: TracedAnswer>(
     span: Span,
     verb: impl Future<Output = Result<T, Error>>,
@@ -150,13 +150,13 @@ fn record<T: TracedAnswer>(span: &Span, result: &Result<T, Error>) {
     }
 }
 
-/// Whether no subscriber wants such spans: one load, where a disabled span is some tens of
-/// nanoseconds, and more when another crate has turned on tracing's feature `log`.
+/// Returns whether no subscriber wants such spans. This is one load; a disabled span costs some
+/// tens of nanoseconds, and more if another crate has enabled tracing's feature `log`.
 fn nobody_looks() -> bool {
     LevelFilter::current() < LevelFilter::DEBUG
 }
 
-/// The part of a claim's id that may be shown.
+/// Returns the part of a claim's id that may be shown.
 fn short(id: crate::ClaimId) -> String {
     let mut text = id.to_string();
     text.truncate(8);
