@@ -84,12 +84,12 @@ pub(crate) fn is_key_denial(text: &str) -> bool {
     text.contains("access") && text.contains(" key")
 }
 
-/// The error for people.
+/// Returns the error to show to people.
 pub(crate) fn explain(error: RedisError) -> Error {
     explain_for(error, ACL)
 }
 
-/// The same for a user who needs the rights of this ACL line.
+/// Like [`explain`], for a user who needs the rights of this ACL line.
 pub(crate) fn explain_for(error: RedisError, acl: &str) -> Error {
     use redis::ErrorKind as Kind;
     let own = [NOT_CONNECTED, GUARDED, LATE].into_iter().find_map(|kind| own(&error, kind));
@@ -109,7 +109,8 @@ pub(crate) fn explain_for(error: RedisError, acl: &str) -> Error {
     let unavailable = |message: String| Error::new(ErrorKind::Unavailable, message);
     let explained = match error.kind() {
         Kind::AuthenticationFailed => password(&text),
-        // This comes first: the text has the lock's name, which may contain any of the words below.
+        // This arm comes first: the text contains the lock's name, which may contain any of the
+        // words below.
         _ if said("is not of dlock") || said("WRONGTYPE") => Error::new(
             ErrorKind::Protocol,
             format!(
@@ -221,12 +222,12 @@ pub(crate) fn explain_for(error: RedisError, acl: &str) -> Error {
     explained.with_certainty(certainty).with_source(error)
 }
 
-/// There is no connection, so nothing was sent.
+/// The kind for a missing connection: nothing was sent.
 const NOT_CONNECTED: std::io::ErrorKind = std::io::ErrorKind::NotConnected;
-/// Nothing was sent because of the restart guard.
+/// The kind for the restart guard: nothing was sent.
 const GUARDED: std::io::ErrorKind = std::io::ErrorKind::PermissionDenied;
 
-/// The server has refused it because of its deadline.
+/// The kind for a deadline: the server refused the request because it came too late.
 const LATE: std::io::ErrorKind = std::io::ErrorKind::Interrupted;
 
 /// The error of an acquire that came after its deadline twice.
@@ -339,7 +340,7 @@ pub(crate) fn no_token() -> Error {
     )
 }
 
-/// The answer is not what the script returns.
+/// The error of an answer that the script can't return.
 pub(crate) fn unreadable(what: &str, value: &redis::Value) -> Error {
     let shown = format!("{value:?}");
     Error::new(
