@@ -1,7 +1,7 @@
 //! The findings about the servers' settings, and what they mean for locks.
 //!
-//! The user may lack the right to ask. A refused question becomes a finding, and never a good one.
-//! All commands only read, so they can be repeated, and nothing has to be cleaned up.
+//! The user may lack the right to read a setting. A refusal becomes a finding, and never a good
+//! one. All commands only read, so they can be repeated, and no cleanup is needed.
 
 mod cluster;
 mod sentinels;
@@ -102,7 +102,7 @@ pub(crate) fn merged(all: Vec<(String, Vec<Finding>)>) -> Vec<Finding> {
     findings
 }
 
-/// Asks one server for all that the findings need.
+/// Sends one server all commands that the findings need.
 async fn ask(link: &Link, at: &link::Server) -> Result<ServerReport, RedisError> {
     let info = told(link, at, redis::pipe().cmd("INFO").arg("everything")).await?;
     let info = info.as_ref().and_then(reply::text).map(|text| reply::fields(&text));

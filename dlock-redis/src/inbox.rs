@@ -28,8 +28,8 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::{keys::Bucket, reply::QueuePlace};
 
-/// The longest time between two polls of a claim, whatever the lease. A lost message delays a grant
-/// by no more.
+/// The longest time between two polls of a claim, whatever its lease. A lost message delays a grant
+/// by no more than this.
 const LONGEST: Duration = Duration::from_secs(3);
 
 /// The waiting claims of one client.
@@ -58,8 +58,8 @@ struct Waiting {
     /// When to poll. `None` while its acquire or a poll is under way.
     due: Option<Instant>,
     listener: Option<oneshot::Sender<Result<Turn, Error>>>,
-    /// Whether it was polled once without a listener. The second time it is forgotten, so that the
-    /// place of a claim that nobody wants ends with its lease.
+    /// Whether the claim was polled once without a listener. The second time it is forgotten, so
+    /// that the place of an abandoned claim ends with its lease.
     forsaken: bool,
 }
 
@@ -207,8 +207,8 @@ impl Inbox {
         }
     }
 
-    /// Waits until a claim is due, and takes all that are. They are due again once they are
-    /// [placed](Self::placed). Empty after `close`.
+    /// Waits until a claim is due, and returns all claims that are due. They are due again once
+    /// they are [placed](Self::placed). Returns an empty list after `close`.
     pub(crate) async fn due(&self) -> Vec<AcquireRequest> {
         loop {
             let next = {
@@ -284,7 +284,7 @@ impl WaitingClaims {
         sooner
     }
 
-    /// Hands the grant to the listener, once both are there and the start of the lease is known.
+    /// Sends the grant to the listener, once both are present and the start of the lease is known.
     fn settle(&mut self, claim: ClaimId) {
         let Some(waiting) = self.waiting.get(&claim) else { return };
         let listens = waiting.listener.as_ref().is_some_and(|listener| !listener.is_closed());
@@ -292,7 +292,7 @@ impl WaitingClaims {
             return;
         };
         if let Some(listener) = self.remove(claim).and_then(|waiting| waiting.listener) {
-            // It may stop listening just now: then it releases the claim.
+            // If the listener stops at this moment, it releases the claim.
             let _ = listener.send(Ok(turn(heard, pushed)));
         }
     }
@@ -307,7 +307,7 @@ impl WaitingClaims {
             waiting.due = None;
             let heard = waiting.listener.as_ref().is_some_and(|listener| !listener.is_closed());
             if !heard && std::mem::replace(&mut waiting.forsaken, true) {
-                // Nobody wants it. Its place ends with its lease.
+                // No listener wants it. Its place ends with its lease.
                 self.waiting.remove(&claim);
                 continue;
             }

@@ -1,7 +1,7 @@
 //! The keys of a lock on the server.
 //!
-//! A name has five keys, all in one hash slot whatever the name, since the first braces of a key
-//! are dlock's own:
+//! Each name has five keys. They are always in one hash slot, since the first braces of a key are
+//! dlock's own:
 //!
 //! | key | type | holds | lives |
 //! |---|---|---|---|
@@ -53,7 +53,7 @@ impl Bucket {
     /// Any bucket, for commands without a name.
     pub(crate) const ANY: Self = Self(0);
 
-    /// The number between the braces.
+    /// The number in the braces.
     pub(crate) const fn number(self) -> u8 {
         self.0
     }
@@ -138,7 +138,7 @@ pub(crate) fn pattern(prefix: &str) -> String {
     format!("dlock:{{*:{}*", literal(prefix))
 }
 
-/// A text as a pattern that matches nothing else.
+/// Escapes a text, so that the pattern matches only this text.
 pub(crate) fn literal(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len() + 8);
     for c in text.chars() {

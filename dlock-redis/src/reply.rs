@@ -12,7 +12,7 @@ use crate::error::unreadable;
 /// The state of a claim on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// It holds the lock by this token.
+    /// It holds the lock with this token.
     Held(FencingToken),
     /// It waits.
     Waits(QueuePlace),
@@ -67,7 +67,7 @@ pub(crate) fn standing(value: &Value) -> Result<Standing, Error> {
             first: *place == 1,
             next_end: match u64::try_from(*next_end) {
                 Ok(left) if left > 0 => Duration::from_millis(left),
-                // A key without a lifetime: nothing is known of its end.
+                // A key without a lifetime: its end is not known.
                 _ => Duration::MAX,
             },
             at: u64::try_from(*at).map_err(|_| bad())?,
@@ -181,7 +181,7 @@ pub(crate) fn fields(info: &str) -> HashMap<String, String> {
     fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// Reads the answer to `SCAN`: where to go on, and keys.
+/// Reads the answer to `SCAN`: the next cursor, and keys.
 pub(crate) fn scanned(value: &Value) -> Option<(String, Vec<&[u8]>)> {
     let Value::Array(parts) = value else { return None };
     let [Value::BulkString(cursor), Value::Array(keys)] = parts.as_slice() else { return None };
@@ -237,7 +237,7 @@ fn read_state(value: &Value) -> Option<LockState> {
     // In the order of their grants. The script lists shared holders by the ends of their leases.
     holders.sort_by_key(|holder| holder.token);
     let last = match last {
-        // More than a script counts exactly, and perhaps more than a token can be.
+        // More than a script counts exactly, and possibly more than a token can be.
         Value::BulkString(digits) => {
             let digits = std::str::from_utf8(digits).ok()?;
             let last = digits.parse().ok().and_then(|last| FencingToken::new(last).ok());

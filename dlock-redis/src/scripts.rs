@@ -109,8 +109,8 @@ impl Scripts {
         self.inspect.on(Keys::COUNT).keys(&Keys::of(name))
     }
 
-    /// KEEP for these claims. Their names are of one slot. All of them wait, or all hold their
-    /// locks, as far as this client knows.
+    /// KEEP for these claims. Their names are in one slot. As far as this client knows, either all
+    /// of them wait, or all hold their locks.
     pub(crate) fn keep(&self, claims: &[Kept<'_>], known: Known) -> Call<'_> {
         let mut call = self.keep.on(Keys::COUNT * claims.len());
         for (_, name, ..) in claims {
@@ -173,7 +173,7 @@ impl Script {
 
     /// The call of this script by its digest, with this number of keys.
     pub(crate) fn on(&self, keys: usize) -> Call<'_> {
-        // About what a verb on one name takes, so that it is allocated once.
+        // About the size that a verb on one name needs, so that one allocation is enough.
         let mut command = Cmd::with_capacity(keys + 12, 64 * keys + 192);
         command.arg("EVALSHA").arg(&self.digest).arg(keys);
         let mut commands = Pipeline::with_capacity(1);
@@ -184,14 +184,14 @@ impl Script {
 
 /// A script with its keys and arguments.
 ///
-/// The driver has a type for this, which is not used: if one master of a cluster does not know a
-/// script, it loads it on every master, and fails if one of them is down. Here the text is sent
+/// The driver's own type for this is not used: if one master of a cluster does not know a script,
+/// the driver loads it on every master, and fails if one of them is down. Here the text is sent
 /// only to the master that has the keys.
 #[derive(Clone)]
 pub(crate) struct Call<'a> {
     script: &'a Script,
     sending: Sending<'a>,
-    /// One, by the digest.
+    /// One command, by the digest.
     commands: Pipeline,
 }
 

@@ -1,22 +1,23 @@
 //! The acquires that have no answer, and may reach their server late.
 //!
-//! Each acquire carries a deadline by its server's clock. Until the deadline this client waits for
-//! the answer; after it the script does nothing. But a client that loses its connection stops
+//! Each acquire carries a deadline by its server's clock. This client waits for the answer until
+//! the deadline, and after it the script does nothing. But a client that loses its connection stops
 //! waiting earlier. It continues over another connection, where the release of the claim may
-//! overtake the acquire. Then the release finds nothing, and the acquire takes the lock for nobody.
+//! overtake the acquire. Then the release finds nothing, and the acquire takes the lock for a claim
+//! that has ended.
 //!
-//! So each acquire without an answer is remembered here. The release of its claim settles those
-//! that were sent on the same connection, which keeps the order, and those whose deadline had
-//! passed. If others are left, the claim is released once more after their deadlines: see
-//! [`later`](crate::later). While answers come, nothing is remembered, and nothing more is sent.
-//! `dlock-models/src/redis_late/` finds a lock without a holder without this.
+//! So each acquire without an answer is remembered here. The release of its claim settles the
+//! acquires that were sent on the same connection, which keeps the order, and those whose deadline
+//! had passed. If others are left, the claim is released once more after their deadlines: see
+//! [`later`](crate::later). While every request is answered, nothing is remembered, and nothing
+//! more is sent. Without this, `dlock-models/src/redis_late/` finds a lock without a holder.
 //!
 //! # Concurrency
 //!
-//! The flag of a connection ([`Via`]) goes from open to closed once. The task that serves the connection
-//! sets it, after the server has closed its side; releases and later acquires read it. A reader that sees
-//! the old value remembers an acquire for longer than it must, which costs a second cancel and no more.
-//! The claims themselves change under their mutex.
+//! The flag of a connection ([`Via`]) goes from open to closed once. The task that serves the
+//! connection sets it, after the server has closed its side; releases and later acquires read it. A
+//! reader that sees the old value remembers an acquire for longer than necessary, which only costs
+//! a second cancel. The claims change under their mutex.
 
 use std::{
     collections::HashMap,
@@ -45,7 +46,7 @@ struct Lost {
     until: Instant,
 }
 
-/// A connection, and whether the other side has closed it. None is equal to another.
+/// A connection, and whether the other side has closed it. No two connections are equal.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Via(Arc<AtomicBool>);
 
@@ -109,7 +110,8 @@ impl Unanswered {
 }
 
 impl PendingAcquire<'_> {
-    /// It was sent at this time, and answered. Those that were sent before it are settled as well.
+    /// The acquire was sent at this time, and the server answered. The acquires that were sent
+    /// before it are settled as well.
     pub(crate) fn answered(mut self, sent: Instant) {
         let Some(lost) = self.lost.take() else { return };
         for request in self.requests {

@@ -11,21 +11,22 @@ use dlock_core::{ConfigIssue, Error, ErrorKind, Instant, StoreClock};
 
 use crate::reply;
 
-/// The oldest server that can be used. [`LACKING`] is what came with it.
+/// The oldest server that can be used. [`LACKING`] lists the features that came with it.
 pub(crate) const OLDEST: (u32, u32) = (7, 0);
-/// What an older server lacks. It also hides the code of an error within a script behind one of its
-/// own, so that a replica or a full server would look like a user without rights.
+/// The features that an older server lacks. Such a server also hides the code of an error within a
+/// script behind a code of its own, so a replica or a full server would look like a user without
+/// rights.
 pub(crate) const LACKING: &str = "sharded pub/sub, and error codes within scripts";
 
-/// Questions that a server is not asked, because it refused before or nothing depends on the
-/// answer.
+/// The questions that dlock does not ask a server, because the server refused them before or
+/// because nothing depends on the answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Silent {
     pub(crate) info: bool,
     pub(crate) settings: bool,
 }
 
-/// The facts about a server. Users without the right to ask know few.
+/// The facts about a server. A user without the right to read them learns few.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     version: Option<(u32, u32)>,
@@ -34,7 +35,7 @@ pub(crate) struct Facts {
     /// The run id and the replication id. It changes with each start, and after the server was a
     /// replica, which discards its data.
     pub(super) run_id: Option<String>,
-    /// How long it has run at least, by the mark of another client.
+    /// The least time that it has run, according to the mark of another client.
     pub(super) vouched: Duration,
     /// A time after its answer.
     pub(super) received: Option<Instant>,
@@ -53,7 +54,7 @@ pub(crate) struct Facts {
     cluster: Option<bool>,
     sentinel: bool,
     eviction: Option<String>,
-    /// A time of its clock, in microseconds, and a time of ours before that.
+    /// A time of its clock, in microseconds, and an earlier time of this client's clock.
     time: Option<(u64, Instant)>,
 }
 
@@ -102,20 +103,20 @@ impl Facts {
         }
     }
 
-    /// Adds what its clock showed, in microseconds, at this time or later.
+    /// Adds the time that its clock showed, in microseconds, at this time or later.
     pub(crate) fn with_time(mut self, micros: Option<u64>, at: Instant) -> Self {
         self.time = micros.map(|micros| (micros, at));
         self
     }
 
-    /// About what its clock shows now, in microseconds. Zero if it is not known.
+    /// The approximate time of its clock now, in microseconds. Zero if the time is not known.
     pub(crate) fn time_at(&self, now: Instant) -> u64 {
         self.time.map_or(0, |(micros, at)| {
             micros.saturating_add(u64::try_from(now.since(at).as_micros()).unwrap_or(0))
         })
     }
 
-    /// Its clock, as it has shown it.
+    /// The last known state of its clock.
     pub(super) fn clock(&self) -> StoreClock {
         let mut clock = StoreClock::new();
         if let (Some((micros, sent)), Some(received)) = (self.time, self.received) {
@@ -124,7 +125,7 @@ impl Facts {
         clock
     }
 
-    /// Adds the mark that a client has written: see [`sight`](super::sight).
+    /// Adds the mark that a client has written. See [`sight`](super::sight).
     pub(crate) fn with_mark(mut self, mark: Option<&str>) -> Self {
         // The mark of another run, which a restored file may contain, says nothing about this one.
         if let Some((run_id, millis)) = mark.and_then(|mark| mark.split_once(' '))
@@ -141,8 +142,8 @@ impl Facts {
         self
     }
 
-    /// Adds what was known before. If the AOF of the same run was complete, a rewrite does not
-    /// change that.
+    /// Adds the facts that were known before. If the AOF of the same run was complete, a rewrite
+    /// does not change that.
     pub(crate) fn after(mut self, before: &Self) -> Self {
         self.rewrites &= !(before.is_on_disk() && before.run_id == self.run_id);
         self
@@ -202,7 +203,7 @@ impl Facts {
         }
     }
 
-    /// How many replicas it has.
+    /// The number of its replicas.
     pub(crate) fn replicas(&self) -> Result<u32, Error> {
         if !self.told {
             return Err(Error::config(
@@ -313,7 +314,7 @@ mod tests {
             for (field, other, expected) in [
                 ("aof_enabled:1", "aof_enabled:0", (false, true)),
                 ("aof_enabled:1", "", (false, true)),
-                // What was there before it was switched on is not on disk yet.
+                // Data from before the AOF was switched on is not on disk yet.
                 ("in_progress:0", "in_progress:1", (false, true)),
                 ("scheduled:0", "scheduled:1", (false, true)),
                 ("aof_rewrite_in_progress:0", "", (false, true)),
@@ -382,7 +383,7 @@ mod tests {
             for mark in [None, Some("abd 5000"), Some("abc"), Some("abc -1"), Some("")] {
                 assert_eq!(vouched(mark), Duration::ZERO, "{mark:?}");
             }
-            // It was a replica meanwhile, and has got the mark back from its master.
+            // It was a replica meanwhile, and received the mark again from its master.
             let again = set("run_id:abc\r\nmaster_replid:2\r\n", &[]);
             assert_eq!(again.clone().with_mark(Some("abc-1 5000")).vouched, Duration::ZERO);
             assert_eq!(again.with_mark(Some("abc-2 5000")).vouched, GUARD);

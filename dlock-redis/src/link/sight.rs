@@ -1,13 +1,13 @@
-//! How long a server is known to have run, for the restart guard.
+//! The known run time of a server, for the restart guard.
 //!
 //! A server computes its uptime by its wall clock. If that was set forward since the start, the
 //! uptime is too long. So it is not used. Each run of a server has an id (`run_id`). The server has
 //! run at least since this client first saw that id, by the client's own monotonic clock.
 //!
-//! So that a client that starts later need not wait from the beginning, a client writes marks into
-//! the server until the guard is over: the id, and for how many milliseconds it has seen this run.
-//! After a restart the server has another id. A mark that it has kept, or got from its master, does
-//! not count then.
+//! A client that starts later should not have to wait for the whole guard. So a client writes marks
+//! into the server until the guard is over. A mark contains the id, and for how many milliseconds
+//! the client has seen this run. After a restart the server has another id. Then a mark that it has
+//! kept, or received from its master, does not count.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use dlock_core::Instant;
 
 use super::facts::Facts;
 
-/// One run of a server, which was this old at this time, or older.
+/// One run of a server, which had at least this age at this time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sight {
     run_id: String,
@@ -90,7 +90,7 @@ mod tests {
             assert_eq!(mark, "a 4000");
             let other = Sight::of(&seen("run_id:a", Some(&mark), at(7)), None).unwrap();
             assert_eq!(other.left(guard, at(7)), Duration::from_secs(6));
-            // Less than what is known already is no news.
+            // A mark that shows less than this client knows changes nothing.
             let known = Sight::of(&seen("run_id:a", Some("a 1"), at(9)), Some(other)).unwrap();
             assert_eq!(known.left(guard, at(9)), Duration::from_secs(4));
         }

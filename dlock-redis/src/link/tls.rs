@@ -1,4 +1,4 @@
-//! The certificates that TLS needs: those of the authorities, and perhaps the client's own.
+//! The certificates for TLS: those of the authorities, and perhaps the client's own.
 
 use redis::{Client, ConnectionInfo, RedisResult};
 

@@ -80,7 +80,7 @@ impl ClaimBook {
         self.0.lock().known.remove(&claim);
     }
 
-    /// How many claims it has.
+    /// The number of claims.
     pub(super) fn len(&self) -> usize {
         self.0.lock().known.len()
     }
@@ -139,7 +139,7 @@ mod tests {
             book.again(given_up, at(second), Duration::from_secs(1));
             book.ends(given_up, at(second));
         }
-        // 60 that are held and 30 that are given up, and twice as many before they are looked for.
+        // 60 held claims and 30 released ones, and twice as many before the next sweep.
         assert!(book.len() < 4 * (SWEEP_AT + 60 + 30), "{}", book.len());
         assert!(waiting.iter().zip(&ids).all(|(claim, id)| book.id(*claim) == *id));
     }

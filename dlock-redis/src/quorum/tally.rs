@@ -1,8 +1,8 @@
 //! Counting the answers of masters.
 //!
-//! A master that does not answer is neither a yes nor a no. So `No` needs so many refusals that no
-//! majority is left among all others, silent ones included: the verdict of a loss must not depend
-//! on masters that may have said yes.
+//! A master that does not answer counts neither as a yes nor as a no. So `No` needs enough refusals
+//! that all other masters, including those that did not answer, are no majority: a verdict of a
+//! loss must not depend on masters that may have said yes.
 
 /// The smallest majority of `of` masters. Any two majorities have a master in common.
 pub(super) const fn majority(of: usize) -> usize {

@@ -40,7 +40,7 @@ local function keep(k,id,lease,weight,cap)
   if token then
     s.kept=token
     if not s.was then
-      -- Refused without memory, which is no loss of the lock.
+      -- The server may refuse this write if it has no memory. That is no loss of the lock.
       local set=redis.pcall('SET',s.F,num(token),'NX','PX',ret+lease)
       if type(set)=='table' and set.ok then s.t,s.was=token,num(token) end
     end
@@ -62,7 +62,7 @@ for i=0,#KEYS/5-1 do
   local a=2+4*i
   local done,answer=pcall(keep,5*i+1,ARGV[a],ARGV[a+1]+0,ARGV[a+2]+0,ARGV[a+3]+0)
   if not done then
-    -- A name that can't be read is no loss for the others. A refusal by the server fails all.
+    -- A name that can't be read does not affect the others. A refusal by the server fails all.
     local text=type(answer)=='table' and answer.err or tostring(answer)
     local lua=string.match(text,'^@?user_script: ?%d+: (.*)$') or ''
     local its_own=string.find(text,'WRONGTYPE',1,true) or string.find(text,'is not of dlock',1,true)

@@ -52,7 +52,7 @@ try('TIME')
 if ARGV[1]~='' then
   local say=string.find(ARGV[1],'{',1,true) and 'SPUBLISH' or 'PUBLISH'
   local answer=redis.pcall(say,ARGV[1],'')
-  -- Who may not use the channel can't subscribe to it either, and asks instead.
+  -- A user that may not use the channel can't subscribe to it either, and polls instead.
   if type(answer)=='table' and not string.find(answer.err,'channel',1,true) then
     refused[#refused+1]=say
     refused[#refused+1]=answer.err

@@ -52,7 +52,7 @@ impl Store {
             Ok(answers) if answers.len() == requests.len() => answers,
             Ok(_) => return Err(unreadable("a script", &Value::Nil)),
             Err(error) => {
-                // The core cancels the claims. No message is expected any more.
+                // The core cancels the claims. No message is expected for them from now on.
                 for request in requests {
                     self.inbox.forget(request.claim);
                 }

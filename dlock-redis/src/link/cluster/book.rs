@@ -2,10 +2,11 @@
 //!
 //! # Concurrency
 //!
-//! `deaf` goes from false to true once: the connection's own callback sets it when messages end, and
-//! the look at the masters sets it when they have moved or do not answer. The task that sees it opens
-//! another connection. The callback sets `deaf` before it wakes that task, so the task does not sleep
-//! again while a connection is deaf. `late` counts requests in a row without an answer.
+//! `deaf` goes from false to true once: the connection's own callback sets it when messages end,
+//! and the task that reads the map sets it when a master has moved or does not answer. The task
+//! that sees it opens another connection. The callback sets `deaf` before it wakes that task, so
+//! the task does not sleep again while a connection is deaf. `late` counts requests in a row
+//! without an answer.
 
 use std::{
     collections::HashMap,
@@ -104,7 +105,7 @@ impl ListenerBook {
         self.map = map;
     }
 
-    /// All addresses that may lead to a node, with another first one each time. Masters come first,
+    /// All addresses that may lead to a node, each time with another one first. Masters come first,
     /// since connections to other nodes are closed again.
     pub(super) fn candidates(&mut self, configured: &[String]) -> Vec<Arc<str>> {
         let mut masters: Vec<_> = self.map.masters().into_iter().collect();

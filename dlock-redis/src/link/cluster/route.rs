@@ -25,7 +25,7 @@ impl Route {
     }
 }
 
-/// The number of the bucket of a command: what stands between the braces of its first key.
+/// The number of the bucket of a command, which is in the braces of its first key.
 pub(crate) fn bucket_of(command: &Cmd) -> Option<usize> {
     command.args_iter().find_map(|argument| {
         let Arg::Simple(text) = argument else { return None };
@@ -45,7 +45,7 @@ pub(crate) fn asking(commands: &Pipeline) -> Pipeline {
     asking
 }
 
-/// No master is known to have the keys.
+/// The error if no known master has the keys.
 pub(crate) fn lost() -> RedisError {
     let kind = redis::ErrorKind::Server(ServerErrorKind::ClusterDown);
     RedisError::from((kind, "no master has the slot"))
