@@ -2,7 +2,7 @@
 --
 -- KEYS   H F Q W R of the name
 -- ARGV   1 token, 2 retention of F, ms
--- RETURN 1; an error when no token is left
+-- RETURN 1; an error if no token is left
 local above,ret=ARGV[1]+0,ARGV[2]+0
 local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]
@@ -11,7 +11,7 @@ local clock=us
 local s=open(1)
 if s.past or math.max(s.t+1,above)>MOST then return redis.error_reply('DLOCK no token is left') end
 -- A client of a former version that took H by SET holds the lock if no claim was granted since its
--- tokens were reserved, which F shows by its last token, and if no claim shares the lock.
+-- tokens were reserved (F then still shows the last of them), and if no claim shares the lock.
 -- Afterwards F does not show this any more, so the script checks it now.
 if s.owner and s.last~='' and (s.last+0~=s.t or s.used>0 or s.flag and s.mark=='?') then
   call('DEL',s.H)

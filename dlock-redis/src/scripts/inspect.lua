@@ -1,9 +1,9 @@
 -- INSPECT: the holders and waiters of a name. Writes nothing.
 --
 -- KEYS   H F Q W R of the name
--- RETURN {last token (its digits beyond 2^53), {claim, weight, capacity, token (0: it waits), us left, us since it was
---        granted (-1: not known), ...}}, the waiters last and in order; with {claim, note, ...} behind
---        them if there are notes
+-- RETURN {last token (its digits beyond 2^53), {claim, weight, capacity, token (0: it waits), us left,
+--        us since it was granted (-1: not known), ...}}, the waiters last and in order; then
+--        {claim, note, ...} if any claim has a note
 local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]
 local H,F,Q,W,R=KEYS[1],KEYS[2],KEYS[3],KEYS[4],KEYS[5]

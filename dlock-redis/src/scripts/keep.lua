@@ -1,5 +1,5 @@
--- KEEP: restarts the leases of holders, perhaps in a weaker mode, and of waiters, and returns the state of
--- each claim. All keys are of one slot.
+-- KEEP: restarts the leases of holders, perhaps in a weaker mode, and of waiters, and returns the
+-- state of each claim. All keys are in one slot.
 --
 -- KEYS   H F Q W R of each claim's name
 -- ARGV   1 retention of F, ms
@@ -7,7 +7,7 @@
 -- RETURN for each claim {1, token, us} held; {2, place, ms to the next lease that ends, us} waiting, as
 --        in quick.lua;
 --        {5} waiting, and no token is left (2^53);
---        {0} gone, or a key of its name can't be read
+--        {0} the claim does not exist, or a key of its name can't be read
 local ret=ARGV[1]+0
 local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]

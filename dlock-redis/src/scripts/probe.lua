@@ -1,10 +1,11 @@
--- PROBE: which of the commands that are needed may not be run, each on the keys that it is for.
--- Leaves nothing.
+-- PROBE: tries each command that dlock needs on its keys, and returns those that the server refuses.
+-- Leaves no keys.
 --
--- KEYS   H F Q W R of a name that nobody uses; in the plain form, the key of one
+-- KEYS   H F Q W R of an unused name; in the plain form, the key of an unused name
 -- ARGV   1 a channel; empty: nothing is published
---        2 the key of the plain form, where it is not among KEYS
--- RETURN {command, error, ...}: what is refused, and how; an error when nobody may write just now
+--        2 the key of the plain form, if it is not in KEYS
+-- RETURN {command, error, ...}: the refused commands; an error if the server accepts no writes at
+--        present
 local H,F,Q,W,R=KEYS[1] or ARGV[2],KEYS[2],KEYS[3],KEYS[4],KEYS[5]
 local refused={}
 local function try(...)

@@ -1,4 +1,5 @@
--- ACQUIRE, first part: an exclusive claim on a lock that is free, with no waiters and no shared holders.
+-- ACQUIRE, first part: an exclusive claim on a lock that is free, with no waiters and no shared
+-- holders.
 --
 -- KEYS   H F Q W R of the name (see keys.rs)
 -- ARGV   1 claim, 32 hexadecimal digits

@@ -2,8 +2,8 @@
 --
 -- KEYS   H F Q W R of the name
 -- ARGV   1 claim, 2 token, 3 how many tokens, 4 retention of F, ms
--- RETURN 1: it holds the lock and no smaller token will be given out; 0: it does not hold it; an
---        error for a token that can't be counted
+-- RETURN 1: it holds the lock, and no later grant gets a smaller token; 0: it does not hold it; an
+--        error for a token that is not exact
 local id,token,block,ret=ARGV[1],ARGV[2]+0,ARGV[3]+0,ARGV[4]+0
 local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]

@@ -1,11 +1,11 @@
 -- RELEASE: removes a claim, held or waiting, and grants the lock to the next in the queue.
 --
--- The grant is written before its message is published, in one atomic script. So a lost message leaves a
--- grant, which the next poll finds.
+-- The grant is written before its message is published, in one atomic script. So a lost message
+-- leaves a grant, which the next poll finds.
 --
 -- KEYS   H F Q W R of the name
 -- ARGV   1 claim
---        2 how many tokens of its block were handed out; 0 if that is not known
+--        2 how many tokens of its block were used; 0 if that is not known
 --        3 retention of F, ms
 -- RETURN 1: it was there; 0: it was not
 local id=ARGV[1]

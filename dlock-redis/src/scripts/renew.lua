@@ -2,7 +2,7 @@
 --
 -- KEYS   H of each name, and then F of each name, unless the retention is 0
 -- ARGV   for each name: claim, lease (ms); then the retention of F (ms)
--- RETURN us of the server's clock, and the indices, from 1, of those that hold nothing exclusively
+-- RETURN us of the server's clock, and the indices, from 1, of claims that are no exclusive holders
 local T=redis.call('TIME')
 local gone={T[1]*1000000+T[2]}
 local ret=ARGV[#ARGV]+0
