@@ -2,6 +2,6 @@
 --
 -- KEYS   1 the key
 -- ARGV   1 the value
--- RETURN 1: the key had this value and is deleted; 0: it has another value or none, and is unchanged
+-- RETURN 1: the key had this value and is deleted; 0: it has another value or none
 if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) end
 return 0

@@ -1,4 +1,4 @@
--- PROBE: tries each command that dlock needs on its keys, and returns those that the server refuses.
+-- PROBE: tries each command that dlock needs on its keys, and returns the refused ones.
 -- Leaves no keys.
 --
 -- KEYS   H F Q W R of an unused name; in the plain form, the key of an unused name
