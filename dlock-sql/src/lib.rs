@@ -120,16 +120,16 @@
 //! or lets the next statement see the expiry of a dead holder's lease instead of this one.
 //!
 //! The client that writes an operation which grants the lock to a waiter finds the grant in the
-//! log. On PostgreSQL this client sends a note with the whole grant to the channel that the waiter
-//! named in its own operation. It uses a separate statement after the first has committed: a
-//! `NOTIFY` within the first would lock the whole database until its end. On SQLite the note is a
-//! datagram to the socket of that waiter, whose name consists of the name of the file and the home
-//! of the waiter. On the other databases, and in case a note is lost, waiters poll the row, more
-//! often if they expect to be next soon.
+//! log. On PostgreSQL this client sends a notification with the whole grant to the channel that the
+//! waiter named in its own operation. It uses a separate statement after the first has committed: a
+//! `NOTIFY` within the first would lock the whole database until its end. On SQLite the
+//! notification is a datagram to the socket of that waiter, whose name consists of the name of the
+//! file and the number that the waiter named. On the other databases, and in case a notification is
+//! lost, waiters poll the row, more often if they expect to be next soon.
 //!
-//! Any user who can connect to the database, or write to the file, can send a note, and a waiter
-//! accepts a note that names its claim. Claims are 128 random bits that only the table contains. So
-//! every user who can read the table is trusted.
+//! Any user who can connect to the database, or write to the file, can send a notification, and a
+//! waiter accepts one that names its claim. Claims are 128 random bits that only the table
+//! contains. So every user who can read the table is trusted.
 //!
 //! `list` reads the names in use by a range of the table's key, page by page, on the reader's
 //! connection. The names with a common prefix are a range, since names are compared byte for byte.

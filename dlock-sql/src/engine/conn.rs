@@ -20,7 +20,7 @@ use super::{
 
 /// A connection. One task owns it, and never drops a call half-way.
 ///
-/// A call that finds the connection broken opens a new one, or fails so that the retry opens one.
+/// A call on a broken connection opens a new one, or fails so that the retry opens one.
 pub(crate) trait Conn: Send + 'static {
     /// Whether a write can be answered before it is safe from a crash.
     const CAN_HURRY: bool = false;
@@ -28,18 +28,19 @@ pub(crate) trait Conn: Send + 'static {
     /// Whether a statement can reach the database after its sender has stopped waiting.
     const CAN_BE_LATE: bool = true;
 
-    /// How many bytes a statement may have.
+    /// The largest size of a statement, in bytes.
     fn most_bytes(&self) -> usize {
         usize::MAX
     }
 
-    /// Bounds the time of each call from now on, connecting included. The connection may have a
-    /// lower bound of its own. A database in this process ignores it.
+    /// Bounds the time of each later call, including a connect. The connection may have a lower
+    /// bound of its own. A database in this process ignores it.
     fn bound(&mut self, limit: Duration) {
         let _ = limit;
     }
 
-    /// The names whose rows no other transaction has locked. It does not wait for a lock.
+    /// Returns the names whose rows are not locked by another transaction. Does not wait for a
+    /// lock.
     fn unlocked(
         &mut self,
         names: &[&LockName],
@@ -50,8 +51,8 @@ pub(crate) trait Conn: Send + 'static {
 
     /// Appends the operations to their rows at one point of the database's order, all or none. The
     /// writes have distinct names, in the order of names, which is also the order in which rows are
-    /// locked. Returns the rows in the same order, perhaps without snapshots that are known. A row
-    /// that can't be read is an error for its name only.
+    /// locked. Returns the rows in the same order, perhaps without snapshots that the client knows.
+    /// If a row can't be read, the error is only for its name.
     fn apply(
         &mut self,
         writes: &[Write],
@@ -133,8 +134,8 @@ impl Ears for Deaf {
 pub(crate) struct Sighting {
     /// The database's time. Zero if no name was read.
     pub(crate) now: Micros,
-    /// The rows, `None` for a lock without one. A row that can't be read is an error for its name
-    /// only.
+    /// The rows, `None` for a lock without one. If a row can't be read, the error is only for its
+    /// name.
     pub(crate) rows: Vec<Option<Result<Row, Error>>>,
 }
 

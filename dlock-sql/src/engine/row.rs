@@ -5,9 +5,9 @@
 //! same state. `base` identifies the snapshot, and grows with each one.
 //!
 //! A statement appends to the log, and never computes a state. So two clients that write at the
-//! same time need no agreement: the database orders their operations. To fold is to replace a
-//! snapshot and its log by an equal, shorter snapshot. It changes no state, so it may be lost or
-//! refused at any time.
+//! same time need no agreement: the database orders their operations. A fold replaces a snapshot
+//! and its log by an equal, shorter snapshot. It changes no state, so it may be lost or refused at
+//! any time.
 
 use std::sync::Arc;
 
@@ -19,22 +19,23 @@ use dlock_core::{
     },
 };
 
-/// A row as the database holds it.
+/// A row as the database stores it.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) base: i64,
-    /// Empty if it was known.
+    /// Empty if the client knew it.
     pub(crate) snap: String,
     pub(crate) log: String,
 }
 
 impl Row {
-    /// The state of a complete row.
+    /// Returns the state of a complete row.
     pub(crate) fn replay(&self) -> Result<Replayed, Error> {
         text::replay(&self.snap, &self.log)
     }
 
-    /// The state of a row whose snapshot may have been left out, because it was known.
+    /// Returns the state of a row whose snapshot may have been left out, because the client knew
+    /// it.
     pub(crate) fn replay_on(&self, known: Option<&KnownSnapshot>) -> Result<Replayed, Error> {
         match known.filter(|known| known.base == self.base) {
             Some(known) => text::resume(known.machine.clone(), &self.log),
@@ -141,14 +142,14 @@ fn base_of(known: Option<&KnownSnapshot>) -> i64 {
     known.map_or(0, |known| known.base)
 }
 
-/// The snapshot of a row at a mark. The statement takes it, and cuts the log off up to the mark,
-/// only if the row still has that base and this operation at its place. So a client that comes late
-/// can't undo what others appended or folded. Nor can a client bring back operations that the
+/// The snapshot of a row at a mark. The statement takes it, and removes the log up to the mark,
+/// only if the row still has that base and this operation at its place. So a late client can't undo
+/// operations that others appended or folded. Nor can a client bring back operations that the
 /// database has lost in a crash.
 #[derive(Clone, Debug)]
 pub(crate) struct Fold {
     pub(crate) mark: Mark,
-    /// That of the last operation before the mark.
+    /// The time of the last operation before the mark.
     pub(crate) time: Micros,
     pub(crate) snap: Arc<str>,
 }

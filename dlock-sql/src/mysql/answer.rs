@@ -1,6 +1,6 @@
 //! Parsers of the server's answers.
 //!
-//! Texts come as bytes, whatever the character set of the connection, and must be UTF-8 here.
+//! Texts arrive as bytes, whatever the character set of the connection, and must be UTF-8 here.
 
 use dlock_core::{Error, ErrorKind};
 use sqlx::{MySql, Row as _, mysql::MySqlRow};
@@ -42,9 +42,9 @@ pub(super) fn unreadable(what: &str) -> Error {
     )
 }
 
-/// The index behind the last operations of this text, with their time, in a log. Without
-/// `RETURNING` the row is read by a second statement, and others may have appended in between. The
-/// log is then cut here.
+/// Returns the index behind the last operations of this text, with their time, in a log. Without
+/// `RETURNING` a second statement reads the row, and others may have appended in between. The log
+/// is then cut here.
 pub(crate) fn end_of(log: &str, op: &str) -> Option<usize> {
     let starts = log.rmatch_indices(';').map(|(at, _)| at + 1).chain([0]);
     starts.into_iter().find_map(|at| {

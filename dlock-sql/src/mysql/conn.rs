@@ -1,8 +1,8 @@
 //! A connection to the server.
 //!
 //! It is used again only after an answer was read to its end. After a timeout the answer may still
-//! arrive, and would be taken for the answer to the next statement. So that connection is dropped,
-//! and the statement may have been applied: its error has an unknown certainty.
+//! arrive, and would be taken for the answer to the next statement. So that connection is dropped.
+//! The statement may have been applied, so its error has an unknown certainty.
 
 use sqlx::{
     Connection as _, MySql,
@@ -24,8 +24,8 @@ use crate::{
 
 const TABLES: [&str; 3] = ["dlock_lock", "dlock_schema", "dlock_plain"];
 
-/// A connection that is made when it is needed, and again after it has broken. With an
-/// application's pool, each statement has another one.
+/// A connection that is opened when it is needed, and again after it has broken. With an
+/// application's pool, each statement uses another one.
 pub(super) struct MysqlConn {
     pub(super) way: Connector,
     conn: Option<Taken<MySql>>,
@@ -53,8 +53,8 @@ impl MysqlConn {
         rows.first().map_or(Ok(String::new()), |row| text(row, 0))
     }
 
-    /// Makes it use dlock's tables in this database, whatever the current database of a connection
-    /// is.
+    /// Makes it use dlock's tables in this database, regardless of the current database of a
+    /// connection.
     pub(super) fn within(mut self, database: &str) -> Self {
         let quoted = format!("`{}`", database.replace('`', "``"));
         let digits =
@@ -151,7 +151,7 @@ impl MysqlConn {
         if let Some(conn) = self.conn.take() {
             return Ok(conn);
         }
-        // The pause comes before the connect, so that a server in trouble gets few new connections.
+        // The pause comes before the connect, so that a failing server gets few new connections.
         self.backoff.pause().await?;
         let connected = self.way.connect().await.map_err(|fault| self.backoff.failed(fault));
         let (conn, packet) = connected?;

@@ -1,9 +1,9 @@
-//! How connections are made: own ones, or those of an application's pool.
+//! How connections are opened: own ones, or those of an application's pool.
 //!
 //! Another part of the application may leave a pooled connection in a transaction or with other
 //! settings. A grant that is written into such a transaction may be rolled back later. So each
 //! pooled connection is checked before each use. An own connection gets its settings once, when it
-//! is made.
+//! is opened.
 
 use std::{sync::Arc, time::Duration};
 
@@ -53,7 +53,7 @@ pub(super) struct Connector {
     /// The check of a pooled connection before each use.
     pooled: Arc<str>,
     pub(super) timeout: Duration,
-    /// The most that connecting or an answer may take.
+    /// The longest time for a connect or an answer.
     pub(super) limit: Duration,
     pub(super) returning: bool,
 }
@@ -77,8 +77,8 @@ impl Connector {
         self.limit = limit.min(self.timeout);
     }
 
-    /// Connects, and returns the largest size of a statement there. If it fails, nothing was
-    /// applied.
+    /// Connects, and returns the largest size of a statement there. If the connect fails, nothing
+    /// was applied.
     pub(super) async fn connect(&self) -> Result<(Taken<MySql>, usize), Fault> {
         let connected = match &self.source {
             Source::Own(options) => self.own(options).await,
@@ -101,16 +101,16 @@ impl Connector {
             .unwrap_or_else(|_| Err(silent_at_first("MySQL or MariaDB is")))
     }
 
-    /// Takes a connection out of the application's pool. It must be in no transaction, commit each
-    /// statement by itself, and have suitable settings. Other connections are closed, and the next
-    /// one is taken.
+    /// Takes a connection out of the application's pool. The connection must be in no transaction,
+    /// must commit each statement on its own, and must have suitable settings. Other connections
+    /// are closed, and the next one is taken.
     ///
     /// A `begin()` that was dropped half-way leaves a transaction open that the driver does not
     /// know of (<https://github.com/launchbadge/sqlx/issues/2054>). Writes in it are invisible to
     /// others, and are rolled back later.
     async fn pooled(&self, pool: &MySqlPool) -> Result<(Taken<MySql>, usize), Fault> {
-        // After all idle connections, the next one is new. If that has the wrong settings too, all
-        // have.
+        // After all idle connections, the next one is new. If a new one has the wrong settings, all
+        // connections have them.
         let mut left = tries(pool.num_idle(), pool.size());
         loop {
             let acquired = timeout(self.limit, pool.acquire()).await;
@@ -153,8 +153,8 @@ impl Connector {
     }
 }
 
-/// The current options of the pool: the application may have changed them since it was made, for
-/// example the password.
+/// The current options of the pool. The application may have changed them since it created the
+/// pool, for example the password.
 fn beside(pool: &MySqlPool) -> MySqlConnectOptions {
     MySqlConnectOptions::clone(&pool.connect_options()).disable_statement_logging()
 }
@@ -180,7 +180,7 @@ fn fitness(rows: &[MySqlRow]) -> Result<i64, Fault> {
 }
 
 const FIT: i64 = 0;
-/// The clock of the session stands still.
+/// The clock of the session does not advance.
 const STILL: i64 = 4;
 /// The session hides rows.
 const HIDDEN: i64 = 5;

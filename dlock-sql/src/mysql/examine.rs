@@ -14,7 +14,7 @@ use super::{
 };
 use crate::engine::{Fault, of_tables, room};
 
-/// A server that closes idle connections sooner gets a finding, in seconds.
+/// A server that closes idle connections sooner than this gets a finding, in seconds.
 const SOON: i64 = 60;
 
 /// The findings about the server and the tables.

@@ -12,7 +12,7 @@ use dlock_core::LockName;
 use super::error::too_large;
 use crate::engine::{Fault, Mark, Write};
 
-/// The size of a statement beside what [`Write::room`] counts.
+/// The size of a statement in addition to [`Write::room`].
 pub(super) const AROUND: usize = 256;
 
 /// The argument of `apply_many.sql`, with at most `most` bytes. Folds that do not fit are left out:
@@ -31,7 +31,7 @@ pub(super) fn writes(writes: &[Write], most: usize) -> String {
     })
 }
 
-/// The size of these without any fold, in bytes.
+/// The size of these writes without any fold, in bytes.
 pub(super) fn least(writes: &[Write]) -> usize {
     let without: usize = writes.iter().map(|write| write.room() - folds(write)).sum();
     AROUND + without
@@ -41,7 +41,7 @@ fn folds(write: &Write) -> usize {
     write.fold.as_ref().map_or(0, |fold| fold.snap.len())
 }
 
-/// Fails if these are too large for one statement. The worker then splits them.
+/// Fails if these writes are too large for one statement. The worker then splits them.
 pub(super) fn check_size(writes: &[Write], packet: usize) -> Result<(), Fault> {
     match least(writes) > packet {
         true => Err(too_large()),
@@ -54,8 +54,8 @@ pub(super) fn most_names(packet: usize) -> usize {
     (packet.saturating_sub(AROUND) / (2 * LockName::MAX_BYTES + 32)).max(1)
 }
 
-/// The argument `cut` of a statement that folds, with a random number for this sending. With it the
-/// statement distinguishes its own assignment from a value that it has found. (`cut` itself is at
+/// The argument `cut` of a statement that folds, with a random number for this sending. It lets the
+/// statement distinguish its own assignment from a value that it has found. (`cut` itself is at
 /// most the length of a row.)
 pub(super) fn marked(cut: i64) -> i64 {
     match cut {

@@ -39,8 +39,8 @@ pub(super) async fn open(config: &MysqlConfig) -> Result<Opened, Error> {
     Ok(Opened { links: Links { writers, keeper, reader, ears: None, sight }, keeps: server.keeps })
 }
 
-/// The database in which pooled and own connections find the tables. It has to be the same: own
-/// ones lack the settings that the application makes after connecting.
+/// Returns the database in which pooled and own connections find the tables. It has to be the same:
+/// own connections lack the settings that the application makes after connecting.
 async fn same_database(pooled: &mut MysqlConn, own: &mut MysqlConn) -> Result<String, Error> {
     let mut found = Vec::new();
     for conn in [pooled, own] {

@@ -10,15 +10,16 @@ use std::time::Duration;
 use dlock_core::{ClaimId, Clock, Instant, LockName};
 use hashbrown::HashMap;
 
-/// The most claims. Beyond that, a lock that was taken by a late request ends with its lease.
+/// The largest number of claims. Beyond that, a lock that a late request has taken is held until
+/// its lease ends.
 const MOST: usize = 4096;
 
-/// Claims with a request that may still be on its way.
+/// Claims with a request that may still arrive.
 #[derive(Debug, Default)]
 pub(super) struct Owed {
-    /// When the request has no effect any more.
+    /// The time when the request has no effect any more.
     unanswered: HashMap<ClaimId, Instant>,
-    /// The claims to release again, and when.
+    /// The claims to release again, with the time for each.
     given_back: HashMap<ClaimId, (LockName, Instant)>,
 }
 
@@ -32,7 +33,7 @@ impl Owed {
         }
     }
 
-    /// The claim is over, and is not held.
+    /// The claim has ended, and is not held.
     pub(super) fn given_back(&mut self, name: &LockName, claim: ClaimId) {
         if let Some(over) = self.unanswered.get(&claim) {
             self.given_back.insert(claim, (name.clone(), *over));
@@ -49,12 +50,12 @@ impl Owed {
         self.given_back.insert(claim, (name, Clock::Boot.now().saturating_add(pause)));
     }
 
-    /// When the first second release is due.
+    /// The time when the first of the second releases is due.
     pub(super) fn due(&self) -> Option<Instant> {
         self.given_back.values().map(|(_, due)| *due).min()
     }
 
-    /// Takes out a claim whose second release is due.
+    /// Removes and returns a claim whose second release is due.
     pub(super) fn take(&mut self) -> Option<(LockName, ClaimId)> {
         let now = Clock::Boot.now();
         let claim = self.given_back.iter().find(|(_, (_, due))| *due <= now).map(|(id, _)| *id)?;

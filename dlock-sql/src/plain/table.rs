@@ -26,11 +26,12 @@ pub(super) struct PlainTable<C> {
 pub(super) struct Sent {
     /// A time just before it is sent.
     pub(super) at: Instant,
-    /// The deadline by the database's clock. Zero if the clock is not known: then nothing is done.
+    /// The deadline by the database's clock. Zero if the clock is not known: then the statement
+    /// does nothing.
     pub(super) deadline: i64,
-    /// From then on the deadline may have passed.
+    /// From this time on the deadline may have passed.
     ends: Instant,
-    /// By then it has certainly passed.
+    /// At this time the deadline has certainly passed.
     pub(super) over: Instant,
 }
 

@@ -22,7 +22,7 @@ pub(super) fn get<'r, T: sqlx::Decode<'r, Postgres> + sqlx::Type<Postgres>>(
     found.try_get(at).map_err(classify)
 }
 
-/// An answer that should have a row has none.
+/// The fault of an answer that should have a row, but has none.
 pub(super) fn no_answer() -> Fault {
     Error::new(
         ErrorKind::Protocol,

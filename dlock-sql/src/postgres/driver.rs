@@ -21,7 +21,7 @@ use super::{
 };
 use crate::server::{Durability, ServerConfig, value};
 
-/// How to open a [`Postgres`](super::Postgres).
+/// The configuration of a [`Postgres`](super::Postgres) store.
 ///
 /// ```
 /// use dlock_sql::PostgresConfig;
@@ -76,7 +76,7 @@ impl PostgresConfig {
     }
 
     /// # Errors
-    /// `Config(OptionValue)` when the durability can't be had.
+    /// `Config(OptionValue)` if the durability is not available.
     pub(super) fn checked_durability(self) -> Result<Self, Error> {
         let settings = !self.driver.pooler && self.driver.pool.is_none();
         if self.durability == Durability::Full || settings {
@@ -88,7 +88,7 @@ impl PostgresConfig {
         ))
     }
 
-    /// Makes an own connection. The caller then sends the [greeting](Self::greeting).
+    /// Opens an own connection. The caller then sends the [greeting](Self::greeting).
     ///
     /// AWS RDS Proxy refuses settings during a connect. It accepts them later, and then does not
     /// share the session. For a pooler that shares sessions, the URL needs `dlock.pooler=true`.
@@ -136,7 +136,7 @@ impl PostgresConfig {
         let mut text = String::new();
         if !self.sets_as_it_connects() {
             for (name, value) in self.of_session() {
-                // A String takes everything.
+                // Writing to a String does not fail.
                 let _ = write!(text, "SET {name} = '{value}'; ");
             }
         }
@@ -154,7 +154,7 @@ impl PostgresConfig {
         let [lock, statement] = self.limits();
         let mut settings = vec![
             ("default_transaction_isolation", "read committed".to_owned()),
-            // So that the server soon notices that a client is cut off.
+            // So that the server soon notices a partitioned client.
             ("tcp_keepalives_idle", "10".to_owned()),
             ("tcp_keepalives_interval", "5".to_owned()),
             ("tcp_keepalives_count", "3".to_owned()),

@@ -1,4 +1,4 @@
-//! From the driver's errors to dlock's, each with its remedy.
+//! The conversion of the driver's errors to dlock's, each with its remedy.
 
 use std::{borrow::Cow, fmt, io};
 
@@ -36,13 +36,13 @@ pub(super) fn code_of(error: &Error) -> Option<Cow<'_, str>> {
 pub(super) fn breaks(error: &sqlx::Error) -> bool {
     let sqlx::Error::Database(error) = error else { return true };
     let code = error.code().unwrap_or_default();
-    // The classes of lost connections, of broken transactions and of an end by an administrator;
-    // and statements that were prepared for another server or for other tables.
+    // The classes of lost connections, of broken transactions and of a shutdown by an
+    // administrator; and statements that were prepared for another server or for other tables.
     let lost = code.starts_with("08") || code.starts_with("25") || code.starts_with("57P");
     lost || matches!(&*code, "0A000" | "26000" | "42P05")
 }
 
-/// Whether the server, or a proxy before it, refuses settings during a connect.
+/// Whether the server, or a proxy in front of it, refuses settings during a connect.
 pub(super) fn refuses_options(error: &sqlx::Error) -> bool {
     let is_it = |error: &dyn sqlx::error::DatabaseError| {
         error.code().as_deref() == Some("0A000") && error.message().contains("option")
@@ -58,7 +58,7 @@ pub(super) fn is_unprepared(error: &sqlx::Error) -> bool {
 fn by_driver(error: &sqlx::Error) -> Fault {
     use sqlx::Error as Driver;
     match error {
-        // So says the TLS library.
+        // The TLS library reports this.
         Driver::Io(error) if error.kind() == io::ErrorKind::InvalidData => tls(error),
         Driver::Tls(error) => tls(error),
         Driver::Io(error) if error.kind() == io::ErrorKind::NotFound => Fault::passing(format!(
@@ -68,7 +68,7 @@ fn by_driver(error: &sqlx::Error) -> Fault {
         Driver::Io(error) => Fault::cut(format!(
             "the server can't be reached: check that it runs, and its address ({error})"
         )),
-        // So a link says it.
+        // A link reports this.
         Driver::RowNotFound => Fault::passing(NO_WRITES),
         Driver::PoolTimedOut => Fault::passing(POOL_TIMED_OUT),
         Driver::PoolClosed => Fault::stuck(POOL_CLOSED),

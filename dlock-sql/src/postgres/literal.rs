@@ -85,10 +85,10 @@ fn push_text(out: &mut String, text: &str) {
     out.push('\'');
 }
 
-/// A number in parentheses. So a cast behind it applies to its sign as well, and a minus sign
-/// before it can't make it a comment.
+/// A number in parentheses. So a cast behind it also applies to its sign, and a minus sign before
+/// it can't turn it into a comment.
 fn push_number(out: &mut String, number: i64) {
-    // A String takes everything.
+    // Writing to a String does not fail.
     let _ = write!(out, "({number})");
 }
 

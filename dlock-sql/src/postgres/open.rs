@@ -1,4 +1,4 @@
-//! Connecting, and determining the guarantees.
+//! The opening of a database: connecting, and determining the guarantees.
 
 use std::sync::Arc;
 
@@ -71,8 +71,8 @@ pub(super) async fn open(config: &PostgresConfig, runtime: &Handle) -> Result<Op
     Ok(Opened { links, home, kept })
 }
 
-/// Checks that pooled and own connections find the same table: own ones lack the settings that the
-/// application makes after connecting. Returns the settings of both.
+/// Checks that pooled and own connections find the same table: own connections lack the settings
+/// that the application makes after connecting. Returns the settings of both.
 async fn check_same_table(pooled: &mut Link, own: &mut Link) -> Result<Vec<String>, Error> {
     let (mut found, mut sessions) = (Vec::new(), Vec::<String>::new());
     for link in [own, pooled] {

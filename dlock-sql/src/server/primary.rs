@@ -1,6 +1,7 @@
-//! Detects by a read that a server accepts no writes.
+//! Detects by a read whether a server accepts no writes.
 //!
-//! A connection may stay open over a switchover. Its server is then a replica, which may be behind.
+//! A connection may stay open across a switchover. Its server is then a replica, which may be
+//! behind.
 
 use sqlx::{ColumnIndex, Decode, Row, Type};
 

@@ -1,4 +1,4 @@
-//! From the driver's errors to dlock's, each with its remedy.
+//! The conversion of the driver's errors to dlock's, each with its remedy.
 
 use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind};
 

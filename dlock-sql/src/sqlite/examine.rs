@@ -12,8 +12,8 @@ use super::{
 };
 use crate::engine::{Fault, of_tables};
 
-/// The file systems of other machines that have a name of their own: SQLite's locks do not hold on
-/// most of them, and its shared memory on none.
+/// The names of network file systems: SQLite's locks do not hold on most of them, and its shared
+/// memory on none.
 const REMOTE: [&str; 10] =
     ["nfs", "cifs", "smb", "9p", "ceph", "fuse.sshfs", "fuse.gluster", "lustre", "afs", "virtiofs"];
 
@@ -68,7 +68,7 @@ fn encoding(encoding: &str) -> Finding {
     }
 }
 
-/// The finding about the place of the file, which is not opened for it: see [`file`].
+/// The finding about the place of the file. It does not open the file: see [`file`].
 fn place(path: &Path, opened: Identity, mode: &str) -> Finding {
     const ABOUT: &str = "file";
     let may = |path: Option<&Path>| path.map_or(Ok(()), may_write);

@@ -2,19 +2,19 @@
 
 use dlock_core::{ClaimId, Mode, Queue, machine::Op};
 
-/// The same claim, which only joins the queue and grants nothing.
+/// The same claim as a join, which only joins the queue and grants nothing.
 pub(super) fn join(op: &Op) -> Op {
     match op.clone() {
         Op::Acquire { claim, mode, lease, block, home, note, .. } => {
             Op::Join { claim, mode, lease, block, home, note }
         }
-        // Only claims that wait are sent in a hurry, so no other operation comes here.
+        // Only claims that wait are sent in a hurry, so this is never another operation.
         op => op,
     }
 }
 
-/// Whether an operation has a deadline. A release has none: it takes nothing, so it may come at any
-/// time.
+/// Whether an operation has a deadline. A release has none: it takes nothing, so it may arrive at
+/// any time.
 pub(super) const fn has_deadline(op: &Op) -> bool {
     !matches!(op, Op::Release { .. })
 }

@@ -2,8 +2,8 @@
 //!
 //! A process may die at any point and leave its socket. Others remove a socket only if a connect is
 //! refused, which means that no process has it open. Between `bind` and its first answer a new
-//! socket looks the same, so [`Socket::bind`] sends a message to itself, and fails if somebody has
-//! removed it.
+//! socket looks the same, so [`Socket::bind`] sends a message to itself, and fails if another
+//! process has removed it.
 
 use std::{
     ffi::OsString,
@@ -87,9 +87,9 @@ pub(super) fn sweep(file: &Path) {
     }
 }
 
-/// Removes a socket if this error says that its process is dead.
+/// Removes a socket if this error shows that its process is dead.
 pub(super) fn bury(path: &Path, answer: &io::Error) {
-    // A connect to a file that is no socket is refused as well.
+    // A connect to a file that is not a socket is refused as well.
     let is_socket = || fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
     if answer.kind() == io::ErrorKind::ConnectionRefused && is_socket() {
         remove(path);

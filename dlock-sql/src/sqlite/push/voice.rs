@@ -31,7 +31,8 @@ impl Voice {
         Some(Self { file: file.to_owned(), datagrams })
     }
 
-    /// Sends each notification to its engine. A waiter that gets none finds its grant in the file.
+    /// Sends each notification to its engine. If a waiter gets none, it finds its grant in the
+    /// file.
     pub(in crate::sqlite) fn tell(&self, notes: &[Note]) {
         for note in notes {
             // The home chooses the socket, so no connection is kept for each receiver.
