@@ -209,7 +209,7 @@ mod postgres {
         }
     }
 
-    /// A note of a grant: an accepted one is equal to itself when it is read again.
+    /// A notification of a grant: an accepted one is equal to itself when it is read again.
     pub fn note(data: &[u8]) {
         let Some((text, name)) = text_and_name(data) else { return };
         if let Some(note) = Note::read(text) {

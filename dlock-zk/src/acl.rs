@@ -23,16 +23,16 @@ const RIGHTS: [(Permission, &str); 4] = [
 /// The access rights of new nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Acl {
-    /// All rights for everybody.
+    /// All rights for all clients.
     Open,
     /// All rights for clients with the credentials of the creator.
     Creator,
-    /// These.
+    /// The rights of these entries.
     Entries(Vec<Entry>),
 }
 
 impl Acl {
-    /// In the driver's type.
+    /// The same in the driver's type.
     pub(crate) fn for_driver(&self) -> Acls<'_> {
         match self {
             Self::Open => Acls::anyone_all(),
@@ -69,7 +69,7 @@ impl FromStr for Acl {
     }
 }
 
-/// `scheme:id:rights`; an id may hold colons.
+/// Parses `scheme:id:rights`. An id may contain colons.
 fn entry(text: &str) -> Option<Entry> {
     let (scheme, rest) = text.split_once(':')?;
     let (id, rights) = rest.rsplit_once(':')?;

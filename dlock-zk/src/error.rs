@@ -5,10 +5,10 @@ use zookeeper_client::Error as ZkError;
 
 use crate::token::ELECTIONS;
 
-/// `EPHEMERALONLOCALSESSION`, which the driver has no name for.
+/// `EPHEMERALONLOCALSESSION`, an error that the driver does not name.
 const LOCAL_SESSION: i32 = -120;
 
-/// Whether the request may have been applied all the same, or may still be. The session goes on.
+/// Whether the request may have been applied, or may still be applied. The session continues.
 pub(crate) fn is_unknown(error: &ZkError) -> bool {
     // The driver reports a peer that does not answer, and a reset connection, as `Custom`.
     matches!(
@@ -39,7 +39,7 @@ pub(crate) fn is_over(error: &ZkError) -> bool {
     )
 }
 
-/// The error for people.
+/// Returns the error to show to people.
 pub(crate) fn explain(error: ZkError) -> Error {
     let unavailable = |message: &str| Error::new(ErrorKind::Unavailable, message.to_owned());
     let refused = |message: &str| Error::config(ConfigIssue::Access, message.to_owned());
@@ -105,7 +105,7 @@ pub(crate) fn explain(error: ZkError) -> Error {
         ),
     };
     let certainty = match explained.kind() {
-        // Unknown for an ended session too: the request may have been applied before its end.
+        // Unknown for an ended session, too: the request may have been applied before its end.
         ErrorKind::Unavailable if is_unknown(&error) || is_over(&error) => Certainty::Unknown,
         ErrorKind::Protocol => Certainty::Unknown,
         _ => Certainty::NotApplied,
@@ -127,7 +127,7 @@ pub(crate) fn no_answer() -> Error {
     )
 }
 
-/// More names at once than a request can carry.
+/// The error if one request can't carry all these names.
 pub(crate) fn too_many(names: usize) -> Error {
     Error::new(
         ErrorKind::Unsupported,
@@ -153,7 +153,7 @@ pub(crate) fn gone() -> Error {
     Error::new(ErrorKind::NotHeld, "the claim has left the queue: try again")
 }
 
-/// The numbers of transactions are too large for tokens. The node is there.
+/// The error if the numbers of transactions are too large for tokens. The node exists.
 pub(crate) fn no_tokens() -> Error {
     Error::config(
         ConfigIssue::Token,

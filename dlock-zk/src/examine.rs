@@ -1,4 +1,4 @@
-//! The findings about the servers' settings, as far as a client can see them.
+//! The findings about the servers' settings that a client can see.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::{
 /// other clients stop at 1 MB.
 const MANY: usize = 15_000;
 
-/// With fewer elections left than this, there is a finding. It leaves time to move the locks.
+/// If fewer elections than this are left, there is a finding. It leaves time to move the locks.
 const MANY_ELECTIONS: u64 = 100_000;
 
 /// The findings about the servers, the session and the root.
@@ -152,7 +152,7 @@ fn length(granted: Duration, asked: Duration) -> Finding {
 }
 
 fn deafness(timeout: Duration, settings: Option<&str>) -> Finding {
-    // A server that may not answer returns an explanation instead.
+    // If a server may not answer this command, it returns an explanation instead.
     let Some(settings) = settings.filter(|text| text.contains("tickTime=")) else {
         return Finding::warning(
             "sync limit",

@@ -32,7 +32,7 @@ impl Session {
                     let Some((event_type, child)) = kept.changed().await else { continue };
                     match event_type {
                         EventType::Session => break,
-                        // Without a second read: a grant that was concluded from a later event must
+                        // Without a second read: a grant that was derived from a later event must
                         // not count.
                         EventType::NodeDeleted if place.is_named(&child).await => return,
                         _ => {}

@@ -1,20 +1,19 @@
 //! The rule of a lock, read from the names in its directory.
 //!
 //! The queue is the order of the nodes. Its longest prefix whose weights together fit holds the
-//! lock. That is the rule of `dlock_core::machine`, but here no record of the result exists: each
-//! client computes it. A claim depends only on the nodes before it. Servers apply changes in one
-//! order. So a list with a node has every earlier node that still exists, and perhaps some that
-//! have gone.
+//! lock. That is the rule of `dlock_core::machine`, but here the result is not stored: each client
+//! computes it. A claim depends only on the nodes before it. Servers apply changes in one order. So
+//! a list with a node has every earlier node that still exists, and perhaps some that were deleted.
 //!
-//! A waiting claim watches one node. It is chosen so that the claim can't be granted while nothing
-//! happens to that node:
+//! A waiting claim watches one node. It is chosen so that the claim can't be granted while that
+//! node stays unchanged:
 //!
 //! | waiter | waits for | watches |
 //! |---|---|---|
 //! | mutex or writer | all before it | the last of them |
 //! | reader | writers | the last writer before it |
 //! | permits, next in line | any holder | the directory's children |
-//! | permits, further back | the waiter before it | that one: it is marked when it is granted |
+//! | permits, further back | the waiter before it | that waiter, whose node is marked when it is granted |
 
 use std::ops::RangeInclusive;
 
@@ -34,7 +33,7 @@ pub(crate) struct Queue {
     in_order: bool,
 }
 
-/// The state of a claim, by a list.
+/// The state of a claim, according to a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// It holds the lock.
@@ -46,18 +45,18 @@ pub(crate) enum Standing {
     Behind(Watch),
     /// The lock is in use with another capacity.
     Conflict(u32),
-    /// Its node is not there.
+    /// Its node does not exist.
     Gone,
 }
 
 /// The node to watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Watch {
-    /// This child is the only one before the claim. When it goes, the claim holds the lock.
+    /// This child is the only one before the claim. When it is deleted, the claim holds the lock.
     Last(String),
-    /// This child.
+    /// This child blocks the claim.
     Child(String),
-    /// The first in line, a writer that may have become a reader.
+    /// The first in the queue, a writer that may have become a reader.
     Writer(String),
     /// The waiter before it, which is marked when it is granted.
     Waiter(String),
