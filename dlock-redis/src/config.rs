@@ -242,7 +242,7 @@ impl RedisConfig {
         }
     }
 
-    /// The kind and the address of the store, without secrets.
+    /// Returns the kind and the address of the store, without secrets.
     pub(crate) fn store(&self) -> String {
         let mut addresses = self.addresses.clone();
         addresses.sort();
@@ -275,7 +275,7 @@ pub(crate) fn with_port(host: &str, port: impl fmt::Display) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// The error of a malformed URL. No message shows the URL, which may contain a password.
+/// Returns the error of a malformed URL. No message shows the URL, which may contain a password.
 fn malformed(what: &str) -> Error {
     Error::config(
         ConfigIssue::Url,

@@ -145,7 +145,7 @@ impl Durable {
     }
 }
 
-/// Whether the answer to an acquire, or to a KEEP of one claim, grants the lock.
+/// Returns whether the answer to an acquire, or to a KEEP of one claim, grants the lock.
 pub(crate) fn won(value: &Value) -> bool {
     let answer = match value {
         Value::Array(answers) if matches!(answers.first(), Some(Value::Array(_))) => &answers[0],

@@ -30,7 +30,8 @@ const SETTINGS: [&str; 5] = [
     "timeout",
 ];
 
-/// The findings about all servers of a store. `replicas` is the number that must have each grant.
+/// Returns the findings about all servers of a store. `replicas` is the number that must have each
+/// grant.
 pub(crate) async fn examine(session: &Session, replicas: u32) -> Result<Vec<Finding>, Error> {
     let wants = Wants {
         replicas,
@@ -126,7 +127,7 @@ async fn ask(link: &Link, at: &link::Server) -> Result<ServerReport, RedisError>
     })
 }
 
-/// The answer of a server. `None` if it refuses.
+/// Returns the answer of a server. `None` if it refuses.
 async fn told(
     link: &Link,
     at: &link::Server,

@@ -114,7 +114,7 @@ pub fn keys(data: &[u8]) {
     assert!(keys.all().take(2).eq([holder, token]));
 }
 
-/// The text that a pattern without a wildcard matches.
+/// Returns the text that a pattern without a wildcard matches.
 fn unescaped(pattern: &str) -> String {
     let mut chars = pattern.chars();
     let mut text = String::new();
@@ -235,13 +235,13 @@ pub fn error(data: &[u8]) {
     assert!(!explained.to_string().is_empty());
 }
 
-/// An answer: parsed from the bytes as a server sends them, or made from bytes that are not an
-/// answer.
+/// Returns an answer: parsed from the bytes as a server sends them, or made from bytes that are not
+/// an answer.
 fn value(data: &[u8]) -> Value {
     redis::parse_redis_value(data).unwrap_or_else(|_| made(&mut data.iter(), 3))
 }
 
-/// An answer that looks like a script's.
+/// Returns an answer that looks like a script's.
 fn made<'a>(bytes: &mut impl Iterator<Item = &'a u8>, depth: u8) -> Value {
     let (kind, size) = (next(bytes), next(bytes));
     let wide = |high: u8, low: u8| i64::from_be_bytes([high, low, low, low, low, low, low, low]);

@@ -100,12 +100,13 @@ impl Inbox {
         Self { client, channel, book: Mutex::default(), sooner: Notify::new() }
     }
 
-    /// The channel of this client.
+    /// Returns the channel of this client.
     pub(crate) fn channel(&self) -> Arc<str> {
         Arc::clone(&self.channel)
     }
 
-    /// The channel of this client for messages about a bucket's locks, in the slot of their keys.
+    /// Returns the channel of this client for messages about a bucket's locks, in the slot of their
+    /// keys.
     pub(crate) fn channel_of(&self, bucket: Bucket) -> String {
         format!("dlock:i:{}:{{{}}}", self.client, bucket.number())
     }
@@ -119,7 +120,7 @@ impl Inbox {
         book.insert(Waiting::new(request, None));
     }
 
-    /// The server has answered a request that was sent at `sent`: the claim waits.
+    /// Records that the server has answered a request that was sent at `sent`: the claim waits.
     pub(crate) fn placed(&self, claim: ClaimId, sent: Instant, place: QueuePlace) {
         let mut book = self.book.lock();
         let Some(waiting) = book.waiting.get_mut(&claim) else { return };
@@ -135,7 +136,7 @@ impl Inbox {
         self.look_again(sooner);
     }
 
-    /// Takes a grant whose message came while nobody listened.
+    /// Takes a grant whose message arrived while there was no listener.
     pub(crate) fn take(&self, claim: ClaimId) -> Option<Turn> {
         let mut book = self.book.lock();
         let waiting = book.waiting.get(&claim)?;
@@ -186,7 +187,7 @@ impl Inbox {
         book.settle(claim);
     }
 
-    /// The connection was lost, and messages with it: all claims are polled, in batches.
+    /// Makes all claims due, in batches: the connection was lost, and messages with it.
     pub(crate) fn reconnected(&self) {
         let now = Clock::Boot.now();
         let mut book = self.book.lock();
@@ -243,14 +244,14 @@ impl Inbox {
         }
     }
 
-    /// Ends the minder. The store is being dropped.
+    /// Ends the minder, because the store is being dropped.
     pub(crate) fn close(&self) {
         self.book.lock().closed = true;
         self.sooner.notify_one();
     }
 }
 
-/// The error of a claim that the server does not know any more.
+/// Returns the error of a claim that the server does not know any more.
 pub(crate) fn gone() -> Error {
     Error::new(
         dlock_core::ErrorKind::NotHeld,
@@ -273,7 +274,7 @@ impl WaitingClaims {
         Some(waiting)
     }
 
-    /// Sets when to poll a claim. True if that is before all others.
+    /// Sets when to poll a claim. Returns true if that is before all others.
     fn move_to(&mut self, claim: ClaimId, due: Instant) -> bool {
         let Some(waiting) = self.waiting.get_mut(&claim) else { return false };
         if let Some(before) = waiting.due.replace(due) {
@@ -318,11 +319,11 @@ impl WaitingClaims {
     }
 }
 
-/// The grant of a message. Its lease began at `pushed.at` by the server's clock. Another request
-/// was sent at `sent`, and its answer shows `at` by the same clock. The difference, counted from
-/// `sent`, is never later than the true start. If the clock was stepped, the result may lie before
-/// `sent` or after the message: then the grant gets the oldest possible start, and the caller does
-/// not rely on it.
+/// Returns the grant of a message. Its lease began at `pushed.at` by the server's clock. Another
+/// request was sent at `sent`, and its answer shows `at` by the same clock. The difference, counted
+/// from `sent`, is never later than the true start. If the clock was stepped, the result may lie
+/// before `sent` or after the message: then the grant gets the oldest possible start, and the
+/// caller does not rely on it.
 fn turn((sent, at): (Instant, u64), pushed: Pushed) -> Turn {
     let since =
         pushed.at.checked_sub(at).map(|after| sent.saturating_add(Duration::from_micros(after)));

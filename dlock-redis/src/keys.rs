@@ -36,7 +36,7 @@ pub(crate) const BUCKETS: u64 = 64;
 pub(crate) struct Bucket(u8);
 
 impl Bucket {
-    /// The bucket of a name: 64-bit FNV-1a, folded
+    /// Returns the bucket of a name: 64-bit FNV-1a, folded
     /// (<http://www.isthe.com/chongo/tech/comp/fnv/>).
     pub(crate) fn of(name: &LockName) -> Self {
         let hash = name.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -45,7 +45,7 @@ impl Bucket {
         Self(u8::try_from((hash ^ (hash >> 32)) % BUCKETS).unwrap_or_default())
     }
 
-    /// All of them.
+    /// Returns all buckets.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         (0..BUCKETS).filter_map(|number| u8::try_from(number).ok()).map(Self)
     }
@@ -53,7 +53,7 @@ impl Bucket {
     /// Any bucket, for commands without a name.
     pub(crate) const ANY: Self = Self(0);
 
-    /// The number in the braces.
+    /// Returns the number in the braces.
     pub(crate) const fn number(self) -> u8 {
         self.0
     }
@@ -107,7 +107,7 @@ impl Keys {
     }
 }
 
-/// The name that a key belongs to, if it is one of dlock's.
+/// Returns the name that a key belongs to, if it is one of dlock's.
 pub(crate) fn name_of(key: &[u8]) -> Option<LockName> {
     let key = std::str::from_utf8(key).ok()?.strip_prefix("dlock:{")?;
     let (number, rest) = key.split_once('}')?;
@@ -116,24 +116,24 @@ pub(crate) fn name_of(key: &[u8]) -> Option<LockName> {
     name.ok().filter(|name| Bucket::of(name).number().to_string() == number)
 }
 
-/// A key for other purposes, which belongs to no name. It has the prefix `about`, so that a user
-/// with rights to names with this prefix can use it.
+/// Returns a key for other purposes, which belongs to no name. The key has the prefix `about`, so
+/// that a user with rights to names with this prefix can use it.
 pub(crate) fn aside(purpose: &str, about: &str) -> String {
     format!("dlock:{{{}}}?{purpose}:{about}", Bucket::ANY.number())
 }
 
-/// The keys of an unused name, H F Q W R. It has the prefix of the user's names.
+/// Returns the keys of an unused name, H F Q W R. It has the prefix of the user's names.
 pub(crate) fn unused(bucket: Bucket, prefix: &str, number: u64) -> [String; Keys::COUNT] {
     let bucket = bucket.number();
     KINDS.map(|kind| format!("dlock:{{{bucket}}}{kind}:{}", unused_plain(prefix, number)))
 }
 
-/// The same in the plain form.
+/// Returns the key of an unused name in the plain form.
 pub(crate) fn unused_plain(prefix: &str, number: u64) -> String {
     format!("{prefix}?probe:{number:016x}")
 }
 
-/// The `SCAN` pattern for the keys of all names with this prefix.
+/// Returns the `SCAN` pattern for the keys of all names with this prefix.
 pub(crate) fn pattern(prefix: &str) -> String {
     format!("dlock:{{*:{}*", literal(prefix))
 }

@@ -38,8 +38,8 @@ pub(crate) struct GivenUp {
 }
 
 impl Later {
-    /// Adds a claim, unless its lease has ended or there are too many. True if the caller has to
-    /// start the task.
+    /// Adds a claim, unless its lease has ended or there are too many. Returns true if the caller
+    /// has to start the task.
     pub(crate) fn add(&self, claim: ClaimId, given_up: GivenUp, now: Instant) -> bool {
         let mut owed = self.0.lock();
         if given_up.until <= now {
@@ -60,7 +60,7 @@ impl Later {
         !std::mem::replace(&mut owed.runs, true)
     }
 
-    /// Forgets claims whose leases have ended. False if none is left: then the task ends.
+    /// Forgets claims whose leases have ended. Returns false if none is left: then the task ends.
     pub(crate) fn are_left(&self, now: Instant) -> bool {
         let mut owed = self.0.lock();
         owed.claims.retain(|_, other| other.until > now);
@@ -74,8 +74,8 @@ impl Later {
         due.map(|(claim, other)| (*claim, other.clone())).collect()
     }
 
-    /// A release was sent at this time, and the server answered. The claim stays if its `from` has
-    /// moved past that time meanwhile.
+    /// Records that a release was sent at this time, and that the server answered. The claim stays
+    /// if its `from` has moved past that time meanwhile.
     pub(crate) fn is_done(&self, claim: ClaimId, sent: Instant) {
         let mut owed = self.0.lock();
         if owed.claims.get(&claim).is_some_and(|other| other.from <= sent) {
@@ -83,7 +83,7 @@ impl Later {
         }
     }
 
-    /// The number of claims.
+    /// Returns the number of claims.
     pub(crate) fn len(&self) -> usize {
         self.0.lock().claims.len()
     }

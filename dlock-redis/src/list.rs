@@ -38,7 +38,7 @@ struct Search<'a> {
     plain: bool,
 }
 
-/// The names that begin with `prefix` and are held or waited for, at most `limit`.
+/// Returns the names that begin with `prefix` and are held or waited for, at most `limit`.
 pub(crate) async fn list(
     session: &Session,
     prefix: &str,
@@ -47,7 +47,8 @@ pub(crate) async fn list(
     Search { session, limit, pattern: keys::pattern(prefix), plain: false }.run(prefix).await
 }
 
-/// The names of the plain form that begin with `prefix`: all keys that could be the name of a lock.
+/// Returns the names of the plain form that begin with `prefix`: all keys that could be the name of
+/// a lock.
 pub(crate) async fn list_plain(
     session: &Session,
     prefix: &str,
@@ -145,7 +146,7 @@ impl Search<'_> {
         }
     }
 
-    /// The names among these that are held or waited for.
+    /// Returns the names among these that are held or waited for.
     async fn used(&self, names: BTreeSet<LockName>) -> Result<Vec<LockName>, Error> {
         if self.plain {
             return Ok(names.into_iter().collect());

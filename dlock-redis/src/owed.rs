@@ -43,8 +43,8 @@ pub(crate) async fn give_up(
     Ok(found)
 }
 
-/// The claim has ended and the server does not know it. If an acquire of it may still arrive, it is
-/// released once more after the deadline of that acquire.
+/// Handles a claim that has ended and that the server does not know. If an acquire of it may still
+/// arrive, it is released once more after the deadline of that acquire.
 pub(crate) fn is_over(server: &Arc<impl Owed>, name: &LockName, claim: ClaimId) {
     if let Some(past) = server.session().unanswered.take(claim) {
         give_up_later(server, name, claim, 0, past, past.saturating_add(LATER));

@@ -105,7 +105,7 @@ impl Rights {
         error::refused(&refused, &self.acl()).map_or(Ok(()), Err)
     }
 
-    /// The user may not use the keys, or not all of them.
+    /// Handles a refusal of the keys, or of some of them.
     async fn keys_denied(
         &self,
         link: &Link,
@@ -142,7 +142,7 @@ impl Rights {
         error::explain_for(error, &self.acl())
     }
 
-    /// The ACL line that grants all needed rights.
+    /// Returns the ACL line that grants all needed rights.
     fn acl(&self) -> String {
         let prefix = keys::literal(&self.prefix);
         match (self.plain, prefix.is_empty()) {

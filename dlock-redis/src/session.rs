@@ -145,7 +145,7 @@ impl Session {
         Ok((at, call.sending().began(), gone))
     }
 
-    /// The holders and waiters of a lock.
+    /// Returns the holders and waiters of a lock.
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         reply::state(&self.run(&self.scripts.inspect(name)).await?)
     }
@@ -171,13 +171,13 @@ impl Session {
         }
     }
 
-    /// Whether there is a connection to the server. A cluster always counts as up, since a part may
-    /// be.
+    /// Returns whether there is a connection to the server. A cluster always counts as up, since a
+    /// part may be.
     pub(crate) fn is_up(&self) -> bool {
         self.topology == Topology::Cluster || self.link.epoch().is_some()
     }
 
-    /// The faults that exclusion survives.
+    /// Returns the faults that exclusion survives.
     pub(crate) fn exclusion(&self) -> Exclusion {
         // Only a single server keeps its grants by its own settings.
         let alone = matches!(self.topology, Topology::Single | Topology::Socket);
@@ -224,7 +224,7 @@ impl Trouble {
         Self { began: None, patience, tries: 0, unknown: false, with_text: false }
     }
 
-    /// The command to send now.
+    /// Returns the command to send now.
     pub(crate) fn commands<'a>(&self, call: &'a Call<'_>) -> Cow<'a, Pipeline> {
         match self.with_text {
             false => Cow::Borrowed(call.by_digest()),

@@ -55,7 +55,8 @@ impl Store {
         Ok(Self { session, durable, inbox, clocks: StoreClocks::new() })
     }
 
-    /// The channel for the message about a later grant. From now on the inbox expects that message.
+    /// Returns the channel for the message about a later grant. From now on the inbox expects that
+    /// message.
     async fn channel_for(&self, request: &AcquireRequest) -> Option<Arc<str>> {
         if request.queue != Queue::Enqueue {
             return None;
@@ -168,8 +169,8 @@ impl Store {
         }
     }
 
-    /// The part of the store that keeps a name. In a cluster it is the bucket and not the server,
-    /// since the slot of a bucket may move.
+    /// Returns the part of the store that keeps a name. In a cluster it is the bucket and not the
+    /// server, since the slot of a bucket may move.
     pub(crate) fn shard(&self, name: &LockName) -> u32 {
         match self.session.topology {
             Topology::Cluster => u32::from(Bucket::of(name).number()),
@@ -197,7 +198,7 @@ impl Store {
         groups.into_values().flatten().collect()
     }
 
-    /// The guarantees of this store.
+    /// Returns the guarantees of this store.
     pub(crate) fn guarantees(&self) -> Guarantees {
         let wake_up = if self.session.link.has_push() { WakeUp::Push } else { WakeUp::Poll };
         Guarantees::WEAKEST

@@ -57,14 +57,15 @@ pub(crate) struct PendingAcquire<'a> {
     lost: Option<Lost>,
 }
 
-/// How long to wait for the answer to an acquire of these claims: no longer than the shortest
-/// lease, since a grant that is older than its lease is worthless.
+/// Returns how long to wait for the answer to an acquire of these claims: no longer than the
+/// shortest lease, since a grant that is older than its lease is worthless.
 pub(crate) fn patience(requests: &[AcquireRequest], response_timeout: Duration) -> Duration {
     requests.iter().map(|request| request.lease).fold(response_timeout, Duration::min)
 }
 
 impl Unanswered {
-    /// An acquire of these claims is sent over this connection. Its sender waits for `patience`.
+    /// Records that an acquire of these claims is sent over this connection. Its sender waits for
+    /// `patience`.
     pub(crate) fn sending<'a>(
         &'a self,
         requests: &'a [AcquireRequest],
@@ -78,9 +79,9 @@ impl Unanswered {
         PendingAcquire { book: self, requests, lost: Some(lost) }
     }
 
-    /// A request about this claim, sent at `sent` over this connection, was answered. So the
-    /// acquires that were sent before it on this connection can't arrive later, nor those whose
-    /// deadline had passed.
+    /// Records that the server has answered a request about this claim, which was sent at `sent`
+    /// over this connection. So the acquires that were sent before it on this connection can't
+    /// arrive later, nor those whose deadline had passed.
     pub(crate) fn is_past(&self, claim: ClaimId, via: &Via, sent: Instant) {
         let mut claims = self.0.lock();
         if let Some(lost) = claims.get_mut(&claim) {
@@ -91,8 +92,8 @@ impl Unanswered {
         }
     }
 
-    /// The last deadline of the acquires of this claim that may still arrive. The claim is
-    /// forgotten.
+    /// Returns the last deadline of the acquires of this claim that may still arrive, and forgets
+    /// the claim.
     pub(crate) fn take(&self, claim: ClaimId) -> Option<Instant> {
         let lost = self.0.lock().remove(&claim)?;
         lost.iter().map(|lost| lost.until).max()
@@ -110,8 +111,8 @@ impl Unanswered {
 }
 
 impl PendingAcquire<'_> {
-    /// The acquire was sent at this time, and the server answered. The acquires that were sent
-    /// before it are settled as well.
+    /// Records that the server has answered the acquire that was sent at this time. The acquires
+    /// that were sent before it are settled as well.
     pub(crate) fn answered(mut self, sent: Instant) {
         let Some(lost) = self.lost.take() else { return };
         for request in self.requests {
@@ -135,7 +136,7 @@ impl Via {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The other side has closed it.
+    /// Records that the other side has closed the connection.
     pub(crate) fn close(&self) {
         self.0.store(true, Ordering::SeqCst);
     }

@@ -32,7 +32,7 @@ pub(crate) enum Acl {
 }
 
 impl Acl {
-    /// The same in the driver's type.
+    /// Converts it to the driver's type.
     pub(crate) fn for_driver(&self) -> Acls<'_> {
         match self {
             Self::Open => Acls::anyone_all(),
@@ -41,7 +41,7 @@ impl Acl {
         }
     }
 
-    /// The first right that dlock needs and that no entry grants.
+    /// Returns the first right that dlock needs and that no entry grants.
     pub(crate) fn missing(&self) -> Option<&'static str> {
         let Self::Entries(entries) = self else { return None };
         let given = entries.iter().fold(Permission::NONE, |all, entry| all | entry.permission());

@@ -66,7 +66,7 @@ impl Lists {
         }
     }
 
-    /// A list was answered. Returns the callers of the next one, which is sent now.
+    /// Records that a list was answered. Returns the callers of the next one, which is sent now.
     fn next(&self, dir: &str) -> Option<Tell> {
         let mut dirs = self.dirs.lock();
         let known = dirs.get_mut(dir)?;

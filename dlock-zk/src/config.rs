@@ -261,7 +261,7 @@ impl ZkConfig {
         }
     }
 
-    /// The access rights of new nodes.
+    /// Returns the access rights of new nodes.
     pub(crate) fn acl(&self) -> Acl {
         match &self.acl {
             Some(acl) => acl.clone(),
@@ -270,12 +270,12 @@ impl ZkConfig {
         }
     }
 
-    /// The servers and the chroot, in the driver's form.
+    /// Returns the servers and the chroot, in the driver's form.
     pub(crate) fn cluster(&self) -> String {
         format!("{}{}", self.hosts.join(","), self.chroot)
     }
 
-    /// The kind and the address of the store, without secrets.
+    /// Returns the kind and the address of the store, without secrets.
     pub(crate) fn store(&self) -> String {
         let mut hosts = self.hosts.clone();
         hosts.sort();
@@ -312,7 +312,7 @@ fn decoded(text: &str) -> Result<String, Error> {
         .map_err(|_| malformed("a part of the URL is not UTF-8: percent-encode it as UTF-8"))
 }
 
-/// The error of a malformed URL. No message shows the URL, which may contain a password.
+/// Returns the error of a malformed URL. No message shows the URL, which may contain a password.
 fn malformed(what: &str) -> Error {
     Error::config(
         ConfigIssue::Url,

@@ -233,7 +233,7 @@ impl Session {
     }
 }
 
-/// The node that was created for a claim.
+/// Returns the node that was created for a claim.
 fn spot(place: &Place, dir: &str, path: &str, czxid: i64) -> Result<Spot, MultiWriteError> {
     let node = path.rsplit('/').next().and_then(Node::parse).ok_or_else(odd)?;
     Ok(Spot {

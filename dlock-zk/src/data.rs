@@ -31,7 +31,7 @@ pub(crate) enum Mark {
 }
 
 impl Data {
-    /// The data of a new node.
+    /// Creates the data of a new node.
     pub(crate) const fn of(lease: Duration, note: Option<Note>) -> Self {
         Self { lease, mark: None, note }
     }
@@ -73,7 +73,7 @@ impl Data {
         Some(Self { lease: Duration::from_millis(lease), mark, note })
     }
 
-    /// Whether these bytes have this mark.
+    /// Returns whether these bytes have this mark.
     pub(crate) fn has(bytes: &[u8], mark: Mark) -> bool {
         Self::parse(bytes).is_some_and(|data| data.mark == Some(mark))
     }

@@ -128,7 +128,7 @@ impl Session {
         Ok(())
     }
 
-    /// The claim holds the lock.
+    /// Records that the claim holds the lock.
     pub(crate) fn hold(
         self: &Arc<Self>,
         place: &Arc<Place>,

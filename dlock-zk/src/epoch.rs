@@ -22,7 +22,7 @@ use zookeeper_client::{CreateMode, Error as ZkError};
 use crate::session::Session;
 
 impl Session {
-    /// The epoch node to which a creation has to write, if there are epochs.
+    /// Returns the epoch node to which a creation has to write, if there are epochs.
     pub(crate) async fn epoch(&self) -> Result<Option<Arc<str>>, ZkError> {
         // With a single server, no request can be submitted late.
         if self.servers.is_alone {

@@ -46,8 +46,8 @@ impl Session {
         Ok(used)
     }
 
-    /// Whether there is a claim in the directory. Most are empty, which their stat shows without a
-    /// list.
+    /// Returns whether there is a claim in the directory. Most are empty, which their stat shows
+    /// without a list.
     async fn is_used(&self, name: &LockName) -> Result<bool, ZkError> {
         let dir = self.dir(name);
         let stat = self.read(|| self.client.check_stat(&dir)).await?;
@@ -58,7 +58,7 @@ impl Session {
         Ok(queue.is_some_and(|queue| !queue.nodes().is_empty()))
     }
 
-    /// The children of the root, as the connected server knows them.
+    /// Returns the children of the root, as the connected server knows them.
     pub(crate) async fn directories(&self) -> Result<Vec<String>, ZkError> {
         let root = if self.root().is_empty() { "/" } else { self.root() };
         match self.read(|| self.client.list_children(root)).await {

@@ -18,7 +18,7 @@ use crate::{
 const BATCH: usize = 500;
 
 impl Session {
-    /// The holders and waiters, no older than this call.
+    /// Returns the holders and waiters, no older than this call.
     pub(crate) async fn look_into(&self, name: &LockName) -> Result<LockState, ZkError> {
         self.catch_up().await?;
         let dir = self.dir(name);

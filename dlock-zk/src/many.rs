@@ -20,7 +20,7 @@ use crate::{
 const LONGEST: usize = 512 * 1024;
 
 impl Session {
-    /// Whether they fit into one transaction.
+    /// Returns whether they fit into one transaction.
     pub(crate) fn fit_together(&self, requests: &[AcquireRequest]) -> bool {
         let room = requests.iter().map(|request| self.dir(&request.name).len() + 256);
         room.sum::<usize>() <= LONGEST

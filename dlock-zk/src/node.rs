@@ -52,12 +52,12 @@ impl Node {
     }
 }
 
-/// The name of a claim's node, to which ZooKeeper appends the number.
+/// Returns the name of a claim's node, to which ZooKeeper appends the number.
 pub(crate) fn child(claim: ClaimId, mode: Mode) -> String {
     child_since(claim, mode, None)
 }
 
-/// The same for a claim that is older than the node.
+/// Returns the name of the node of a claim that is older than the node.
 pub(crate) fn child_since(claim: ClaimId, mode: Mode, since: Option<i64>) -> String {
     let id = claim.to_string();
     let mut text = String::with_capacity(64);
@@ -80,7 +80,7 @@ pub(crate) fn child_since(claim: ClaimId, mode: Mode, since: Option<i64>) -> Str
     text
 }
 
-/// A lock's name as one segment of a path.
+/// Converts a lock's name to one segment of a path.
 ///
 /// Letters, digits and `-_.~:@+,=` are unchanged, and all other bytes are percent-encoded. Names
 /// that ZooKeeper reserves are percent-encoded, too. No two names have the same segment.
@@ -120,7 +120,7 @@ fn digits(text: &str) -> Option<i64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// A claim as a UUID: 32 digits with a dash after the 8th, 12th, 16th and 20th.
+/// Parses a claim as a UUID: 32 digits with a dash after the 8th, 12th, 16th and 20th.
 fn claim_of(uuid: &str) -> Option<ClaimId> {
     let mut digits = [0; 32];
     let mut rest = uuid.as_bytes();

@@ -167,13 +167,13 @@ impl Place {
         self.life.lock().state == State::Granted
     }
 
-    /// Whether it holds or has held the lock exclusively.
+    /// Returns whether it holds or has held the lock exclusively.
     pub(crate) fn was_alone(&self) -> bool {
         let life = self.life.lock();
         life.held && life.mode == Mode::Exclusive
     }
 
-    /// The rest of its lease. While a caller waits it is the whole lease.
+    /// Returns the rest of its lease. While a caller waits, this is the whole lease.
     pub(crate) fn remaining(&self, now: Instant) -> Duration {
         let life = self.life.lock();
         if life.waiting > 0 { life.lease } else { life.until.since(now) }
@@ -183,12 +183,12 @@ impl Place {
         self.life.lock().lease
     }
 
-    /// The data of its node, without a mark.
+    /// Returns the data of its node, without a mark.
     pub(crate) fn data(&self) -> Data {
         Data::of(self.lease(), self.note.clone())
     }
 
-    /// The mode of the claim.
+    /// Returns the mode of the claim.
     pub(crate) fn mode(&self) -> Mode {
         self.life.lock().mode
     }
@@ -221,7 +221,7 @@ impl Place {
         lapsed.then(|| life.lose(&self.gone))
     }
 
-    /// Whether it was released, cancelled or lost.
+    /// Returns whether it was released, cancelled or lost.
     pub(crate) fn is_over(&self) -> bool {
         self.life.lock().state.has_ended()
     }

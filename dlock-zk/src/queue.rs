@@ -65,7 +65,7 @@ pub(crate) enum Watch {
 }
 
 impl Queue {
-    /// The claims among these children, by their numbers.
+    /// Returns the claims among these children, by their numbers.
     pub(crate) fn of(children: impl IntoIterator<Item = impl AsRef<str> + Into<String>>) -> Self {
         let mut nodes: Vec<_> = children.into_iter().filter_map(Node::parse).collect();
         nodes.sort_by_key(|node| node.number);
@@ -73,30 +73,30 @@ impl Queue {
         Self { nodes, in_order }
     }
 
-    /// The claims with these zxids, by age.
+    /// Returns the claims with these zxids, by age.
     pub(crate) fn by_age(aged: Vec<(i64, Node)>) -> Self {
         let mut aged = aged;
         aged.sort_by_key(|(czxid, node)| node.since.unwrap_or(*czxid));
         Self { nodes: aged.into_iter().map(|(_, node)| node).collect(), in_order: true }
     }
 
-    /// Whether the numbers give the order. If not, the caller makes the queue [by
+    /// Returns whether the numbers give the order. If not, the caller makes the queue [by
     /// age](Self::by_age).
     pub(crate) fn in_order(&self) -> bool {
         self.in_order
     }
 
-    /// The claims in their order.
+    /// Returns the claims in their order.
     pub(crate) fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// The nodes of one claim.
+    /// Returns the nodes of one claim.
     pub(crate) fn of_claim(&self, claim: ClaimId) -> impl Iterator<Item = &Node> {
         self.nodes.iter().filter(move |node| node.claim == claim)
     }
 
-    /// The state of the claim of this child.
+    /// Returns the state of the claim of this child.
     pub(crate) fn standing(&self, child: &str) -> Standing {
         let Some(at) = self.nodes.iter().position(|node| node.child == child) else {
             return Standing::Gone;
@@ -127,7 +127,7 @@ impl Queue {
         watch.map_or(held, Standing::Behind)
     }
 
-    /// The length of the longest prefix of these modes that fits.
+    /// Returns the length of the longest prefix of these modes that fits.
     pub(crate) fn holding(modes: impl IntoIterator<Item = Mode>) -> usize {
         let mut taken = 0;
         modes
@@ -140,7 +140,7 @@ impl Queue {
     }
 }
 
-/// The index of the first waiting claim. `None` if the claim behind `ahead` does not wait.
+/// Returns the index of the first waiting claim. `None` if the claim behind `ahead` does not wait.
 fn first_waiter(ahead: &[Node], n: u32, of: u32) -> Option<usize> {
     let mine = Mode::Permits { n, of };
     let held = Queue::holding(ahead.iter().map(|node| node.mode).chain([mine]));

@@ -131,22 +131,23 @@ impl Session {
         }))
     }
 
-    /// The directory of a lock.
+    /// Returns the directory of a lock.
     pub(crate) fn dir(&self, name: &LockName) -> String {
         format!("{}/{}", self.root, segment(name))
     }
 
-    /// The directory of the locks' directories. Empty if there is none.
+    /// Returns the directory of the locks' directories. Empty if there is none.
     pub(crate) fn root(&self) -> &str {
         &self.root
     }
 
-    /// How long a beat proves that the servers keep the session.
+    /// Returns how long a beat proves that the servers keep the session.
     pub(crate) fn longest_lease(&self) -> Duration {
         self.timeout / 2
     }
 
-    /// How long a caller waits for an answer. After that, the request continues in the background.
+    /// Returns how long a caller waits for an answer. After that, the request continues in the
+    /// background.
     pub(crate) fn patience(&self) -> Duration {
         self.timeout / 3
     }
@@ -180,7 +181,7 @@ impl Session {
         self.places.lock().get(&claim).cloned()
     }
 
-    /// The places of these claims.
+    /// Returns the places of these claims.
     pub(crate) fn places_of(
         &self,
         claims: impl Iterator<Item = ClaimId>,
@@ -198,7 +199,7 @@ impl Session {
         }
     }
 
-    /// The claim's node is deleted, or will be. Removes the claim, and sends the event of a loss.
+    /// Removes a claim whose node is deleted, or will be, and sends the event of a loss.
     pub(crate) fn lose(&self, place: &Arc<Place>) {
         if place.lose() {
             self.tell(place);
@@ -216,7 +217,7 @@ impl Session {
         self.fresh.lock().push_back((Clock::Boot.now(), Arc::clone(place)));
     }
 
-    /// The claims that were granted [`BRIEF`] ago or earlier. Each is returned once.
+    /// Returns the claims that were granted [`BRIEF`] ago or earlier. Each is returned once.
     pub(crate) fn take_matured(&self, now: Instant) -> Vec<Arc<Place>> {
         let mut fresh = self.fresh.lock();
         let matured = fresh.partition_point(|(granted, _)| now.since(*granted) >= BRIEF);
@@ -266,24 +267,24 @@ impl Session {
 
     // --- its life ---
 
-    /// The leader has answered a request that was sent at `sent`.
+    /// Records that the leader has answered a request that was sent at `sent`.
     pub(crate) fn heard(&self, sent: Instant) {
         self.beat.fetch_max(sent.as_nanos(), Ordering::AcqRel);
     }
 
-    /// The time at which the last request was sent that the leader has answered.
+    /// Returns the time at which the last request was sent that the leader has answered.
     pub(crate) fn beat(&self) -> Instant {
         Instant::from_nanos(self.beat.load(Ordering::Acquire))
     }
 
-    /// The start of the lease of a claim that holds the lock since `at`. It is earlier if the last
-    /// beat would not cover the whole lease.
+    /// Returns the start of the lease of a claim that holds the lock since `at`. It is earlier if
+    /// the last beat would not cover the whole lease.
     pub(crate) fn since(&self, at: Instant, lease: Duration) -> Instant {
         let longest = self.beat().saturating_add(self.longest_lease());
         at.min(longest.saturating_sub(lease))
     }
 
-    /// Whether it has ended.
+    /// Returns whether it has ended.
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::SeqCst)
     }
@@ -323,7 +324,7 @@ impl Session {
         self.runtime.spawn(work);
     }
 
-    /// The session has ended, and all its claims with it.
+    /// Ends the session, and all its claims with it.
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::SeqCst);
         let places: Vec<_> = self.places.lock().drain().map(|(_, place)| place).collect();
@@ -383,7 +384,7 @@ pub(crate) struct Rest {
 }
 
 impl Rest {
-    /// A place was added: wakes the minder if it sleeps.
+    /// Wakes the minder if it sleeps, because a place was added.
     fn stir(&self) {
         if self.sleeping.load(Ordering::SeqCst) && self.sleeping.swap(false, Ordering::SeqCst) {
             self.stirred.notify_one();

@@ -92,7 +92,7 @@ impl Session {
         self.read(|| self.heartbeat()).await.map(|_| ())
     }
 
-    /// Whether the first of the queue, which was a writer, has become a reader.
+    /// Returns whether the first of the queue, which was a writer, has become a reader.
     async fn reads_only(&self, dir: &str, child: &str) -> Result<bool, ZkError> {
         let path = format!("{dir}/{child}");
         match self.read(|| self.client.get_data(&path)).await {

@@ -100,7 +100,7 @@ fn read(file: &Path) -> Result<String, Error> {
     })
 }
 
-/// The configuration has already refused it.
+/// Refuses TLS, as the configuration has already done.
 #[cfg(not(feature = "tls"))]
 #[expect(clippy::unused_async, reason = "the same shape as with TLS")]
 pub(crate) async fn connect(_: Connector, _: &Tls, _: &str) -> Result<Client, Error> {

@@ -89,7 +89,7 @@ async fn try_rights(session: &Session, dir: &str) -> Result<(), Error> {
     deleted.map_err(|error| without(DELETE, error))
 }
 
-/// The error to show to people if this right is missing.
+/// Returns the error to show to people for this missing right.
 fn without(right: &str, error: ZkError) -> Error {
     match error {
         ZkError::NoAuth => lacks(right).with_source(error),

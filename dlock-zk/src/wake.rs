@@ -60,7 +60,7 @@ enum Then {
 type Before = Option<Arc<Place>>;
 
 impl Then {
-    /// Whether the deletion of the watched node is the grant.
+    /// Returns whether the deletion of the watched node is the grant.
     ///
     /// A claim of this session that held the lock exclusively was the first in the queue. So if one
     /// client has many waiters, they do not have to read the queue for each hand-off.

@@ -65,8 +65,8 @@ async fn ask(host: &str, word: &str) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// How long a server continues to serve without its leader. `None` if it has no leader or does not
-/// report it.
+/// Returns how long a server continues to serve without its leader. `None` if it has no leader or
+/// does not report it.
 pub(crate) fn longest_deafness(settings: &str) -> Option<Duration> {
     let value = |name: &str| -> Option<u64> {
         let line = settings.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))?;

@@ -67,7 +67,7 @@ impl Session {
         self.read(send).await
     }
 
-    /// The state of a waiting claim.
+    /// Returns the state of a waiting claim.
     pub(crate) async fn standing_of_waiter(&self, spot: &Spot) -> Result<Standing, ZkError> {
         let _permit = self.polls.acquire().await;
         self.standing(spot, None).await

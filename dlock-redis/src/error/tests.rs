@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The error that the driver makes of a server's answer.
+/// Returns the error that the driver makes of a server's answer.
 fn answer(text: &str) -> RedisError {
     match redis::parse_redis_value(format!("-{text}\r\n").as_bytes()).unwrap() {
         redis::Value::ServerError(error) => error.into(),

@@ -136,12 +136,12 @@ impl ClusterLink {
         &self.shared.config
     }
 
-    /// The masters of all buckets.
+    /// Returns the masters of all buckets.
     pub(super) fn places(&self) -> Vec<Arc<str>> {
         Bucket::all().filter_map(|at| self.shared.ears.master(at.number().into())).collect()
     }
 
-    /// One bucket of each master.
+    /// Returns one bucket of each master.
     pub(super) fn buckets(&self) -> Vec<Bucket> {
         let mut seen = BTreeSet::new();
         let master = |at: &Bucket| self.shared.ears.master(at.number().into());
@@ -163,7 +163,7 @@ impl ClusterLink {
         reply::first(answers).map(drop)
     }
 
-    /// Whether messages can be had.
+    /// Returns whether messages can be received.
     pub(super) fn has_push(&self) -> bool {
         self.shared.ears.may_listen()
     }
@@ -177,7 +177,7 @@ impl ClusterLink {
         self.shared.node(at).await.send_known(command).await
     }
 
-    /// The channel of this bucket, if its messages can be received now.
+    /// Returns the channel of this bucket, if its messages can be received now.
     pub(super) async fn channel(&self, bucket: Bucket) -> Option<String> {
         self.shared.ears.channel(bucket).await
     }
@@ -188,14 +188,14 @@ impl ClusterLink {
 }
 
 impl ClusterShared {
-    /// The master of the first command's keys, if it is known.
+    /// Returns the master of the first command's keys, if it is known.
     fn place(&self, commands: &Pipeline) -> RedisResult<Route> {
         let bucket = commands.cmd_iter().next().and_then(bucket_of);
         let at = bucket.and_then(|bucket| self.ears.master(bucket));
         Ok(Route { at: at.ok_or_else(lost)?, asking: false })
     }
 
-    /// The link to a node. The link reconnects on its own.
+    /// Returns the link to a node. The link reconnects on its own.
     async fn node(&self, at: &Arc<str>) -> Arc<NodeLink> {
         let known = self.nodes.lock().get(at).and_then(|node| node.get().cloned());
         if let Some(node) = known {
@@ -225,19 +225,19 @@ async fn watch(shared: &ClusterShared) {
     }
 }
 
-/// Whether the server reports that the keys are elsewhere, or partly elsewhere.
+/// Returns whether the server reports that the keys are elsewhere, or partly elsewhere.
 fn is_unsettled(error: &RedisError) -> bool {
     use ServerErrorKind::{Ask, Moved, TryAgain};
     matches!(error.kind(), redis::ErrorKind::Server(Moved | Ask | TryAgain))
 }
 
-/// The error for a slot that is moving.
+/// Returns the error for a slot that is moving.
 fn unsettled(error: &RedisError) -> RedisError {
     let kind = redis::ErrorKind::Server(ServerErrorKind::ClusterDown);
     RedisError::from((kind, "the slot is being moved", error.to_string()))
 }
 
-/// The reason why the first node does not report the slots.
+/// Returns the reason why the first node does not report the slots.
 async fn no_slots(config: &RedisConfig) -> Option<RedisError> {
     let address = config.addresses.first()?;
     let asked = async {
@@ -247,7 +247,7 @@ async fn no_slots(config: &RedisConfig) -> Option<RedisError> {
     asked.await.err()
 }
 
-/// The facts of the first node that answers.
+/// Returns the facts of the first node that answers.
 async fn first_that_answers(config: &RedisConfig, store: &str) -> Result<Facts, Error> {
     let mut failed = None;
     for address in &config.addresses {

@@ -109,14 +109,15 @@ impl Facts {
         self
     }
 
-    /// The approximate time of its clock now, in microseconds. Zero if the time is not known.
+    /// Returns the approximate time of its clock now, in microseconds, or zero if the time is not
+    /// known.
     pub(crate) fn time_at(&self, now: Instant) -> u64 {
         self.time.map_or(0, |(micros, at)| {
             micros.saturating_add(u64::try_from(now.since(at).as_micros()).unwrap_or(0))
         })
     }
 
-    /// The last known state of its clock.
+    /// Returns the last known state of its clock.
     pub(super) fn clock(&self) -> StoreClock {
         let mut clock = StoreClock::new();
         if let (Some((micros, sent)), Some(received)) = (self.time, self.received) {
@@ -153,12 +154,12 @@ impl Facts {
         self.durable && !self.rewrites
     }
 
-    /// Whether its grants survive a restart, with this restart guard.
+    /// Returns whether its grants survive a restart, with this restart guard.
     pub(crate) fn keeps_grants(&self, guard: Duration) -> bool {
         !self.evicts && (self.is_on_disk() || !guard.is_zero())
     }
 
-    /// The questions to leave out of the next read. `None` if no answer could change a
+    /// Returns the questions to leave out of the next read, or `None` if no answer could change a
     /// guarantee.
     pub(super) fn worth_asking(&self, guard: Duration) -> Option<Silent> {
         // `INFO` is needed in any case. The settings matter only without a guard: with one, grants
@@ -203,7 +204,7 @@ impl Facts {
         }
     }
 
-    /// The number of its replicas.
+    /// Returns the number of its replicas.
     pub(crate) fn replicas(&self) -> Result<u32, Error> {
         if !self.told {
             return Err(Error::config(
@@ -243,7 +244,7 @@ impl Facts {
     }
 }
 
-/// The first two numbers of a version.
+/// Returns the first two numbers of a version.
 pub(crate) fn version(text: &str) -> Option<(u32, u32)> {
     let mut parts = text.split('.').map(|part| part.parse().ok());
     Some((parts.next()??, parts.next().flatten().unwrap_or(0)))

@@ -89,7 +89,7 @@ impl Link {
         }
     }
 
-    /// The servers that have the keys, as far as they are known.
+    /// Returns the servers that have the keys, as far as they are known.
     pub(crate) fn servers(&self) -> Vec<Server> {
         match self {
             Self::Node(_) => vec![Server(None)],
@@ -97,7 +97,7 @@ impl Link {
         }
     }
 
-    /// A bucket of each server.
+    /// Returns a bucket of each server.
     pub(crate) fn buckets(&self) -> Vec<Bucket> {
         match self {
             Self::Node(_) => vec![Bucket::ANY],
@@ -113,7 +113,7 @@ impl Link {
         }
     }
 
-    /// The configuration with which it was opened.
+    /// Returns the configuration with which it was opened.
     pub(crate) fn config(&self) -> &RedisConfig {
         match self {
             Self::Node(link) => link.config(),
@@ -135,8 +135,8 @@ impl Link {
         }
     }
 
-    /// The number of the current connection. It changes with each loss. `None` for a cluster, where
-    /// a command may reach another server without notice.
+    /// Returns the number of the current connection. It changes with each loss. `None` for a
+    /// cluster, where a command may reach another server without notice.
     pub(crate) fn epoch(&self) -> Option<u64> {
         match self {
             Self::Node(link) => link.epoch(),
@@ -144,8 +144,8 @@ impl Link {
         }
     }
 
-    /// Whether both lead to the same server, as far as is known. After a failover each finds the
-    /// new master on its own, so one may still be connected to the old master.
+    /// Returns whether both lead to the same server, as far as is known. After a failover each
+    /// finds the new master on its own, so one may still be connected to the old master.
     pub(crate) fn agrees_with(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Node(one), Self::Node(other)) => {
@@ -156,8 +156,8 @@ impl Link {
         }
     }
 
-    /// The channel on which messages about locks of this bucket arrive. `None` while there is no
-    /// subscription.
+    /// Returns the channel on which messages about locks of this bucket arrive. `None` while there
+    /// is no subscription.
     pub(crate) async fn channel(&self, bucket: Bucket) -> Option<Arc<str>> {
         match self {
             Self::Node(link) => link.channel(),
@@ -165,7 +165,7 @@ impl Link {
         }
     }
 
-    /// Whether messages can be received.
+    /// Returns whether messages can be received.
     pub(crate) fn has_push(&self) -> bool {
         match self {
             Self::Node(link) => link.channel().is_some(),
@@ -173,7 +173,7 @@ impl Link {
         }
     }
 
-    /// Whether grants survive a restart of the one server, by the latest knowledge.
+    /// Returns whether grants survive a restart of the one server, by the latest knowledge.
     pub(crate) fn keeps_grants(&self) -> bool {
         match self {
             Self::Node(link) => link.keeps_grants(),
@@ -182,7 +182,7 @@ impl Link {
         }
     }
 
-    /// The known facts about the server.
+    /// Returns the known facts about the server.
     pub(crate) fn facts(&self) -> Arc<Facts> {
         match self {
             Self::Node(link) => link.facts(),

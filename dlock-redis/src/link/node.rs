@@ -191,7 +191,7 @@ impl NodeLink {
         &self.shared.config
     }
 
-    /// The server to which the link leads at present.
+    /// Returns the server to which the link leads at present.
     pub(super) fn address(&self) -> Option<String> {
         self.shared.door.borrow().open().map(|connection| connection.address.clone())
     }
@@ -308,7 +308,7 @@ impl Connection {
 }
 
 impl Trip<'_> {
-    /// The server has answered, so no copy of the command can still arrive.
+    /// Records that the server has answered, so no copy of the command can still arrive.
     fn answered(self, connection: &Connection, answer: Option<&Value>) {
         if let Some(unanswered) = self.unanswered {
             unanswered.answered(self.sent);
@@ -343,7 +343,7 @@ async fn exchange(
     }
 }
 
-/// The commands, with a deadline as the last argument of the one at this index.
+/// Returns the commands, with a deadline as the last argument of the one at this index.
 fn dated(commands: &Pipeline, at: usize, deadline: u64) -> Pipeline {
     let mut all = redis::pipe();
     for (place, command) in commands.cmd_iter().enumerate() {
@@ -355,7 +355,7 @@ fn dated(commands: &Pipeline, at: usize, deadline: u64) -> Pipeline {
     all
 }
 
-/// The first of these answers after which the client has to reconnect.
+/// Returns the first of these answers after which the client has to reconnect.
 fn first_error(answers: &[Value]) -> Option<RedisError> {
     answers.iter().find_map(|answer| match answer {
         Value::ServerError(error) => {

@@ -49,7 +49,7 @@ pub(super) async fn connection(
     client.get_multiplexed_async_connection_with_config(&settings).await
 }
 
-/// The address in the driver's form.
+/// Returns the address in the driver's form.
 pub(super) fn info(
     config: &RedisConfig,
     address: &str,
@@ -154,7 +154,8 @@ pub(super) async fn facts(
     Ok(facts.with_mark(mark.as_deref()).refusing(refuses))
 }
 
-/// The answer of a server. The error is its refusal, or `None` if the question was left out.
+/// Returns the answer of a server. The error is its refusal, or `None` if the question was left
+/// out.
 fn told(answer: Option<Value>) -> Result<Value, Option<RedisError>> {
     answer.ok_or(None)?.extract_error().map_err(Some)
 }

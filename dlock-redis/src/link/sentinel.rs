@@ -39,7 +39,7 @@ impl Sentinels {
         Self { connections: vec![None; config.addresses.len()] }
     }
 
-    /// The master's address.
+    /// Returns the master's address.
     pub(super) async fn master(&mut self, config: &RedisConfig) -> Result<String, Error> {
         let Topology::Sentinel(name) = &config.topology else {
             return Ok(config.addresses.first().cloned().unwrap_or_default());
@@ -77,12 +77,12 @@ impl Votes {
         }
     }
 
-    /// Whether more than half of `of` sentinels have answered.
+    /// Returns whether more than half of `of` sentinels have answered.
     const fn enough(&self, of: usize) -> bool {
         2 * self.answers > of
     }
 
-    /// The address of the newest failover.
+    /// Returns the address of the newest failover.
     fn result(self, name: &str, store: &str) -> Result<String, Error> {
         if let Some(newest) = self.newest {
             return Ok(newest.address);
@@ -140,7 +140,7 @@ async fn ask(
     }
 }
 
-/// A sentinel's answer about a master, over a new connection.
+/// Asks a sentinel about a master, over a new connection.
 pub(crate) async fn master(
     config: &RedisConfig,
     address: &str,

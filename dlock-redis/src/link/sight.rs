@@ -24,7 +24,8 @@ pub(super) struct Sight {
 }
 
 impl Sight {
-    /// The run of a server by its facts, continued from the earlier knowledge of this client.
+    /// Returns the run of a server by its facts, continued from the earlier knowledge of this
+    /// client.
     pub(super) fn of(facts: &Facts, before: Option<Self>) -> Option<Self> {
         let run_id = facts.run_id.clone()?;
         let now = Self { run_id, at: facts.received?, age: facts.vouched };
@@ -38,12 +39,12 @@ impl Sight {
         self.age.saturating_add(now.since(self.at))
     }
 
-    /// The time until it has run for the guard.
+    /// Returns the time until it has run for the guard.
     pub(super) fn left(&self, guard: Duration, now: Instant) -> Duration {
         guard.saturating_sub(self.age_at(now))
     }
 
-    /// The mark for other clients.
+    /// Returns the mark for other clients.
     pub(super) fn mark(&self, now: Instant) -> String {
         format!("{} {}", self.run_id, self.age_at(now).as_millis())
     }

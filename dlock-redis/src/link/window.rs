@@ -74,7 +74,8 @@ impl<'a> Sending<'a> {
         self.began.get_or_init(|| Clock::Boot.now());
     }
 
-    /// A time just before it was first sent. For a request that was never sent, the earliest time.
+    /// Returns a time just before it was first sent. For a request that was never sent, the
+    /// earliest time.
     pub(crate) fn began(&self) -> Instant {
         self.began.get().copied().unwrap_or(Instant::from_nanos(0))
     }
@@ -120,7 +121,7 @@ impl Window {
         })
     }
 
-    /// The connection is being closed: the requests that wait fail.
+    /// Makes the waiting requests fail, because the connection is being closed.
     pub(super) fn close(&self) {
         for window in [&self.releases, &self.polls, &self.acquires] {
             window.close();

@@ -264,8 +264,8 @@ impl Admin for Quorum {
 }
 
 impl Quorum {
-    /// The answers of the masters, if a majority answers, and the number of masters that did not
-    /// answer.
+    /// Returns the answers of the masters, if a majority answers, and the number of masters that
+    /// did not answer.
     fn heard<T>(&self, said: Vec<Result<T, Error>>) -> Result<(Vec<T>, usize), Error> {
         let (mut answers, mut failed) = (Vec::new(), Vec::new());
         for answer in said {
@@ -281,7 +281,7 @@ impl Quorum {
         Ok((answers, failed.len()))
     }
 
-    /// Why a claim is not held: checks whether a majority has lost its data about the name.
+    /// Checks why a claim is not held: whether a majority has lost its data about the name.
     async fn fate(&self, renewal: &Renewal) -> Renewed {
         let Some(token) = renewal.token.filter(|_| self.retention > renewal.lease) else {
             return Renewed::Lost;
@@ -296,7 +296,7 @@ impl Quorum {
     }
 }
 
-/// The finding about the number of masters that answer.
+/// Returns the finding about the number of masters that answer.
 fn masters(up: usize, all: usize) -> Finding {
     let found = format!("{up} of {all} masters answer");
     let remedy = "check that the others run, and that this machine can reach them";
@@ -307,7 +307,7 @@ fn masters(up: usize, all: usize) -> Finding {
     }
 }
 
-/// The state on which a majority agrees.
+/// Returns the state on which a majority agrees.
 fn merged(states: &[LockState], needed: usize) -> LockState {
     let mut seen: HashMap<ClaimId, Vec<ClaimState>> = HashMap::new();
     for holder in states.iter().flat_map(|state| &state.holders) {

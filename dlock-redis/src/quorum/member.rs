@@ -73,7 +73,8 @@ impl Member {
         (member, first.map_err(|error| error.during("connect")))
     }
 
-    /// The server's clock, as far as it is known, in microseconds. Token proposals start there.
+    /// Returns the server's clock, as far as it is known, in microseconds. Token proposals start
+    /// there.
     pub(super) fn time(&self) -> u64 {
         self.session.link.facts().time_at(Clock::Boot.now())
     }
@@ -143,12 +144,12 @@ impl Member {
         Ok(answers.into_iter().map(Standing::is_held).collect())
     }
 
-    /// Whether its grants survive a restart, as far as that is known.
+    /// Returns whether its grants survive a restart, as far as that is known.
     pub(super) fn keeps_grants(&self) -> bool {
         self.session.link.keeps_grants()
     }
 
-    /// The number of claims whose release is sent later.
+    /// Returns the number of claims whose release is sent later.
     pub(super) fn owes(&self) -> usize {
         self.session.later.len()
     }
@@ -194,7 +195,7 @@ impl Member {
         }
     }
 
-    /// An unreachable master has no vote, and is not worth a wait.
+    /// Runs a script. An unreachable master has no vote, and is not worth a wait.
     async fn run(&self, call: &Call<'_>) -> Result<Value, Error> {
         self.check_up()?;
         self.session.run(call).await

@@ -148,8 +148,8 @@ impl Voters {
         outcome
     }
 
-    /// The token of a claim that a majority has granted: the one that a majority took, or else the
-    /// largest, which is written back until a majority has it.
+    /// Returns the token of a claim that a majority has granted: the one that a majority took, or
+    /// else the largest, which is written back until a majority has it.
     async fn agree(
         &self,
         request: &AcquireRequest,
@@ -213,7 +213,7 @@ impl Voters {
         *last = (*last).max(token.get() + u64::from(tokens) - 1);
     }
 
-    /// A token above all that this client has seen, close to the masters' clocks.
+    /// Returns a token above all that this client has seen, close to the masters' clocks.
     fn proposal(&self) -> u64 {
         let time = self.members.iter().map(|member| member.time()).max().unwrap_or(0);
         time.max(*self.last.lock() + 1)
@@ -343,8 +343,8 @@ impl Voters {
         (tally, failed)
     }
 
-    /// The time when all leases of a claim have ended. For a claim of another client it is not
-    /// known.
+    /// Returns the time when all leases of a claim have ended. For a claim of another client it is
+    /// not known.
     fn lease_ends(&self, claim: ClaimId) -> Instant {
         let known = self.book.lease_ends(claim);
         known.unwrap_or_else(|| Clock::Boot.now().saturating_add(LATER))
@@ -378,13 +378,13 @@ async fn answers(
     }
 }
 
-/// The token that a majority of `of` masters took.
+/// Returns the token that a majority of `of` masters took.
 fn agreed(won: &[(usize, FencingToken)], of: usize) -> Option<FencingToken> {
     let took = |token| won.iter().filter(|(_, other)| *other == token).count();
     won.iter().map(|(_, token)| *token).find(|token| took(*token) >= majority(of))
 }
 
-/// The error if too few masters answer. `error` is the error of one of them.
+/// Returns the error for the case that too few masters answer. `error` is the error of one of them.
 pub(super) fn no_majority(error: Option<&Error>, tally: Tally, of: usize) -> Error {
     let quiet = Error::new(ErrorKind::Unavailable, "masters do not answer");
     let error = error.unwrap_or(&quiet);

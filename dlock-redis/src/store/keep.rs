@@ -55,7 +55,7 @@ impl Store {
         Ok(gone)
     }
 
-    /// Why a claim is not held: checks whether the server has lost its data about the name.
+    /// Checks why a claim is not held: whether the server has lost its data about the name.
     pub(crate) async fn fate(&self, renewal: &Renewal) -> Renewed {
         // If the retention is shorter, it proves nothing about a lease.
         let kept = u128::from(self.session.scripts.retention) > renewal.lease.as_millis();

@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl Store {
-    /// Whether one script can take all these names.
+    /// Returns whether one script can take all these names.
     pub(crate) fn can_take_together(&self, requests: &[AcquireRequest]) -> bool {
         let mut buckets = requests.iter().map(|request| Bucket::of(&request.name));
         let first = buckets.next();

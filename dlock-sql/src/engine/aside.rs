@@ -40,12 +40,13 @@ impl Aside {
         Self { jobs: VecDeque::new(), rows: HashMap::new(), due, pause: SHORTEST }
     }
 
-    /// Whether no job waits.
+    /// Returns whether no job waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.jobs.is_empty()
     }
 
-    /// The time until the next check. `None` while no job waits and no row is known to be locked.
+    /// Returns the time until the next check. `None` while no job waits and no row is known to be
+    /// locked.
     pub(crate) fn due_in(&self) -> Option<Duration> {
         (!self.rows.is_empty() || !self.jobs.is_empty()).then(|| self.due.since(Clock::Boot.now()))
     }
@@ -54,7 +55,7 @@ impl Aside {
         !self.rows.is_empty() && self.rows.contains_key(name)
     }
 
-    /// The error of the first of these names whose row is locked.
+    /// Returns the error of the first of these names whose row is locked.
     pub(crate) fn why<'a>(&self, mut names: impl Iterator<Item = &'a LockName>) -> Option<Error> {
         names.find_map(|name| self.rows.get(name)).map(|row| row.error.clone())
     }
@@ -128,7 +129,8 @@ impl Aside {
     }
 }
 
-/// The names whose rows another transaction has locked. `None` if the database does not answer.
+/// Returns the names whose rows another transaction has locked. `None` if the database does not
+/// answer.
 pub(crate) async fn locked<C: Conn>(conn: &mut C, names: &[&LockName]) -> Option<Vec<LockName>> {
     if names.is_empty() {
         return Some(Vec::new());

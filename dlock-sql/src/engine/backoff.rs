@@ -33,12 +33,12 @@ impl Backoff {
         Self { failures: 0, until: Instant::from_nanos(0), last: None }
     }
 
-    /// A statement has succeeded.
+    /// Records that a statement has succeeded.
     pub(crate) fn worked(&mut self) {
         (self.failures, self.last) = (0, None);
     }
 
-    /// A connect failed, or the connection can't be used any more.
+    /// Records that a connect failed, or that the connection can't be used any more.
     pub(crate) fn failed(&mut self, fault: Fault) -> Fault {
         let now = Clock::Boot.now();
         let pause = match self.failures {

@@ -18,7 +18,7 @@ pub(crate) const SHARED: usize = 64;
 /// The largest number of bytes of an operation in a statement, with its name in hexadecimal digits.
 const LARGEST: usize = 2 * LockName::MAX_BYTES + 3 * Note::MAX_BYTES + 192;
 
-/// The number of operations that fit into a statement of this size.
+/// Returns the number of operations that fit into a statement of this size.
 pub(crate) fn fitting(bytes: usize) -> usize {
     (bytes / LARGEST).max(1)
 }

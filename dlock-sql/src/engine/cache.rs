@@ -73,23 +73,23 @@ impl Cache {
         Self { used: Halves::new(NAMES), renewed: Halves::new(RENEWED) }
     }
 
-    /// Whether the lock was held when it was last seen.
+    /// Returns whether the lock was held when it was last seen.
     pub(crate) fn is_held(&self, name: &LockName) -> bool {
         self.used.get(name).is_some_and(|known| known.held.is_some())
     }
 
-    /// Whether the lock was held a moment ago.
+    /// Returns whether the lock was held a moment ago.
     pub(crate) fn was_just_held(&self, name: &LockName, now: Instant) -> bool {
         let held = self.used.get(name).and_then(|known| known.held);
         held.is_some_and(|seen| now.since(seen) < FRESH)
     }
 
-    /// An upper bound of the length of a lock's state as text, if it is remembered.
+    /// Returns an upper bound of the length of a lock's state as text, if it is remembered.
     pub(crate) fn length(&self, name: &LockName) -> usize {
         self.used.get(name).map_or(0, |known| known.length)
     }
 
-    /// The folded row, for the next statement about it.
+    /// Returns the folded row, for the next statement about it.
     pub(crate) fn fold(&self, name: &LockName) -> Option<Fold> {
         match self.used.get(name) {
             Some(known) => known.fold.clone(),
@@ -180,7 +180,7 @@ impl<T> Halves<T> {
     }
 }
 
-/// Whether this client has to fold a log, to which it has just appended `written` bytes.
+/// Returns whether this client has to fold a log, to which it has just appended `written` bytes.
 ///
 /// A short snapshot is cheap, so every client folds it. A long one goes to the database with the
 /// next operation of each client that folds, and the database takes only the first. So only the
@@ -202,7 +202,7 @@ mod tests {
         LockName::new(&format!("n{n}")).unwrap()
     }
 
-    /// A row with this number of acquire and release pairs, and then perhaps a holder.
+    /// Returns a row with this number of acquire and release pairs, and then perhaps a holder.
     fn row(pairs: usize, held: bool) -> (Row, Replayed) {
         let mut log = String::new();
         for n in 0..pairs {

@@ -28,7 +28,7 @@ pub(crate) trait Conn: Send + 'static {
     /// Whether a statement can reach the database after its sender has stopped waiting.
     const CAN_BE_LATE: bool = true;
 
-    /// The largest size of a statement, in bytes.
+    /// Returns the largest size of a statement, in bytes.
     fn most_bytes(&self) -> usize {
         usize::MAX
     }
@@ -61,7 +61,8 @@ pub(crate) trait Conn: Send + 'static {
     /// Reads these rows, in their order.
     fn read(&mut self, wanted: &[Wanted]) -> impl Future<Output = Result<Sighting, Fault>> + Send;
 
-    /// A number that changes when another connection has written. `None` if the database has none.
+    /// Returns a number that changes when another connection has written. `None` if the database
+    /// has none.
     fn version(&mut self) -> impl Future<Output = Result<Option<i64>, Fault>> + Send {
         std::future::ready(Ok(None))
     }
@@ -92,12 +93,12 @@ pub(crate) trait Conn: Send + 'static {
         std::future::ready(Ok(()))
     }
 
-    /// Whether answered writes survive a crash, with the current settings.
+    /// Returns whether answered writes survive a crash, with the current settings.
     fn keeps(&mut self) -> impl Future<Output = Result<bool, Fault>> + Send {
         std::future::ready(Ok(true))
     }
 
-    /// The findings about the settings of the database.
+    /// Returns the findings about the settings of the database.
     fn examine(&mut self) -> impl Future<Output = Result<Vec<Finding>, Fault>> + Send;
 
     /// Closes the connection.
@@ -109,7 +110,8 @@ pub(crate) trait Ears: Send + 'static {
     /// Starts to listen, again if necessary. Notifications that were sent before may be lost.
     fn open(&mut self) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// The text of the next notification. After an error it must be opened again.
+    /// Returns the text of the next notification. After an error, the listener must be opened
+    /// again.
     fn next(&mut self) -> impl Future<Output = Result<String, Error>> + Send;
 }
 
@@ -140,7 +142,7 @@ pub(crate) struct Sighting {
 }
 
 impl Sighting {
-    /// The empty result for this number of names.
+    /// Returns the empty result for this number of names.
     pub(crate) fn of(names: usize) -> Self {
         Self { now: 0, rows: std::iter::repeat_with(|| None).take(names).collect() }
     }

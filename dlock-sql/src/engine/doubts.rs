@@ -38,8 +38,8 @@ struct Doubt {
 }
 
 impl Doubts {
-    /// A request for these claims was not answered. It may begin up to its deadline, and takes at
-    /// most `patience` from there.
+    /// Records that a request for these claims was not answered. It may begin up to its deadline,
+    /// and takes at most `patience` from there.
     pub(crate) fn unanswered(
         &self,
         claims: impl Iterator<Item = ClaimId>,
@@ -61,12 +61,13 @@ impl Doubts {
         }
     }
 
-    /// The time until which the row must bar a released claim. 0 if no request can still arrive.
+    /// Returns the time until which the row must bar a released claim, or 0 if no request can still
+    /// arrive.
     pub(crate) fn bar(&self, claim: ClaimId) -> Micros {
         self.0.lock().claims.get(&claim).map_or(0, |doubt| doubt.until)
     }
 
-    /// A claim was released, and the row has the bar.
+    /// Records that a claim was released, and that the row has the bar.
     pub(crate) fn settled(&self, claim: ClaimId) {
         self.0.lock().claims.remove(&claim);
     }

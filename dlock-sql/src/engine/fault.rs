@@ -31,30 +31,30 @@ pub(crate) enum Cure {
 }
 
 impl Fault {
-    /// The database can't be used with this configuration.
+    /// Returns the fault of a configuration with which the database can't be used.
     pub(crate) fn config(issue: ConfigIssue, text: impl Into<Cow<'static, str>>) -> Self {
         Error::config(issue, text).into()
     }
 
-    /// A transient fault. Nothing was applied.
+    /// Returns a transient fault. Nothing was applied.
     pub(crate) fn passing(text: impl Into<Cow<'static, str>>) -> Self {
         Self::cut(text).with_certainty(Certainty::NotApplied)
     }
 
-    /// The same, but a person has to do something first.
+    /// Returns a transient fault that lasts until a person does something. Nothing was applied.
     pub(crate) fn stuck(text: impl Into<Cow<'static, str>>) -> Self {
         Self::passing(text).with_cure(Cure::None)
     }
 
-    /// There was no answer, so it is unknown whether the call was applied. The fault may be
-    /// transient.
+    /// Returns the fault of a lost answer: it is unknown whether the call was applied. The fault
+    /// may be transient.
     pub(crate) fn cut(text: impl Into<Cow<'static, str>>) -> Self {
         // It is retried anyway: operations are idempotent, and the doubt is remembered.
         let error = Error::new(ErrorKind::Unavailable, text);
         Self { error: error.with_certainty(Certainty::Unknown), cure: Cure::Retry }
     }
 
-    /// The tables belong to a later version than this one.
+    /// Returns the fault of tables that belong to a later version than this one.
     pub(crate) fn newer(found: i64, ours: i64) -> Self {
         Self::config(
             ConfigIssue::SchemaNewer,
@@ -65,8 +65,8 @@ impl Fault {
         )
     }
 
-    /// A statement came after its deadline. Its answer has shown the time, so the next statement
-    /// has the right deadline.
+    /// Returns the fault of a statement that came after its deadline. Its answer has shown the
+    /// time, so the next statement has the right deadline.
     pub(crate) fn too_late() -> Self {
         Self::passing(
             "the request came to the database too late and had no effect: check whether the \
@@ -97,7 +97,7 @@ impl Fault {
         Self { error: self.error.with_source(source), ..self }
     }
 
-    /// The same for a failed connect: nothing was applied, and no row caused it.
+    /// Changes the fault to that of a failed connect: nothing was applied, and no row caused it.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn before_anything_was_sent(self) -> Self {
         // Both cures would look for the row that caused the fault, but no statement was sent.

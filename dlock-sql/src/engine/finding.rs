@@ -8,7 +8,7 @@ use super::Fault;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 const ENOUGH: i64 = 20;
 
-/// The finding from an attempt to use the tables. A transient error is no finding.
+/// Returns the finding from an attempt to use the tables. A transient error is no finding.
 pub(crate) fn of_tables<T>(prepared: Result<T, Fault>) -> Result<Finding, Fault> {
     match prepared {
         Ok(_) => Ok(Finding::fine(
@@ -34,7 +34,7 @@ fn of_error(about: &'static str, error: &Error) -> Finding {
     }
 }
 
-/// The finding about the room for more connections.
+/// Returns the finding about the room for more connections.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) fn room(left: i64, most: i64) -> Finding {
     let found = format!("{} of {most} are left (max_connections)", left.max(0));

@@ -59,13 +59,13 @@ impl Job {
         (Self { asks, together, asked, in_doubt: false, reply: Some(reply) }, answer)
     }
 
-    /// Whether no caller needs it any more. A release is always needed.
+    /// Returns whether no caller needs it any more. A release is always needed.
     pub(crate) fn is_moot(&self) -> bool {
         self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
             && !self.asks.iter().any(|ask| matches!(ask.op, Op::Release { .. }))
     }
 
-    /// Whether all of its operations have their answers.
+    /// Returns whether all of its operations have their answers.
     pub(crate) fn is_done(&self) -> bool {
         self.asks.iter().all(|ask| ask.told.is_some())
     }
@@ -154,8 +154,8 @@ impl Jobs {
         &self.writers[asks.first().map_or(0, |ask| self.home(&ask.name))]
     }
 
-    /// The index of the worker for a name. The hash has no random state, so that a name always has
-    /// the same worker: with two, an operation could overtake another on the same name.
+    /// Returns the index of the worker for a name. The hash has no random state, so that a name
+    /// always has the same worker: with two, an operation could overtake another on the same name.
     fn home(&self, name: &LockName) -> usize {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(name);
         let many = u64::try_from(self.writers.len()).unwrap_or(1).max(1);
@@ -187,7 +187,7 @@ pub(crate) async fn answer_of<T, M>(
     }
 }
 
-/// The error if the task that would answer has ended.
+/// Returns the error for the case that the task that would answer has ended.
 pub(crate) fn gone() -> Error {
     Error::config(
         ConfigIssue::Runtime,

@@ -46,7 +46,7 @@ impl Kept {
         this
     }
 
-    /// The guarantees of the database, reduced if writes may be lost.
+    /// Returns the guarantees of the database, reduced if writes may be lost.
     pub(crate) fn promised(&self, best: Guarantees) -> Guarantees {
         match self.0.is_kept.load(Ordering::Relaxed) {
             true => best,

@@ -12,7 +12,7 @@ const QUEUE: usize = 1024;
 
 /// A message to a worker.
 pub(crate) trait Message {
-    /// Whether it only renews or releases.
+    /// Returns whether it only renews or releases.
     fn is_urgent(&self) -> bool;
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Ends<T> {
     others: mpsc::Receiver<T>,
 }
 
-/// An empty queue.
+/// Returns an empty queue.
 pub(crate) fn lanes<T: Message>() -> (Lanes<T>, Ends<T>) {
     let ((urgent, first), (others, second)) = (mpsc::channel(QUEUE), mpsc::channel(QUEUE));
     (Lanes { urgent, others }, Ends { urgent: first, others: second })
@@ -43,7 +43,7 @@ impl<T> Clone for Lanes<T> {
 }
 
 impl<T: Message> Lanes<T> {
-    /// The lane of a message.
+    /// Returns the lane of a message.
     pub(crate) fn of(&self, message: &T) -> &mpsc::Sender<T> {
         match message.is_urgent() {
             true => &self.urgent,
@@ -67,7 +67,7 @@ impl<T> Ends<T> {
         }
     }
 
-    /// Whether all senders are dropped.
+    /// Returns whether all senders are dropped.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn is_closed(&self) -> bool {
         self.urgent.is_closed() && self.others.is_closed()

@@ -103,12 +103,12 @@ pub(crate) struct EngineSettings {
     pub(crate) rarely: Rarely,
 }
 
-/// A time in the form that statements take.
+/// Converts a time to the form that statements take.
 fn micros(time: Duration) -> Micros {
     Micros::try_from(time.as_micros()).unwrap_or(Micros::MAX)
 }
 
-/// The best guarantees that rows can give.
+/// Returns the best guarantees that rows can give.
 pub(crate) fn guarantees(scope: Scope, wake_up: WakeUp) -> Guarantees {
     Guarantees::WEAKEST
         .with_exclusion(Exclusion::Restart)

@@ -19,7 +19,7 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// The names with this prefix. `None` for a text that no name begins with.
+    /// Returns the names with this prefix, or `None` for a text that no name begins with.
     pub(crate) fn of(prefix: &str) -> Option<Self> {
         let end = match LockName::can_begin_with(prefix) {
             true => successor(prefix),
@@ -31,8 +31,8 @@ impl Range {
     }
 }
 
-/// The first text that sorts behind all texts with this prefix. The order of bytes is also that of
-/// characters.
+/// Returns the first text that sorts behind all texts with this prefix. The order of bytes is also
+/// that of characters.
 fn successor(prefix: &str) -> Option<String> {
     let mut text = prefix.to_owned();
     while let Some(last) = text.pop() {
@@ -52,8 +52,8 @@ pub(crate) struct Listed {
     pub(crate) is_used: bool,
 }
 
-/// The names that begin with `prefix` and are held or waited for, at most `limit`. `page` reads the
-/// first [`PAGE`] of a range.
+/// Returns the names that begin with `prefix` and are held or waited for, at most `limit`. `page`
+/// reads the first [`PAGE`] of a range.
 pub(crate) async fn list<F>(
     prefix: &str,
     limit: usize,

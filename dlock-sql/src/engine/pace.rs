@@ -50,7 +50,7 @@ impl Rarely {
         late: Duration::from_millis(10),
     };
 
-    /// The time from which the notification of a grant that began then counts as lost.
+    /// Returns the time from which the notification of a grant that began then counts as lost.
     pub(crate) fn lost(self, began: Instant) -> Instant {
         began.saturating_add(self.late)
     }
@@ -74,12 +74,12 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// A queue with this last known time of one hand-off. Zero if none is known.
+    /// Creates a queue with this last known time of one hand-off. Zero if none is known.
     pub(crate) const fn new(now: Instant, each: Duration) -> Self {
         Self { ahead: 1, each, moved: now }
     }
 
-    /// The time of one hand-off.
+    /// Returns the time of one hand-off.
     pub(crate) const fn each(&self) -> Duration {
         self.each
     }
@@ -103,13 +103,13 @@ impl Pace {
         self.ahead = ahead;
     }
 
-    /// The pause before the next poll while notifications arrive.
+    /// Returns the pause before the next poll while notifications arrive.
     pub(crate) fn rare_delay(&self, now: Instant, rarely: Rarely) -> Duration {
         (now.since(self.moved) / PART).clamp(rarely.shortest, rarely.longest)
     }
 
-    /// The pause before the next poll. It is short after a change, grows in a long wait, and leaves
-    /// time for the claims ahead.
+    /// Returns the pause before the next poll. It is short after a change, grows in a long wait,
+    /// and leaves time for the claims ahead.
     pub(crate) fn delay(&self, now: Instant) -> Duration {
         let between = u32::try_from(self.ahead.saturating_sub(1)).unwrap_or(u32::MAX);
         let passing = self.each.saturating_mul(between).saturating_mul(3) / 5;

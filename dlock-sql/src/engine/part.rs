@@ -33,7 +33,7 @@ impl Unit {
 /// The units of one statement.
 pub(crate) type Part = Vec<Unit>;
 
-/// All units of a batch.
+/// Returns all units of a batch.
 pub(crate) fn whole(batch: &[Job]) -> Part {
     let mut part = Part::with_capacity(batch.len());
     for (job, Job { asks, together, .. }) in batch.iter().enumerate() {
@@ -45,7 +45,7 @@ pub(crate) fn whole(batch: &[Job]) -> Part {
     part
 }
 
-/// The indices of its asks: the job, and the ask in it.
+/// Returns the indices of its operations: the job, and the operation in it.
 pub(crate) fn places(part: &[Unit]) -> impl Iterator<Item = (usize, usize)> {
     part.iter().flat_map(|unit| unit.asks.clone().map(move |ask| (unit.job, ask)))
 }
@@ -55,7 +55,7 @@ pub(crate) fn names(batch: &[Job], part: &[Unit]) -> HashSet<LockName> {
     part.iter().flat_map(|unit| unit.asks_of(batch)).map(|ask| ask.name.clone()).collect()
 }
 
-/// The units with one of these names, and the others.
+/// Returns the units with one of these names, and the others.
 pub(crate) fn touching(
     batch: &[Job],
     part: Part,
@@ -127,8 +127,8 @@ pub(crate) fn take(batch: &mut [Job], part: &[Unit]) -> Vec<Job> {
     part.iter().map(|unit| batch[unit.job].take()).filter(|job| !job.asks.is_empty()).collect()
 }
 
-/// How long to wait for the answer, if the batch contains renewals. The core abandons a renewal
-/// after a third of its lease. Half of that leaves time for a retry on another connection.
+/// Returns how long to wait for the answer, if the batch contains renewals. The core abandons a
+/// renewal after a third of its lease. Half of that leaves time for a retry on another connection.
 pub(crate) fn limit(batch: &[Job]) -> Option<Duration> {
     let asks = batch.iter().flat_map(|job| &job.asks);
     let leases = asks.filter_map(|ask| match ask.op {
@@ -138,8 +138,8 @@ pub(crate) fn limit(batch: &[Job]) -> Option<Duration> {
     Some((leases.min()? / 6).max(SHORTEST))
 }
 
-/// How long an answer to these jobs is useful. A grant is useless after its lease, and the core
-/// abandons a renewal after a third of the lease.
+/// Returns how long an answer to these jobs is useful. A grant is useless after its lease, and the
+/// core abandons a renewal after a third of the lease.
 pub(crate) fn patience<'a>(
     asks: impl Iterator<Item = &'a PendingOp>,
     longest: Duration,

@@ -54,12 +54,12 @@ macro_rules! retry {
 pub(crate) use retry;
 
 impl Patience {
-    /// A retry budget of this length.
+    /// Returns a retry budget of this length.
     pub(crate) fn of(time: Duration) -> Self {
         Self::until(Clock::Boot.now().saturating_add(time))
     }
 
-    /// A retry budget until this time of the clock.
+    /// Returns a retry budget until this time of the clock.
     pub(crate) fn until(until: Instant) -> Self {
         Self {
             until,
@@ -76,12 +76,12 @@ impl Patience {
         self.certainty = Certainty::Unknown;
     }
 
-    /// Whether an earlier attempt may have taken effect.
+    /// Returns whether an earlier attempt may have taken effect.
     pub(crate) fn in_doubt(&self) -> bool {
         self.certainty == Certainty::Unknown
     }
 
-    /// Whether the time is up.
+    /// Returns whether the time is up.
     pub(crate) fn is_over(&self) -> bool {
         Clock::Boot.now() >= self.until
     }
@@ -92,8 +92,8 @@ impl Patience {
         self.certainty
     }
 
-    /// The retry budget of a task that serves all names. Faults that one row may have caused are
-    /// returned at once, so that other names are served before the caller's retry.
+    /// Returns the retry budget of a task that serves all names. Faults that one row may have
+    /// caused are returned at once, so that other names are served before the caller's retry.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn of_all_names(time: Duration) -> Self {
         Self { of_all_names: true, ..Self::of(time) }
@@ -123,7 +123,7 @@ impl Patience {
     }
 }
 
-/// A random pause between 0.5 and 1.5 times this one. The jitter comes from the clock: two
+/// Returns a random pause between 0.5 and 1.5 times this one. The jitter comes from the clock: two
 /// processes do not read the same nanosecond.
 pub(crate) fn jittered(pause: Duration, now: Instant) -> Duration {
     let span = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX).max(1);

@@ -269,7 +269,8 @@ impl<C: Conn> Reader<C> {
     }
 }
 
-/// The state for a caller: leases as they were requested, without the tick that the engine adds.
+/// Returns the state for a caller: leases as they were requested, without the tick that the engine
+/// adds.
 fn state(machine: &Machine, now: Micros, tick: Micros) -> LockState {
     let mut state = machine.inspect(now);
     let tick = Duration::from_micros(tick);

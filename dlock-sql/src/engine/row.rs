@@ -48,7 +48,7 @@ impl Row {
         Mark { base: self.base, len: self.len() }
     }
 
-    /// The length of the log. It is ASCII, so bytes and characters are the same.
+    /// Returns the length of the log. It is ASCII, so bytes and characters are the same.
     pub(crate) fn len(&self) -> i64 {
         i64::try_from(self.log.len()).unwrap_or(i64::MAX)
     }
@@ -79,7 +79,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// The base whose snapshot need not be sent, or 0.
+    /// Returns the base whose snapshot need not be sent, or 0.
     pub(crate) fn known_base(&self) -> i64 {
         base_of(self.known.as_deref())
     }
@@ -103,18 +103,18 @@ impl Write {
     /// The arguments of a statement that folds nothing: no row has base 0.
     pub(crate) const NO_FOLD: (i64, i64, i64, &'static str) = (0, 0, 0, "");
 
-    /// The arguments `seen`, `cut`, `time` and `snap` of the statement.
+    /// Returns the arguments `seen`, `cut`, `time` and `snap` of the statement.
     pub(crate) fn fold_args(&self) -> (i64, i64, i64, &str) {
         let Some(Fold { mark, time, snap }) = &self.fold else { return Self::NO_FOLD };
         (mark.base, mark.len, i64::try_from(*time).unwrap_or(i64::MAX), snap)
     }
 
-    /// The base whose snapshot need not be returned, or 0.
+    /// Returns the base whose snapshot need not be returned, or 0.
     pub(crate) fn known_base(&self) -> i64 {
         base_of(self.known.as_deref())
     }
 
-    /// A lower bound of its size as text.
+    /// Returns a lower bound of its size as text.
     #[cfg(any(feature = "mysql", feature = "sqlite"))]
     pub(crate) fn room(&self) -> usize {
         let snap = self.fold.as_ref().map_or(0, |fold| fold.snap.len());
@@ -122,7 +122,7 @@ impl Write {
     }
 }
 
-/// The rows of the writes, in their order, which is that of their names.
+/// Returns the rows of the writes, in their order, which is that of their names.
 pub(crate) fn in_order<N: AsRef<str>>(
     writes: &[Write],
     mut found: Vec<(N, Result<Row, Error>)>,

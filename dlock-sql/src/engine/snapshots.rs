@@ -35,7 +35,7 @@ impl Snapshots {
         self.long.lock().get(name).cloned()
     }
 
-    /// A name to read, with its known snapshot.
+    /// Returns a name to read, with its known snapshot.
     pub(crate) fn wanted(&self, name: &LockName) -> Wanted {
         Wanted { name: name.clone(), known: self.known(name) }
     }
@@ -88,7 +88,7 @@ mod tests {
         Op::Acquire { claim, mode, lease: 99, block: 1, queue, home: 0, note: None }
     }
 
-    /// A row with this number of waiters in its snapshot.
+    /// Returns a row with this number of waiters in its snapshot.
     fn row(base: i64, claims: u128) -> Row {
         let mut machine = Machine::default();
         for n in 0..claims {

@@ -33,7 +33,7 @@ pub(crate) struct Sweep {
 }
 
 impl Sweep {
-    /// A sweep that begins at once, and deletes rows that have been idle for `retention`.
+    /// Creates a sweep that begins at once, and deletes rows that have been idle for `retention`.
     pub(crate) fn new(retention: Duration) -> Self {
         Self {
             retention: micros(retention),
@@ -43,7 +43,7 @@ impl Sweep {
         }
     }
 
-    /// Whether a page is due.
+    /// Returns whether a page is due.
     pub(crate) fn is_due(&self) -> bool {
         tokio::time::Instant::now() >= self.next.deadline()
     }
@@ -93,8 +93,8 @@ impl Sweep {
         (is_free && is_idle && is_passed).then(|| (paged.name, row.mark()))
     }
 
-    /// The pause until the next round. It is a little different each time, so that the processes of
-    /// a machine do not sweep at the same time.
+    /// Returns the pause until the next round. It is a little different each time, so that the
+    /// processes of a machine do not sweep at the same time.
     fn spread_round(&self) -> Duration {
         let spread = self.round / 4;
         let nanos = u64::try_from(spread.as_nanos()).unwrap_or(u64::MAX).max(1);

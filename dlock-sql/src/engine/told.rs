@@ -21,7 +21,7 @@ pub(crate) struct Sight {
 }
 
 impl Sight {
-    /// The instant of the holder's clock that is at or before the database's time `at`.
+    /// Returns the instant of the holder's clock that is at or before the database's time `at`.
     pub(crate) fn instant_of(self, at: Micros) -> Instant {
         match at.checked_sub(self.now) {
             Some(later) => self.sent.saturating_add(Duration::from_micros(later)),
@@ -29,7 +29,7 @@ impl Sight {
         }
     }
 
-    /// The grant as the core knows it.
+    /// Converts the grant to the core's type.
     ///
     /// # Errors
     /// `Protocol` if the token in the database is invalid.

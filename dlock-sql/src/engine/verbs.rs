@@ -319,8 +319,8 @@ impl Engine {
         PendingOp::new(renewal.claim.name.clone(), op)
     }
 
-    /// The lease for the database, one tick longer. The database's clock may show the same time for
-    /// a tick at either end, and the lease must not expire early.
+    /// Returns the lease for the database, one tick longer. The database's clock may show the same
+    /// time for a tick at either end, and the lease must not expire early.
     fn lease(&self, lease: Duration) -> Micros {
         let micros = lease.as_nanos().div_ceil(1000);
         Micros::try_from(micros).unwrap_or(Micros::MAX).saturating_add(self.settings.tick)

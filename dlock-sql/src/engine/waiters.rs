@@ -238,7 +238,7 @@ impl Waiters {
         self.arrived.notify_one();
     }
 
-    /// Whether to poll at once, regardless of the pace of the queues.
+    /// Returns whether to poll at once, regardless of the pace of the queues.
     pub(crate) fn wants_a_look(&self) -> bool {
         self.look.swap(false, Ordering::SeqCst)
     }
@@ -292,18 +292,18 @@ impl Waiters {
         }
     }
 
-    /// Whether this state of the row is new.
+    /// Returns whether this state of the row is new.
     pub(crate) fn is_news(&self, name: &LockName, mark: Mark) -> bool {
         self.inner.lock().lines.get(name).is_some_and(|line| line.mark != mark)
     }
 
-    /// The names with waiters, if a claim has joined since `changes`.
+    /// Returns the names with waiters, if a claim has joined since `changes`.
     pub(crate) fn names(&self, changes: u64) -> Option<(u64, Vec<LockName>)> {
         let inner = self.inner.lock();
         (inner.changes != changes).then(|| (inner.changes, inner.lines.keys().cloned().collect()))
     }
 
-    /// The time until the next poll of the rows. `None` without waiters.
+    /// Returns the time until the next poll of the rows. `None` without waiters.
     pub(crate) fn delay(&self) -> Option<Duration> {
         let inner = self.inner.lock();
         if inner.lines.is_empty() {

@@ -251,7 +251,7 @@ impl<C: Conn> Worker<C> {
         if late { Err(Fault::too_late()) } else { Ok(owes) }
     }
 
-    /// An operation in the form in which it is sent now.
+    /// Returns an operation in the form in which it is sent now.
     fn as_sent<'a>(&self, op: &'a Op, hurries: bool) -> Cow<'a, Op> {
         match *op {
             Op::Release { claim, used, .. } => {
@@ -262,8 +262,8 @@ impl<C: Conn> Worker<C> {
         }
     }
 
-    /// Whether all of these wait for one lock that was held a moment ago. Then none of them has to
-    /// wait for the disk: a crash may lose places in a queue, but no grant.
+    /// Returns whether all of these wait for one lock that was held a moment ago. Then none of them
+    /// has to wait for the disk: a crash may lose places in a queue, but no grant.
     fn only_joins(&self, batch: &[Job], part: &[Unit], now: Instant) -> bool {
         let mut asks = part::places(part).map(|(job, ask)| &batch[job].asks[ask]);
         let Some(first) = asks.next() else { return false };

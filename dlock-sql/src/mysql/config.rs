@@ -123,7 +123,7 @@ impl ServerConfig<MysqlDriver> {
 }
 
 impl MysqlDriver {
-    /// The source of dlock's own connections.
+    /// Returns the source of dlock's own connections.
     pub(super) fn own(&self) -> Source {
         match &self.pool {
             Some(pool) => Source::Beside(pool.clone()),
@@ -131,7 +131,7 @@ impl MysqlDriver {
         }
     }
 
-    /// The source of other connections.
+    /// Returns the source of other connections.
     pub(super) fn shared(&self) -> Source {
         self.pool.clone().map_or_else(|| self.own(), Source::Pool)
     }

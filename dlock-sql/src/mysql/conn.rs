@@ -47,7 +47,7 @@ impl MysqlConn {
         self
     }
 
-    /// The current database of the connection.
+    /// Returns the current database of the connection.
     pub(super) async fn database(&mut self) -> Result<String, Fault> {
         let rows = self.fetch(sqlx::query(queries::WHICH)).await?;
         rows.first().map_or(Ok(String::new()), |row| text(row, 0))
@@ -64,7 +64,7 @@ impl MysqlConn {
         self
     }
 
-    /// A statement, with the database in the names of dlock's tables.
+    /// Returns a statement, with the database in the names of dlock's tables.
     pub(super) fn query<'q>(&mut self, sql: &'static str) -> Query<'q, MySql, MySqlArguments> {
         sqlx::query(self.texts.of(sql))
     }
@@ -75,13 +75,13 @@ impl MysqlConn {
         self.fetch(query).await
     }
 
-    /// A connection like this one.
+    /// Returns a connection like this one.
     pub(super) fn another(&self) -> Self {
         let (way, packet) = (self.way.clone(), self.packet);
         Self { texts: self.texts.clone(), packet, ..Self::new(way) }
     }
 
-    /// The same, with another source of connections.
+    /// Returns a connection like this one, with another source of connections.
     pub(super) fn another_from(&self, source: Source) -> Self {
         let mut another = self.another();
         another.way.source = source;
@@ -98,8 +98,8 @@ impl MysqlConn {
         self.fetch_as(query, Ok).await
     }
 
-    /// The same for a statement whose second column is null if the server accepts no writes. Then
-    /// the rows may be out of date, and the read fails.
+    /// Runs a statement whose second column is null if the server accepts no writes. Then the rows
+    /// may be out of date, and the read fails.
     pub(super) async fn fetch_from_primary(
         &mut self,
         query: Query<'_, MySql, MySqlArguments>,

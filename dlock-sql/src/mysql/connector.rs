@@ -36,7 +36,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// The source of own connections.
+    /// Returns the source of own connections.
     pub(super) fn own(&self) -> Self {
         match self {
             Self::Pool(pool) => Self::Beside(pool.clone()),
@@ -59,7 +59,8 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    /// An attempt may take half of `patience`, so that there is time for a retry.
+    /// Creates a connector. An attempt may take half of `patience`, so that there is time for a
+    /// retry.
     pub(super) fn new(source: Source, patience: Duration) -> Self {
         // If possible, the server ends a statement before this client stops waiting. Then there is
         // an answer, and no doubt whether the statement was applied.
@@ -153,13 +154,13 @@ impl Connector {
     }
 }
 
-/// The current options of the pool. The application may have changed them since it created the
-/// pool, for example the password.
+/// Returns the current options of the pool. The application may have changed them since it created
+/// the pool, for example the password.
 fn beside(pool: &MySqlPool) -> MySqlConnectOptions {
     MySqlConnectOptions::clone(&pool.connect_options()).disable_statement_logging()
 }
 
-/// The largest size of a statement, from the first row.
+/// Returns the largest size of a statement, from the first row.
 fn packet(rows: &[MySqlRow]) -> Result<usize, Fault> {
     let bytes = rows.first().map(|row| get::<i64>(row, 0)).transpose()?;
     Ok(bytes.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(PACKET))
@@ -169,7 +170,7 @@ fn packet(rows: &[MySqlRow]) -> Result<usize, Fault> {
 /// servers.
 const PACKET: usize = 1 << 20;
 
-/// The fitness of a pooled connection, from the answer to `pooled.sql`.
+/// Returns the fitness of a pooled connection, from the answer to `pooled.sql`.
 fn fitness(rows: &[MySqlRow]) -> Result<i64, Fault> {
     let [before, after] = rows else { return Ok(HIDDEN) };
     let is_still = get::<Option<i64>>(before, 1)? == get::<Option<i64>>(after, 1)?;
@@ -185,7 +186,7 @@ const STILL: i64 = 4;
 /// The session hides rows.
 const HIDDEN: i64 = 5;
 
-/// The number is that of `pooled.sql`.
+/// Returns the error for an unfit connection. The number is that of `pooled.sql`.
 fn unfit(found: i64) -> Error {
     let text = match found {
         2 => {

@@ -38,7 +38,7 @@ impl ServerSettings {
         self.0.get(name).map(String::as_str)
     }
 
-    /// The value of a setting, empty if it is missing.
+    /// Returns the value of a setting, empty if it is missing.
     pub(super) fn value(&self, name: &str) -> &str {
         self.get(name).unwrap_or_default()
     }
@@ -47,12 +47,12 @@ impl ServerSettings {
         matches!(self.get(name), Some("ON" | "1"))
     }
 
-    /// Whether commits survive a crash of the server and of its machine.
+    /// Returns whether commits survive a crash of the server and of its machine.
     pub(super) fn keep(&self) -> bool {
         self.weaknesses().is_empty()
     }
 
-    /// The findings about settings with which a crash may lose or damage answered writes.
+    /// Returns the findings about settings with which a crash may lose or damage answered writes.
     pub(super) fn weaknesses(&self) -> Vec<Finding> {
         let mut found = Vec::new();
         let flush = self.value("innodb_flush_log_at_trx_commit");

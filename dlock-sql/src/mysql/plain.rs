@@ -167,7 +167,8 @@ async fn prepare_plain(conn: &mut MysqlConn, create: bool) -> Result<bool, Fault
     PlainConn::keeps(conn).await
 }
 
-/// Whether the engine is InnoDB. Other engines lose the last grants in a crash, or all of them.
+/// Returns whether the engine is InnoDB. Other engines lose the last grants in a crash, or all of
+/// them.
 async fn is_innodb(conn: &mut MysqlConn) -> Result<bool, Fault> {
     let found = conn.rows(ENGINE).await?;
     let engine = found.first().map(|row| get::<Option<Vec<u8>>>(row, 0)).transpose()?.flatten();

@@ -182,8 +182,8 @@ impl MysqlConn {
     }
 }
 
-/// A row of a page. If it can't be read, or has no snapshot here, the sweep skips it and continues
-/// with the others.
+/// Returns a row of a page. If it can't be read, or has no snapshot here, the sweep skips it and
+/// continues with the others.
 fn paged(found: &MySqlRow) -> Result<Paged, Fault> {
     Ok(Paged { name: text(found, 0)?, now: micros(found, 1)?, row: row(found, 2).ok() })
 }

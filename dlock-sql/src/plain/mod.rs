@@ -62,10 +62,10 @@ pub(crate) trait PlainConn: Send + 'static {
         most: u32,
     ) -> impl Future<Output = Result<Vec<Listed>, Fault>> + Send;
 
-    /// Whether answered writes survive a crash, with the current settings.
+    /// Returns whether answered writes survive a crash, with the current settings.
     fn keeps(&mut self) -> impl Future<Output = Result<bool, Fault>> + Send;
 
-    /// The findings about the settings of the database.
+    /// Returns the findings about the settings of the database.
     fn examine(&mut self) -> impl Future<Output = Result<Vec<Finding>, Fault>> + Send;
 
     /// Closes the connection.
@@ -97,7 +97,7 @@ pub(crate) struct PlainRow {
     pub(crate) left: i64,
 }
 
-/// The fault of a read without a row: the statement always returns one.
+/// Returns the fault of a read that returned no row, although the statement always returns one.
 pub(crate) fn no_answer() -> Fault {
     let text = "the database did not return its time: check which server answers there";
     Error::new(ErrorKind::Protocol, text).into()

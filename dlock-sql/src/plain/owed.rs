@@ -24,7 +24,7 @@ pub(super) struct Owed {
 }
 
 impl Owed {
-    /// A request of the claim was not answered. Its deadline has passed at `over`.
+    /// Records that a request of the claim was not answered. Its deadline has passed at `over`.
     pub(super) fn unanswered(&mut self, claim: ClaimId, over: Instant) {
         let now = Clock::Boot.now();
         self.unanswered.retain(|_, over| now < *over);
@@ -33,24 +33,24 @@ impl Owed {
         }
     }
 
-    /// The claim has ended, and is not held.
+    /// Records that the claim has ended, and is not held.
     pub(super) fn given_back(&mut self, name: &LockName, claim: ClaimId) {
         if let Some(over) = self.unanswered.get(&claim) {
             self.given_back.insert(claim, (name.clone(), *over));
         }
     }
 
-    /// The claim is requested, perhaps again.
+    /// Records that the claim is requested, perhaps again.
     pub(super) fn asked(&mut self, claim: ClaimId) {
         self.given_back.remove(&claim);
     }
 
-    /// The second release failed, and is retried later.
+    /// Schedules another retry of the second release, which has failed.
     pub(super) fn again(&mut self, name: LockName, claim: ClaimId, pause: Duration) {
         self.given_back.insert(claim, (name, Clock::Boot.now().saturating_add(pause)));
     }
 
-    /// The time when the first of the second releases is due.
+    /// Returns the time when the first of the second releases is due.
     pub(super) fn due(&self) -> Option<Instant> {
         self.given_back.values().map(|(_, due)| *due).min()
     }

@@ -45,14 +45,14 @@ impl FromStr for Scheme {
     }
 }
 
-/// A lease in the form that statements take.
+/// Converts a lease to the form that statements take.
 fn micros(lease: Duration) -> i64 {
     // One microsecond more, since the clock is truncated to whole microseconds at either end.
     i64::try_from(lease.as_micros()).unwrap_or(i64::MAX / 4).saturating_add(1)
 }
 
 impl Scheme {
-    /// The guarantees on a database with these guarantees.
+    /// Returns the guarantees of this scheme on a database with these guarantees.
     pub(super) fn guarantees(self, database: Guarantees) -> Guarantees {
         let given =
             Guarantees::WEAKEST.with_exclusion(database.exclusion).with_scope(database.scope);
@@ -125,8 +125,8 @@ impl Scheme {
         }
     }
 
-    /// The grant of a row that has just been taken. Reads the row again, because the lease may have
-    /// ended since, and because the row has the version, which is the token.
+    /// Returns the grant of a row that has just been taken. Reads the row again, because the lease
+    /// may have ended since, and because the row has the version, which is the token.
     async fn taken<C: PlainConn>(
         self,
         table: &mut PlainTable<C>,
@@ -180,8 +180,8 @@ impl Scheme {
     }
 }
 
-/// The statement changed nothing: another client was faster, or the statement came after its
-/// deadline.
+/// Interprets a statement that changed nothing: another client was faster, or the statement came
+/// after its deadline.
 fn refused(sent: Sent) -> Result<Acquired, Fault> {
     if sent.may_be_late() { Err(Fault::too_late()) } else { Ok(Acquired::Busy) }
 }

@@ -36,14 +36,14 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// Whether the database may have refused a statement because of its deadline.
+    /// Returns whether the database may have refused a statement because of its deadline.
     pub(super) fn may_be_late(&self) -> bool {
         self.deadline == 0 || Clock::Boot.now() >= self.ends
     }
 }
 
 impl<C: PlainConn> PlainTable<C> {
-    /// The times of a request that is sent now and is useless after `useful`.
+    /// Returns the times of a request that is sent now and is useless after `useful`.
     pub(super) fn sending(&self, useful: Duration) -> Sent {
         let (at, patience) = (Clock::Boot.now(), useful.min(self.patience));
         let deadline = self.clock.deadline(at, patience).unwrap_or(0);

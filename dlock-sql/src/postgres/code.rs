@@ -25,7 +25,7 @@ pub(super) const MISSING: &str = "the search path does not lead to dlock's table
 pub(super) const ENCODING: &str = "the database does not use UTF8, as the names of locks do: give \
                                    the locks a database that does";
 
-/// The meaning of a code. A statement that the server refuses has not been applied.
+/// Returns the meaning of a code. A statement that the server refuses has not been applied.
 pub(crate) fn by_code(code: &str, text: &str) -> Fault {
     match code {
         "40001" | "40P01" => Fault::passing("another client changed the same locks: try again")

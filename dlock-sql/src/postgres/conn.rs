@@ -129,13 +129,13 @@ impl Conn for PgConn {
     }
 }
 
-/// The channel for notifications to this engine.
+/// Returns the channel for notifications to this engine.
 pub(super) fn channel(home: u32) -> String {
     format!("dlock_{home:08x}")
 }
 
-/// A row of a page. If it can't be read, or has no snapshot here, the sweep skips it and continues
-/// with the others.
+/// Returns a row of a page. If it can't be read, or has no snapshot here, the sweep skips it and
+/// continues with the others.
 fn paged(found: &PgRow) -> Result<Paged, Fault> {
     Ok(Paged { name: get(found, 0)?, now: micros(found, 1)?, row: row(found, 2).ok() })
 }

@@ -59,7 +59,7 @@ impl PostgresDriver {
         }
     }
 
-    /// The name of the store, without secrets.
+    /// Returns the name of the store, without secrets.
     pub(super) fn store(&self) -> String {
         let database = self.options.get_database().unwrap_or(self.options.get_username());
         format!("postgres://{}:{}/{database}", self.host(), self.options.get_port())
@@ -106,7 +106,7 @@ impl PostgresConfig {
         !self.driver.pooler && !self.driver.sets_later.load(Ordering::Relaxed)
     }
 
-    /// The driver's options for an own connection.
+    /// Returns the driver's options for an own connection.
     pub(super) fn session(&self) -> PgConnectOptions {
         let options = match &self.driver.pool {
             // The application may have changed them since, for example the password.
@@ -127,8 +127,8 @@ impl PostgresConfig {
         }
     }
 
-    /// The first text on an own connection: the settings that it still needs, and a query that
-    /// checks them.
+    /// Returns the first text on an own connection: the settings that it still needs, and a query
+    /// that checks them.
     pub(super) fn greeting(&self) -> String {
         if self.driver.pooler {
             return queries::GREETING_OF_POOLER.to_owned();
@@ -144,8 +144,8 @@ impl PostgresConfig {
         text + &queries::GREETING.replace("{lock}", &lock).replace("{statement}", &statement)
     }
 
-    /// How long a statement waits for a row, and how long it may take. It ends on the server before
-    /// this client stops waiting, so that no statement takes effect after that.
+    /// Returns how long a statement waits for a row, and how long it may take. It ends on the
+    /// server before this client stops waiting, so that no statement takes effect after that.
     fn limits(&self) -> [String; 2] {
         [millis(self.patience / 10), millis(self.patience / 3)]
     }

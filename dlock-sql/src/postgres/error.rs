@@ -15,7 +15,7 @@ use crate::{
     server::{POOL_CLOSED, POOL_TIMED_OUT},
 };
 
-/// The meaning of an error of the driver. The texts never contain the password.
+/// Returns the meaning of an error of the driver. The texts never contain the password.
 pub(super) fn classify(error: sqlx::Error) -> Fault {
     let fault = match &error {
         sqlx::Error::Database(database) => {
@@ -26,13 +26,13 @@ pub(super) fn classify(error: sqlx::Error) -> Fault {
     fault.with_source(error)
 }
 
-/// The server's code in the source of an error.
+/// Returns the server's code in the source of an error.
 pub(super) fn code_of(error: &Error) -> Option<Cow<'_, str>> {
     let error = std::error::Error::source(error)?.downcast_ref::<sqlx::Error>()?;
     error.as_database_error()?.code()
 }
 
-/// Whether the connection can't be used after this error.
+/// Returns whether the connection can't be used after this error.
 pub(super) fn breaks(error: &sqlx::Error) -> bool {
     let sqlx::Error::Database(error) = error else { return true };
     let code = error.code().unwrap_or_default();
@@ -42,7 +42,7 @@ pub(super) fn breaks(error: &sqlx::Error) -> bool {
     lost || matches!(&*code, "0A000" | "26000" | "42P05")
 }
 
-/// Whether the server, or a proxy in front of it, refuses settings during a connect.
+/// Returns whether the server, or a proxy in front of it, refuses settings during a connect.
 pub(super) fn refuses_options(error: &sqlx::Error) -> bool {
     let is_it = |error: &dyn sqlx::error::DatabaseError| {
         error.code().as_deref() == Some("0A000") && error.message().contains("option")
@@ -50,7 +50,7 @@ pub(super) fn refuses_options(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(is_it)
 }
 
-/// Whether the server does not know a statement that the driver has prepared.
+/// Returns whether the server does not know a statement that the driver has prepared.
 pub(super) fn is_unprepared(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|error| error.code().as_deref() == Some("26000"))
 }

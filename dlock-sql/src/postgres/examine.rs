@@ -20,7 +20,7 @@ const SOON: i64 = 60_000;
 
 const DURABILITY: &str = "durability";
 
-/// The findings about the server and the tables.
+/// Returns the findings about the server and the tables.
 pub(super) async fn examine(link: &mut Link, tables: Tables) -> Result<Vec<Finding>, Fault> {
     let rows = link.fetch(queries::EXAMINE, &[]).await?;
     let Some(row) = rows.first() else { return Err(no_answer()) };

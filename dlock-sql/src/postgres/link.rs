@@ -122,9 +122,9 @@ impl Link {
         self.limit = limit.min(self.patience / 2);
     }
 
-    /// The places to look for tables, in this order, and whether to create them there. The first is
-    /// the search path of a new session, the second that of this session, since a pooler may set
-    /// the path of all (`connect_query`).
+    /// Returns the places to look for tables, in this order, and whether to create them there. The
+    /// first is the search path of a new session, the second that of this session, since a pooler
+    /// may set the path of all (`connect_query`).
     pub(super) fn places(&self, create: bool) -> Vec<Place> {
         let place = |resets_path, create| Place { resets_path, create };
         match (self.is_shared, create) {
@@ -156,13 +156,13 @@ impl Link {
         self.kept = kept;
     }
 
-    /// Whether commits survive a crash of the server, by this statement.
+    /// Returns whether commits survive a crash of the server, by this statement.
     pub(super) async fn keeps(&mut self, sql: &'static str) -> Result<bool, Fault> {
         let rows = self.fetch(sql, &[]).await?;
         rows.first().map_or(Ok(false), |row| row.try_get(0).map_err(classify))
     }
 
-    /// Runs a statement, which commits by itself.
+    /// Runs a statement, which commits on its own.
     pub(super) async fn fetch(
         &mut self,
         sql: &'static str,
@@ -173,8 +173,8 @@ impl Link {
         self.run(Work { sql, args, way: WorkKind::Statement { resets_path } }).await
     }
 
-    /// The same for a statement whose second column is null if the server accepts no writes. Then
-    /// the rows may be out of date, and the read fails.
+    /// Runs a statement whose second column is null if the server accepts no writes. Then the rows
+    /// may be out of date, and the read fails.
     pub(super) async fn fetch_from_primary(
         &mut self,
         sql: &'static str,
@@ -249,7 +249,8 @@ impl Link {
         }
     }
 
-    /// Whether a statement of this user that was sent at `sent` or earlier waits in its commit.
+    /// Returns whether a statement of this user that was sent at `sent` or earlier waits in its
+    /// commit.
     async fn waits_for_a_standby(
         &mut self,
         conn: &mut Taken<Postgres>,
@@ -296,7 +297,7 @@ impl Link {
         }
     }
 
-    /// Whether there is a connection. If not, the next statement opens one.
+    /// Returns whether there is a connection. If not, the next statement opens one.
     pub(super) const fn is_open(&self) -> bool {
         self.idle.is_some()
     }

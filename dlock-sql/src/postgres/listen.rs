@@ -27,7 +27,7 @@ pub(super) struct PgEars {
 }
 
 impl PgEars {
-    /// A listener that is not connected yet.
+    /// Creates a listener that is not connected yet.
     pub(super) fn new(config: PostgresConfig, home: u32, runtime: Handle) -> Self {
         Self { config, channel: channel(home), runtime, listener: None }
     }

@@ -59,7 +59,7 @@ pub(super) async fn prepare(
     Err(missing.unwrap_or_else(no_answer))
 }
 
-/// The same, with retries.
+/// Like [`prepare`], with retries.
 pub(super) async fn prepare_in_time(
     link: &mut Link,
     tables: Tables,

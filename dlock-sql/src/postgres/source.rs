@@ -31,7 +31,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// Whether the options set the search path.
+    /// Returns whether the options set the search path.
     pub(super) fn names_path(&self) -> bool {
         let names = |options: &PgConnectOptions| {
             options.get_options().is_some_and(|options| options.contains("search_path"))
@@ -44,12 +44,12 @@ impl Source {
 }
 
 impl PostgresConfig {
-    /// The source of own connections.
+    /// Returns the source of own connections.
     pub(super) fn own(&self) -> Source {
         Source::Own(Arc::new(self.clone()))
     }
 
-    /// The source of the other connections.
+    /// Returns the source of the other connections.
     pub(super) fn shared(&self) -> Source {
         match &self.driver.pool {
             Some(pool) => Source::Pool(pool.clone()),

@@ -55,7 +55,7 @@ impl Travel {
     }
 }
 
-/// A time for the server's settings. Zero would mean no limit.
+/// Converts a time for the server's settings. Zero would mean no limit.
 pub(super) fn millis(time: Duration) -> String {
     time.as_millis().max(1).to_string()
 }

@@ -112,7 +112,7 @@ impl<Driver> ServerConfig<Driver> {
         self
     }
 
-    /// The settings of the engine. `home` is the number by which notifications reach it.
+    /// Returns the settings of the engine. `home` is the number by which notifications reach it.
     pub(crate) fn settings(&self, tick: Micros, home: u32) -> EngineSettings {
         EngineSettings {
             patience: self.patience,

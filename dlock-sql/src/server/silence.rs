@@ -12,8 +12,8 @@ pub(crate) const POOL_TIMED_OUT: &str = "the application's pool gave no connecti
 pub(crate) const POOL_CLOSED: &str =
     "the application has closed its pool: close it after the locks, or open dlock by URL";
 
-/// No answer arrived in time. If the server does not report locked rows, one of them may be the
-/// reason.
+/// Returns the fault of a missing answer. If the server does not report locked rows, one of them
+/// may be the reason.
 pub(crate) fn late() -> Fault {
     Fault::cut(
         "no answer from the server in time: check whether it is overloaded or unreachable, or \
@@ -22,7 +22,7 @@ pub(crate) fn late() -> Fault {
     .with_cure(Cure::Apart)
 }
 
-/// The address of the server did not answer in time.
+/// Returns the fault of an address that did not answer a connect in time.
 pub(crate) fn silent_at_first(server: &str) -> Fault {
     Fault::cut(format!(
         "no answer from the server in time: check that {server} at this address, and whether it is \

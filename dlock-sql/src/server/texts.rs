@@ -36,13 +36,13 @@ impl Texts {
         Self { pairs: pairs.into(), known: HashMap::new() }
     }
 
-    /// Whether there is no replacement, so that the session's search path decides.
+    /// Returns whether there is no replacement, so that the session's search path decides.
     #[cfg(feature = "postgres")]
     pub(crate) fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }
 
-    /// The same, with one more replacement.
+    /// Adds one more replacement.
     #[cfg(feature = "mysql")]
     pub(crate) fn with(mut self, text: &str, instead: String) -> Self {
         let more = [(text.to_owned(), instead)];

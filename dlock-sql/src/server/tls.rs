@@ -60,7 +60,7 @@ fn provide_cryptography() {
     }
 }
 
-/// Whether traffic to this host stays on this machine.
+/// Returns whether traffic to this host stays on this machine.
 fn is_local(host: &str) -> bool {
     let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
     host == "localhost" || host.starts_with('/') || address.is_ok_and(|at| at.is_loopback())

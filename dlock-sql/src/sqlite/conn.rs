@@ -231,7 +231,7 @@ impl Conn for SqliteConn {
     }
 }
 
-/// The columns base, snap and log, from `at` on.
+/// Returns the columns base, snap and log, from `at` on.
 fn row(found: &SqliteRow, at: usize) -> Result<Row, Error> {
     Ok(Row { base: get(found, at)?, snap: get(found, at + 1)?, log: get(found, at + 2)? })
 }

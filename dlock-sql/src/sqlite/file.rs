@@ -24,7 +24,7 @@ pub(super) enum Alias {
 }
 
 impl Alias {
-    /// The consequence, and the remedy.
+    /// Returns the consequence, and the remedy.
     pub(super) fn explain(self) -> (String, &'static str) {
         match self {
             Self::Links(links) => (
@@ -81,7 +81,7 @@ pub(super) const REPLACED: &str = "was deleted or replaced while these locks use
                                    clients may hold them in the new file";
 pub(super) const RESTART: &str = "stop all programs that use it, then start them again";
 
-/// The error of a file that can't be accessed.
+/// Returns the error of a file that can't be accessed.
 pub(super) fn no_access(path: &Path, error: io::Error) -> Error {
     Error::config(
         ConfigIssue::Access,
@@ -98,7 +98,7 @@ pub(super) fn no_access(path: &Path, error: io::Error) -> Error {
 pub(super) struct Identity(u64, u64);
 
 impl Identity {
-    /// The file that is at the path now.
+    /// Returns the identity of the file that is at the path now.
     #[cfg(unix)]
     pub(super) fn of(path: &Path) -> io::Result<Self> {
         use std::os::unix::fs::MetadataExt as _;
@@ -120,13 +120,13 @@ fn links(path: &Path) -> io::Result<u64> {
     path.metadata().map(|found| found.nlink())
 }
 
-/// Unknown: the standard library has no call for it.
+/// Returns 1: the standard library has no call for the number of links.
 #[cfg(not(unix))]
 fn links(path: &Path) -> io::Result<u64> {
     path.metadata().map(|_| 1)
 }
 
-/// Whether this user may write to the file.
+/// Checks whether this user may write to the file.
 #[cfg(target_os = "linux")]
 pub(super) fn may_write(path: &Path) -> io::Result<()> {
     use rustix::fs::{Access, AtFlags, CWD, accessat};
@@ -134,7 +134,7 @@ pub(super) fn may_write(path: &Path) -> io::Result<()> {
     Ok(accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS)?)
 }
 
-/// Whether any user may write to the file.
+/// Checks whether any user may write to the file.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn may_write(path: &Path) -> io::Result<()> {
     match path.metadata()?.permissions().readonly() {
@@ -149,7 +149,7 @@ mod mount {
 
     use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 
-    /// Whether something is mounted at exactly this path, which is canonical.
+    /// Returns whether something is mounted at exactly this path, which is canonical.
     pub(super) fn is_root(path: &Path) -> bool {
         const ROOT: StatxAttributes = StatxAttributes::MOUNT_ROOT;
         match statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS) {
@@ -174,7 +174,8 @@ mod mount {
     }
 }
 
-/// The mount points with the kinds of their file systems, from the text of `/proc/self/mounts`.
+/// Returns the mount points with the kinds of their file systems, from the text of
+/// `/proc/self/mounts`.
 pub(super) fn mounts(text: &str) -> impl Iterator<Item = (String, &str)> {
     text.lines().filter_map(|line| {
         let mut words = line.split(' ').skip(1);

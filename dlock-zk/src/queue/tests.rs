@@ -102,7 +102,7 @@ mod against_the_machine {
         prop_oneof![prop::collection::vec(plain, 1..8), prop::collection::vec(counted, 1..8),]
     }
 
-    /// The machine's state after these claims arrived one by one.
+    /// Returns the machine's state after these claims arrived one by one.
     fn machine(claims: &[(ClaimId, Mode)]) -> LockState {
         let mut machine = Machine::default();
         for (claim, mode) in claims {

@@ -32,7 +32,7 @@ fn server(fields: &[(&str, &str)], settings: &[(&'static str, &str)]) -> ServerR
     ServerReport { info: Some(info), settings: all, time: None, may_scan: true }
 }
 
-/// The findings that are not fine, with their levels.
+/// Returns the findings that are not fine, with their levels.
 fn amiss(server: &ServerReport, wants: &Wants) -> Vec<(&'static str, Level)> {
     let findings = server.findings(wants);
     for finding in &findings {

@@ -68,7 +68,7 @@ impl Ears {
         }
     }
 
-    /// The channel of a bucket, if there is a subscription.
+    /// Returns the channel of a bucket, if there is a subscription.
     pub(super) async fn channel(&self, bucket: Bucket) -> Option<String> {
         let inbox = self.inbox.as_ref().filter(|_| self.may_listen())?;
         if !self.book.lock().hears(bucket)
@@ -112,22 +112,22 @@ impl Ears {
         }
     }
 
-    /// Whether this user may subscribe, as far as is known.
+    /// Returns whether this user may subscribe, as far as is known.
     pub(super) fn may_listen(&self) -> bool {
         !self.denied.load(Ordering::Relaxed)
     }
 
-    /// The masters that have buckets.
+    /// Returns the masters that have buckets.
     pub(super) fn masters(&self) -> BTreeSet<Arc<str>> {
         self.book.lock().map.masters()
     }
 
-    /// The largest number of replicas that a master has.
+    /// Returns the largest number of replicas that a master has.
     pub(super) fn replicas(&self) -> usize {
         self.book.lock().map.replicas
     }
 
-    /// The master of a bucket, by its number.
+    /// Returns the master of a bucket, by its number.
     pub(super) fn master(&self, bucket: usize) -> Option<Arc<str>> {
         self.book.lock().map.master(bucket).cloned()
     }

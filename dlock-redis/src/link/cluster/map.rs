@@ -42,12 +42,12 @@ impl Map {
         Some(map)
     }
 
-    /// The master of a bucket.
+    /// Returns the master of a bucket.
     pub(crate) fn master(&self, bucket: usize) -> Option<&Arc<str>> {
         self.masters.get(bucket)?.as_ref()
     }
 
-    /// All masters that have buckets.
+    /// Returns all masters that have buckets.
     pub(crate) fn masters(&self) -> BTreeSet<Arc<str>> {
         self.masters.iter().flatten().cloned().collect()
     }
@@ -64,8 +64,8 @@ fn node(parts: &[Value], from: &str) -> Option<String> {
     }
 }
 
-/// An address in a node's answer. The host is empty if the node does not know its own address, and
-/// `?` if it does not know the address of another node.
+/// Parses an address in a node's answer. The host is empty if the node does not know its own
+/// address, and `?` if it does not know the address of another node.
 pub(crate) fn address(text: &str, from: &str) -> Option<String> {
     match text.rsplit_once(':')? {
         ("?", _) => None,
@@ -74,7 +74,7 @@ pub(crate) fn address(text: &str, from: &str) -> Option<String> {
     }
 }
 
-/// The slot of a hash tag: CRC-16/XMODEM
+/// Returns the slot of a hash tag: CRC-16/XMODEM
 /// (<https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>).
 fn slot(tag: &str) -> u16 {
     let shift = |crc: u16| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };

@@ -23,8 +23,8 @@ const AGAIN: Duration = Duration::from_secs(10);
 const MARKS: u32 = 8;
 
 impl NodeShared {
-    /// The key of the mark that states how long the server has run. The plain form has none, since
-    /// its keys belong to other programs.
+    /// Returns the key of the mark that states how long the server has run. The plain form has
+    /// none, since its keys belong to other programs.
     pub(super) fn mark_key(&self) -> Option<String> {
         let is_guarded = !self.guard().is_zero() && !self.config.plain;
         is_guarded.then(|| keys::aside("guard", &self.config.prefix))
@@ -34,7 +34,7 @@ impl NodeShared {
         self.config.restart_guard.unwrap_or_default()
     }
 
-    /// The known run of the server with these facts.
+    /// Returns the known run of the server with these facts.
     pub(super) fn sight_of(&self, facts: &Facts) -> Option<Sight> {
         let mut sight = self.sight.lock();
         // A replica discards its data at a new synchronisation, without a restart.
@@ -85,12 +85,12 @@ impl NodeShared {
         }
     }
 
-    /// The questions that a connect leaves out: settings on which no guarantee depends.
+    /// Returns the questions that a connect leaves out: settings on which no guarantee depends.
     pub(super) fn silent(&self) -> Silent {
         Silent { info: false, settings: !self.promises() || !self.guard().is_zero() }
     }
 
-    /// Whether a guarantee depends on the data of one server.
+    /// Returns whether a guarantee depends on the data of one server.
     fn promises(&self) -> bool {
         matches!(self.config.topology, Topology::Single | Topology::Socket)
     }

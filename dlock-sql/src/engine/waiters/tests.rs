@@ -160,8 +160,8 @@ fn notes_for_nobody_are_forgotten_in_the_end() {
     assert_eq!(waiters.inner.lock().early.len(), EARLY);
 }
 
-/// Whether a grant counts as missed if it began this long after the listener opened, and is seen
-/// this long after that.
+/// Returns whether a grant counts as missed if it began this long after the listener opened, and is
+/// seen this long after that.
 fn is_missed(began: Micros, seen: Micros) -> bool {
     let waiters = Waiters::default();
     waiters.listens(true);

@@ -79,7 +79,7 @@ impl<C: Conn> Worker<C> {
         }
     }
 
-    /// Whether an earlier sending of this claim was not answered.
+    /// Returns whether an earlier sending of this claim was not answered.
     fn is_in_doubt(&self, op: &Op) -> bool {
         asked_for(op).is_some_and(|claim| self.shared.doubts.bar(claim) > 0)
     }

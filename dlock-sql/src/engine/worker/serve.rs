@@ -209,14 +209,14 @@ impl<C: Conn> Worker<C> {
     }
 }
 
-/// A released claim does not wait any more, whether the release was written or not.
+/// Removes a released claim from the waiters, whether the release was written or not.
 fn withdraw(waiters: &Waiters, ask: &PendingOp) {
     if let Op::Release { claim, .. } = ask.op {
         waiters.withdraw(&ask.name, claim);
     }
 }
 
-/// Whether the cause may be a single record, or an object that was added to the table.
+/// Returns whether the cause may be a single record, or an object that was added to the table.
 fn is_of_rows(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Protocol | ErrorKind::Config(ConfigIssue::ForeignStore))
 }

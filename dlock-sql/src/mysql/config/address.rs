@@ -100,7 +100,7 @@ impl Chosen {
     }
 }
 
-/// The name of the store, without secrets.
+/// Returns the name of the store, without secrets.
 pub(super) fn store(options: &MySqlConnectOptions) -> Result<String, Error> {
     let Some(database) = options.get_database() else {
         return Err(malformed("the URL names no database"));
@@ -134,7 +134,7 @@ fn unknown(key: &str) -> Error {
     )
 }
 
-/// The error of a URL that the driver can't read.
+/// Returns the error of a URL that the driver can't read.
 pub(super) fn unreadable(error: Error) -> Error {
     malformed("the URL can't be read").with_source(error)
 }

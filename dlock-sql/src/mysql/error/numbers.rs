@@ -68,7 +68,7 @@ const ACCOUNT_LOCKED_MARIADB: u16 = 4151;
 pub(super) const DENIED: [u16; 5] =
     [DATABASE_DENIED, TABLE_DENIED, COLUMN_DENIED, PRIVILEGE_NEEDED, ROUTINE_DENIED];
 
-/// The tables are not as dlock creates them.
+/// Returns the fault of tables that are not as dlock creates them.
 pub(super) fn foreign() -> Fault {
     Fault::config(
         ConfigIssue::ForeignStore,
@@ -77,8 +77,8 @@ pub(super) fn foreign() -> Fault {
     )
 }
 
-/// The meaning of an error number. A statement that fails is rolled back, so it has not been
-/// applied, unless the connection ended with it.
+/// Returns the meaning of an error number. A statement that fails is rolled back, so it has not
+/// been applied, unless the connection ended with it.
 pub(crate) fn by_number(number: u16, message: &str) -> Fault {
     use ConfigIssue::{Access, SchemaMissing};
 

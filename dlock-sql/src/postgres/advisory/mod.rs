@@ -38,7 +38,7 @@ pub(super) const SWEEP: &str = "DELETE FROM dlock_advisory \
 /// Behind a transaction pooler, two connections have the same process.
 pub(super) const PROCESS: &str = "SELECT pg_backend_pid()::bigint";
 
-/// The key of a name: 64-bit FNV-1a (<http://www.isthe.com/chongo/tech/comp/fnv/>).
+/// Returns the key of a name: 64-bit FNV-1a (<http://www.isthe.com/chongo/tech/comp/fnv/>).
 fn key(name: &LockName) -> i64 {
     let bytes = b"dlock:".iter().chain(name.as_str().as_bytes());
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {

@@ -314,7 +314,7 @@ impl Session {
     }
 }
 
-/// Whether the server could not add to the last token, since it is the largest possible.
+/// Returns whether the server could not add to the last token, since it is the largest possible.
 fn is_out_of_range(error: &Error) -> bool {
     code_of(error).as_deref() == Some("22003")
 }

@@ -22,7 +22,7 @@ const MARK: &str = "-dlock-";
 /// The message of a socket to itself, which tests whether it is reached. It is no notification.
 const HELLO: &[u8] = b"hello";
 
-/// The path of the socket of this home.
+/// Returns the path of the socket of this home.
 pub(super) fn path(file: &Path, home: u32) -> PathBuf {
     let mut path = OsString::from(file);
     path.push(format!("{MARK}{home:08x}"));
@@ -58,8 +58,8 @@ impl Socket {
         }
     }
 
-    /// Whether it is still at its path. It compares device and inode, since another socket may have
-    /// taken the path.
+    /// Returns whether it is still at its path. It compares device and inode, since another socket
+    /// may have taken the path.
     pub(super) fn is_there(&self) -> bool {
         id(&self.path).is_ok_and(|id| id == self.id)
     }
@@ -96,7 +96,7 @@ pub(super) fn bury(path: &Path, answer: &io::Error) {
     }
 }
 
-/// Whether this is the name of a socket of that file.
+/// Returns whether this is the name of a socket of that file.
 fn is_of(name: &std::ffi::OsStr, file: &std::ffi::OsStr) -> bool {
     let rest = name.as_encoded_bytes().strip_prefix(file.as_encoded_bytes());
     rest.and_then(|rest| rest.strip_prefix(MARK.as_bytes())).is_some_and(|home| {

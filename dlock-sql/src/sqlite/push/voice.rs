@@ -18,7 +18,7 @@ pub(in crate::sqlite) struct Voice {
 }
 
 impl Voice {
-    /// A sender for this file. `None` if the system has no such sockets.
+    /// Creates a sender for this file. Returns `None` if the system has no such sockets.
     pub(in crate::sqlite) fn new(file: &Path) -> Option<Self> {
         let datagrams = || {
             let datagrams = UnixDatagram::unbound()?;
