@@ -13,9 +13,8 @@ use crate::reply;
 
 /// The oldest server that can be used. [`LACKING`] lists the features that came with it.
 pub(crate) const OLDEST: (u32, u32) = (7, 0);
-/// The features that an older server lacks. Such a server also hides the code of an error within a
-/// script behind a code of its own, so a replica or a full server would look like a user without
-/// rights.
+/// The features that an older server lacks. It also hides the code of an error within a script, so
+/// a replica or a full server would look like a user without rights.
 pub(crate) const LACKING: &str = "sharded pub/sub, and error codes within scripts";
 
 /// The questions that dlock does not ask a server, because the server refused them before or
@@ -109,8 +108,7 @@ impl Facts {
         self
     }
 
-    /// Returns the approximate time of its clock now, in microseconds, or zero if the time is not
-    /// known.
+    /// Returns the approximate time of its clock, in microseconds, or zero if it is not known.
     pub(crate) fn time_at(&self, now: Instant) -> u64 {
         self.time.map_or(0, |(micros, at)| {
             micros.saturating_add(u64::try_from(now.since(at).as_micros()).unwrap_or(0))
