@@ -10,8 +10,8 @@
 //! All state is in `book`, under its mutex. Four events about a claim come in any order: the answer
 //! to its acquire (`placed`), its message (`receive`), its listener (`listen`) and its release
 //! (`forget`). Each records its part, and the last one that was missing completes the grant
-//! (`settle`). A message needs the answer to a request before it counts, since only the two
-//! together say when the lease began.
+//! (`settle`). A message needs the answer to a request before it counts, since only both together
+//! show when the lease began.
 //!
 //! `due` looks at the book and then waits for `sooner` without the lock. `notify_one` keeps one
 //! notification for a task that does not wait yet, so a change between the two is not missed.
@@ -191,7 +191,7 @@ impl Inbox {
     pub(crate) fn reconnected(&self) {
         let now = Clock::Boot.now();
         let mut book = self.book.lock();
-        // Claims with a request under way have no due time: its answer will say how they stand.
+        // Claims with a request under way have no due time: its answer will show their state.
         let claims: Vec<ClaimId> = book.due.iter().map(|(_, claim)| *claim).collect();
         let mut sooner = false;
         for claim in claims {

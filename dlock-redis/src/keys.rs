@@ -11,7 +11,7 @@
 //! | `dlock:{B}w:NAME` (W) | hash | claim to `weight:capacity:tokens:lease:N:channel`, maybe with a space and a note behind it, where N is a waiter's deadline or a holder's token; `#` to `capacity:used` | as long as there are any |
 //! | `dlock:{B}r:NAME` (R) | sorted set | shared holders by the end of their lease | as long as there are any |
 //!
-//! The mark in H says what a release has to do: `:` only delete it, `!` look at the queue, `+` also
+//! The mark in H states what a release has to do: `:` only delete H, `!` read the queue, `+` also
 //! return tokens of its block. `?` and `&` are `:` and `!` of a claim for which a client of a
 //! former version took H with `SET`, without reading F. Behind their token is the value that F must
 //! have. That client reads F itself. For all other clients the claim holds the lock.
@@ -79,7 +79,8 @@ impl Keys {
         let tag = format!("dlock:{{{}}}", Bucket::of(name).number());
         let base = tag.len() + 1 + name.as_str().len();
         let mut text = String::with_capacity(5 * base + 4);
-        // The letter stands before the name. Behind it, it could make the key of another name.
+        // The letter comes before the name. Behind the name, it could produce the key of another
+        // name.
         for kind in KINDS {
             text.push_str(&tag);
             text.push_str(kind);

@@ -1,7 +1,6 @@
 //! Claims whose release is sent to a server later. There are two reasons: a master of a quorum was
-//! unreachable, and has to learn of the release when it answers again; or an acquire of the claim
-//! may arrive late, so the claim is released again after its deadline (see
-//! [`unanswered`](crate::unanswered)).
+//! unreachable, and needs the release when it answers again; or an acquire of the claim may arrive
+//! late, so the claim is released again after its deadline (see [`unanswered`](crate::unanswered)).
 //!
 //! The list has each claim once, however often its release is tried, until its lease has ended. One
 //! task serves all claims of a server. `claims` and `runs` change under one mutex.

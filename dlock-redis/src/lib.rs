@@ -1,5 +1,5 @@
 //! Locks on Redis and Valkey: one server, the master that Sentinel reports, a Cluster, or a quorum
-//! of independent masters. Supports every lock kind of dlock, with fencing tokens. Claims of all
+//! of independent masters. The backend supports every lock kind, with fencing tokens. Claims of all
 //! processes wait in one queue, first come, first served. A release grants the lock to the next
 //! waiter.
 //!
@@ -104,8 +104,8 @@
 //!
 //! `list` reads all keys of the database with `SCAN`, a few hundred at a time. It takes longer if
 //! other programs have many keys there, but it does not block the server. It scans twice, since
-//! keys may move meanwhile. For a quorum, `list` returns the names that a majority may hold, as far
-//! as a majority answers.
+//! keys may move meanwhile. For a quorum, `list` needs the answers of a majority, and returns the
+//! names that a majority may hold.
 //!
 //! # The plain form
 //!

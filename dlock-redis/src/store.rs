@@ -2,7 +2,7 @@
 //!
 //! 1. `acquire` registers the claim with the inbox, then sends the script. The script grants the
 //!    lock or adds the claim to the queue.
-//! 2. `granted` waits for a message or for the answer to a poll, whichever says first that the
+//! 2. `granted` waits for a message or for the answer to a poll, whichever first shows that the
 //!    claim holds the lock.
 //! 3. `release` removes the claim, and its script grants the lock to the next claim in the queue.
 //!

@@ -41,7 +41,7 @@
 //! reexports as `dlock_sql::sqlx`. If this crate moves to an incompatible version of `sqlx`, it
 //! gets a new minor version. SQLite's file is opened by dlock's own connections only.
 //!
-//! # From what everybody does to what dlock does
+//! # Table schemes: from one plain row to the log
 //!
 //! **Insert a row, delete it** (`dlock.plain=row`). The primary key lets one claim succeed. A
 //! holder that dies leaves its row behind, so the row needs an expiry by the database's clock. With
@@ -75,10 +75,10 @@
 //! has an order, notifications or notes, as [`Guarantees`](dlock_core::Guarantees) states.
 //!
 //! **Locks of a session** (`dlock.advisory=true`, PostgreSQL, mutex only) are the database's own
-//! advisory locks. They have no lease: the server frees them when it notices that the connection is
-//! lost. All locks of a backend are on one connection. If it is lost, all of them are lost. A
-//! holder may notice the loss later than the server, so for a while two clients may believe that
-//! they hold the lock; tokens distinguish them. Session locks have no notes, and do not work
+//! advisory locks. The server keeps no lease for them: it frees them when it notices that the
+//! connection is lost. All locks of a backend are on one connection. If it is lost, all of them are
+//! lost. A holder may notice the loss later than the server, so for a while two clients may believe
+//! that they hold the lock; tokens distinguish them. Session locks have no notes, and do not work
 //! through a pooler.
 //!
 //! # For backend authors: the data layout
@@ -102,7 +102,7 @@
 //! does not send the snapshot again. With a long queue the snapshot is most of the row.
 //!
 //! Operations of one process on one name that arrive together are written together. They take
-//! effect one after the other, at one time, which follows the last of them.
+//! effect one after the other and have one time, which follows the last of them in the log.
 //!
 //! A statement may have been sent long ago, on a connection that was lost since. So its operations
 //! carry a deadline by the database's clock (`D`). All clients that read the row ignore operations
@@ -119,7 +119,7 @@
 //! operation with a later time, whose statement locked the row first. This only shortens a lease,
 //! or lets the next statement see the expiry of a dead holder's lease instead of this one.
 //!
-//! The client that writes an operation which grants the lock to a waiter finds the grant in the
+//! If an operation grants the lock to a waiter, the client that wrote it finds the grant in the
 //! log. On PostgreSQL this client sends a notification with the whole grant to the channel that the
 //! waiter named in its own operation. It uses a separate statement after the first has committed: a
 //! `NOTIFY` within the first would lock the whole database until its end. On SQLite the
@@ -137,7 +137,7 @@
 //! can't be listed: the server knows only hashes of their names.
 //!
 //! A row whose lock has not been used for the retention (a day by default) is deleted by a client
-//! that finds it. Tokens still grow, since those of a new row start at the database's clock.
+//! whose sweep finds it. Tokens still grow, since those of a new row start at the database's clock.
 
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod engine;

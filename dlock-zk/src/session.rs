@@ -2,13 +2,12 @@
 //!
 //! An open connection proves nothing: a partitioned server continues to answer, and a deposed
 //! leader continues to answer `sync`. Only the last write that a majority has acknowledged counts,
-//! a *beat*: the creation of a node, or a heartbeat, which is a transaction that checks something
-//! and changes nothing. At a beat, its leader has received a message of this session within the
-//! last quarter of a session timeout: the client pings about every tenth of a timeout, and a
-//! follower reports its sessions every half tick; a session timeout has two or more ticks. A later
-//! leader gives every session its whole timeout. So the session lives for longer than half a
-//! session timeout from a beat, and a holder relies on it for half of one: see
-//! [`Session::longest_lease`].
+//! a *beat*: the creation of a node, or a heartbeat, which is a transaction with a check and no
+//! change. At a beat, its leader has received a message of this session within the last quarter of
+//! a session timeout: the client pings about every tenth of a timeout, and a follower reports its
+//! sessions every half tick; a session timeout has two or more ticks. A later leader gives every
+//! session its whole timeout. So the session lives for longer than half a session timeout from a
+//! beat, and a holder relies on it for half of one: see [`Session::longest_lease`].
 //!
 //! # Concurrency
 //!

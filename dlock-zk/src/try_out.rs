@@ -24,7 +24,7 @@ pub(crate) async fn try_out(session: &Session, config: &ZkConfig) -> Result<(), 
             ),
         ));
     }
-    // Checked before anything is created with that ACL: nobody could use or remove it.
+    // Checked before anything is created with that ACL: no client could use or remove it.
     if let Some(right) = session.acl.missing() {
         return Err(lacks(right));
     }

@@ -2,7 +2,7 @@
 //!
 //! Commands go to the master of their bucket, by a [`NodeLink`] for each master, and follow `MOVED`
 //! and `ASK`. Messages come by [`ears`], on sharded channels, one for each bucket with a waiter.
-//! Only on these a script learns whether a message had a receiver.
+//! Only a publish on these channels returns to the script whether the message had a receiver.
 //!
 //! The driver's own cluster connection is not used, for three reasons. First, one redirection with
 //! many commands under way can stop it for ever: a command keeps its share of the lock on the map

@@ -322,8 +322,7 @@ fn merged(states: &[LockState], needed: usize) -> LockState {
             let mut vote = votes.iter().max_by_key(agreed)?.clone();
             // The note of any master that has one.
             vote.note = votes.iter().find_map(|vote| vote.note.clone());
-            // The lock is held until the leases on so many masters have expired that the others are
-            // no majority.
+            // The lock is held until the masters with an unexpired lease are no longer a majority.
             let mut remaining: Vec<Duration> = votes.iter().map(|vote| vote.remaining).collect();
             remaining.sort_unstable_by(|a, b| b.cmp(a));
             vote.remaining = *remaining.get(needed - 1)?;

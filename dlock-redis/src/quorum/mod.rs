@@ -15,8 +15,8 @@
 //!   grow strictly, without a clock.
 //! - **No queue**, since each master would have its own: a waiter polls at random times. Fair locks
 //!   are refused. Permits are refused, too, because a majority can't keep a count.
-//! - **Restart.** A master that comes back without its data would vote twice. Unless it writes
-//!   everything to disk, its votes count only once it has run for as long as the longest lease.
+//! - **Restart.** A master that restarts without its data would vote twice. Unless a master writes
+//!   everything to disk, its votes count only after it has run for as long as the longest lease.
 //!
 //! `dlock-models/src/quorum/` checks these rules.
 

@@ -1,8 +1,8 @@
 //! Claims on several names with one script.
 //!
 //! The claims enter all queues at one point in the server's order. So two clients that want the
-//! same names stand in the same order in all queues, and can't deadlock. A cluster can do this only
-//! if all names are of one slot.
+//! same names have the same order in all queues, and can't deadlock. A cluster supports this only
+//! if all names are in one slot.
 
 use std::sync::Arc;
 

@@ -3,7 +3,8 @@
 //! them.
 //!
 //! It has its own connection, so it never waits behind a write. Without waiters it does not poll.
-//! With waiters it first asks the database whether anything was written, if the database can tell.
+//! With waiters it first asks the database whether anything was written, if the database can report
+//! that.
 
 use std::{sync::Arc, time::Duration};
 

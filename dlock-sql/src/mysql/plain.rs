@@ -93,7 +93,7 @@ impl PlainConn for MysqlConn {
         let rows = self.fetch(query).await?;
         let row = rows.first().ok_or_else(no_answer)?;
         let now = get(row, 0)?;
-        // The clock comes with every answer, also without a row.
+        // Every answer contains the clock, even without a row.
         let Some(holder) = get::<Option<Vec<u8>>>(row, 1)? else {
             return Ok(Looked { now, row: None });
         };

@@ -2,8 +2,8 @@
 //!
 //! A request without an answer is in `unanswered` until its deadline has certainly passed. If its
 //! claim is released before, the claim goes into `given_back`, and is released again at that time.
-//! A new request of the claim takes it out of `given_back`, or the second release would end the new
-//! grant. The task that sends the statements owns both maps, so they need no lock.
+//! A new request of the claim takes it out of `given_back`. Otherwise the second release would end
+//! the new grant. The task that sends the statements owns both maps, so they need no lock.
 
 use std::time::Duration;
 

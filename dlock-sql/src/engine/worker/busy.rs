@@ -25,7 +25,7 @@ use super::{
 };
 
 impl<C: Conn> Worker<C> {
-    /// Refuses tries for locks that were held when last seen and, by a read, still are.
+    /// Refuses tries for locks that were held when last seen and still are, according to a read.
     pub(super) async fn refuse_busy(&mut self, batch: &mut Vec<Job>) {
         if !batch.iter().any(|job| matches!(&*job.asks, [ask] if is_try(&ask.op))) {
             return;

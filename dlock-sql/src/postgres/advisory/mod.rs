@@ -10,9 +10,9 @@
 //!
 //! A statement on a lost connection may arrive late. It takes effect in a session that no client
 //! uses any more. That session ends with its connection, and its locks with it: at once if the
-//! server learns that the client has closed, which comes right behind the statement, and otherwise
-//! when the keep-alive that dlock sets gives up, after 25 s. A take has a deadline by the server's
-//! clock as well, so that none starts after its sender has stopped waiting.
+//! server receives the client's close, which comes right behind the statement, and otherwise after
+//! 25 s, when the keep-alive that dlock sets gives up. A take has a deadline by the server's clock
+//! as well, so that none starts after its sender has stopped waiting.
 //!
 //! See <https://www.postgresql.org/docs/current/explicit-locking.html#ADVISORY-LOCKS>. A key has 64
 //! bits: the FNV-1a hash of `dlock:` and the name. Two names with the same key, which can't be
