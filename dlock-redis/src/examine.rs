@@ -1,4 +1,4 @@
-//! The findings about the servers' settings, and what they mean for locks.
+//! The findings about the servers' settings, and their meaning for locks.
 //!
 //! The user may lack the right to read a setting. A refusal becomes a finding, and never a good
 //! one. All commands only read, so they can be repeated, and no cleanup is needed.

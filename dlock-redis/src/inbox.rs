@@ -9,11 +9,11 @@
 //!
 //! All state is in `book`, under its mutex. Four events about a claim come in any order: the answer
 //! to its acquire (`placed`), its message (`receive`), its listener (`listen`) and its release
-//! (`forget`). Each records its part, and the last one that was missing completes the grant
-//! (`settle`). A message needs the answer to a request before it counts, since only both together
-//! show when the lease began.
+//! (`forget`). Each records its part, and the last of them completes the grant (`settle`). A
+//! message needs the answer to a request before it counts, since only both together show when the
+//! lease began.
 //!
-//! `due` looks at the book and then waits for `sooner` without the lock. `notify_one` keeps one
+//! `due` reads the book and then waits for `sooner` without the lock. `notify_one` keeps one
 //! notification for a task that does not wait yet, so a change between the two is not missed.
 
 use std::{
@@ -239,7 +239,7 @@ impl Inbox {
     pub(crate) fn tell(&self, claim: ClaimId, outcome: Result<Turn, Error>) {
         let told = self.book.lock().remove(claim);
         if let Some(listener) = told.and_then(|waiting| waiting.listener) {
-            // A listener that went away meanwhile releases the claim.
+            // A listener that stopped waiting meanwhile releases the claim.
             let _ = listener.send(outcome);
         }
     }

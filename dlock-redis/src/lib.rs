@@ -83,9 +83,9 @@
 //!   connection and one channel, on which it receives all its messages (in a cluster, one channel
 //!   for each of 64 groups of names).
 //! - **A waiting claim has a lease, too.** A client polls for all its waiting claims with one
-//!   request, every third of their lease and at least every 3 s. So a lost message delays a grant by
-//!   no more than that. A dead waiter is skipped when its lease expires. A waiter whose client is
-//!   disconnected is skipped at once, but keeps its place.
+//!   request, every third of their lease and at least every 3 s. So a lost message delays a grant
+//!   by no more than that. A dead waiter is skipped when its lease expires. A waiter whose client
+//!   is disconnected is skipped at once, but keeps its place.
 //! - **An acquire carries a deadline** by the server's clock, which is the time until which its
 //!   client waits. If the network delivers the script later, the script does nothing and returns
 //!   the server's time. If a claim is released while an acquire of it may still arrive over a lost

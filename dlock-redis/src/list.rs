@@ -1,8 +1,8 @@
 //! The names that are held or waited for. A walk through all keys with `SCAN` finds them.
 //!
-//! Each step looks at a few hundred keys, and blocks the server no longer than that. `KEYS` would
-//! block all clients. A walk sees each key that exists from its beginning to its end. The names
-//! found are then checked one by one, since F stays after the lock is free.
+//! Each step reads a few hundred keys, and blocks the server only for that long. `KEYS` would block
+//! all clients. A walk finds each key that exists during the whole walk. The names found are then
+//! checked one by one, since F stays after the lock is free.
 //!
 //! There are two walks, because each key of a used name may be missing at some time. In a cluster a
 //! key may move from a master that the walk has not reached to a master that it has left. A lock

@@ -66,7 +66,7 @@ pub(crate) struct Spot {
     pub(crate) watch: Option<Watch>,
 }
 
-/// A watch of the own node, and the name that it had.
+/// A watch of the claim's own node, and the name that the node had.
 ///
 /// It is kept until the node changes. If a watcher is dropped before, the driver makes the server
 /// remove the watch. That would cost one more request for each grant, and two for each release,

@@ -16,7 +16,7 @@
 //! - `next_end` is at or before the end of every lease. A call writes its end in the place, then
 //!   lowers `next_end`; `lapse` sets that to the maximum, then reads all places. As both orders are
 //!   sequentially consistent, `lapse` reads the new end, or the call lowers `next_end` after it.
-//! - `sleeping`: the minder sets it, then looks at the places. A call adds its place, then loads it.
+//! - `sleeping`: the minder sets it, then reads the places. A call adds its place, then loads it.
 //!   The mutex of the places orders the two, so one of them sees the other.
 //! - `beat` only grows (`fetch_max`), since answers come in any order.
 
@@ -264,7 +264,7 @@ impl Session {
         None
     }
 
-    // --- its life ---
+    // --- its lifetime ---
 
     /// Records that the leader has answered a request that was sent at `sent`.
     pub(crate) fn heard(&self, sent: Instant) {

@@ -38,7 +38,7 @@ pub(crate) struct Facts {
     pub(super) vouched: Duration,
     /// A time after its answer.
     pub(super) received: Option<Instant>,
-    /// Whether it has every write on disk before it answers, also during a rewrite of the AOF.
+    /// Whether it has every write on disk before it answers, even during a rewrite of the AOF.
     durable: bool,
     /// Whether it rewrites its AOF, or is about to. If the AOF was switched on just now, nothing is
     /// on disk until the rewrite is done.

@@ -31,7 +31,7 @@ use crate::{
     reply,
 };
 
-/// A way to the servers of one store.
+/// The connection to the servers of one store.
 pub(crate) enum Link {
     Node(NodeLink),
     Cluster(Box<ClusterLink>),

@@ -15,7 +15,7 @@
 //! - `epochs` only counts, so that each connection has its own number.
 //! - `late` counts timeouts in a row. Commands that end at the same time may miss one of them. Then
 //!   the connection is closed one timeout later.
-//! - `keeps_grants` follows what the last answer of `INFO` or `CONFIG GET` said. It is a hint for
+//! - `keeps_grants` follows the last answer of `INFO` or `CONFIG GET`. It is a hint for
 //!   `guarantees()`: nothing else is ordered by it, so its accesses are relaxed.
 
 mod upkeep;

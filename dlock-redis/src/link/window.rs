@@ -1,7 +1,7 @@
 //! The limit of requests under way on one connection, so that renewals are answered in time.
 //!
 //! A server answers a connection's requests in their order. So a renewal waits for all requests
-//! before it, and thousands of waiters of one client would cost that client its own locks.
+//! before it, and thousands of waiters of one client could cost that client its own locks.
 //! Therefore each kind of request that many tasks may send at a time has a window: a fixed number
 //! is under way, and the others wait here, first in, first out. Renewals have no window.
 //!

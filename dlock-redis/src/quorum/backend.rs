@@ -1,6 +1,6 @@
 //! The backend over a quorum.
 //!
-//! The book maps a claim of the core to the id by which the masters know it. Every way out of
+//! The book maps a claim of the core to the id by which the masters know it. Every exit of
 //! `acquire` and `release` updates it: an id is kept while the claim may be tried or released
 //! again, and forgotten when a majority has answered. Otherwise a release could be sent with an id
 //! that no master knows.

@@ -227,7 +227,7 @@ impl Owed for Member {
     }
 }
 
-/// An acquire is under way, with its retries, until this is dropped.
+/// Marks an acquire and its retries as under way, until it is dropped.
 struct UnderWay {
     member: Arc<Member>,
     claim: ClaimId,

@@ -34,7 +34,7 @@ const LATECOMERS: Duration = Duration::from_millis(5);
 /// How long a release waits for masters that are slower than the majority.
 const STRAGGLERS: Duration = Duration::from_millis(100);
 
-/// The masters, and what this client remembers of its claims.
+/// The masters, and the claims that this client remembers.
 pub(super) struct Voters {
     pub(super) members: Vec<Arc<Member>>,
     /// The largest token seen.

@@ -1,4 +1,4 @@
--- FLOOR: raises the tokens of a name above a given one, also while the lock is held.
+-- FLOOR: raises the tokens of a name above a given one, even while the lock is held.
 --
 -- KEYS   H F Q W R of the name
 -- ARGV   1 token, 2 retention of F, ms

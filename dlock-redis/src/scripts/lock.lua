@@ -13,7 +13,7 @@ local WAITS='^(%d+):(%d+):(%d+):(%d+):(%d+):([^ ]*)(.*)$'
 
 local function num(n) return string.format('%.0f',n) end
 
--- Ends the script, or in KEEP what it does for one name, before anything is written for the claim.
+-- Ends the script, or in KEEP the part for one name, before anything is written for the claim.
 local function foreign(key) error('DLOCK the key '..key..' is not of dlock',0) end
 
 -- The state of the name whose keys begin at k, without the shared holders whose lease has ended.

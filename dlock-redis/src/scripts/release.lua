@@ -22,10 +22,10 @@ local clock=us
 local s=open(1,o)
 local there=false
 if s.owner==id then
-  -- While it held the lock alone, all tokens from its first on were its own. The tokens of its
-  -- block that no client has seen can be used again. If a client of a former version has reserved
-  -- tokens behind a single one, they can't be used again: F would show the end of that reserve
-  -- again after other claims have held the lock.
+  -- While it held the lock alone, all tokens from its first token on were its own. The tokens of
+  -- its block that no client has seen can be used again. If a client of a former version has
+  -- reserved tokens behind a single one, they can't be used again: F would show the end of that
+  -- reserve again after other claims have held the lock.
   local last=s.token+ARGV[2]-1
   if s.mark=='+' and ARGV[2]~='0' and s.t>last then s.t=last end
   s.owner=nil

@@ -2,8 +2,8 @@
 //! and `examine`. It also sends the notifications of grants, so that no writer has to wait for
 //! them.
 //!
-//! It has its own connection, so it never waits behind a write. Without waiters it does not poll.
-//! With waiters it first asks the database whether anything was written, if the database can report
+//! It has its own connection, so it never waits for a write. Without waiters it does not poll. With
+//! waiters it first asks the database whether anything was written, if the database can report
 //! that.
 
 use std::{sync::Arc, time::Duration};

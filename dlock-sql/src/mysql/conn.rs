@@ -135,8 +135,8 @@ impl MysqlConn {
         self.end(conn, result).map(|done| done.rows_affected())
     }
 
-    /// Runs several statements without arguments, on an own connection. The application's sessions
-    /// may be read-only by default, and then could create no tables.
+    /// Runs several statements without arguments, on a dedicated connection. The application's
+    /// sessions may be read-only by default, and then could create no tables.
     pub(super) async fn script(&mut self, sql: &'static str) -> Result<(), Fault> {
         let mut own = self.another_from(self.way.source.own());
         let mut conn = own.take().await?;

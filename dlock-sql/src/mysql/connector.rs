@@ -1,9 +1,9 @@
-//! How connections are opened: own ones, or those of an application's pool.
+//! How connections are opened: dedicated ones, or those of an application's pool.
 //!
 //! Another part of the application may leave a pooled connection in a transaction or with other
 //! settings. A grant that is written into such a transaction may be rolled back later. So each
-//! pooled connection is checked before each use. An own connection gets its settings once, when it
-//! is opened.
+//! pooled connection is checked before each use. A dedicated connection gets its settings once,
+//! when it is opened.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,16 +27,16 @@ use crate::{
 /// The source of connections.
 #[derive(Clone)]
 pub(super) enum Source {
-    /// Own connections. **The `Debug` of the options prints the password.**
+    /// Dedicated connections. **The `Debug` of the options prints the password.**
     Own(Box<MySqlConnectOptions>),
     /// Each statement takes a connection out of the pool and returns it.
     Pool(MySqlPool),
-    /// Own connections, with the current options of the pool.
+    /// Dedicated connections, with the current options of the pool.
     Beside(MySqlPool),
 }
 
 impl Source {
-    /// Returns the source of own connections.
+    /// Returns the source of dedicated connections.
     pub(super) fn own(&self) -> Self {
         match self {
             Self::Pool(pool) => Self::Beside(pool.clone()),

@@ -88,7 +88,7 @@ impl PostgresConfig {
         ))
     }
 
-    /// Opens an own connection. The caller then sends the [greeting](Self::greeting).
+    /// Opens a dedicated connection. The caller then sends the [greeting](Self::greeting).
     ///
     /// AWS RDS Proxy refuses settings during a connect. It accepts them later, and then does not
     /// share the session. For a pooler that shares sessions, the URL needs `dlock.pooler=true`.
@@ -106,7 +106,7 @@ impl PostgresConfig {
         !self.driver.pooler && !self.driver.sets_later.load(Ordering::Relaxed)
     }
 
-    /// Returns the driver's options for an own connection.
+    /// Returns the driver's options for a dedicated connection.
     pub(super) fn session(&self) -> PgConnectOptions {
         let options = match &self.driver.pool {
             // The application may have changed them since, for example the password.
@@ -127,8 +127,8 @@ impl PostgresConfig {
         }
     }
 
-    /// Returns the first text on an own connection: the settings that it still needs, and a query
-    /// that checks them.
+    /// Returns the first text on a dedicated connection: the settings that it still needs, and a
+    /// query that checks them.
     pub(super) fn greeting(&self) -> String {
         if self.driver.pooler {
             return queries::GREETING_OF_POOLER.to_owned();

@@ -2,7 +2,7 @@
 //!
 //! Another part of the application may leave a pooled connection in a transaction, or with other
 //! settings. A grant that is written into such a transaction may be rolled back later. So each
-//! pooled connection is checked before each use. An own connection is checked once, when it is
+//! pooled connection is checked before each use. A dedicated connection is checked once, when it is
 //! opened.
 
 use std::{sync::Arc, time::Duration};
@@ -24,7 +24,7 @@ use crate::{
 /// The source of connections.
 #[derive(Clone)]
 pub(super) enum Source {
-    /// Own connections, with the current options, since those of a pool may change.
+    /// Dedicated connections, with the current options, since those of a pool may change.
     Own(Arc<PostgresConfig>),
     /// Each statement takes a connection out of the pool and returns it.
     Pool(PgPool),
@@ -44,7 +44,7 @@ impl Source {
 }
 
 impl PostgresConfig {
-    /// Returns the source of own connections.
+    /// Returns the source of dedicated connections.
     pub(super) fn own(&self) -> Source {
         Source::Own(Arc::new(self.clone()))
     }

@@ -83,8 +83,8 @@ impl SqliteConn {
         }
     }
 
-    /// Reads up to `most` rows with valid names. `ask` makes the first statement, and then those
-    /// that continue behind the bytes of a name.
+    /// Reads up to `most` rows with valid names. `ask` creates the first statement, and then the
+    /// statements that continue behind the bytes of a name.
     async fn walk<'q>(
         &mut self,
         most: u32,
@@ -191,7 +191,7 @@ impl Conn for SqliteConn {
 
     async fn range(&mut self, range: &Range, most: u32) -> Result<Vec<Paged>, Fault> {
         let ask = |last: Option<Vec<u8>>| match last {
-            // A zero byte makes it the first possible name behind the last one.
+            // With a zero byte appended, it is the first possible name behind the last one.
             Some(last) => sqlx::query(queries::RANGE).bind([&*last, &[0]].concat()),
             None => sqlx::query(queries::RANGE).bind(&*range.from),
         };

@@ -39,7 +39,7 @@ pub(super) struct Opened {
     pub(super) ears: Option<(SqliteEars, u32)>,
 }
 
-/// Opens the file. Several processes may do so at once, also the first time.
+/// Opens the file. Several processes may do so at once, even the first time.
 pub(super) async fn open(config: &SqliteConfig) -> Result<Opened, Error> {
     let path = locate(config)?;
     let options = SqliteConnectOptions::new()
@@ -132,7 +132,8 @@ fn locate(config: &SqliteConfig) -> Result<PathBuf, Error> {
             Err(no_access(&path, error))
         }
         Ok(_) => {
-            // Resolved before SQLite looks for its log, since it finds another log by another name.
+            // The path is resolved before SQLite looks for its log, since another name would lead
+            // to another log.
             let canonical = path.canonicalize().map_err(|error| no_access(&path, error))?;
             check_alias(&canonical)?;
             Ok(path)

@@ -1,9 +1,10 @@
 //! Messages from the masters of a cluster, and the map of its slots.
 //!
-//! Messages come on separate connections, one for each master with a waiter. When a node gives a
-//! slot away, it unsubscribes its clients without a request. The driver takes that for the answer
-//! to the command that is under way. From then on every answer belongs to the command before. On
-//! these connections no answer matters much, and a connection on which that happened is closed.
+//! Messages come on separate connections, one for each master with a waiter. When a slot moves away
+//! from a node, the node unsubscribes its clients without a request. The driver mistakes that for
+//! the answer to the command that is under way. From then on every answer belongs to the command
+//! before. On these connections no answer matters much, and a connection on which that happened is
+//! closed.
 //!
 //! A replica accepts subscriptions as well. But the scripts run on the master and count the
 //! receivers there, so they would treat the client of a replica as dead. So the map is read again
@@ -177,8 +178,8 @@ impl Ears {
         None
     }
 
-    /// Renews lost subscriptions, then has all claims polled whose message may have been lost
-    /// meanwhile.
+    /// Renews lost subscriptions, then requests a poll of all claims whose message may have been
+    /// lost meanwhile.
     pub(super) async fn keep_listening(&self) {
         let Some(inbox) = &self.inbox else { return };
         loop {
