@@ -1,4 +1,4 @@
-//! Which servers to talk to, and how.
+//! The configuration of a Redis or Valkey store.
 
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
@@ -8,7 +8,8 @@ use redis::ConnectionAddr;
 mod client;
 mod url;
 
-/// A Redis or Valkey store: which servers, how to get in, and what it is to promise.
+/// The configuration of a Redis or Valkey store: its servers, the login, and the guarantees to ask
+/// for.
 ///
 /// ```
 /// use dlock_redis::{Durability, RedisConfig};
@@ -23,29 +24,29 @@ pub struct RedisConfig {
     /// `host:port`, or the path of a socket.
     pub(crate) addresses: Vec<String>,
     pub(crate) login: Login,
-    /// Of the sentinels.
+    /// The login for the sentinels.
     pub(crate) sentinel_login: Login,
     pub(crate) database: i64,
     pub(crate) tls: Option<Tls>,
-    /// The address as an application's client has it, with what TLS needs.
+    /// The address of an application's client, with its TLS settings.
     pub(crate) given: Option<ConnectionAddr>,
     pub(crate) durability: Durability,
     pub(crate) retention: Duration,
     pub(crate) restart_guard: Option<Duration>,
     pub(crate) response_timeout: Duration,
     pub(crate) plain: bool,
-    /// What all names begin with.
+    /// The prefix of all names.
     pub(crate) prefix: String,
 }
 
-/// How the servers belong together.
+/// How the servers work together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Topology {
-    /// One server, by TCP.
+    /// One server, over TCP.
     Single,
-    /// One server, by a Unix socket.
+    /// One server, over a Unix socket.
     Socket,
-    /// The master of this name, which sentinels know.
+    /// The master with this name, which the sentinels report.
     Sentinel(String),
     /// The nodes of a cluster.
     Cluster,
@@ -59,7 +60,7 @@ pub(crate) struct Login {
     pub(crate) password: Option<String>,
 }
 
-/// Files with what TLS needs, in PEM.
+/// PEM files for TLS.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tls {
     /// The authorities to trust instead of the system's.
@@ -68,25 +69,27 @@ pub(crate) struct Tls {
     pub(crate) certificate: Option<(PathBuf, PathBuf)>,
 }
 
-/// How many replicas have to know of a grant before it counts.
+/// The number of replicas that must know of a grant before it counts.
 ///
-/// A replica that knows of a grant keeps it when it takes over. Redis does not promise to promote
-/// one that does, and renewals are not waited for, so this narrows the window in which a failover
-/// lets two in, and does not close it: fencing tokens do.
+/// A replica that knows of a grant keeps it when it takes over. But Redis does not promise to
+/// promote such a replica, and dlock does not wait for the replication of renewals. So durability
+/// narrows the window in which a failover may grant a lock twice, but does not close it. Fencing
+/// tokens do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {
-    /// None: a grant is the master's word.
+    /// None: a grant counts as soon as the master answers.
     #[default]
     Master,
-    /// So many.
+    /// This number of replicas.
     Replicas(u32),
-    /// So many that they and the master are more than half of the nodes known when connecting.
+    /// As many as are needed so that they and the master are more than half of the nodes known when
+    /// connecting.
     Majority,
 }
 
 impl RedisConfig {
-    /// The names of dlock's own options in a URL.
+    /// The names of dlock's own options in a URL, without `dlock.`.
     pub const OPTIONS: &'static [&'static str] = &[
         "durability",
         "plain",
@@ -100,7 +103,7 @@ impl RedisConfig {
         "tls_key",
     ];
 
-    /// The schemes of its URLs.
+    /// The schemes of the URLs.
     pub const SCHEMES: &'static [&'static str] = &[
         "redis",
         "rediss",
@@ -113,12 +116,12 @@ impl RedisConfig {
         "rediss+quorum",
     ];
 
-    /// Reads a URL; the crate's documentation lists the schemes and options.
+    /// Reads a URL. The crate's documentation lists the schemes and options.
     ///
     /// # Errors
     /// `Config(Url)`, `Config(UnknownScheme)`, `Config(UnknownOption)`, `Config(RepeatedOption)`,
-    /// `Config(OptionValue)`, and `Config(MissingFeature)` for TLS without the feature `tls`. None
-    /// shows a password.
+    /// `Config(OptionValue)`, and `Config(MissingFeature)` for TLS without the feature `tls`. No
+    /// error shows a password.
     pub fn from_url(url: &str) -> Result<Self, Error> {
         let mut url: BackendUrl = url.parse()?;
         let config = Self::take(&mut url)?;
@@ -126,49 +129,52 @@ impl RedisConfig {
         Ok(config)
     }
 
-    /// How many replicas have to know of a grant before it counts.
+    /// Sets the number of replicas that must know of a grant before it counts.
     #[must_use]
     pub const fn with_durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// How long the last token of a free lock is kept, 1 s to 24 h; 10 minutes by default. Tokens
-    /// grow across its end as long as the server's clock does not step back by more.
+    /// Sets how long the store keeps the last token of a free lock, 1 s to 24 h; 10 minutes by
+    /// default. Tokens also grow after this time, unless the server's clock steps back by more than
+    /// it.
     #[must_use]
     pub const fn with_retention(mut self, retention: Duration) -> Self {
         self.retention = retention;
         self
     }
 
-    /// After the start of a server, which may have lost what it knew, nothing is granted for so
-    /// long: the longest lease that anybody uses. It counts from when a client first saw this run of
-    /// the server, by its monotonic clock. Off by default for one server; one default lease (30 s)
-    /// for each master of a quorum, where `Duration::ZERO` turns it off.
+    /// Sets the restart guard: how long nothing is granted after a server starts, since the server
+    /// may have lost its data. Set it to the longest lease in use. The time starts when a client
+    /// first sees this run of the server, and is measured by the client's monotonic clock. By
+    /// default it is off for one server, and one default lease (30 s) for each master of a quorum,
+    /// where `Duration::ZERO` turns it off.
     #[must_use]
     pub const fn with_restart_guard(mut self, guard: Duration) -> Self {
         self.restart_guard = Some(guard);
         self
     }
 
-    /// How long an answer may take; 2 s by default.
+    /// Sets how long to wait for the answer to a request; 2 s by default.
     #[must_use]
     pub const fn with_response_timeout(mut self, timeout: Duration) -> Self {
         self.response_timeout = timeout;
         self
     }
 
-    /// The lock that everybody knows, one key by `SET NAME value NX PX`: for the mutex only, with
-    /// no queue and no fencing token that means anything, so that other programs can take part.
+    /// Uses the plain form: a mutex is one key, taken by `SET NAME value NX PX`, so that other
+    /// programs can take part. It supports the mutex only, has no queue, and its fencing tokens
+    /// mean nothing.
     #[must_use]
     pub const fn with_plain(mut self, plain: bool) -> Self {
         self.plain = plain;
         self
     }
 
-    /// The user may use no keys but those of names that begin with this, as all names have to
-    /// ([`Prefixed`](dlock_core::Prefixed)): what connecting tries out is then done with such a key.
-    /// `dlock.prefix` in a URL does the same.
+    /// Sets the prefix that all names have ([`Prefixed`](dlock_core::Prefixed)), for a user that
+    /// may only use the keys of such names. When dlock connects, it then tries out the commands on
+    /// a key with this prefix. `dlock.prefix` in a URL does the same.
     #[must_use]
     pub fn with_prefix(mut self, prefix: &str) -> Self {
         prefix.clone_into(&mut self.prefix);
@@ -236,7 +242,7 @@ impl RedisConfig {
         }
     }
 
-    /// Kind and address without secrets.
+    /// Returns the kind and the address of the store, without secrets.
     pub(crate) fn store(&self) -> String {
         let mut addresses = self.addresses.clone();
         addresses.sort();
@@ -263,13 +269,13 @@ fn has_twins(addresses: &[String]) -> bool {
     addresses.iter().enumerate().any(|(at, address)| addresses[..at].contains(address))
 }
 
-/// A host and its port, as one address.
+/// Formats a host and its port as one address.
 pub(crate) fn with_port(host: &str, port: impl fmt::Display) -> String {
     // An IPv6 address.
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// No message shows the URL, which may hold a password.
+/// Returns the error of a malformed URL. No message shows the URL, which may contain a password.
 fn malformed(what: &str) -> Error {
     Error::config(
         ConfigIssue::Url,
@@ -301,7 +307,7 @@ impl FromStr for Durability {
 }
 
 impl fmt::Debug for RedisConfig {
-    /// Without passwords.
+    /// Prints the configuration without passwords.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisConfig")
             .field("store", &self.store())

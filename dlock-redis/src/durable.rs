@@ -43,7 +43,7 @@ impl Durable {
             // Of n nodes, more than n / 2, of which the master is one.
             Durability::Majority => main.facts().replicas()?.div_ceil(2),
         };
-        // Other acquires wait behind it on this connection, and must still be answered in time.
+        // Other acquires on this connection wait behind it, and must still be answered in time.
         Ok(Self { link, replicas, patience: config.response_timeout / 4 })
     }
 
@@ -61,10 +61,11 @@ impl Durable {
         })
     }
 
-    /// Runs an acquire, and waits for the replicas.
+    /// Runs an acquire and waits for the replicas.
     ///
     /// # Errors
-    /// `Unavailable`, of unknown outcome, when too few know of it: the core releases the claim.
+    /// `Unavailable`, with an unknown outcome, if too few replicas have the grant. The core then
+    /// releases the claim.
     pub(crate) async fn run(&self, call: &Call<'_>) -> Result<Value, Error> {
         let mut trouble = Trouble::new(self.patience);
         loop {
@@ -75,10 +76,10 @@ impl Durable {
         }
     }
 
-    /// Checks that the server that does not know a claim is the one that grants come from.
+    /// Checks that the server that does not know a claim is the server that writes grants.
     ///
     /// # Errors
-    /// `Unavailable`, of unknown outcome, during a failover.
+    /// `Unavailable`, with an unknown outcome, during a failover.
     pub(crate) fn check_same(&self, main: &Link) -> Result<(), Error> {
         if self.link.agrees_with(main) {
             return Ok(());
@@ -126,7 +127,7 @@ impl Durable {
         let replicas = match waited {
             Ok(Value::Int(replicas)) => replicas,
             Ok(_) => 0,
-            // The script before it was executed all the same.
+            // The server has executed the script before it anyway.
             Err(error) => return Err(explain(error).with_certainty(Certainty::Unknown)),
         };
         if replicas >= i64::from(self.replicas) {
@@ -144,7 +145,7 @@ impl Durable {
     }
 }
 
-/// Whether the answer to an acquire, or to a KEEP of one claim, grants the lock.
+/// Returns whether the answer to an acquire, or to a KEEP of one claim, grants the lock.
 pub(crate) fn won(value: &Value) -> bool {
     let answer = match value {
         Value::Array(answers) if matches!(answers.first(), Some(Value::Array(_))) => &answers[0],

@@ -45,7 +45,7 @@ const UNKNOWN: [&str; 6] = [
 /// The texts of errors within scripts. The part of the script before the error has been applied.
 const IN_SCRIPT: [&str; 4] = ["in script", "called from", "executing the script", "user_script"];
 
-/// The remedy for an error.
+/// Returns the remedy for an error.
 pub(crate) fn cure(error: &RedisError) -> Cure {
     use redis::ErrorKind as Kind;
     match error.kind() {
@@ -68,28 +68,28 @@ pub(crate) fn cure(error: &RedisError) -> Cure {
     }
 }
 
-/// Whether the server refused the command as a whole, so that nothing of it was applied.
+/// Returns whether the server refused the command as a whole, so that nothing of it was applied.
 pub(crate) fn is_refusal(error: &RedisError) -> bool {
     matches!(error.kind(), redis::ErrorKind::Server(_) | redis::ErrorKind::Extension)
 }
 
-/// Whether this user, or every user, lacks the right to run the command.
+/// Returns whether this user, or every user, lacks the right to run the command.
 pub(crate) fn is_denial(error: &RedisError) -> bool {
     use ServerErrorKind::{NoPerm, ResponseError};
     matches!(error.kind(), redis::ErrorKind::Server(NoPerm | ResponseError))
 }
 
-/// Whether this text refuses a key.
+/// Returns whether this text refuses a key.
 pub(crate) fn is_key_denial(text: &str) -> bool {
     text.contains("access") && text.contains(" key")
 }
 
-/// The error for people.
+/// Returns the error to show to people.
 pub(crate) fn explain(error: RedisError) -> Error {
     explain_for(error, ACL)
 }
 
-/// The same for a user who needs the rights of this ACL line.
+/// Like [`explain`], for a user who needs the rights of this ACL line.
 pub(crate) fn explain_for(error: RedisError, acl: &str) -> Error {
     use redis::ErrorKind as Kind;
     let own = [NOT_CONNECTED, GUARDED, LATE].into_iter().find_map(|kind| own(&error, kind));
@@ -109,7 +109,8 @@ pub(crate) fn explain_for(error: RedisError, acl: &str) -> Error {
     let unavailable = |message: String| Error::new(ErrorKind::Unavailable, message);
     let explained = match error.kind() {
         Kind::AuthenticationFailed => password(&text),
-        // This comes first: the text has the lock's name, which may contain any of the words below.
+        // This arm comes first: the text contains the lock's name, which may contain any of the
+        // words below.
         _ if said("is not of dlock") || said("WRONGTYPE") => Error::new(
             ErrorKind::Protocol,
             format!(
@@ -221,15 +222,15 @@ pub(crate) fn explain_for(error: RedisError, acl: &str) -> Error {
     explained.with_certainty(certainty).with_source(error)
 }
 
-/// There is no connection, so nothing was sent.
+/// The kind for a missing connection: nothing was sent.
 const NOT_CONNECTED: std::io::ErrorKind = std::io::ErrorKind::NotConnected;
-/// Nothing was sent because of the restart guard.
+/// The kind for the restart guard: nothing was sent.
 const GUARDED: std::io::ErrorKind = std::io::ErrorKind::PermissionDenied;
 
-/// The server has refused it because of its deadline.
+/// The kind for a deadline: the server refused the request because it came too late.
 const LATE: std::io::ErrorKind = std::io::ErrorKind::Interrupted;
 
-/// The error of an acquire that came after its deadline twice.
+/// Returns the error of an acquire that came after its deadline twice.
 pub(crate) fn late() -> RedisError {
     let why = Error::new(
         ErrorKind::Unavailable,
@@ -240,12 +241,12 @@ pub(crate) fn late() -> RedisError {
     RedisError::from(std::io::Error::new(LATE, why))
 }
 
-/// The error of a link that has not sent a command, as an error of the driver's type.
+/// Returns the error of a link that has not sent a command, as an error of the driver's type.
 pub(crate) fn not_connected(why: &Error) -> RedisError {
     RedisError::from(std::io::Error::new(NOT_CONNECTED, why.clone()))
 }
 
-/// The error of the restart guard, which lasts for this long.
+/// Returns the error of the restart guard, which lasts for this long.
 pub(crate) fn guarded(left: Duration) -> RedisError {
     let why = Error::new(
         ErrorKind::Unavailable,
@@ -258,7 +259,7 @@ pub(crate) fn guarded(left: Duration) -> RedisError {
     RedisError::from(std::io::Error::new(GUARDED, why))
 }
 
-/// The link's own error within the driver's type, if it is of this kind.
+/// Returns the link's own error within the driver's type, if it is of this kind.
 fn own(error: &RedisError, kind: std::io::ErrorKind) -> Option<Error> {
     // The driver wraps the error in a shared pointer.
     let wrapped = std::error::Error::source(error)?.downcast_ref::<Wrapped>()?;
@@ -282,8 +283,8 @@ fn password(text: &str) -> Error {
     Error::config(ConfigIssue::Access, format!("{what} ({text})"))
 }
 
-/// The error for the commands that a probe found refused, with the server's texts. `None` if there
-/// are none.
+/// Returns the error for the commands that a probe found refused, with the server's texts. `None`
+/// if there are none.
 pub(crate) fn refused(commands: &[(&str, &str)], acl: &str) -> Option<Error> {
     let names = |of: &[&(&str, &str)]| {
         of.iter().map(|(command, _)| *command).collect::<Vec<_>>().join(", ")
@@ -297,7 +298,7 @@ pub(crate) fn refused(commands: &[(&str, &str)], acl: &str) -> Option<Error> {
     }
 }
 
-/// The error of a command that no user can run.
+/// Returns the error of a command that no user can run.
 fn unknown(what: &str) -> Error {
     Error::new(
         ErrorKind::Unsupported,
@@ -309,7 +310,7 @@ fn unknown(what: &str) -> Error {
     )
 }
 
-/// The error of a missing right.
+/// Returns the error of a missing right.
 pub(crate) fn rights(text: &str, acl: &str) -> Error {
     Error::config(
         ConfigIssue::Access,
@@ -329,7 +330,7 @@ fn no_resp3() -> Error {
     )
 }
 
-/// The error if no exact token is left.
+/// Returns the error for the case that no exact token is left.
 pub(crate) fn no_token() -> Error {
     Error::config(
         ConfigIssue::Token,
@@ -339,7 +340,7 @@ pub(crate) fn no_token() -> Error {
     )
 }
 
-/// The answer is not what the script returns.
+/// Returns the error for an answer that the script can't return.
 pub(crate) fn unreadable(what: &str, value: &redis::Value) -> Error {
     let shown = format!("{value:?}");
     Error::new(

@@ -1,7 +1,7 @@
-//! The findings about the servers' settings, and what they mean for locks.
+//! The findings about the servers' settings, and their meaning for locks.
 //!
-//! The user may lack the right to ask. A refused question becomes a finding, and never a good one.
-//! All commands only read, so they can be repeated, and nothing has to be cleaned up.
+//! The user may lack the right to read a setting. A refusal becomes a finding, and never a good
+//! one. All commands only read, so they can be repeated, and no cleanup is needed.
 
 mod cluster;
 mod sentinels;
@@ -30,7 +30,8 @@ const SETTINGS: [&str; 5] = [
     "timeout",
 ];
 
-/// The findings about all servers of a store. `replicas` is the number that must have each grant.
+/// Returns the findings about all servers of a store. `replicas` is the number that must have each
+/// grant.
 pub(crate) async fn examine(session: &Session, replicas: u32) -> Result<Vec<Finding>, Error> {
     let wants = Wants {
         replicas,
@@ -102,7 +103,7 @@ pub(crate) fn merged(all: Vec<(String, Vec<Finding>)>) -> Vec<Finding> {
     findings
 }
 
-/// Asks one server for all that the findings need.
+/// Sends one server all commands that the findings need.
 async fn ask(link: &Link, at: &link::Server) -> Result<ServerReport, RedisError> {
     let info = told(link, at, redis::pipe().cmd("INFO").arg("everything")).await?;
     let info = info.as_ref().and_then(reply::text).map(|text| reply::fields(&text));
@@ -126,7 +127,7 @@ async fn ask(link: &Link, at: &link::Server) -> Result<ServerReport, RedisError>
     })
 }
 
-/// The answer of a server. `None` if it refuses.
+/// Returns the answer of a server. `None` if it refuses.
 async fn told(
     link: &Link,
     at: &link::Server,

@@ -9,11 +9,11 @@
 //!
 //! All state is in `book`, under its mutex. Four events about a claim come in any order: the answer
 //! to its acquire (`placed`), its message (`receive`), its listener (`listen`) and its release
-//! (`forget`). Each records its part, and the last one that was missing completes the grant
-//! (`settle`). A message needs the answer to a request before it counts, since only the two
-//! together say when the lease began.
+//! (`forget`). Each records its part, and the last of them completes the grant (`settle`). A
+//! message needs the answer to a request before it counts, since only both together show when the
+//! lease began.
 //!
-//! `due` looks at the book and then waits for `sooner` without the lock. `notify_one` keeps one
+//! `due` reads the book and then waits for `sooner` without the lock. `notify_one` keeps one
 //! notification for a task that does not wait yet, so a change between the two is not missed.
 
 use std::{
@@ -28,8 +28,8 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::{keys::Bucket, reply::QueuePlace};
 
-/// The longest time between two polls of a claim, whatever the lease. A lost message delays a grant
-/// by no more.
+/// The longest time between two polls of a claim, whatever its lease. A lost message delays a grant
+/// by no more than this.
 const LONGEST: Duration = Duration::from_secs(3);
 
 /// The waiting claims of one client.
@@ -58,8 +58,8 @@ struct Waiting {
     /// When to poll. `None` while its acquire or a poll is under way.
     due: Option<Instant>,
     listener: Option<oneshot::Sender<Result<Turn, Error>>>,
-    /// Whether it was polled once without a listener. The second time it is forgotten, so that the
-    /// place of a claim that nobody wants ends with its lease.
+    /// Whether the claim was polled once without a listener. The second time it is forgotten, so
+    /// that the place of an abandoned claim ends with its lease.
     forsaken: bool,
 }
 
@@ -100,12 +100,13 @@ impl Inbox {
         Self { client, channel, book: Mutex::default(), sooner: Notify::new() }
     }
 
-    /// The channel of this client.
+    /// Returns the channel of this client.
     pub(crate) fn channel(&self) -> Arc<str> {
         Arc::clone(&self.channel)
     }
 
-    /// The channel of this client for messages about a bucket's locks, in the slot of their keys.
+    /// Returns the channel of this client for messages about a bucket's locks, in the slot of their
+    /// keys.
     pub(crate) fn channel_of(&self, bucket: Bucket) -> String {
         format!("dlock:i:{}:{{{}}}", self.client, bucket.number())
     }
@@ -119,7 +120,7 @@ impl Inbox {
         book.insert(Waiting::new(request, None));
     }
 
-    /// The server has answered a request that was sent at `sent`: the claim waits.
+    /// Records that the server has answered a request that was sent at `sent`: the claim waits.
     pub(crate) fn placed(&self, claim: ClaimId, sent: Instant, place: QueuePlace) {
         let mut book = self.book.lock();
         let Some(waiting) = book.waiting.get_mut(&claim) else { return };
@@ -135,7 +136,7 @@ impl Inbox {
         self.look_again(sooner);
     }
 
-    /// Takes a grant whose message came while nobody listened.
+    /// Takes a grant whose message arrived while there was no listener.
     pub(crate) fn take(&self, claim: ClaimId) -> Option<Turn> {
         let mut book = self.book.lock();
         let waiting = book.waiting.get(&claim)?;
@@ -186,11 +187,11 @@ impl Inbox {
         book.settle(claim);
     }
 
-    /// The connection was lost, and messages with it: all claims are polled, in batches.
+    /// Makes all claims due, in batches: the connection was lost, and messages with it.
     pub(crate) fn reconnected(&self) {
         let now = Clock::Boot.now();
         let mut book = self.book.lock();
-        // Claims with a request under way have no due time: its answer will say how they stand.
+        // Claims with a request under way have no due time: its answer will show their state.
         let claims: Vec<ClaimId> = book.due.iter().map(|(_, claim)| *claim).collect();
         let mut sooner = false;
         for claim in claims {
@@ -207,8 +208,8 @@ impl Inbox {
         }
     }
 
-    /// Waits until a claim is due, and takes all that are. They are due again once they are
-    /// [placed](Self::placed). Empty after `close`.
+    /// Waits until a claim is due, and returns all claims that are due. They are due again once
+    /// they are [placed](Self::placed). Returns an empty list after `close`.
     pub(crate) async fn due(&self) -> Vec<AcquireRequest> {
         loop {
             let next = {
@@ -238,19 +239,19 @@ impl Inbox {
     pub(crate) fn tell(&self, claim: ClaimId, outcome: Result<Turn, Error>) {
         let told = self.book.lock().remove(claim);
         if let Some(listener) = told.and_then(|waiting| waiting.listener) {
-            // A listener that went away meanwhile releases the claim.
+            // A listener that stopped waiting meanwhile releases the claim.
             let _ = listener.send(outcome);
         }
     }
 
-    /// Ends the minder. The store is being dropped.
+    /// Ends the minder, because the store is being dropped.
     pub(crate) fn close(&self) {
         self.book.lock().closed = true;
         self.sooner.notify_one();
     }
 }
 
-/// The error of a claim that the server does not know any more.
+/// Returns the error of a claim that the server does not know any more.
 pub(crate) fn gone() -> Error {
     Error::new(
         dlock_core::ErrorKind::NotHeld,
@@ -273,7 +274,7 @@ impl WaitingClaims {
         Some(waiting)
     }
 
-    /// Sets when to poll a claim. True if that is before all others.
+    /// Sets when to poll a claim. Returns true if that is before all others.
     fn move_to(&mut self, claim: ClaimId, due: Instant) -> bool {
         let Some(waiting) = self.waiting.get_mut(&claim) else { return false };
         if let Some(before) = waiting.due.replace(due) {
@@ -284,7 +285,7 @@ impl WaitingClaims {
         sooner
     }
 
-    /// Hands the grant to the listener, once both are there and the start of the lease is known.
+    /// Sends the grant to the listener, once both are present and the start of the lease is known.
     fn settle(&mut self, claim: ClaimId) {
         let Some(waiting) = self.waiting.get(&claim) else { return };
         let listens = waiting.listener.as_ref().is_some_and(|listener| !listener.is_closed());
@@ -292,7 +293,7 @@ impl WaitingClaims {
             return;
         };
         if let Some(listener) = self.remove(claim).and_then(|waiting| waiting.listener) {
-            // It may stop listening just now: then it releases the claim.
+            // If the listener stops at this moment, it releases the claim.
             let _ = listener.send(Ok(turn(heard, pushed)));
         }
     }
@@ -307,7 +308,7 @@ impl WaitingClaims {
             waiting.due = None;
             let heard = waiting.listener.as_ref().is_some_and(|listener| !listener.is_closed());
             if !heard && std::mem::replace(&mut waiting.forsaken, true) {
-                // Nobody wants it. Its place ends with its lease.
+                // No listener wants it. Its place ends with its lease.
                 self.waiting.remove(&claim);
                 continue;
             }
@@ -318,11 +319,11 @@ impl WaitingClaims {
     }
 }
 
-/// The grant of a message. Its lease began at `pushed.at` by the server's clock. Another request
-/// was sent at `sent`, and its answer shows `at` by the same clock. The difference, counted from
-/// `sent`, is never later than the true start. If the clock was stepped, the result may lie before
-/// `sent` or after the message: then the grant gets the oldest possible start, and the caller does
-/// not rely on it.
+/// Returns the grant of a message. Its lease began at `pushed.at` by the server's clock. Another
+/// request was sent at `sent`, and its answer shows `at` by the same clock. The difference, counted
+/// from `sent`, is never later than the true start. If the clock was stepped, the result may lie
+/// before `sent` or after the message: then the grant gets the oldest possible start, and the
+/// caller does not rely on it.
 fn turn((sent, at): (Instant, u64), pushed: Pushed) -> Turn {
     let since =
         pushed.at.checked_sub(at).map(|after| sent.saturating_add(Duration::from_micros(after)));

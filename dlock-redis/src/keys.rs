@@ -1,17 +1,17 @@
 //! The keys of a lock on the server.
 //!
-//! A name has five keys, all in one hash slot whatever the name, since the first braces of a key
-//! are dlock's own:
+//! Each name has five keys. They are always in one hash slot, since the first braces of a key are
+//! dlock's own:
 //!
 //! | key | type | holds | lives |
 //! |---|---|---|---|
 //! | `dlock:{B}:NAME` (H) | string | the exclusive holder: claim, mark, first token, and maybe a space and a note | the lease |
-//! | `dlock:{B}f:NAME` (F) | string | the last token; `q` behind it: others may wait or share | the retention, and longer than what is held |
+//! | `dlock:{B}f:NAME` (F) | string | the last token; `q` behind it: others may wait or share | the retention, and longer than any hold |
 //! | `dlock:{B}q:NAME` (Q) | sorted set | waiting claims by ticket | as long as there are any |
 //! | `dlock:{B}w:NAME` (W) | hash | claim to `weight:capacity:tokens:lease:N:channel`, maybe with a space and a note behind it, where N is a waiter's deadline or a holder's token; `#` to `capacity:used` | as long as there are any |
 //! | `dlock:{B}r:NAME` (R) | sorted set | shared holders by the end of their lease | as long as there are any |
 //!
-//! The mark in H says what a release has to do: `:` only delete it, `!` look at the queue, `+` also
+//! The mark in H states what a release has to do: `:` only delete H, `!` read the queue, `+` also
 //! return tokens of its block. `?` and `&` are `:` and `!` of a claim for which a client of a
 //! former version took H with `SET`, without reading F. Behind their token is the value that F must
 //! have. That client reads F itself. For all other clients the claim holds the lock.
@@ -36,7 +36,7 @@ pub(crate) const BUCKETS: u64 = 64;
 pub(crate) struct Bucket(u8);
 
 impl Bucket {
-    /// The bucket of a name: 64-bit FNV-1a, folded
+    /// Returns the bucket of a name: 64-bit FNV-1a, folded
     /// (<http://www.isthe.com/chongo/tech/comp/fnv/>).
     pub(crate) fn of(name: &LockName) -> Self {
         let hash = name.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -45,7 +45,7 @@ impl Bucket {
         Self(u8::try_from((hash ^ (hash >> 32)) % BUCKETS).unwrap_or_default())
     }
 
-    /// All of them.
+    /// Returns all buckets.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         (0..BUCKETS).filter_map(|number| u8::try_from(number).ok()).map(Self)
     }
@@ -53,7 +53,7 @@ impl Bucket {
     /// Any bucket, for commands without a name.
     pub(crate) const ANY: Self = Self(0);
 
-    /// The number between the braces.
+    /// Returns the number in the braces.
     pub(crate) const fn number(self) -> u8 {
         self.0
     }
@@ -79,7 +79,8 @@ impl Keys {
         let tag = format!("dlock:{{{}}}", Bucket::of(name).number());
         let base = tag.len() + 1 + name.as_str().len();
         let mut text = String::with_capacity(5 * base + 4);
-        // The letter stands before the name. Behind it, it could make the key of another name.
+        // The letter comes before the name. Behind the name, it could produce the key of another
+        // name.
         for kind in KINDS {
             text.push_str(&tag);
             text.push_str(kind);
@@ -107,7 +108,7 @@ impl Keys {
     }
 }
 
-/// The name that a key belongs to, if it is one of dlock's.
+/// Returns the name that a key belongs to, if it is one of dlock's.
 pub(crate) fn name_of(key: &[u8]) -> Option<LockName> {
     let key = std::str::from_utf8(key).ok()?.strip_prefix("dlock:{")?;
     let (number, rest) = key.split_once('}')?;
@@ -116,29 +117,29 @@ pub(crate) fn name_of(key: &[u8]) -> Option<LockName> {
     name.ok().filter(|name| Bucket::of(name).number().to_string() == number)
 }
 
-/// A key for other purposes, which belongs to no name. It has the prefix `about`, so that a user
-/// with rights to names with this prefix can use it.
+/// Returns a key for other purposes, which belongs to no name. The key has the prefix `about`, so
+/// that a user with rights to names with this prefix can use it.
 pub(crate) fn aside(purpose: &str, about: &str) -> String {
     format!("dlock:{{{}}}?{purpose}:{about}", Bucket::ANY.number())
 }
 
-/// The keys of an unused name, H F Q W R. It has the prefix of the user's names.
+/// Returns the keys of an unused name, H F Q W R. It has the prefix of the user's names.
 pub(crate) fn unused(bucket: Bucket, prefix: &str, number: u64) -> [String; Keys::COUNT] {
     let bucket = bucket.number();
     KINDS.map(|kind| format!("dlock:{{{bucket}}}{kind}:{}", unused_plain(prefix, number)))
 }
 
-/// The same in the plain form.
+/// Returns the key of an unused name in the plain form.
 pub(crate) fn unused_plain(prefix: &str, number: u64) -> String {
     format!("{prefix}?probe:{number:016x}")
 }
 
-/// The `SCAN` pattern for the keys of all names with this prefix.
+/// Returns the `SCAN` pattern for the keys of all names with this prefix.
 pub(crate) fn pattern(prefix: &str) -> String {
     format!("dlock:{{*:{}*", literal(prefix))
 }
 
-/// A text as a pattern that matches nothing else.
+/// Escapes a text, so that the pattern matches only this text.
 pub(crate) fn literal(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len() + 8);
     for c in text.chars() {

@@ -31,7 +31,7 @@ pub(crate) trait Owed: Send + Sync + 'static {
     ) -> impl Future<Output = Result<bool, Error>> + Send;
 }
 
-/// Releases or cancels a claim. True if it was there.
+/// Releases or cancels a claim. Returns true if it was there.
 pub(crate) async fn give_up(
     server: &Arc<impl Owed>,
     name: &LockName,
@@ -43,15 +43,15 @@ pub(crate) async fn give_up(
     Ok(found)
 }
 
-/// The claim is over and the server does not know it. If an acquire of it may still arrive, it is
-/// released once more after the deadline of that acquire.
+/// Handles a claim that has ended and that the server does not know. If an acquire of it may still
+/// arrive, it is released once more after the deadline of that acquire.
 pub(crate) fn is_over(server: &Arc<impl Owed>, name: &LockName, claim: ClaimId) {
     if let Some(past) = server.session().unanswered.take(claim) {
         give_up_later(server, name, claim, 0, past, past.saturating_add(LATER));
     }
 }
 
-/// Releases a claim as soon as the server answers, after `from`, and not after its lease has ended.
+/// Releases a claim as soon as the server answers, after `from`, and before its lease has ended.
 pub(crate) fn give_up_later(
     server: &Arc<impl Owed>,
     name: &LockName,
@@ -97,7 +97,7 @@ async fn see_to(server: Arc<impl Owed>) {
     }
 }
 
-/// Runs work for which nobody waits.
+/// Runs work in the background.
 pub(crate) fn background(work: impl Future<Output = ()> + Send + 'static) {
     // Outside of a runtime the work is dropped, and the lease of the claim frees the lock.
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {

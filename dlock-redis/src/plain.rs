@@ -3,12 +3,12 @@
 //! See <https://redis.io/docs/latest/commands/set/>. Here the `SET` is in a script as well, so that
 //! it has no effect if it arrives late. The key is the lock's name, unchanged, and its value is the
 //! claim in 32 hexadecimal digits. So other programs can read it, respect it, and hold it with a
-//! value of their own. There is one kind of lock and no queue. Tokens mean nothing: they are only
-//! the server's clock, which may be set back.
+//! value of their own. This form has one kind of lock and no queue. Tokens mean nothing: they are
+//! only the server's clock, which may be set back.
 //!
-//! A waiter polls, so nothing has to be notified, and no step follows a grant. If the process dies,
+//! A waiter polls, so no notification is needed, and no step follows a grant. If the process dies,
 //! the key expires. If the answer to a `SET` is lost, the retry finds the claim's own value, and
-//! has the lock.
+//! the claim has the lock.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -83,7 +83,7 @@ impl PlainShared {
             // The key may expire between the two commands.
             [Value::Nil, _] | [_, Value::Int(-2)] => Ok(LockState::default()),
             [Value::BulkString(value), Value::Int(left)] => {
-                // Another program's value is no claim of dlock's.
+                // A value that another program wrote is not a claim of dlock.
                 let claim = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
                 let remaining = match u64::try_from(*left) {
                     Ok(left) => Duration::from_millis(left),
@@ -205,7 +205,7 @@ impl Admin for Plain {
         findings.map_err(|error| error.during("examine").with_store(self.store()))
     }
 
-    /// Every string that begins so, since there is nothing by which to tell a lock.
+    /// Lists every string with this prefix, since nothing distinguishes a lock from another string.
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
         let names = list_plain(&self.0.session, prefix, limit).await;
         names.map_err(|error| error.during("list").with_store(self.store()))

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The shortest pause, about a round trip.
 const SHORTEST: Duration = Duration::from_millis(2);
-/// The longest pause: a free lock is found after no more.
+/// The longest pause, which is also the longest delay until a free lock is found.
 const LONGEST: Duration = Duration::from_millis(200);
 
 /// The pauses of one waiter. They grow, and have jitter, so that the waiters of one lock do not

@@ -12,7 +12,7 @@ use crate::error::unreadable;
 /// The state of a claim on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// It holds the lock by this token.
+    /// It holds the lock with this token.
     Held(FencingToken),
     /// It waits.
     Waits(QueuePlace),
@@ -27,8 +27,8 @@ pub(crate) enum Standing {
 }
 
 impl Standing {
-    /// Whether it holds the lock. A claim that waits again, because a failover lost its grant, does
-    /// not.
+    /// Returns whether it holds the lock. A claim that waits again, because a failover lost its
+    /// grant, does not.
     pub(crate) const fn is_held(self) -> bool {
         matches!(self, Self::Held(_))
     }
@@ -45,7 +45,7 @@ pub(crate) struct QueuePlace {
     pub(crate) at: u64,
 }
 
-/// The first of these answers, or its error.
+/// Returns the first of these answers, or its error.
 pub(crate) fn first(answers: Vec<Value>) -> RedisResult<Value> {
     answers.into_iter().next().unwrap_or_default().extract_error()
 }
@@ -67,7 +67,7 @@ pub(crate) fn standing(value: &Value) -> Result<Standing, Error> {
             first: *place == 1,
             next_end: match u64::try_from(*next_end) {
                 Ok(left) if left > 0 => Duration::from_millis(left),
-                // A key without a lifetime: nothing is known of its end.
+                // A key without a lifetime: its end is not known.
                 _ => Duration::MAX,
             },
             at: u64::try_from(*at).map_err(|_| bad())?,
@@ -98,7 +98,7 @@ pub(crate) fn kept(value: &Value, claims: usize) -> Result<Vec<Standing>, Error>
     }
 }
 
-/// The server's clock, in microseconds, as a list of answers shows it.
+/// Returns the server's clock, in microseconds, as a list of answers shows it.
 pub(crate) fn time_of(value: &Value) -> Option<u64> {
     let Value::Array(values) = value else { return None };
     // Any of the answers shows the same time, since a script reads the clock once.
@@ -109,7 +109,7 @@ pub(crate) fn time_of(value: &Value) -> Option<u64> {
     u64::try_from(at?).ok()
 }
 
-/// The server's clock, in microseconds, if the answer to a script shows it.
+/// Returns the server's clock, in microseconds, if the answer to a script shows it.
 pub(crate) fn clock(value: &Value) -> Option<u64> {
     // No other number in an answer is as large, since as a time it would be in January 1970.
     let is_time = |number: &i64| *number > 1_000_000_000_000;
@@ -124,7 +124,7 @@ pub(crate) fn clock(value: &Value) -> Option<u64> {
     u64::try_from(shown.filter(is_time)?).ok()
 }
 
-/// Whether a script ran after its deadline, and so has done nothing.
+/// Returns whether a script ran after its deadline, and so has done nothing.
 pub(crate) fn is_late(value: &Value) -> bool {
     matches!(value, Value::Array(parts) if matches!(parts.as_slice(), [Value::Int(6), Value::Int(_)]))
 }
@@ -175,13 +175,13 @@ pub(crate) fn pairs(value: &Value) -> Option<HashMap<String, String>> {
     })
 }
 
-/// The fields of `INFO` and its like.
+/// Returns the fields of `INFO` and its like.
 pub(crate) fn fields(info: &str) -> HashMap<String, String> {
     let fields = info.lines().filter_map(|line| line.trim().split_once(':'));
     fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// Reads the answer to `SCAN`: where to go on, and keys.
+/// Reads the answer to `SCAN`: the next cursor, and keys.
 pub(crate) fn scanned(value: &Value) -> Option<(String, Vec<&[u8]>)> {
     let Value::Array(parts) = value else { return None };
     let [Value::BulkString(cursor), Value::Array(keys)] = parts.as_slice() else { return None };
@@ -237,7 +237,7 @@ fn read_state(value: &Value) -> Option<LockState> {
     // In the order of their grants. The script lists shared holders by the ends of their leases.
     holders.sort_by_key(|holder| holder.token);
     let last = match last {
-        // More than a script counts exactly, and perhaps more than a token can be.
+        // More than a script counts exactly, and possibly more than a token can be.
         Value::BulkString(digits) => {
             let digits = std::str::from_utf8(digits).ok()?;
             let last = digits.parse().ok().and_then(|last| FencingToken::new(last).ok());
@@ -259,7 +259,7 @@ fn number(value: &Value) -> Option<u64> {
 /// they take for a command.
 const TICK: Duration = Duration::from_millis(1);
 
-/// A lease as the server takes it, in milliseconds: rounded up, and a tick longer.
+/// Returns a lease as the server takes it, in milliseconds: rounded up, and a tick longer.
 pub(crate) fn millis(lease: Duration) -> u64 {
     u64::try_from((lease + TICK).as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
 }

@@ -1,10 +1,10 @@
 //! The check of the user's rights at a connect: each command that is needed later is tried.
 //!
-//! A script runs all of them on the keys of an unused name, and leaves nothing. Those keys have the
-//! form of all keys, with the prefix of the user's names, so a right to such keys is enough. In a
-//! cluster each master is tried, since each has its own users. So is each master of a quorum.
-//! Without a prefix, the plain form has no key that is certainly like those of its names. There, a
-//! refusal of the key alone proves nothing.
+//! A script runs all of them on the keys of an unused name, and leaves nothing behind. Those keys
+//! have the form of all keys, with the prefix of the user's names, so a right to such keys is
+//! enough. In a cluster, each master is tried, since each has its own users. In a quorum, each
+//! master is tried for the same reason. In the plain form without a prefix, no key is certain to be
+//! like the keys of its names. There, a refusal of only the key proves nothing.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ impl Rights {
         }
     }
 
-    /// Tries everything on the server that has this bucket.
+    /// Tries all commands on the server that has this bucket.
     ///
     /// # Errors
     /// `Config(Access)` if the user lacks a right, `Unsupported` if no user can have it.
@@ -105,7 +105,7 @@ impl Rights {
         error::refused(&refused, &self.acl()).map_or(Ok(()), Err)
     }
 
-    /// The user may not use the keys, or not all of them.
+    /// Handles a refusal of the keys, or of some of them.
     async fn keys_denied(
         &self,
         link: &Link,
@@ -142,7 +142,7 @@ impl Rights {
         error::explain_for(error, &self.acl())
     }
 
-    /// The line that allows it all.
+    /// Returns the ACL line that grants all needed rights.
     fn acl(&self) -> String {
         let prefix = keys::literal(&self.prefix);
         match (self.plain, prefix.is_empty()) {

@@ -109,8 +109,8 @@ impl Scripts {
         self.inspect.on(Keys::COUNT).keys(&Keys::of(name))
     }
 
-    /// KEEP for these claims. Their names are of one slot. All of them wait, or all hold their
-    /// locks, as far as this client knows.
+    /// KEEP for these claims. Their names are in one slot. As far as this client knows, either all
+    /// of them wait, or all hold their locks.
     pub(crate) fn keep(&self, claims: &[Kept<'_>], known: Known) -> Call<'_> {
         let mut call = self.keep.on(Keys::COUNT * claims.len());
         for (_, name, ..) in claims {
@@ -166,14 +166,14 @@ impl Script {
         Self { text, digest, kind }
     }
 
-    /// The script that checks the rights: see [`rights`](crate::rights).
+    /// Returns the script that checks the rights: see [`rights`](crate::rights).
     pub(crate) fn probe() -> Self {
         Self::new(include_str!("scripts/probe.lua").to_owned(), Kind::Acquire)
     }
 
-    /// The call of this script by its digest, with this number of keys.
+    /// Returns the call of this script by its digest, with this number of keys.
     pub(crate) fn on(&self, keys: usize) -> Call<'_> {
-        // About what a verb on one name takes, so that it is allocated once.
+        // About the size that a verb on one name needs, so that one allocation is enough.
         let mut command = Cmd::with_capacity(keys + 12, 64 * keys + 192);
         command.arg("EVALSHA").arg(&self.digest).arg(keys);
         let mut commands = Pipeline::with_capacity(1);
@@ -184,19 +184,19 @@ impl Script {
 
 /// A script with its keys and arguments.
 ///
-/// The driver has a type for this, which is not used: if one master of a cluster does not know a
-/// script, it loads it on every master, and fails if one of them is down. Here the text is sent
+/// The driver's own type for this is not used: if one master of a cluster does not know a script,
+/// the driver loads it on every master, and fails if one of them is down. Here the text is sent
 /// only to the master that has the keys.
 #[derive(Clone)]
 pub(crate) struct Call<'a> {
     script: &'a Script,
     sending: Sending<'a>,
-    /// One, by the digest.
+    /// One command, by the digest.
     commands: Pipeline,
 }
 
 impl<'a> Call<'a> {
-    /// All five keys of a name.
+    /// Adds all five keys of a name.
     pub(crate) fn keys(mut self, keys: &Keys) -> Self {
         for key in keys.all() {
             self.commands.arg(key);
@@ -204,13 +204,13 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// One key, or one argument.
+    /// Adds one key, or one argument.
     pub(crate) fn arg(mut self, argument: impl ToRedisArgs) -> Self {
         self.commands.arg(argument);
         self
     }
 
-    /// The arguments of an acquire, with the channel for the message about a later grant.
+    /// Adds the arguments of an acquire, with the channel for the message about a later grant.
     pub(crate) fn request(self, request: &AcquireRequest, channel: Option<&str>) -> Self {
         self.arg(request.claim.to_string())
             .arg(millis(request.lease))
@@ -242,12 +242,12 @@ impl<'a> Call<'a> {
         &self.sending
     }
 
-    /// The call by digest.
+    /// Returns the call by digest.
     pub(crate) const fn by_digest(&self) -> &Pipeline {
         &self.commands
     }
 
-    /// The call with the text, for a server that does not know the digest.
+    /// Returns the call with the text, for a server that does not know the digest.
     pub(crate) fn by_text(&self) -> Pipeline {
         let mut commands = redis::pipe();
         commands.cmd("EVAL").arg(&self.script.text).ignore_errors();

@@ -1,9 +1,10 @@
 //! A link with the retries of failed commands. All forms of the backend send through it.
 //!
-//! A command is sent again after an error only if a second execution does no harm, which holds for
-//! all scripts: they are idempotent by claim id. The result of a retry has to account for the first
-//! sending, which may have been executed without an answer: see [`Session::give_up`]. An acquire
-//! that arrives too late is refused by its deadline: see [`unanswered`](crate::unanswered).
+//! After an error a command is sent again only if a second execution does no harm. This holds for
+//! all scripts, since they are idempotent by claim id. The result of a retry has to account for the
+//! first sending, which may have been executed without an answer: see [`Session::give_up`]. An
+//! acquire that arrives too late is refused because of its deadline: see
+//! [`unanswered`](crate::unanswered).
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
@@ -92,13 +93,13 @@ impl Session {
         Err(error.with_store(&self.store))
     }
 
-    /// Runs a script. Errors that a retry can cure are retried for about one response timeout. All
-    /// scripts have their effect once, however often they are sent.
+    /// Runs a script. Errors that a retry can cure are retried for about one response timeout.
+    /// Every script has its effect once, however often it is sent.
     pub(crate) async fn run(&self, call: &Call<'_>) -> Result<Value, Error> {
         self.run_through(call, &mut Trouble::new(self.patience)).await
     }
 
-    /// Releases or cancels a claim with the script RELEASE. True if the claim was there.
+    /// Releases or cancels a claim with the script RELEASE. Returns true if the claim was there.
     pub(crate) async fn release(
         &self,
         name: &LockName,
@@ -108,7 +109,7 @@ impl Session {
         self.give_up(self.scripts.release(name, claim, used), claim).await
     }
 
-    /// Runs a script that releases or cancels a claim. True if the claim was there.
+    /// Runs a script that releases or cancels a claim. Returns true if the claim was there.
     pub(crate) async fn give_up<'a>(
         &'a self,
         call: Call<'a>,
@@ -126,8 +127,8 @@ impl Session {
     }
 
     /// Restarts the leases of exclusive holders with RENEW on these keys. Returns the server's
-    /// clock, when the request was sent, and the indices of the claims that do not hold their locks
-    /// so.
+    /// clock, the time of the request, and the indices of the claims that do not hold their locks
+    /// exclusively.
     pub(crate) async fn renew(
         &self,
         keys: &[&str],
@@ -144,7 +145,7 @@ impl Session {
         Ok((at, call.sending().began(), gone))
     }
 
-    /// The holders and waiters of a lock.
+    /// Returns the holders and waiters of a lock.
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         reply::state(&self.run(&self.scripts.inspect(name)).await?)
     }
@@ -158,8 +159,8 @@ impl Session {
         }
     }
 
-    /// Sends commands back to back. They change nothing, so they may be sent again. Errors stand
-    /// among the answers.
+    /// Sends commands back to back. They change nothing, so they may be sent again. The answers
+    /// contain the errors.
     pub(crate) async fn run_all(&self, commands: &Pipeline) -> Result<Vec<Value>, Error> {
         let mut trouble = Trouble::new(self.patience);
         loop {
@@ -170,13 +171,13 @@ impl Session {
         }
     }
 
-    /// Whether there is a connection to the server. A cluster always counts as up, since a part may
-    /// be.
+    /// Returns whether there is a connection to the server. A cluster always counts as up, since a
+    /// part may be.
     pub(crate) fn is_up(&self) -> bool {
         self.topology == Topology::Cluster || self.link.epoch().is_some()
     }
 
-    /// The faults that exclusion survives.
+    /// Returns the faults that exclusion survives.
     pub(crate) fn exclusion(&self) -> Exclusion {
         // Only a single server keeps its grants by its own settings.
         let alone = matches!(self.topology, Topology::Single | Topology::Socket);
@@ -223,7 +224,7 @@ impl Trouble {
         Self { began: None, patience, tries: 0, unknown: false, with_text: false }
     }
 
-    /// The command to send now.
+    /// Returns the command to send now.
     pub(crate) fn commands<'a>(&self, call: &'a Call<'_>) -> Cow<'a, Pipeline> {
         match self.with_text {
             false => Cow::Borrowed(call.by_digest()),
@@ -237,8 +238,8 @@ impl Trouble {
     /// The explained error, if there is no further retry.
     pub(crate) async fn over(&mut self, error: RedisError) -> Result<(), Error> {
         let cure = cure(&error);
-        // At once and without a pause: the server has refused the digest, and so has done nothing.
-        // Not twice in a row, or a server that knows neither would be asked for ever.
+        // Immediately: the server has refused the digest, so it has done nothing. Not twice in a
+        // row, since a server that knows neither form would be asked for ever.
         self.with_text = cure == Cure::SendText && !self.with_text;
         if self.with_text {
             return Ok(());
@@ -248,8 +249,8 @@ impl Trouble {
         let now = Clock::Boot.now();
         let spent = now.since(*self.began.get_or_insert(now)) >= self.patience;
         if spent || matches!(cure, Cure::None | Cure::SendText) {
-            // The last error may say that nothing was applied. That says nothing about the sendings
-            // before.
+            // The last error may say that nothing was applied. It says nothing about the earlier
+            // sendings.
             return Err(match self.unknown {
                 true => explained.with_certainty(Certainty::Unknown),
                 false => explained,

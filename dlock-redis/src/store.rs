@@ -2,15 +2,15 @@
 //!
 //! 1. `acquire` registers the claim with the inbox, then sends the script. The script grants the
 //!    lock or adds the claim to the queue.
-//! 2. `granted` waits for a message or for the answer to a poll, whichever says first that the
+//! 2. `granted` waits for a message or for the answer to a poll, whichever first shows that the
 //!    claim holds the lock.
 //! 3. `release` removes the claim, and its script grants the lock to the next claim in the queue.
 //!
-//! Each script is atomic on the server, so a client that dies leaves a state between two steps and
-//! none within one: a queued claim that nobody polls, or a grant that nobody renews. Both end with
-//! their leases. Any answer may be lost: the scripts are idempotent by claim id, and [`Session`]
-//! sends them again. If an acquire may still arrive after its claim was released, see
-//! [`unanswered`](crate::unanswered).
+//! Each script is atomic on the server. So a client that dies never leaves a state within a step,
+//! only a state between two steps: a queued claim that no client polls, or a grant that no client
+//! renews. Both end with their leases. Any answer may be lost: the scripts are idempotent by claim
+//! id, and [`Session`] sends them again. If an acquire may still arrive after its claim was
+//! released, see [`unanswered`](crate::unanswered).
 
 mod keep;
 mod together;
@@ -55,12 +55,13 @@ impl Store {
         Ok(Self { session, durable, inbox, clocks: StoreClocks::new() })
     }
 
-    /// The channel for the message about a later grant. The inbox expects it from now on.
+    /// Returns the channel for the message about a later grant. From now on the inbox expects that
+    /// message.
     async fn channel_for(&self, request: &AcquireRequest) -> Option<Arc<str>> {
         if request.queue != Queue::Enqueue {
             return None;
         }
-        // Both before the claim is sent: its message may arrive before the answer does.
+        // Both before the claim is sent: its message may arrive before the answer.
         let channel = self.session.link.channel(Bucket::of(&request.name)).await;
         self.inbox.expect(request);
         channel
@@ -98,8 +99,8 @@ impl Store {
         match answer {
             Standing::Waits(place) => {
                 self.inbox.placed(request.claim, sent, place);
-                // A grant that was written later than the answer, but whose message came first.
-                // With durability it does not count until `granted` has confirmed it.
+                // The grant was written later than the answer, but its message came first. With
+                // durability it does not count until `granted` has confirmed it.
                 Ok(match self.inbox.take(request.claim) {
                     Some(turn) if self.durable.is_none() => Acquired::Granted(turn.grant(request)),
                     _ => Acquired::Queued,
@@ -125,7 +126,7 @@ impl Store {
         let mut turn = self.inbox.listen(request).await?;
         if let Some(durable) = &self.durable {
             // Another client wrote the grant. `WAIT` covers only the writes of its own connection,
-            // so this client writes as well, and waits for that.
+            // so this client writes as well, and waits for the replication of its own write.
             loop {
                 if let Some(turn) = durable.confirm(&self.session, request).await? {
                     return Ok(turn.grant(request));
@@ -134,9 +135,9 @@ impl Store {
             }
         }
         if Clock::Boot.now().since(turn.since) > request.lease / 2 {
-            // The message is old, because this process was stopped, or its time can't be trusted.
-            // The next poll shows whether the grant is still there, and restarts its lease. Once
-            // only: if every answer takes this long, the core decides.
+            // The message is old because this process was stopped, or its time can't be trusted.
+            // The next poll shows whether the grant is still there, and restarts its lease. This
+            // happens once only: if every answer takes this long, the core decides.
             turn = self.inbox.listen(request).await?;
         }
         Ok(turn.grant(request))
@@ -168,8 +169,8 @@ impl Store {
         }
     }
 
-    /// The part of the store that keeps a name. In a cluster it is the bucket and not the server,
-    /// since the slot of a bucket may move.
+    /// Returns the part of the store that keeps a name. In a cluster it is the bucket and not the
+    /// server, since the slot of a bucket may move.
     pub(crate) fn shard(&self, name: &LockName) -> u32 {
         match self.session.topology {
             Topology::Cluster => u32::from(Bucket::of(name).number()),
@@ -197,7 +198,7 @@ impl Store {
         groups.into_values().flatten().collect()
     }
 
-    /// The guarantees of this store.
+    /// Returns the guarantees of this store.
     pub(crate) fn guarantees(&self) -> Guarantees {
         let wake_up = if self.session.link.has_push() { WakeUp::Push } else { WakeUp::Poll };
         Guarantees::WEAKEST

@@ -1,22 +1,23 @@
 //! The acquires that have no answer, and may reach their server late.
 //!
-//! Each acquire carries a deadline by its server's clock. Until the deadline this client waits for
-//! the answer; after it the script does nothing. But a client that loses its connection stops
+//! Each acquire carries a deadline by its server's clock. This client waits for the answer until
+//! the deadline, and after it the script does nothing. But a client that loses its connection stops
 //! waiting earlier. It continues over another connection, where the release of the claim may
-//! overtake the acquire. Then the release finds nothing, and the acquire takes the lock for nobody.
+//! overtake the acquire. Then the release finds nothing, and the acquire takes the lock for a claim
+//! that has ended.
 //!
-//! So each acquire without an answer is remembered here. The release of its claim settles those
-//! that were sent on the same connection, which keeps the order, and those whose deadline had
-//! passed. If others are left, the claim is released once more after their deadlines: see
-//! [`later`](crate::later). While answers come, nothing is remembered, and nothing more is sent.
-//! `dlock-models/src/redis_late/` finds a lock without a holder without this.
+//! So each acquire without an answer is remembered here. The release of its claim settles the
+//! acquires that were sent on the same connection, which keeps the order, and those whose deadline
+//! had passed. If others are left, the claim is released once more after their deadlines: see
+//! [`later`](crate::later). While every request is answered, nothing is remembered, and nothing
+//! more is sent. Without this, `dlock-models/src/redis_late/` finds a lock without a holder.
 //!
 //! # Concurrency
 //!
-//! The flag of a connection ([`Via`]) goes from open to closed once. The task that serves the connection
-//! sets it, after the server has closed its side; releases and later acquires read it. A reader that sees
-//! the old value remembers an acquire for longer than it must, which costs a second cancel and no more.
-//! The claims themselves change under their mutex.
+//! The flag of a connection ([`Via`]) goes from open to closed once. The task that serves the
+//! connection sets it, after the server has closed its side; releases and later acquires read it. A
+//! reader that sees the old value remembers an acquire for longer than necessary, which only costs
+//! a second cancel. The claims change under their mutex.
 
 use std::{
     collections::HashMap,
@@ -45,7 +46,7 @@ struct Lost {
     until: Instant,
 }
 
-/// A connection, and whether the other side has closed it. None is equal to another.
+/// A connection, and whether the other side has closed it. No two connections are equal.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Via(Arc<AtomicBool>);
 
@@ -56,14 +57,15 @@ pub(crate) struct PendingAcquire<'a> {
     lost: Option<Lost>,
 }
 
-/// How long to wait for the answer to an acquire of these claims: no longer than the shortest
-/// lease, since a grant that is older than its lease is worthless.
+/// Returns how long to wait for the answer to an acquire of these claims: no longer than the
+/// shortest lease, since a grant that is older than its lease is worthless.
 pub(crate) fn patience(requests: &[AcquireRequest], response_timeout: Duration) -> Duration {
     requests.iter().map(|request| request.lease).fold(response_timeout, Duration::min)
 }
 
 impl Unanswered {
-    /// An acquire of these claims is sent over this connection. Its sender waits for `patience`.
+    /// Records that an acquire of these claims is sent over this connection. Its sender waits for
+    /// `patience`.
     pub(crate) fn sending<'a>(
         &'a self,
         requests: &'a [AcquireRequest],
@@ -77,9 +79,9 @@ impl Unanswered {
         PendingAcquire { book: self, requests, lost: Some(lost) }
     }
 
-    /// A request about this claim, sent at `sent` over this connection, was answered. So the
-    /// acquires that were sent before it on this connection can't arrive later, nor those whose
-    /// deadline had passed.
+    /// Records that the server has answered a request about this claim, which was sent at `sent`
+    /// over this connection. So the acquires that were sent before it on this connection can't
+    /// arrive later, nor those whose deadline had passed.
     pub(crate) fn is_past(&self, claim: ClaimId, via: &Via, sent: Instant) {
         let mut claims = self.0.lock();
         if let Some(lost) = claims.get_mut(&claim) {
@@ -90,8 +92,8 @@ impl Unanswered {
         }
     }
 
-    /// The last deadline of the acquires of this claim that may still arrive. The claim is
-    /// forgotten.
+    /// Returns the last deadline of the acquires of this claim that may still arrive, and forgets
+    /// the claim.
     pub(crate) fn take(&self, claim: ClaimId) -> Option<Instant> {
         let lost = self.0.lock().remove(&claim)?;
         lost.iter().map(|lost| lost.until).max()
@@ -109,7 +111,8 @@ impl Unanswered {
 }
 
 impl PendingAcquire<'_> {
-    /// It was sent at this time, and answered. Those that were sent before it are settled as well.
+    /// Records that the server has answered the acquire that was sent at this time. The acquires
+    /// that were sent before it are settled as well.
     pub(crate) fn answered(mut self, sent: Instant) {
         let Some(lost) = self.lost.take() else { return };
         for request in self.requests {
@@ -133,7 +136,7 @@ impl Via {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The other side has closed it.
+    /// Records that the other side has closed the connection.
     pub(crate) fn close(&self) {
         self.0.store(true, Ordering::SeqCst);
     }

@@ -23,16 +23,16 @@ const RIGHTS: [(Permission, &str); 4] = [
 /// The access rights of new nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Acl {
-    /// All rights for everybody.
+    /// All rights for all clients.
     Open,
     /// All rights for clients with the credentials of the creator.
     Creator,
-    /// These.
+    /// The rights of these entries.
     Entries(Vec<Entry>),
 }
 
 impl Acl {
-    /// In the driver's type.
+    /// Converts it to the driver's type.
     pub(crate) fn for_driver(&self) -> Acls<'_> {
         match self {
             Self::Open => Acls::anyone_all(),
@@ -41,7 +41,7 @@ impl Acl {
         }
     }
 
-    /// The first right that dlock needs and that no entry grants.
+    /// Returns the first right that dlock needs and that no entry grants.
     pub(crate) fn missing(&self) -> Option<&'static str> {
         let Self::Entries(entries) = self else { return None };
         let given = entries.iter().fold(Permission::NONE, |all, entry| all | entry.permission());
@@ -69,7 +69,7 @@ impl FromStr for Acl {
     }
 }
 
-/// `scheme:id:rights`; an id may hold colons.
+/// Parses `scheme:id:rights`. An id may contain colons.
 fn entry(text: &str) -> Option<Entry> {
     let (scheme, rest) = text.split_once(':')?;
     let (id, rights) = rest.rsplit_once(':')?;

@@ -2,8 +2,8 @@
 //!
 //! It maps the verbs of the contract to the current session, and adds the context to errors.
 //! `granted` and `renew` use a session that may have ended: a claim belongs to its session, so the
-//! answer is then a loss. The other verbs wait for a living one. `acquire` and `release` return an
-//! `Answer` that owns all it needs, and run to their end if the caller drops them.
+//! answer is then a loss. The other verbs wait for a session that is alive. `acquire` and `release`
+//! return an `Answer` that owns all it needs, and run to their end if the caller drops them.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -29,16 +29,16 @@ pub struct ZooKeeper {
 }
 
 impl ZooKeeper {
-    /// Opens a session, and checks that locks can be kept where the URL says.
+    /// Opens a session, and checks that the location in the URL can store locks.
     ///
     /// # Errors
-    /// `Unavailable` for servers that can't be reached, by TLS perhaps, or take no writes;
-    /// `Config(Access)` for a missing chroot, missing rights, and files that TLS needs;
-    /// `Unsupported` for servers before 3.5.3; `Config(Runtime)` outside a tokio runtime, and on one
-    /// without timers or I/O; and what [`ZkConfig`] finds wrong.
+    /// `Unavailable` if the servers can't be reached (for example because they need TLS) or accept
+    /// no writes; `Config(Access)` for a missing chroot, missing rights, or invalid TLS files;
+    /// `Unsupported` for servers before 3.5.3; `Config(Runtime)` outside a tokio runtime, and on a
+    /// runtime without timers or I/O; and the errors of an invalid [`ZkConfig`].
     ///
     /// # Cancel safety
-    /// Dropping the future closes what it has opened.
+    /// Dropping the future closes the connections that it has opened.
     pub async fn connect(config: ZkConfig) -> Result<DynBackend, Error> {
         let runtime = current_io_runtime(needs_io)?;
         let config = config.checked()?;
@@ -172,7 +172,7 @@ impl fmt::Debug for ZooKeeper {
     }
 }
 
-/// Makes something that needs the I/O of tokio's runtime.
+/// Creates something that needs the I/O of tokio's runtime.
 fn needs_io() -> std::io::Result<()> {
     let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
     socket.set_nonblocking(true)?;

@@ -14,7 +14,7 @@ const GATHER: Duration = Duration::from_millis(1);
 
 impl Session {
     /// Sends a heartbeat, which a majority has to commit. Returns the time at which it was sent. A
-    /// read after the answer shows all that was committed before it.
+    /// read after the answer shows all changes that were committed before it.
     pub(crate) async fn heartbeat(&self) -> Result<Instant, ZkError> {
         let sent = Clock::Boot.now();
         let mut check = self.client.new_multi_writer();
@@ -35,16 +35,16 @@ impl Session {
         }
     }
 
-    /// The same, shared by all callers within a millisecond, and sent after the last of them has
-    /// called.
+    /// Like [`heartbeat`](Self::heartbeat), shared by all callers within a millisecond, and sent
+    /// after the last of them has called.
     ///
-    /// A task of the session sends it, and callers only listen. So a caller that goes away or is
-    /// stopped does not delay the others.
+    /// A task of the session sends it, and callers only listen. So a caller that stops waiting does
+    /// not delay the others.
     pub(crate) async fn shared_heartbeat(self: &Arc<Self>) -> Result<Instant, ZkError> {
         let mut answer = self.next_heartbeat();
         match answer.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(answer)) => answer.clone(),
-            // The runtime has gone, and with it the session.
+            // The runtime has ended, and with it the session.
             _ => Err(ZkError::ClientClosed),
         }
     }
@@ -60,7 +60,7 @@ impl Session {
         let session = Arc::clone(self);
         self.background(async move {
             sleep(GATHER).await;
-            // Before it is sent: a caller from here on must not share a heartbeat that was sent
+            // Before the heartbeat is sent: a later caller must not share a heartbeat that was sent
             // before its call, since its lease counts from the time of sending.
             *session.next_beat.lock() = None;
             tell.send_replace(Some(session.heartbeat().await));

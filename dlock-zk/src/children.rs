@@ -1,9 +1,10 @@
 //! Lists of directories, and one list for many callers.
 //!
-//! A list has the names of all claims of a lock, and each new claim, or one that may be next, needs
-//! one. With thousands of claims at once, thousands of lists with thousands of names each would
-//! delay all other answers of the server, also to other clients. So only a few lists of a directory
-//! are under way at a time, and callers that need one meanwhile share the next.
+//! A list has the names of all claims of a lock. Each new claim, and each claim that may be next,
+//! needs one. With thousands of claims at once, thousands of lists with thousands of names each
+//! would delay all other answers of the server, including those to other clients. So only a few
+//! lists of a directory are under way at a time, and callers that need one meanwhile share the
+//! next.
 //!
 //! A caller never shares a list that was sent before its call: that one could lack its own node.
 
@@ -15,7 +16,7 @@ use zookeeper_client::{Client, Error as ZkError};
 
 use crate::queue::Queue;
 
-/// The number of lists of a directory under way at a time, of those that are not shared.
+/// The number of unshared lists of a directory that are under way at a time.
 const TOGETHER: usize = 4;
 
 /// Sends a shared list to its callers.
@@ -32,7 +33,7 @@ pub(crate) struct Lists {
 struct Dir {
     /// The number under way.
     sent: usize,
-    /// The shared list, which is sent when the first of these is answered, if a caller needs it.
+    /// The shared list. It is sent when the first of these is answered, if a caller needs it.
     next: Option<Tell>,
 }
 
@@ -41,8 +42,8 @@ impl Lists {
         Arc::new(Self { client, runtime, dirs: Mutex::default() })
     }
 
-    /// The claims in a directory, by a list that is sent after the first poll of this future. So it
-    /// shows all requests of this session before it.
+    /// Returns the claims in a directory, by a list that is sent after the first poll of this
+    /// future. So it shows the effect of all earlier requests of this session.
     pub(crate) async fn queue(self: &Arc<Self>, dir: &str) -> Result<Arc<Queue>, ZkError> {
         let mut shared = {
             let mut dirs = self.dirs.lock();
@@ -60,12 +61,12 @@ impl Lists {
         };
         match shared.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(answer)) => answer.clone(),
-            // The runtime has gone, and with it the session.
+            // The runtime has ended, and with it the session.
             _ => Err(ZkError::ClientClosed),
         }
     }
 
-    /// A list was answered. Returns the callers of the next one, which is sent now.
+    /// Records that a list was answered. Returns the callers of the next one, which is sent now.
     fn next(&self, dir: &str) -> Option<Tell> {
         let mut dirs = self.dirs.lock();
         let known = dirs.get_mut(dir)?;
@@ -105,8 +106,8 @@ impl Drop for Sent<'_> {
     fn drop(&mut self) {
         let Some(tell) = self.lists.next(self.dir) else { return };
         let (lists, dir) = (Arc::clone(self.lists), self.dir.to_owned());
-        // A task sends it, and callers only listen. So a caller that goes away does not delay the
-        // others.
+        // A task sends it, and callers only listen. So a caller that stops waiting does not delay
+        // the others.
         self.lists.runtime.spawn(async move { lists.serve(&dir, tell).await });
     }
 }

@@ -25,7 +25,7 @@ pub(crate) async fn connect(config: &ZkConfig, timeout: Duration) -> Result<Clie
         if let Some(login) = &config.login {
             // Not during the connect: a server with Netty, which every server with TLS uses, may
             // answer the credentials first, and the driver takes that for an invalid answer. At a
-            // reconnect the driver sends them again by itself, and retries until it works.
+            // reconnect the driver sends them again on its own, and retries until it works.
             client.auth("digest", login.as_bytes()).await.map_err(explain)?;
         }
         Ok(client)
@@ -38,13 +38,13 @@ pub(crate) async fn connect(config: &ZkConfig, timeout: Duration) -> Result<Clie
     tokio::time::timeout(limit, opening).await.unwrap_or_else(late)
 }
 
-/// The servers behind a session, as far as they can be seen.
+/// The servers behind a session, as far as the client can see them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Servers {
     /// The number of voters. `None` if it is not visible.
     pub(crate) voters: Option<usize>,
-    /// Whether it is certain that there is a single standalone server: no other one, such as an
-    /// observer, serves its sessions or can be added.
+    /// Whether there certainly is a single standalone server: no other server, such as an observer,
+    /// serves its sessions or can be added.
     pub(crate) is_alone: bool,
 }
 

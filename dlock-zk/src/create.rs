@@ -23,11 +23,11 @@ use crate::{
 pub(crate) type Made = (Spot, Option<Arc<Queue>>);
 
 impl Session {
-    /// Creates the nodes of all these claims or of none, by one transaction.
+    /// Creates the nodes of all these claims or of none, with one transaction.
     ///
-    /// The creation and the lists are sent back to back. The requests of a session are served in
-    /// their order, and a server applies changes in one order. So a list has its node and all nodes
-    /// before it.
+    /// The creation and the lists are sent back to back. The servers execute the requests of a
+    /// session in order, and a server applies changes in one order. So a list has its node and all
+    /// nodes before it.
     pub(crate) async fn create(&self, places: &[Arc<Place>]) -> Result<Vec<Made>, ZkError> {
         let dirs: Vec<_> = places.iter().map(|place| self.dir(&place.name)).collect();
         let is_over = || places.iter().any(|place| place.is_over());
@@ -59,7 +59,7 @@ impl Session {
                 {
                     self.mend_dirs(dirs_made).await?;
                     if !has_dirs {
-                        // It was removed again, or could not be created just now.
+                        // It was removed again, or could not be created at this moment.
                         tokio::time::sleep(Duration::from_millis(1)).await;
                     }
                     has_dirs = false;
@@ -79,7 +79,7 @@ impl Session {
                         }
                     }
                     if is_over() {
-                        // Nobody wants the claims any more, and their nodes do not exist.
+                        // The claims have ended, and their nodes do not exist.
                         return Err(error);
                     }
                     tokio::time::sleep(pause).await;
@@ -140,7 +140,7 @@ impl Session {
         spots.map(|((place, dir), path)| spot(place, dir, path, number)).collect()
     }
 
-    /// Lists of all the directories. `None` for each that fails.
+    /// Returns lists of all the directories, with `None` for each that fails.
     async fn list_all(&self, dirs: &[String]) -> Vec<Option<Arc<Queue>>> {
         // One request each, since servers before 3.6 have no other way.
         let lists = dirs.iter().map(|dir| self.answer(self.lists.queue(dir)));
@@ -233,7 +233,7 @@ impl Session {
     }
 }
 
-/// The node that was created for a claim.
+/// Returns the node that was created for a claim.
 fn spot(place: &Place, dir: &str, path: &str, czxid: i64) -> Result<Spot, MultiWriteError> {
     let node = path.rsplit('/').next().and_then(Node::parse).ok_or_else(odd)?;
     Ok(Spot {

@@ -1,16 +1,16 @@
 //! The data of a claim's node: `lease=30000ms`, then an optional mark, then an optional note:
 //! `lease=30000ms shared note=web-3 pid 4711`.
 //!
-//! The lease is for people and for [`inspect`](dlock_core::Backend::inspect). A mark changes the
-//! meaning of the node without a new node, so that its place in the queue stays: `shared` for a
-//! writer that has become a reader, `granted` for permits that had to wait. Clients that watch the
-//! node are notified of the mark. A note is for people, and never changes.
+//! The lease is information for people and for [`inspect`](dlock_core::Backend::inspect). A mark
+//! changes the meaning of the node without a new node, so that it keeps its place in the queue:
+//! `shared` for a writer that has become a reader, `granted` for permits that had to wait. The mark
+//! notifies clients that watch the node. A note is for people, and never changes.
 
 use std::time::Duration;
 
 use dlock_core::Note;
 
-/// The text before a note. It occurs nowhere before that.
+/// The text before a note. It does not occur earlier in the data.
 const NOTE: &str = " note=";
 
 /// The data of a claim's node.
@@ -31,7 +31,7 @@ pub(crate) enum Mark {
 }
 
 impl Data {
-    /// The data of a new node.
+    /// Creates the data of a new node.
     pub(crate) const fn of(lease: Duration, note: Option<Note>) -> Self {
         Self { lease, mark: None, note }
     }
@@ -54,7 +54,7 @@ impl Data {
         text
     }
 
-    /// Parses a node's data. `None` if another program wrote it.
+    /// Parses a node's data. Returns `None` if another program wrote it.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(bytes).ok()?;
         let (text, note) = match text.split_once(NOTE) {
@@ -73,7 +73,7 @@ impl Data {
         Some(Self { lease: Duration::from_millis(lease), mark, note })
     }
 
-    /// Whether these bytes have this mark.
+    /// Returns whether these bytes have this mark.
     pub(crate) fn has(bytes: &[u8], mark: Mark) -> bool {
         Self::parse(bytes).is_some_and(|data| data.mark == Some(mark))
     }

@@ -1,9 +1,9 @@
 //! Taking a lock, or a place in its queue.
 //!
 //! The order: create the node, read the directory, grant or queue by the list, and delete the node
-//! again if the claim does not wait. The stage of the place is locked for all of it. If the process
-//! dies, the node goes with the session. If the answer to the creation is lost, see
-//! [`epoch`](crate::epoch): the outcome is found out before anything else happens.
+//! again if the claim does not wait. The stage of the place is locked for all of this. If the
+//! process dies, the node is removed with the session. If the answer to the creation is lost, the
+//! outcome is determined before the next step: see [`epoch`](crate::epoch).
 
 use std::sync::Arc;
 
@@ -35,7 +35,8 @@ impl Session {
                         // The task that released it deletes the node.
                         return Err(error.with_certainty(Certainty::Unknown));
                     }
-                    // It was lost just now. The claim is sent again, after its old node has gone.
+                    // It was lost at this moment. The claim is sent again, after its old node is
+                    // deleted.
                     self.clear(&place).await.map_err(explain)?;
                     if place.was_left() {
                         // It was released meanwhile.
@@ -73,7 +74,7 @@ impl Session {
             Stage::Gone => return Err(gone()),
         };
         *stage = Stage::There(spot.clone());
-        // Whatever fails from here on, the node exists. So the certainty is unknown, and the core
+        // If a later step fails, the node still exists. So the certainty is unknown, and the core
         // releases the claim.
         let standing = self.standing(&spot, listed).await;
         let standing =
@@ -127,7 +128,7 @@ impl Session {
         Ok(())
     }
 
-    /// The claim holds the lock.
+    /// Records that the claim holds the lock.
     pub(crate) fn hold(
         self: &Arc<Self>,
         place: &Arc<Place>,
@@ -141,8 +142,8 @@ impl Session {
         let grant = place.grant(token, since).ok_or_else(gone)?;
         if first {
             self.granted(place);
-            // A later claim sees by itself that this one holds its permits. A waiter behind it
-            // needs the mark, since it watches this node only.
+            // A later claim can see that this one holds its permits. A waiter behind it needs the
+            // mark, since it watches this node only.
             let awaited = followed || spot.watch.is_some();
             if awaited && matches!(spot.mode, Mode::Permits { .. }) {
                 self.mark_granted(place);
@@ -151,8 +152,8 @@ impl Session {
         Ok(grant)
     }
 
-    /// Marks the node of a semaphore's claim as granted, which wakes the waiter behind it: that one
-    /// is the next in the queue now. If the mark is lost, the waiter looks again after a session
+    /// Marks the node of a semaphore's claim as granted, which wakes the waiter behind it: that
+    /// waiter is now the next in the queue. If the mark is lost, the waiter polls after a session
     /// timeout.
     fn mark_granted(self: &Arc<Self>, place: &Arc<Place>) {
         let (session, place) = (Arc::clone(self), Arc::clone(place));
@@ -162,7 +163,7 @@ impl Session {
             let Stage::There(spot) = &*stage else { return };
             let (path, data) = (spot.path(), place.data().marked(Mark::Granted).text());
             let set = || session.client.set_data(&path, data.as_bytes(), None);
-            // If it fails finally, the node is gone, or the session.
+            // If it fails finally, the node or the session has ended.
             let _ = session.insist(set).await;
         });
     }

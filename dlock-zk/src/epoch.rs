@@ -1,11 +1,11 @@
-//! Epochs make the outcome of a creation certain whose answer was lost.
+//! Epochs, which make the outcome of a creation certain if its answer was lost.
 //!
-//! A request may be on its way for as long as the session lives. A follower that was cut off from
-//! its leader keeps the requests of its clients, and submits them when it is back, although the
+//! A request may arrive for as long as the session lives. A follower that was partitioned from its
+//! leader keeps the requests of its clients, and submits them when it reconnects, although the
 //! clients have long moved to another server. The leader refuses the requests of a session that has
-//! moved. But the follower also submits that the client had tried to come back to it, and then the
+//! moved. But the follower also submits the client's attempt to reconnect to it, and then the
 //! session belongs to that follower again. No heartbeat and no `sync` is ordered behind such a
-//! request, and its node would stand in the queue for as long as the session.
+//! request, and its node would stay in the queue for as long as the session.
 //!
 //! So every creation is one transaction with a write to a node of the session, its *epoch*. After
 //! an unknown outcome that node is deleted, and another one is created. A creation with the old
@@ -22,7 +22,7 @@ use zookeeper_client::{CreateMode, Error as ZkError};
 use crate::session::Session;
 
 impl Session {
-    /// The epoch node to which a creation has to write, if there are epochs.
+    /// Returns the epoch node to which a creation has to write, if there are epochs.
     pub(crate) async fn epoch(&self) -> Result<Option<Arc<str>>, ZkError> {
         // With a single server, no request can be submitted late.
         if self.servers.is_alone {
@@ -35,8 +35,8 @@ impl Session {
         Ok(current.clone())
     }
 
-    /// After this, no creation of this epoch can be executed any more, and the next read shows
-    /// those that were.
+    /// Ends an epoch. After this, no creation of this epoch can be executed any more, and the next
+    /// read shows those that were.
     pub(crate) async fn end_epoch(&self, epoch: &str) -> Result<(), ZkError> {
         let mut current = self.epoch.lock().await;
         if current.as_deref() == Some(epoch) {
@@ -48,8 +48,8 @@ impl Session {
     }
 
     /// Creates an epoch node. Each attempt has a new name, so that a creation of an earlier epoch
-    /// can't be executed in this one. A node whose own creation was not answered goes with the
-    /// session.
+    /// can't be executed in this one. If the creation of a node was not answered, the node is
+    /// removed with the session.
     ///
     /// The names are random and not numbered by the server: its counter has 32 bits, outlives every
     /// session, and repeats its last number after an overflow.

@@ -5,10 +5,11 @@ use zookeeper_client::Error as ZkError;
 
 use crate::token::ELECTIONS;
 
-/// `EPHEMERALONLOCALSESSION`, which the driver has no name for.
+/// `EPHEMERALONLOCALSESSION`, an error that the driver does not name.
 const LOCAL_SESSION: i32 = -120;
 
-/// Whether the request may have been applied all the same, or may still be. The session goes on.
+/// Returns whether the request may have been applied, or may still be applied. The session
+/// continues.
 pub(crate) fn is_unknown(error: &ZkError) -> bool {
     // The driver reports a peer that does not answer, and a reset connection, as `Custom`.
     matches!(
@@ -21,7 +22,7 @@ pub(crate) fn is_unknown(error: &ZkError) -> bool {
     )
 }
 
-/// Whether a retry within the same session may help.
+/// Returns whether a retry within the same session may help.
 pub(crate) fn is_passing(error: &ZkError) -> bool {
     let refused = matches!(
         error,
@@ -31,7 +32,7 @@ pub(crate) fn is_passing(error: &ZkError) -> bool {
     refused || is_unknown(error)
 }
 
-/// Whether the session is over.
+/// Returns whether the session is over.
 pub(crate) fn is_over(error: &ZkError) -> bool {
     matches!(
         error,
@@ -39,7 +40,7 @@ pub(crate) fn is_over(error: &ZkError) -> bool {
     )
 }
 
-/// The error for people.
+/// Returns the error to show to people.
 pub(crate) fn explain(error: ZkError) -> Error {
     let unavailable = |message: &str| Error::new(ErrorKind::Unavailable, message.to_owned());
     let refused = |message: &str| Error::config(ConfigIssue::Access, message.to_owned());
@@ -105,7 +106,7 @@ pub(crate) fn explain(error: ZkError) -> Error {
         ),
     };
     let certainty = match explained.kind() {
-        // Unknown for an ended session too: the request may have been applied before its end.
+        // Unknown for an ended session, too: the request may have been applied before its end.
         ErrorKind::Unavailable if is_unknown(&error) || is_over(&error) => Certainty::Unknown,
         ErrorKind::Protocol => Certainty::Unknown,
         _ => Certainty::NotApplied,
@@ -113,12 +114,12 @@ pub(crate) fn explain(error: ZkError) -> Error {
     explained.with_certainty(certainty).with_source(error)
 }
 
-/// The error of an invalid option value.
+/// Returns the error of an invalid option value.
 pub(crate) fn value(what: &str) -> Error {
     Error::config(ConfigIssue::OptionValue, what.to_owned())
 }
 
-/// No answer in time. The request continues in the background.
+/// Returns the error for a missing answer. The request continues in the background.
 pub(crate) fn no_answer() -> Error {
     Error::new(
         ErrorKind::Unavailable,
@@ -127,7 +128,7 @@ pub(crate) fn no_answer() -> Error {
     )
 }
 
-/// More names at once than a request can carry.
+/// Returns the error for more names than one request can carry.
 pub(crate) fn too_many(names: usize) -> Error {
     Error::new(
         ErrorKind::Unsupported,
@@ -138,7 +139,7 @@ pub(crate) fn too_many(names: usize) -> Error {
     )
 }
 
-/// The error of `raise_tokens`: the servers can't be made to count from another number.
+/// Returns the error of `raise_tokens`: the servers can't be made to count from another number.
 pub(crate) fn no_floor() -> Error {
     Error::new(
         ErrorKind::Unsupported,
@@ -148,12 +149,12 @@ pub(crate) fn no_floor() -> Error {
     )
 }
 
-/// The claim has no node, or its session is over.
+/// Returns the error for a claim that has no node, or whose session has ended.
 pub(crate) fn gone() -> Error {
     Error::new(ErrorKind::NotHeld, "the claim has left the queue: try again")
 }
 
-/// The numbers of transactions are too large for tokens. The node is there.
+/// Returns the error for numbers of transactions that are too large for tokens. The node exists.
 pub(crate) fn no_tokens() -> Error {
     Error::config(
         ConfigIssue::Token,
@@ -166,7 +167,7 @@ pub(crate) fn no_tokens() -> Error {
     .with_certainty(Certainty::Unknown)
 }
 
-/// The name is in use with another capacity.
+/// Returns the error for a name that is in use with another capacity.
 pub(crate) fn conflict(capacity: u32) -> Error {
     let what = match dlock_core::Mode::from_weight(capacity, capacity) {
         dlock_core::Mode::Permits { of, .. } => format!("a semaphore of {of} permits"),

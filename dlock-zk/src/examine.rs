@@ -1,4 +1,4 @@
-//! The findings about the servers' settings, as far as a client can see them.
+//! The findings about the servers' settings that a client can see.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use crate::{
 /// other clients stop at 1 MB.
 const MANY: usize = 15_000;
 
-/// With fewer elections left than this, there is a finding. It leaves time to move the locks.
+/// If fewer elections than this are left, there is a finding. It leaves time to move the locks.
 const MANY_ELECTIONS: u64 = 100_000;
 
-/// The findings about the servers, the session and the root.
+/// Returns the findings about the servers, the session and the root.
 pub(crate) async fn examine(session: &Session, config: &ZkConfig) -> Result<Vec<Finding>, Error> {
     let (about, settings) = tokio::join!(ask_any(config, "srvr"), ask_any(config, "conf"));
     let mut findings = vec![
@@ -39,7 +39,8 @@ pub(crate) async fn examine(session: &Session, config: &ZkConfig) -> Result<Vec<
     Ok(findings)
 }
 
-/// The findings about this client's rights in the root. Nodes that it creates are deleted again.
+/// Returns the findings about this client's rights in the root. Nodes that it creates are deleted
+/// again.
 async fn root(session: &Session) -> Result<Vec<Finding>, Error> {
     let made = async { session.delete_path(&session.begin_epoch().await?).await };
     let rights = match made.await {
@@ -103,7 +104,7 @@ fn version(told: Option<&str>) -> Finding {
     }
 }
 
-/// The finding about the elections that are left, if they are few: see [`ELECTIONS`].
+/// Returns the finding about the elections that are left, if they are few: see [`ELECTIONS`].
 fn tokens(told: Option<&str>) -> Option<Finding> {
     let elections = u64::from_str_radix(field(told, "Zxid: 0x")?, 16).ok()? >> 32;
     (elections > MANY_ELECTIONS).then(|| {
@@ -152,7 +153,7 @@ fn length(granted: Duration, asked: Duration) -> Finding {
 }
 
 fn deafness(timeout: Duration, settings: Option<&str>) -> Finding {
-    // A server that may not answer returns an explanation instead.
+    // If a server may not answer this command, it returns an explanation instead.
     let Some(settings) = settings.filter(|text| text.contains("tickTime=")) else {
         return Finding::warning(
             "sync limit",

@@ -1,4 +1,4 @@
-//! Renewing held claims.
+//! Renewal of held claims.
 //!
 //! The servers know no leases, only the session. So a renewal is a heartbeat, which proves that the
 //! session and with it all nodes still exist, and then a new end of the lease in this client. One
@@ -28,8 +28,8 @@ impl Session {
         if places.iter().all(Option::is_none) {
             return Ok(vec![Renewed::Lost; renewals.len()]);
         }
-        // Before the places are changed: without the answer nothing is known of the session. A
-        // deleted node is noticed by its watch, not here.
+        // Before the places are changed: without the answer nothing is known about the session. The
+        // watch of a node notices its deletion, not this code.
         self.shared_heartbeat().await.map_err(explain)?;
         let (now, alone) = (Clock::Boot.now(), renewals.len() == 1);
         let mut answers = Vec::with_capacity(renewals.len());
@@ -43,7 +43,7 @@ impl Session {
         Ok(answers)
     }
 
-    /// Renews the lease of a claim if it holds the lock, also if its grant was not noticed yet.
+    /// Renews the lease of a claim if it holds the lock, even if its grant was not noticed yet.
     async fn keep(
         self: &Arc<Self>,
         place: &Arc<Place>,
@@ -77,7 +77,7 @@ impl Session {
         Ok(true)
     }
 
-    /// Reads whether a claim holds the lock that this client takes for a waiter.
+    /// Reads whether a claim that this client considers a waiter holds the lock.
     async fn turns_out_held(self: &Arc<Self>, place: &Arc<Place>) -> Result<bool, Error> {
         if place.is_over() {
             return Ok(false);
@@ -98,7 +98,7 @@ impl Session {
         }
         let (session, place) = (Arc::clone(self), Arc::clone(place));
         let (mode, data) = (renewal.mode, Data::of(renewal.lease, place.note.clone()));
-        // It runs to its end, or nobody would know the name of the node.
+        // It runs to its end. Otherwise the name of the node could be lost.
         self.see_through(async move {
             let mut stage = place.stage.lock().await;
             let Stage::There(spot) = &mut *stage else { return Ok(()) };
@@ -126,14 +126,13 @@ impl Session {
         let client = &self.client;
         let path = spot.path();
         if spot.mode == Mode::Exclusive {
-            // A mark and no new node: writers behind it still wait for this node, and readers that
+            // A mark, not a new node: writers behind it still wait for this node, and readers that
             // watch it are woken.
             let data = data.marked(Mark::Shared).text();
             self.insist(|| client.set_data(&path, data.as_bytes(), None)).await.0?;
         } else if let Some(node) = Node::parse(&*spot.child) {
             // A new name at the same place in the queue, since the weights are read from the names.
-            // Both steps are one transaction, so there is never a moment without the claim or with
-            // two.
+            // Both steps are one transaction, so the claim always has exactly one node.
             let digits = spot.child.rsplit_once("lock-").map_or("", |(_, digits)| digits);
             let child = child_since(claim, mode, Some(node.since.unwrap_or(spot.czxid))) + digits;
             let new = format!("{}/{child}", spot.dir);

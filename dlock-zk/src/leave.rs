@@ -1,7 +1,7 @@
-//! Releasing and cancelling claims.
+//! Release and cancellation of claims.
 //!
-//! The deletion of the node is the release, and it is what wakes the next waiter. It is repeated
-//! until the outcome is certain. If the process dies before, the node goes with the session.
+//! The deletion of the node is the release, and it wakes the next waiter. It is repeated until the
+//! outcome is certain. If the process dies before, the node is removed with the session.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl Session {
-    /// Releases or cancels a claim, also one of another client.
+    /// Releases or cancels a claim, which may belong to another client.
     pub(crate) async fn leave(self: Arc<Self>, claim: Claim) -> Result<Released, Error> {
         let Some(place) = self.find(claim.id) else {
             return self.evict(&claim).await.map_err(explain);
@@ -61,12 +61,12 @@ impl Session {
             unsure |= unknown;
             return match answer {
                 Ok(()) => Ok(Released::Released),
-                // An earlier sending may have done it.
+                // An earlier sending may have deleted it.
                 Err(ZkError::NoNode) if unsure => Ok(Released::Released),
                 Err(ZkError::NoNode) => Ok(Released::AlreadyLost),
                 Err(error) if error == ZkError::NoAuth || is_over(&error) => Err(error),
                 Err(error) if self.is_over() => Err(error),
-                // Not given up after any other error: the node would block the lock for as long as
+                // Not abandoned after any other error: the node would block the lock for as long as
                 // the session lives.
                 Err(error) => {
                     tracing::warn!(target: "dlock", %error, path, "deleting a node failed, will be retried");
@@ -82,7 +82,7 @@ impl Session {
         self.catch_up().await?;
         let dir = self.dir(&claim.name);
         let mut released = Released::AlreadyLost;
-        // Repeated until there is none, since its client may rename the node meanwhile.
+        // Repeated until none is left, since its client may rename the node meanwhile.
         while let Some(queue) = self.list(&dir).await? {
             let mut nodes = queue.of_claim(claim.id).peekable();
             if nodes.peek().is_none() {

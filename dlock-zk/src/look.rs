@@ -1,7 +1,8 @@
 //! The holders and waiters of a lock, for `inspect`.
 //!
-//! The nodes are read one batch after the other, so nodes may come and go in between. The result
-//! may be out of date, as every inspection may, but it is never older than the heartbeat before it.
+//! The nodes are read one batch after the other, so nodes may appear and disappear in between. The
+//! result may be out of date, as any inspection may be, but it is never older than the heartbeat
+//! before it.
 
 use dlock_core::{ClaimState, Clock, LockName, LockState, Mode};
 use zookeeper_client::{Error as ZkError, MultiReadResult};
@@ -17,7 +18,7 @@ use crate::{
 const BATCH: usize = 500;
 
 impl Session {
-    /// The holders and waiters, no older than this call.
+    /// Returns the holders and waiters, no older than this call.
     pub(crate) async fn look_into(&self, name: &LockName) -> Result<LockState, ZkError> {
         self.catch_up().await?;
         let dir = self.dir(name);
@@ -39,7 +40,7 @@ impl Session {
                 {
                     return Err(err.clone());
                 }
-                // A node that has gone meanwhile is left out.
+                // A node that was deleted meanwhile is left out.
                 if let MultiReadResult::Data { data, stat } = result {
                     let data = Data::parse(&data);
                     let reads = data.as_ref().is_some_and(|data| data.mark == Some(Mark::Shared));
@@ -53,7 +54,7 @@ impl Session {
         let held = Queue::holding(seen.iter().map(|(_, mode, ..)| *mode));
         let state = |at: usize| {
             let (claim, mode, czxid, data) = &seen[at];
-            // The end of another client's lease is known to that client only.
+            // Only the client of a claim knows the end of its lease.
             let remaining = match self.find(*claim) {
                 Some(place) => place.remaining(now),
                 None => data.as_ref().map_or(self.timeout, |data| data.lease),

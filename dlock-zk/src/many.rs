@@ -1,7 +1,7 @@
 //! Several locks at one point of ZooKeeper's order.
 //!
-//! The creation is one transaction, so all nodes are created or none. Everything after it is done
-//! for each claim: an error of one leaves the nodes of the others, and the core releases them.
+//! The creation is one transaction, so all nodes are created or none. Every later step is done for
+//! each claim: an error of one leaves the nodes of the others, and the core releases them.
 
 use std::sync::Arc;
 
@@ -20,13 +20,13 @@ use crate::{
 const LONGEST: usize = 512 * 1024;
 
 impl Session {
-    /// Whether they fit into one transaction.
+    /// Returns whether they fit into one transaction.
     pub(crate) fn fit_together(&self, requests: &[AcquireRequest]) -> bool {
         let room = requests.iter().map(|request| self.dir(&request.name).len() + 256);
         room.sum::<usize>() <= LONGEST
     }
 
-    /// Takes all locks, or joins all queues, by one transaction. All its nodes have one zxid. So
+    /// Takes all locks, or joins all queues, with one transaction. All its nodes have one zxid. So
     /// two multi-locks have the same order in every queue that they share, and can't wait for each
     /// other in a circle.
     pub(crate) async fn enter_all(
@@ -39,7 +39,7 @@ impl Session {
         let answer = self.enter_places(&places, &requests).await;
         drop(asking);
         if answer.is_err() {
-            // The core releases the claims that have a node. The others can't get one any more.
+            // The core releases the claims that have a node. The others can't get a node any more.
             for place in &places {
                 if place.stage.try_lock().is_ok_and(|stage| matches!(*stage, Stage::New)) {
                     self.forget(place);
@@ -87,7 +87,7 @@ impl Session {
                 self.settle(place, stage, standing, request, since).await
             },
         );
-        // All are settled, also if one fails.
+        // All are settled, even if one fails.
         join_all(settling).await.into_iter().collect()
     }
 }

@@ -1,7 +1,7 @@
 //! The task behind a session and its successors.
 //!
-//! It sends heartbeats while there are claims, ends claims that nobody renews, watches the nodes of
-//! held claims, and opens the next session when one has ended. Claims end with their session:
+//! It sends heartbeats while there are claims, ends claims that are not renewed, watches the nodes
+//! of held claims, and opens the next session when one has ended. Claims end with their session:
 //! holders get the event of a loss, and waiters send a new claim in the next session.
 
 use std::{
@@ -34,8 +34,7 @@ pub(crate) async fn run(store: Weak<Store>) {
         let (weak, states) = (Arc::downgrade(&session), session.client.state_watcher());
         drop(session);
         mind(&weak, states).await;
-        // If nobody has a reference to the session any more, the store was dropped, and it is
-        // closed.
+        // Without a reference to the session, the store was dropped, and the session is closed.
         let Some(ended) = weak.upgrade() else { return };
         ended.end();
         drop(ended);
@@ -43,7 +42,7 @@ pub(crate) async fn run(store: Weak<Store>) {
     }
 }
 
-/// Ends the session if the runtime drops the task, since nothing keeps it alive any more.
+/// Ends the session if the runtime drops the task, since the session is not kept alive any more.
 struct Ended(Weak<Store>);
 
 impl Drop for Ended {
@@ -77,27 +76,27 @@ async fn open_next(store: &Weak<Store>) {
     }
 }
 
-/// Something under way.
+/// Work that is under way.
 type Job = Pin<Box<dyn Future<Output = Done> + Send>>;
 
 enum Done {
     /// The node of a held claim is watched, or does not exist.
     Asked(Arc<Place>, Own),
-    /// Something has happened to it.
+    /// The node has changed.
     Changed(Arc<Place>, EventType),
     Heartbeat {
         answered: bool,
     },
 }
 
-/// Serves a session until it has ended, or nobody has a reference to it any more.
+/// Serves a session until it has ended, or until there is no reference to it any more.
 async fn mind(weak: &Weak<Session>, mut states: StateWatcher) {
     let mut jobs = FuturesUnordered::<Job>::new();
     let mut beating = false;
-    // Since when no heartbeat was answered, over all that were sent.
+    // The time since which no heartbeat was answered.
     let mut silent = None;
-    // One timer for all rounds. A new one in each pass would never fire while other events keep
-    // coming.
+    // One timer for all rounds. A new timer in each pass would never fire while other events keep
+    // arriving.
     let mut look = std::pin::pin!(tokio::time::sleep(TICK));
     while !states.peek_state().is_terminated() {
         tokio::select! {
@@ -136,7 +135,8 @@ async fn mind(weak: &Weak<Session>, mut states: StateWatcher) {
                 look.as_mut().reset(tokio::time::Instant::now() + tick);
             }
             Some(done) = jobs.next(), if !jobs.is_empty() => match done {
-                // Two futures: there may be 100,000 that wait, and the request needs a large one.
+                // Two futures: there may be 100,000 waiting ones, and the request needs a large
+                // one.
                 Done::Asked(place, Own::Watched(watch)) => {
                     jobs.push(Box::pin(changed(watch, place)));
                 }
@@ -170,7 +170,7 @@ async fn ask(session: Weak<Session>, place: Arc<Place>) -> Done {
     Done::Asked(place, own)
 }
 
-/// Waits until something happens to that node. It must not keep the session alive.
+/// Waits until that node changes. It must not keep the session alive.
 async fn changed(watch: OwnWatch, place: Arc<Place>) -> Done {
     let event = watch.event.await;
     Done::Changed(place, event.event_type)
@@ -195,18 +195,19 @@ async fn rest_until_stirred(
 async fn heartbeat(session: Arc<Session>) -> Done {
     let Err(error) = session.heartbeat().await else { return Done::Heartbeat { answered: true } };
     tracing::debug!(target: "dlock", %error, "ZooKeeper heartbeat not answered");
-    // It was under way when the connection was lost. The next one waits for the new connection.
+    // It was under way when the connection was lost. The next heartbeat waits for the new
+    // connection.
     tokio::time::sleep(session.timeout / 20).await;
     Done::Heartbeat { answered: !is_unknown(&error) }
 }
 
-/// Ends claims that nobody has renewed.
+/// Ends claims that were not renewed.
 fn end(session: &Arc<Session>, lapsed: Vec<Arc<Place>>) {
     for place in lapsed {
         tracing::debug!(target: "dlock", claim = %place.claim, lock.name = %place.name, "lease expired");
         let ending = Arc::clone(session);
         session.background(async move {
-            // If this fails finally, the session is over, and the node goes with it.
+            // If this fails finally, the session has ended, and the node with it.
             let _ = ending.clear(&place).await;
         });
     }

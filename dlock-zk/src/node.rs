@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The claim is written as a UUID. Every node ends in `lock-` and ZooKeeper's sequence number, by
-//! which Curator's `InterProcessMutex` sorts all children of a directory, and a mutex has just the
-//! name that Curator gives its own. So each respects the other, without a mode for it.
+//! which Curator's `InterProcessMutex` sorts all children of a directory. A mutex has exactly the
+//! name that Curator gives its own nodes. So the two respect each other, without a separate mode.
 
 use std::fmt::Write as _;
 
@@ -32,7 +32,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Parses a child's name. `None` if it is neither of dlock nor of Curator's mutex.
+    /// Parses a child's name. Returns `None` if it belongs neither to dlock nor to Curator's mutex.
     pub(crate) fn parse(child: impl AsRef<str> + Into<String>) -> Option<Self> {
         let rest = child.as_ref().strip_prefix("_c_")?;
         let (uuid, rest) = rest.split_at_checked(36)?;
@@ -52,12 +52,12 @@ impl Node {
     }
 }
 
-/// The name of a claim's node, to which ZooKeeper appends the number.
+/// Returns the name of a claim's node, to which ZooKeeper appends the number.
 pub(crate) fn child(claim: ClaimId, mode: Mode) -> String {
     child_since(claim, mode, None)
 }
 
-/// The same for a claim that is older than the node.
+/// Returns the name of the node of a claim that is older than the node.
 pub(crate) fn child_since(claim: ClaimId, mode: Mode, since: Option<i64>) -> String {
     let id = claim.to_string();
     let mut text = String::with_capacity(64);
@@ -80,10 +80,10 @@ pub(crate) fn child_since(claim: ClaimId, mode: Mode, since: Option<i64>) -> Str
     text
 }
 
-/// A lock's name as one segment of a path.
+/// Converts a lock's name to one segment of a path.
 ///
-/// Letters, digits and `-_.~:@+,=` stand for themselves, all other bytes are percent-encoded; so
-/// are the names that ZooKeeper reserves. No two names have the same segment.
+/// Letters, digits and `-_.~:@+,=` are unchanged, and all other bytes are percent-encoded. Names
+/// that ZooKeeper reserves are percent-encoded, too. No two names have the same segment.
 pub(crate) fn segment(name: &LockName) -> String {
     let name = name.as_str();
     let reserved = matches!(name, "." | ".." | "zookeeper");
@@ -99,7 +99,7 @@ pub(crate) fn segment(name: &LockName) -> String {
     text
 }
 
-/// The name whose directory this is, if it is one.
+/// Returns the name whose directory this is, if it is one.
 pub(crate) fn name_of(dir: &str) -> Option<LockName> {
     // A directory whose name is encoded in another way belongs to another program.
     let name = LockName::new(&percent_decode_str(dir).decode_utf8().ok()?).ok();
@@ -120,7 +120,7 @@ fn digits(text: &str) -> Option<i64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// A claim as a UUID: 32 digits with a dash after the 8th, 12th, 16th and 20th.
+/// Parses a claim as a UUID: 32 digits with a dash after the 8th, 12th, 16th and 20th.
 fn claim_of(uuid: &str) -> Option<ClaimId> {
     let mut digits = [0; 32];
     let mut rest = uuid.as_bytes();
@@ -132,11 +132,11 @@ fn claim_of(uuid: &str) -> Option<ClaimId> {
         (group, rest) = rest.split_at_checked(to - from)?;
         digits.get_mut(from..to)?.copy_from_slice(group);
     }
-    // A dash too many is no digit.
+    // An extra dash is not a digit.
     rest.is_empty().then(|| std::str::from_utf8(&digits).ok()?.parse().ok())?
 }
 
-/// `%010d` of 32 bits; servers to come may have 64.
+/// Parses `%010d` of 32 bits; later servers may use 64.
 fn number_of(text: &str) -> Option<i64> {
     let bare = text.strip_prefix('-').unwrap_or(text);
     if !(9..=19).contains(&bare.len()) {

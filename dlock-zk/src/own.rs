@@ -32,7 +32,7 @@ impl Session {
                     let Some((event_type, child)) = kept.changed().await else { continue };
                     match event_type {
                         EventType::Session => break,
-                        // Without a second read: a grant that was concluded from a later event must
+                        // Without a second read: a grant that was derived from a later event must
                         // not count.
                         EventType::NodeDeleted if place.is_named(&child).await => return,
                         _ => {}
@@ -70,7 +70,7 @@ impl Session {
 }
 
 impl Place {
-    /// Whether its node has, or should have, this name.
+    /// Returns whether its node has, or should have, this name.
     async fn is_named(&self, child: &str) -> bool {
         matches!(&*self.stage.lock().await, Stage::There(spot) if spot.child == child)
     }
@@ -83,7 +83,7 @@ struct Kept<'a> {
 }
 
 impl Kept<'_> {
-    /// The event, and the name of the node.
+    /// Returns the event, and the name of the node.
     async fn changed(&mut self) -> Option<(EventType, String)> {
         let event = self.watch.as_mut()?.event.as_mut().await;
         let watch = self.watch.take()?;

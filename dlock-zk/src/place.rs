@@ -4,10 +4,10 @@
 //!
 //! Two locks protect a place, and `stage` is always taken first:
 //!
-//! - `stage` is held by the task that creates, renames or deletes the node, until the outcome is
-//!   certain, over awaits. So a release never looks for a node whose creation is under way, and no
-//!   node is left whose name nobody knows.
-//! - `life` is held for a moment only, never over an await. `Left` is final. So if a claim is
+//! - The task that creates, renames or deletes the node holds `stage` until the outcome is certain,
+//!   across awaits. So a release never looks for a node whose creation is under way, and the client
+//!   always knows the name of its node.
+//! - `life` is held only for a moment, never across an await. `Left` is final. So if a claim is
 //!   released and lost at the same time, exactly one of the two is reported: a loss after the
 //!   release is no loss.
 //!
@@ -41,11 +41,11 @@ pub(crate) struct Place {
 /// The state of a claim's node, as far as this client knows.
 #[derive(Clone, Debug)]
 pub(crate) enum Stage {
-    /// It was not created yet.
+    /// The node was not created yet.
     New,
-    /// It is there.
+    /// The node exists.
     There(Spot),
-    /// It was deleted.
+    /// The node was deleted.
     Gone,
 }
 
@@ -62,15 +62,15 @@ pub(crate) struct Spot {
     pub(crate) mode: Mode,
     /// Its number is not in order, so the directory should be removed when it is empty.
     pub(crate) worn: bool,
-    /// The node to watch, by the last list.
+    /// The node to watch, according to the last list.
     pub(crate) watch: Option<Watch>,
 }
 
-/// A watch of the own node, and the name that it had.
+/// A watch of the claim's own node, and the name that the node had.
 ///
-/// It is kept until something happens to the node. If a watcher is dropped before, the driver makes
-/// the server remove the watch. That would cost one more request for each grant, and two for each
-/// release, at which the deletion ends the watch anyway.
+/// It is kept until the node changes. If a watcher is dropped before, the driver makes the server
+/// remove the watch. That would cost one more request for each grant, and two for each release,
+/// although the deletion ends the watch anyway.
 pub(crate) struct OwnWatch {
     pub(crate) event: Pin<Box<dyn Future<Output = WatchedEvent> + Send>>,
     pub(crate) child: String,
@@ -167,13 +167,13 @@ impl Place {
         self.life.lock().state == State::Granted
     }
 
-    /// Whether it holds or has held the lock exclusively.
+    /// Returns whether it holds or has held the lock exclusively.
     pub(crate) fn was_alone(&self) -> bool {
         let life = self.life.lock();
         life.held && life.mode == Mode::Exclusive
     }
 
-    /// The rest of its lease. While a caller waits it is the whole lease.
+    /// Returns the rest of its lease. While a caller waits, this is the whole lease.
     pub(crate) fn remaining(&self, now: Instant) -> Duration {
         let life = self.life.lock();
         if life.waiting > 0 { life.lease } else { life.until.since(now) }
@@ -183,12 +183,12 @@ impl Place {
         self.life.lock().lease
     }
 
-    /// The data of its node, without a mark.
+    /// Returns the data of its node, without a mark.
     pub(crate) fn data(&self) -> Data {
         Data::of(self.lease(), self.note.clone())
     }
 
-    /// The mode of the claim.
+    /// Returns the mode of the claim.
     pub(crate) fn mode(&self) -> Mode {
         self.life.lock().mode
     }
@@ -198,7 +198,7 @@ impl Place {
         self.life.lock().mode = mode;
     }
 
-    /// Ends it as released or cancelled. True if it was lost before.
+    /// Ends it as released or cancelled. Returns true if it was lost before.
     pub(crate) fn leave(&self) -> bool {
         let before = std::mem::replace(&mut self.life.lock().state, State::Left);
         self.gone.notify_waiters();
@@ -209,19 +209,19 @@ impl Place {
         self.life.lock().state == State::Left
     }
 
-    /// Ends it as lost. True if it was granted until now: then the caller reports the loss.
+    /// Ends it as lost. Returns true if it was granted until now: then the caller reports the loss.
     pub(crate) fn lose(&self) -> bool {
         self.life.lock().lose(&self.gone)
     }
 
-    /// Ends it as lost if its lease has ended. `None` if it has not.
+    /// Ends it as lost if its lease has ended. Returns `None` if it has not.
     pub(crate) fn lapse(&self, now: Instant) -> Option<bool> {
         let mut life = self.life.lock();
         let lapsed = life.waiting == 0 && !life.state.has_ended() && life.until <= now;
         lapsed.then(|| life.lose(&self.gone))
     }
 
-    /// Whether it was released, cancelled or lost.
+    /// Returns whether it was released, cancelled or lost.
     pub(crate) fn is_over(&self) -> bool {
         self.life.lock().state.has_ended()
     }
@@ -235,7 +235,7 @@ impl Place {
         }
     }
 
-    /// True once, for a claim that holds the lock: the caller then watches its node.
+    /// Returns true once, for a claim that holds the lock: the caller then watches its node.
     pub(crate) fn start_watch(&self) -> bool {
         let mut life = self.life.lock();
         let starts = life.state == State::Granted && !life.watched;

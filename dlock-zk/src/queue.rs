@@ -1,20 +1,19 @@
 //! The rule of a lock, read from the names in its directory.
 //!
 //! The queue is the order of the nodes. Its longest prefix whose weights together fit holds the
-//! lock. That is the rule of `dlock_core::machine`, but here no record of the result exists: each
-//! client computes it. A claim depends only on the nodes before it. Servers apply changes in one
-//! order. So a list with a node has every earlier node that still exists, and perhaps some that
-//! have gone.
+//! lock. That is the rule of `dlock_core::machine`, but here the result is not stored: each client
+//! computes it. A claim depends only on the nodes before it. Servers apply changes in one order. So
+//! a list with a node has every earlier node that still exists, and perhaps some that were deleted.
 //!
-//! A waiting claim watches one node. It is chosen so that the claim can't be granted while nothing
-//! happens to that node:
+//! A waiting claim watches one node. It is chosen so that the claim can't be granted while that
+//! node stays unchanged:
 //!
 //! | waiter | waits for | watches |
 //! |---|---|---|
 //! | mutex or writer | all before it | the last of them |
 //! | reader | writers | the last writer before it |
 //! | permits, next in line | any holder | the directory's children |
-//! | permits, further back | the waiter before it | that one: it is marked when it is granted |
+//! | permits, further back | the waiter before it | that waiter, whose node is marked when it is granted |
 
 use std::ops::RangeInclusive;
 
@@ -34,7 +33,7 @@ pub(crate) struct Queue {
     in_order: bool,
 }
 
-/// The state of a claim, by a list.
+/// The state of a claim, according to a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// It holds the lock.
@@ -46,18 +45,18 @@ pub(crate) enum Standing {
     Behind(Watch),
     /// The lock is in use with another capacity.
     Conflict(u32),
-    /// Its node is not there.
+    /// Its node does not exist.
     Gone,
 }
 
 /// The node to watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Watch {
-    /// This child is the only one before the claim. When it goes, the claim holds the lock.
+    /// This child is the only one before the claim. When it is deleted, the claim holds the lock.
     Last(String),
-    /// This child.
+    /// This child blocks the claim.
     Child(String),
-    /// The first in line, a writer that may have become a reader.
+    /// The first in the queue, a writer that may have become a reader.
     Writer(String),
     /// The waiter before it, which is marked when it is granted.
     Waiter(String),
@@ -66,7 +65,7 @@ pub(crate) enum Watch {
 }
 
 impl Queue {
-    /// The claims among these children, by their numbers.
+    /// Returns the claims among these children, by their numbers.
     pub(crate) fn of(children: impl IntoIterator<Item = impl AsRef<str> + Into<String>>) -> Self {
         let mut nodes: Vec<_> = children.into_iter().filter_map(Node::parse).collect();
         nodes.sort_by_key(|node| node.number);
@@ -74,30 +73,30 @@ impl Queue {
         Self { nodes, in_order }
     }
 
-    /// The claims with these zxids, by age.
+    /// Returns the claims with these zxids, by age.
     pub(crate) fn by_age(aged: Vec<(i64, Node)>) -> Self {
         let mut aged = aged;
         aged.sort_by_key(|(czxid, node)| node.since.unwrap_or(*czxid));
         Self { nodes: aged.into_iter().map(|(_, node)| node).collect(), in_order: true }
     }
 
-    /// Whether the numbers give the order. If not, the caller makes the queue [by
+    /// Returns whether the numbers give the order. If not, the caller makes the queue [by
     /// age](Self::by_age).
     pub(crate) fn in_order(&self) -> bool {
         self.in_order
     }
 
-    /// The claims in their order.
+    /// Returns the claims in their order.
     pub(crate) fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// The nodes of one claim.
+    /// Returns the nodes of one claim.
     pub(crate) fn of_claim(&self, claim: ClaimId) -> impl Iterator<Item = &Node> {
         self.nodes.iter().filter(move |node| node.claim == claim)
     }
 
-    /// The state of the claim of this child.
+    /// Returns the state of the claim of this child.
     pub(crate) fn standing(&self, child: &str) -> Standing {
         let Some(at) = self.nodes.iter().position(|node| node.child == child) else {
             return Standing::Gone;
@@ -128,7 +127,7 @@ impl Queue {
         watch.map_or(held, Standing::Behind)
     }
 
-    /// The length of the longest prefix of these modes that fits.
+    /// Returns the length of the longest prefix of these modes that fits.
     pub(crate) fn holding(modes: impl IntoIterator<Item = Mode>) -> usize {
         let mut taken = 0;
         modes
@@ -141,7 +140,7 @@ impl Queue {
     }
 }
 
-/// The index of the first waiting claim. `None` if the claim behind `ahead` does not wait.
+/// Returns the index of the first waiting claim. `None` if the claim behind `ahead` does not wait.
 fn first_waiter(ahead: &[Node], n: u32, of: u32) -> Option<usize> {
     let mine = Mode::Permits { n, of };
     let held = Queue::holding(ahead.iter().map(|node| node.mode).chain([mine]));

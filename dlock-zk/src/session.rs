@@ -1,14 +1,13 @@
-//! One ZooKeeper session: its client, its claims, and its life.
+//! One ZooKeeper session: its client, its claims, and its lifetime.
 //!
-//! A connection that is up proves nothing: a server that is cut off from its leader continues to
-//! answer, and a deposed leader continues to answer `sync`. Only the last write that a majority has
-//! acknowledged counts, a *beat*: the creation of a node, or a heartbeat, which is a transaction
-//! that checks something and changes nothing. At a beat, its leader has heard of this session
-//! within the last quarter of a session timeout: the client pings about every tenth of one, and a
-//! follower reports its sessions every half tick, of which a session timeout has two or more. A
-//! later leader gives every session its whole timeout. So the session lives for longer than half a
-//! session timeout from a beat, and a holder relies on it for half of one: see
-//! [`Session::longest_lease`].
+//! An open connection proves nothing: a partitioned server continues to answer, and a deposed
+//! leader continues to answer `sync`. Only the last write that a majority has acknowledged counts,
+//! a *beat*: the creation of a node, or a heartbeat, which is a transaction with a check and no
+//! change. At a beat, its leader has received a message of this session within the last quarter of
+//! a session timeout: the client pings about every tenth of a timeout, and a follower reports its
+//! sessions every half tick; a session timeout has two or more ticks. A later leader gives every
+//! session its whole timeout. So the session lives for longer than half a session timeout from a
+//! beat, and a holder relies on it for half of one: see [`Session::longest_lease`].
 //!
 //! # Concurrency
 //!
@@ -17,7 +16,7 @@
 //! - `next_end` is at or before the end of every lease. A call writes its end in the place, then
 //!   lowers `next_end`; `lapse` sets that to the maximum, then reads all places. As both orders are
 //!   sequentially consistent, `lapse` reads the new end, or the call lowers `next_end` after it.
-//! - `sleeping`: the minder sets it, then looks at the places. A call adds its place, then loads it.
+//! - `sleeping`: the minder sets it, then reads the places. A call adds its place, then loads it.
 //!   The mutex of the places orders the two, so one of them sees the other.
 //! - `beat` only grows (`fetch_max`), since answers come in any order.
 
@@ -54,10 +53,10 @@ use crate::{
 /// are released before.
 const BRIEF: Duration = Duration::from_secs(1);
 
-/// The number of requests of a kind under way at a time.
+/// The number of requests of a kind that are under way at a time.
 pub(crate) const MOST: usize = 256;
 
-/// When a shared heartbeat was sent, once it is answered.
+/// The time at which a shared heartbeat was sent, once it is answered.
 pub(crate) type Beat = watch::Receiver<Option<Result<Instant, ZkError>>>;
 
 /// One session.
@@ -73,7 +72,7 @@ pub(crate) struct Session {
     places: Mutex<HashMap<ClaimId, Arc<Place>>>,
     /// No lease ends before this time.
     next_end: AtomicU64,
-    /// Claims that were granted a short while ago, and when, in that order.
+    /// Claims that were granted a short while ago, with the time of the grant, in that order.
     fresh: Mutex<VecDeque<(Instant, Arc<Place>)>>,
     beat: AtomicU64,
     /// The shared heartbeat that has not been sent yet, if a caller waits for it.
@@ -93,7 +92,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Opens one.
+    /// Opens a session.
     pub(crate) async fn open(
         config: &ZkConfig,
         events: StoreEventSender,
@@ -102,8 +101,8 @@ impl Session {
         let mut began = Clock::Boot.now();
         let mut client = connect(config, config.session_timeout).await?;
         if client.session_timeout() < config.session_timeout {
-            // The driver notices a dead server after a part of the timeout that it has requested,
-            // so it has to request the one that the servers allow.
+            // The driver notices a dead server after a part of the timeout that it has requested.
+            // So it has to request the timeout that the servers allow.
             began = Clock::Boot.now();
             client = connect(config, client.session_timeout()).await?;
         }
@@ -131,29 +130,30 @@ impl Session {
         }))
     }
 
-    /// The directory of a lock.
+    /// Returns the directory of a lock.
     pub(crate) fn dir(&self, name: &LockName) -> String {
         format!("{}/{}", self.root, segment(name))
     }
 
-    /// The directory of the locks' directories. Empty if there is none.
+    /// Returns the directory of the locks' directories. Empty if there is none.
     pub(crate) fn root(&self) -> &str {
         &self.root
     }
 
-    /// How long a beat proves that the servers keep the session.
+    /// Returns how long a beat proves that the servers keep the session.
     pub(crate) fn longest_lease(&self) -> Duration {
         self.timeout / 2
     }
 
-    /// How long a caller waits for an answer. After that, the request continues in the background.
+    /// Returns how long a caller waits for an answer. After that, the request continues in the
+    /// background.
     pub(crate) fn patience(&self) -> Duration {
         self.timeout / 3
     }
 
     // --- claims ---
 
-    /// The claim's place, a new one if necessary, with its lease restarted.
+    /// Returns the claim's place, a new one if necessary, with its lease restarted.
     pub(crate) fn place(&self, request: &AcquireRequest) -> Arc<Place> {
         let mut places = self.places.lock();
         let place = places.entry(request.claim).or_insert_with(|| Arc::new(Place::new(request)));
@@ -169,7 +169,7 @@ impl Session {
         self.may_end(place.touch(lease));
     }
 
-    /// Records that a lease may end then: `lapse` must not miss it.
+    /// Records that a lease may end at this time: `lapse` must not miss it.
     pub(crate) fn may_end(&self, until: Instant) {
         if until.as_nanos() < self.next_end.load(Ordering::SeqCst) {
             self.next_end.fetch_min(until.as_nanos(), Ordering::SeqCst);
@@ -180,7 +180,7 @@ impl Session {
         self.places.lock().get(&claim).cloned()
     }
 
-    /// The places of these claims.
+    /// Returns the places of these claims.
     pub(crate) fn places_of(
         &self,
         claims: impl Iterator<Item = ClaimId>,
@@ -198,7 +198,7 @@ impl Session {
         }
     }
 
-    /// The claim's node is gone, or will be. Removes the claim, and sends the event of a loss.
+    /// Removes a claim whose node is deleted, or will be, and sends the event of a loss.
     pub(crate) fn lose(&self, place: &Arc<Place>) {
         if place.lose() {
             self.tell(place);
@@ -216,15 +216,15 @@ impl Session {
         self.fresh.lock().push_back((Clock::Boot.now(), Arc::clone(place)));
     }
 
-    /// The claims that were granted [`BRIEF`] ago or earlier. Each is returned once.
+    /// Returns the claims that were granted [`BRIEF`] ago or earlier. Each is returned once.
     pub(crate) fn take_matured(&self, now: Instant) -> Vec<Arc<Place>> {
         let mut fresh = self.fresh.lock();
         let matured = fresh.partition_point(|(granted, _)| now.since(*granted) >= BRIEF);
         fresh.drain(..matured).map(|(_, place)| place).collect()
     }
 
-    /// Ends the claims whose lease has ended, and returns them, and the time until the next lease
-    /// may end. They stay in the places until their nodes are deleted.
+    /// Ends the claims whose lease has ended. Returns them, and the time until the next lease may
+    /// end. They stay in the places until their nodes are deleted.
     pub(crate) fn lapse(&self, now: Instant) -> (Vec<Arc<Place>>, Option<Duration>) {
         let mut lapsed = Vec::new();
         let places = self.places.lock();
@@ -253,7 +253,8 @@ impl Session {
         (lapsed, next)
     }
 
-    /// The notification for which the minder waits while there are no places. `None` if there are.
+    /// Returns the notification for which the minder waits while there are no places, or `None` if
+    /// there are places.
     pub(crate) fn rest(&self) -> Option<Arc<Rest>> {
         self.rest.sleeping.store(true, Ordering::SeqCst);
         if self.places.lock().is_empty() {
@@ -263,26 +264,26 @@ impl Session {
         None
     }
 
-    // --- its life ---
+    // --- its lifetime ---
 
-    /// The leader has answered a request that was sent at `sent`.
+    /// Records that the leader has answered a request that was sent at `sent`.
     pub(crate) fn heard(&self, sent: Instant) {
         self.beat.fetch_max(sent.as_nanos(), Ordering::AcqRel);
     }
 
-    /// When the last request was sent that the leader has answered.
+    /// Returns the time at which the last request was sent that the leader has answered.
     pub(crate) fn beat(&self) -> Instant {
         Instant::from_nanos(self.beat.load(Ordering::Acquire))
     }
 
-    /// The start of the lease of a claim that holds the lock since `at`. It is earlier if the last
-    /// beat would not cover the whole lease.
+    /// Returns the start of the lease of a claim that holds the lock since `at`. It is earlier if
+    /// the last beat would not cover the whole lease.
     pub(crate) fn since(&self, at: Instant, lease: Duration) -> Instant {
         let longest = self.beat().saturating_add(self.longest_lease());
         at.min(longest.saturating_sub(lease))
     }
 
-    /// Whether it has ended.
+    /// Returns whether it has ended.
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::SeqCst)
     }
@@ -296,8 +297,8 @@ impl Session {
         }
     }
 
-    /// Waits for the answer for [`patience`](Self::patience). After that, and also if the caller
-    /// goes away, the work continues in the background: it is never dropped half-way.
+    /// Waits for the answer for [`patience`](Self::patience). After that, or if the caller stops
+    /// waiting, the work continues in the background: it is never dropped half-way.
     pub(crate) async fn see_through<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
@@ -317,12 +318,12 @@ impl Session {
         seen.await.unwrap_or_else(|_| Err(no_answer()))
     }
 
-    /// Runs work for which nobody waits.
+    /// Runs work in the background.
     pub(crate) fn background(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(work);
     }
 
-    /// It has ended, and with it all its claims.
+    /// Ends the session, and all its claims with it.
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::SeqCst);
         let places: Vec<_> = self.places.lock().drain().map(|(_, place)| place).collect();
@@ -332,7 +333,7 @@ impl Session {
         self.ending.notify_waiters();
     }
 
-    /// Sends a request until the outcome is certain, or the session is over. Returns the answer,
+    /// Sends a request until the outcome is certain, or the session has ended. Returns the answer,
     /// and whether the outcome of an earlier sending was unknown.
     pub(crate) async fn insist<T, F>(
         &self,
@@ -382,7 +383,7 @@ pub(crate) struct Rest {
 }
 
 impl Rest {
-    /// A place was added: wakes the minder if it sleeps.
+    /// Wakes the minder if it sleeps, because a place was added.
     fn stir(&self) {
         if self.sleeping.load(Ordering::SeqCst) && self.sleeping.swap(false, Ordering::SeqCst) {
             self.stirred.notify_one();

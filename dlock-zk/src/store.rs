@@ -1,7 +1,7 @@
 //! The current session, and the state that outlives a session.
 //!
-//! Only the minder replaces the session, after the old one has ended. A caller keeps the session
-//! that it has got: its requests fail when that one ends, and its retry gets the next one from
+//! Only the minder replaces the session, after the old one has ended. A caller keeps its session:
+//! its requests fail when that session ends, and its retry gets the next one from
 //! [`Store::living`].
 
 use std::sync::Arc;
@@ -22,18 +22,18 @@ const EVENTS: usize = 4096;
 /// A connected store.
 pub(crate) struct Store {
     pub(crate) config: ZkConfig,
-    /// Kind and address, without secrets.
+    /// The kind and the address of the store, without secrets.
     pub(crate) name: String,
     sessions: watch::Sender<Arc<Session>>,
     pub(crate) events: StoreEventSender,
-    /// Why there is no next session yet.
+    /// The reason why there is no next session yet.
     trouble: Mutex<Option<Error>>,
     pub(crate) guarantees: Guarantees,
     runtime: Handle,
 }
 
 impl Store {
-    /// Opens the first session, and checks that locks can be kept where the URL says.
+    /// Opens the first session, and checks that the location in the URL can store locks.
     pub(crate) async fn open(config: ZkConfig) -> Result<Self, Error> {
         let events = StoreEventSender::new(EVENTS);
         let runtime = current_runtime()?;
@@ -65,12 +65,13 @@ impl Store {
         })
     }
 
-    /// The current session, which may have ended.
+    /// Returns the current session, which may have ended.
     pub(crate) fn session(&self) -> Arc<Session> {
         Arc::clone(&self.sessions.borrow())
     }
 
-    /// A session that is alive, as far as is known. It waits a little for the next one.
+    /// Returns a session that is alive, as far as is known. Waits briefly for the next one if
+    /// necessary.
     pub(crate) async fn living(&self) -> Result<Arc<Session>, Error> {
         let session = self.session();
         if !session.is_over() {
@@ -92,7 +93,7 @@ impl Store {
         let runtime = self.runtime.clone();
         async move {
             let session = Session::open(&config, events, runtime).await?;
-            // Begun now, so that the first acquire does not wait for it.
+            // Started now, so that the first acquire does not wait for it.
             let beginning = Arc::clone(&session);
             session.background(async move { drop(beginning.epoch().await) });
             Ok(session)
@@ -104,7 +105,7 @@ impl Store {
         self.sessions.send_replace(session);
     }
 
-    /// Why there is no session.
+    /// Records the reason why there is no session.
     pub(crate) fn note(&self, error: Error) {
         *self.trouble.lock() = Some(error);
     }

@@ -1,4 +1,4 @@
-//! TLS, with what the URL or the builder names.
+//! TLS, with the files that the URL or the builder names.
 
 #[cfg(feature = "tls")]
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use dlock_core::{ConfigIssue, Error, ErrorKind};
 use zookeeper_client::{Client, Connector, Error as ZkError};
 
-/// Files with what TLS needs, in PEM.
+/// PEM files for TLS.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tls {
     pub(crate) authorities: Option<PathBuf>,
@@ -15,7 +15,7 @@ pub(crate) struct Tls {
     pub(crate) certificate: Option<(PathBuf, PathBuf)>,
 }
 
-/// Connects by TLS.
+/// Connects with TLS.
 #[cfg(feature = "tls")]
 pub(crate) async fn connect(
     connector: Connector,
@@ -45,10 +45,10 @@ pub(crate) async fn connect(
     connector.with_tls(options).secure_connect(cluster).await.map_err(explain)
 }
 
-/// The error for people.
+/// Returns the error to show to people.
 pub(crate) fn explain(error: ZkError) -> Error {
     match error {
-        // The driver does not tell why.
+        // The driver does not report the reason.
         ZkError::NoHosts | ZkError::Timeout => Error::new(
             ErrorKind::Unavailable,
             "no server can be reached by TLS, or none that takes writes: check that they run, that \
@@ -61,7 +61,8 @@ pub(crate) fn explain(error: ZkError) -> Error {
     }
 }
 
-/// The driver asks the process for its cryptography; an application's choice stays.
+/// Installs the cryptography provider of the process, which the driver needs. A choice of the
+/// application stays.
 #[cfg(feature = "tls")]
 fn provide_cryptography() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
@@ -70,7 +71,8 @@ fn provide_cryptography() {
     }
 }
 
-/// The driver panics where no certificate could be for the name, such as `127.1`.
+/// Refuses a host for which no certificate is possible, such as `127.1`, since the driver panics
+/// for it.
 #[cfg(feature = "tls")]
 pub(crate) fn check_host(host: &str) -> Result<(), Error> {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
@@ -98,7 +100,7 @@ fn read(file: &Path) -> Result<String, Error> {
     })
 }
 
-/// The configuration has refused it before.
+/// Refuses TLS, as the configuration has already done.
 #[cfg(not(feature = "tls"))]
 #[expect(clippy::unused_async, reason = "the same shape as with TLS")]
 pub(crate) async fn connect(_: Connector, _: &Tls, _: &str) -> Result<Client, Error> {

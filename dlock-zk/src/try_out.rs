@@ -1,5 +1,5 @@
-//! The check of a connect: it tries all that locks need, so that a missing right is reported at
-//! once.
+//! The check at a connect: it tries all operations that locks need, so that a missing right is
+//! reported at once.
 
 use dlock_core::{ClaimId, ConfigIssue, Error};
 use zookeeper_client::{CreateMode, Error as ZkError};
@@ -24,7 +24,7 @@ pub(crate) async fn try_out(session: &Session, config: &ZkConfig) -> Result<(), 
             ),
         ));
     }
-    // Checked before anything is created with that ACL: nobody could use or remove it.
+    // Checked before anything is created with that ACL: no client could use or remove it.
     if let Some(right) = session.acl.missing() {
         return Err(lacks(right));
     }
@@ -34,7 +34,7 @@ pub(crate) async fn try_out(session: &Session, config: &ZkConfig) -> Result<(), 
     let tried = try_root(session).await;
     if tried.is_err() && is_new {
         // A root with this ACL would lock out all users without rights in it. If other clients use
-        // it by now, it has children, and stays.
+        // it already, it has children, and stays.
         let _ = session.insist(|| client.delete(root, None)).await;
     }
     tried
@@ -48,9 +48,11 @@ async fn try_root(session: &Session) -> Result<(), Error> {
     session.epoch().await.map_err(explain).map(drop)
 }
 
-/// Does what locks do in a directory with the ACL of the URL, and leaves nothing behind.
+/// Performs the operations of a lock in a directory with the ACL of the URL, and leaves nothing
+/// behind.
 ///
-/// The root may be older and have another one, and to delete a node is a right on its directory.
+/// The root may be older and have another ACL, and the right to delete a node belongs to its
+/// directory.
 async fn try_acl(session: &Session) -> Result<(), Error> {
     if !matches!(session.acl, Acl::Entries(_)) {
         // The other kinds of ACL give every right.
@@ -60,8 +62,8 @@ async fn try_acl(session: &Session) -> Result<(), Error> {
     let dir = format!("{}/%probe-{}", session.root(), ClaimId::random());
     session.read(|| session.make_dir(&dir)).await.map_err(explain)?;
     let tried = try_rights(session, &dir).await;
-    // Without the right to delete, the node goes with the session, and then the servers remove the
-    // directory.
+    // Without the right to delete, the node is removed with the session, and then the servers
+    // remove the directory.
     let _ = session.insist(|| session.client.delete(&dir, None)).await;
     tried
 }
@@ -80,14 +82,14 @@ async fn try_rights(session: &Session, dir: &str) -> Result<(), Error> {
     };
     let read = read.await.map(drop);
     let written = session.insist(|| client.set_data(&node, b"", None)).await.0.map(drop);
-    // Also if another step has failed.
+    // Even if another step has failed.
     let deleted = session.delete_path(&node).await.map(drop);
     read.map_err(|error| without(READ, error))?;
     written.map_err(|error| without(WRITE, error))?;
     deleted.map_err(|error| without(DELETE, error))
 }
 
-/// The error for people if this right is missing.
+/// Returns the error to show to people for this missing right.
 fn without(right: &str, error: ZkError) -> Error {
     match error {
         ZkError::NoAuth => lacks(right).with_source(error),

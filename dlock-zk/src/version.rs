@@ -1,7 +1,7 @@
-//! Which servers are too old.
+//! The check for servers that are too old.
 //!
-//! ZooKeeper's protocol does not tell the server's version. The four-letter command `srvr` does,
-//! which servers allow unless configured otherwise, over a connection of its own and without TLS.
+//! ZooKeeper's protocol does not report the server's version. The four-letter command `srvr` does.
+//! Servers allow it by default. It uses a separate connection without TLS.
 
 use dlock_core::{Error, ErrorKind};
 
@@ -10,12 +10,12 @@ use crate::{
     warn::{ask_any, field},
 };
 
-/// The oldest server that the tests and the documents promise.
+/// The oldest server that the tests and the documents cover.
 const OLDEST: [u32; 3] = [3, 5, 3];
-/// What older servers lack, or have in alpha versions only.
+/// The feature that older servers lack, or have in alpha versions only.
 pub(crate) const LACKING: &str = "stable container nodes";
 
-/// The version that a server tells, if it is too old.
+/// Returns the version that a server reports, if it is too old.
 pub(crate) fn too_old(srvr: Option<&str>) -> Option<&str> {
     let version = field(srvr, "Zookeeper version:")?;
     let mut numbers = version.split('.').map(str::parse::<u32>);
@@ -24,7 +24,7 @@ pub(crate) fn too_old(srvr: Option<&str>) -> Option<&str> {
     (found < OLDEST).then_some(version)
 }
 
-/// The error of a connect, with the version of the server where that is the reason.
+/// Returns the error of a connect, with the version of the server if that is the reason.
 pub(crate) async fn named(error: Error, config: &ZkConfig) -> Error {
     if error.kind() != ErrorKind::Unsupported {
         return error;
@@ -43,7 +43,7 @@ pub(crate) async fn named(error: Error, config: &ZkConfig) -> Error {
     }
 }
 
-/// Warns of a server that is too old and works so far.
+/// Logs a warning about a server that is too old but works so far.
 pub(crate) async fn warn(config: &ZkConfig) {
     let told = ask_any(config, "srvr").await;
     if let Some(version) = too_old(told.as_deref()) {

@@ -1,12 +1,13 @@
 //! Waiting for a grant.
 //!
-//! No server grants anything: a claim holds the lock when no node that stands in its way is left. A
-//! waiter watches one such node. Its deletion may be the grant at once ([`Then::Granted`]), or the
-//! queue has to be read again. A lost watch event costs at most one session timeout: then the
-//! waiter looks again.
+//! No server grants anything: a claim holds the lock when no node that blocks it is left. A waiter
+//! watches one such node. Its deletion may be the grant at once ([`Then::Granted`]), or the queue
+//! has to be read again. A lost watch event costs at most one session timeout: then the waiter
+//! polls.
 //!
-//! An event may arrive from a server that is cut off, or long after it happened. So before a grant
-//! counts, the own node must still be there, and a beat must be recent: see [`Session::grant`].
+//! An event may come from a partitioned server, or arrive long after it happened. So before a grant
+//! counts, the claim's own node must still exist, and a beat must be recent: see
+//! [`Session::grant`].
 
 use std::sync::Arc;
 
@@ -25,23 +26,23 @@ use crate::{
 
 /// The end of a wait.
 enum Turn {
-    /// The claim holds the lock, by a list.
+    /// The claim holds the lock, according to a list.
     Come { followed: bool },
-    /// The claim holds the lock, concluded from an event about another node.
+    /// The claim holds the lock, derived from an event about another node.
     Deduced,
-    /// The claim's node is gone.
+    /// The claim's node was deleted.
     Gone,
 }
 
-/// The result of a look at the watched node.
+/// The result of a read of the watched node.
 enum Seen {
-    /// The claim holds the lock, by a list.
+    /// The claim holds the lock, according to a list.
     Held { followed: bool },
     /// The claim holds the lock.
     Granted,
     /// The queue has to be read again.
     Changed,
-    /// Nothing yet. The watcher reports the next change.
+    /// No change yet. The watcher reports the next change.
     Watching { watcher: OneshotWatcher, then: Then },
 }
 
@@ -55,14 +56,14 @@ enum Then {
     Read,
 }
 
-/// The claim whose node is watched, if it is of this session.
+/// The claim whose node is watched, if it belongs to this session.
 type Before = Option<Arc<Place>>;
 
 impl Then {
-    /// Whether the deletion of what is watched is the grant.
+    /// Returns whether the deletion of the watched node is the grant.
     ///
-    /// A claim of this session that held the lock exclusively was the first in the queue. So many
-    /// waiters of one client do not have to read the queue for each hand-off.
+    /// A claim of this session that held the lock exclusively was the first in the queue. So if one
+    /// client has many waiters, they do not have to read the queue for each hand-off.
     fn is_grant(&self) -> bool {
         match self {
             Self::Granted(_) => true,
@@ -92,10 +93,10 @@ impl Session {
         };
         let followed = match turn? {
             Turn::Come { followed } => Some(followed),
-            // Events come in the server's order. If the own node had gone before, its event would
-            // be here.
+            // Events come in the server's order. If the claim's own node had been deleted before,
+            // its event would be here.
             Turn::Deduced if own.as_mut().now_or_never().is_some() => None,
-            // After a reconnect, the events of the time in between come in any order. So the own
+            // After a reconnect, the events of the outage come in any order. So the claim's own
             // node is checked.
             Turn::Deduced if states.changed().now_or_never().is_some() => {
                 self.is_there(&spot).await.map_err(said)?.then_some(true)
@@ -144,7 +145,7 @@ impl Session {
         }
     }
 
-    /// Reads the node that stands in the way, and sets a watch on it.
+    /// Reads the node that blocks the claim, and sets a watch on it.
     async fn look(&self, spot: &Spot, watch: Watch) -> Result<Seen, ZkError> {
         let client = &self.client;
         let child = match &watch {
@@ -194,8 +195,8 @@ impl Session {
         Ok(Seen::Watching { watcher, then })
     }
 
-    /// Waits until something happens to the watched node. True if it is the grant. If the event is
-    /// lost, a look after each session timeout finds the change.
+    /// Waits until the watched node changes. Returns true if that is the grant. If the event is
+    /// lost, a poll after each session timeout finds the change.
     async fn happens(&self, watcher: OneshotWatcher, then: &Then) -> Result<bool, ZkError> {
         let mut event = std::pin::pin!(watcher.changed());
         loop {
@@ -223,8 +224,9 @@ impl Session {
         spot: &Spot,
         followed: bool,
     ) -> Result<Grant, Error> {
-        // The event proves nothing about the session: its server may be cut off from the leader, or
-        // this process may have been stopped. A recent beat proves that the session still exists.
+        // The event proves nothing about the session: its server may be partitioned from the
+        // leader, or this process may have been stopped. A recent beat proves that the session
+        // still exists.
         if Clock::Boot.now().since(self.beat()) > self.timeout / 4 {
             match tokio::time::timeout(self.patience(), self.heartbeat()).await {
                 Ok(Ok(_)) => {}

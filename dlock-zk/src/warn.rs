@@ -12,10 +12,11 @@ use crate::config::ZkConfig;
 /// How long to wait for a server's settings.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Warns if the session timeout is not above `syncLimit` times `tickTime`, if the servers show them
-/// (the four-letter command `conf`, which they have to allow).
+/// Logs a warning if the session timeout is not above `syncLimit` times `tickTime`. It does so only
+/// if the servers show these settings (with the four-letter command `conf`, which they have to
+/// allow).
 ///
-/// A follower that is cut off from its leader continues to serve its clients for that long. A
+/// A follower that is partitioned from its leader continues to serve its clients for that long. A
 /// client behind it learns of the end of its session only from its own clock.
 pub(crate) async fn of_timeout(config: &ZkConfig, timeout: Duration) {
     let Some(settings) = ask_any(config, "conf").await else { return };
@@ -36,8 +37,8 @@ pub(crate) async fn of_timeout(config: &ZkConfig, timeout: Duration) {
     }
 }
 
-/// The answer of one of the servers to a four-letter command: all servers of an ensemble have the
-/// same settings. `None` if none answers, and with TLS.
+/// Returns the answer of one of the servers to a four-letter command: all servers of an ensemble
+/// have the same settings. Returns `None` if no server answers, and with TLS.
 pub(crate) async fn ask_any(config: &ZkConfig, word: &str) -> Option<String> {
     if config.tls.is_some() {
         return None;
@@ -50,7 +51,7 @@ pub(crate) async fn ask_any(config: &ZkConfig, word: &str) -> Option<String> {
     None
 }
 
-/// What a server tells behind this, without what a comma or a hyphen separates from it.
+/// Returns the text behind this name in a server's answer, up to the next comma or hyphen.
 pub(crate) fn field<'a>(told: Option<&'a str>, name: &str) -> Option<&'a str> {
     let line = told?.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().split([',', '-']).next()
@@ -64,8 +65,8 @@ async fn ask(host: &str, word: &str) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// How long a server continues to serve without its leader. `None` if it has no leader or does not
-/// say.
+/// Returns how long a server continues to serve without its leader. `None` if it has no leader or
+/// does not report it.
 pub(crate) fn longest_deafness(settings: &str) -> Option<Duration> {
     let value = |name: &str| -> Option<u64> {
         let line = settings.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))?;

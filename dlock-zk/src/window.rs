@@ -1,10 +1,10 @@
 //! The limit of requests that a session has under way, so that its heartbeats are answered in time.
 //!
-//! A server serves the requests of a session in their order. So a heartbeat, which renews all locks
-//! of the session, waits for the requests before it. There may be thousands of acquires, polls and
-//! releases. So at most [`MOST`](crate::session::MOST) of each kind are under way at a time, and
-//! the others wait here, first in, first out. Many claims that arrive at once thus enter in steps,
-//! each of which [shares lists](crate::children).
+//! A server executes the requests of a session in their order. So a heartbeat, which renews all
+//! locks of the session, waits for the requests before it. There may be thousands of acquires,
+//! polls and releases. So at most [`MOST`](crate::session::MOST) of each kind are under way at a
+//! time, and the others wait here, first in, first out. Many claims that arrive at once thus enter
+//! in steps, each of which [shares lists](crate::children).
 
 use std::sync::Arc;
 
@@ -15,11 +15,12 @@ use zookeeper_client::Error as ZkError;
 use crate::{error::no_answer, place::Spot, queue::Standing, session::Session};
 
 impl Session {
-    /// Waits for room in the window, for as long as the servers answer at all. Then it runs the
-    /// work [to its end](Self::see_through), which occupies the window until then.
+    /// Waits for room in the window, as long as the servers answer at all. Then it runs the work
+    /// [to its end](Self::see_through), which occupies the window until then.
     ///
     /// # Errors
-    /// `Unavailable` if no answer comes or the session ends before there is room: nothing was sent.
+    /// `Unavailable` if no answer arrives or the session ends before there is room: nothing was
+    /// sent.
     pub(crate) async fn enter_window<T: Send + 'static>(
         &self,
         window: &Arc<Semaphore>,
@@ -66,7 +67,7 @@ impl Session {
         self.read(send).await
     }
 
-    /// The state of a waiting claim.
+    /// Returns the state of a waiting claim.
     pub(crate) async fn standing_of_waiter(&self, spot: &Spot) -> Result<Standing, ZkError> {
         let _permit = self.polls.acquire().await;
         self.standing(spot, None).await

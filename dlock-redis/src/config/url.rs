@@ -138,13 +138,13 @@ fn read_login(text: &str) -> Result<Login, Error> {
     let (user, password) = text.split_once(':').unwrap_or((text, ""));
     let login = Login { user: filled(user)?, password: filled(password)? };
     if login.user.is_some() && login.password.is_none() {
-        // The driver would not log in at all.
+        // The driver would not log in.
         return Err(malformed("the user has no password (redis://:password@host has no user)"));
     }
     Ok(login)
 }
 
-/// An @ behind a slash ends a password that is not encoded, and the path is shown.
+/// Refuses an @ behind a slash: it ends a password that is not encoded, and messages show the path.
 fn no_password_in(path: &str) -> Result<(), Error> {
     if path.contains('@') {
         return Err(malformed("an @ after a slash must be written as %40"));

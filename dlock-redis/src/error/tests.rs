@@ -1,8 +1,8 @@
-//! What servers and the driver say, and what becomes of it.
+//! The texts of servers and the driver, and the errors that dlock makes of them.
 
 use super::*;
 
-/// The error that the driver makes of a server's answer.
+/// Returns the error that the driver makes of a server's answer.
 fn answer(text: &str) -> RedisError {
     match redis::parse_redis_value(format!("-{text}\r\n").as_bytes()).unwrap() {
         redis::Value::ServerError(error) => error.into(),
@@ -17,7 +17,7 @@ fn io(kind: std::io::ErrorKind, text: &'static str) -> RedisError {
 const ACCESS: ErrorKind = ErrorKind::Config(ConfigIssue::Access);
 const URL: ErrorKind = ErrorKind::Config(ConfigIssue::Url);
 
-/// What a server says, what kind of error it is, and what the message has to name.
+/// The text of a server, the kind of error, and a text that the message must contain.
 const ANSWERS: [(&str, ErrorKind, &str); 42] = [
     (
         "WRONGPASS invalid username-password pair or user is disabled.",
@@ -64,7 +64,7 @@ const ANSWERS: [(&str, ErrorKind, &str); 42] = [
         ErrorKind::Protocol,
         "dlock.prefix",
     ),
-    // Names are words like any other.
+    // A lock's name may contain any word.
     (
         "ERR DLOCK the key dlock:{0}:WRONGPASS NOPERM OOM is not of dlock",
         ErrorKind::Protocol,
@@ -172,7 +172,7 @@ fn a_server_error_has_a_kind_and_names_the_remedy() {
         let error = explain(answer(text));
         assert_eq!(error.kind(), kind, "{text}: {error}");
         assert!(error.to_string().contains(remedy), "{text}: no {remedy:?} in {error}");
-        // What a script wrote before stays.
+        // Writes before the error stay.
         let inside = ["executing the script", "in script", "called from"];
         let expected = match inside.iter().any(|words| text.contains(words)) {
             true => Certainty::Unknown,

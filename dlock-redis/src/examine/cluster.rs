@@ -13,7 +13,7 @@ use crate::{
 /// The number of slots of every cluster.
 const SLOTS: &str = "16384";
 
-/// Asks the nodes until one answers.
+/// Sends the request to one node after another until one answers.
 pub(super) async fn examine(link: &Link, servers: &[Server]) -> Vec<Finding> {
     let mut info = redis::pipe();
     info.cmd("CLUSTER").arg("INFO");

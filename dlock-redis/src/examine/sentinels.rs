@@ -6,7 +6,7 @@ use dlock_core::Finding;
 
 use crate::{config::RedisConfig, link::sentinel, reply};
 
-/// Asks all sentinels that the URL names.
+/// Queries all sentinels that the URL names.
 pub(super) async fn examine(config: &RedisConfig, name: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     let (mut seen, mut away) = (None, Vec::new());

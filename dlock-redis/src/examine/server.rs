@@ -63,7 +63,7 @@ impl ServerReport {
     }
 
     fn version(&self) -> Finding {
-        // Valkey also tells the version of Redis that it is compatible with.
+        // Valkey also reports the version of Redis with which it is compatible.
         let (product, text) = match self.field("valkey_version") {
             "" => ("Redis", self.field("redis_version")),
             valkey => ("Valkey", valkey),

@@ -2,13 +2,13 @@
 //!
 //! Commands go to the master of their bucket, by a [`NodeLink`] for each master, and follow `MOVED`
 //! and `ASK`. Messages come by [`ears`], on sharded channels, one for each bucket with a waiter.
-//! Only on these a script learns whether a message had a receiver.
+//! Only a publish on these channels returns to the script whether the message had a receiver.
 //!
-//! The driver's own cluster connection is not used, for three reasons. One redirection with many
-//! commands under way can stop it for ever: a command keeps its share of the lock on the map while
-//! it yields, and is not polled again until the map has been renewed, which needs that lock. It
-//! continues to send to a master that hangs after a replica has taken over. While it looks for one
-//! master, the commands to all others wait.
+//! The driver's own cluster connection is not used, for three reasons. First, one redirection with
+//! many commands under way can stop it for ever: a command keeps its share of the lock on the map
+//! while it yields, and is not polled again until the map has been renewed, which needs that lock.
+//! Second, it continues to send to a master that hangs, even after a replica has taken over. Third,
+//! while it looks for one master, the commands to all others wait.
 
 mod book;
 mod ears;
@@ -45,9 +45,9 @@ use crate::{config::RedisConfig, inbox::Inbox, keys::Bucket, reply};
 
 /// How many redirections a command follows.
 const HOPS: usize = 5;
-/// How often a node is asked where the slots are.
+/// The interval between two reads of the map.
 const WATCH: Duration = Duration::from_secs(1);
-/// The shortest pause between two looks, whatever is lost.
+/// The shortest pause between two reads of the map, whatever is lost.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// The connections to all masters.
@@ -66,7 +66,7 @@ struct ClusterShared {
     nodes: Mutex<HashMap<Arc<str>, Arc<Node>>>,
 }
 
-/// A link to one node, once it is made.
+/// A link to one node, once it is open.
 type Node = OnceCell<Arc<NodeLink>>;
 
 impl ClusterLink {
@@ -136,12 +136,12 @@ impl ClusterLink {
         &self.shared.config
     }
 
-    /// The masters, by the buckets that they have.
+    /// Returns the masters of all buckets.
     pub(super) fn places(&self) -> Vec<Arc<str>> {
         Bucket::all().filter_map(|at| self.shared.ears.master(at.number().into())).collect()
     }
 
-    /// A bucket of each master.
+    /// Returns one bucket of each master.
     pub(super) fn buckets(&self) -> Vec<Bucket> {
         let mut seen = BTreeSet::new();
         let master = |at: &Bucket| self.shared.ears.master(at.number().into());
@@ -153,7 +153,7 @@ impl ClusterLink {
         one_each
     }
 
-    /// Tries what is sent to a master that this bucket is on its way to.
+    /// Tries the commands that go to a master to which this bucket is moving.
     pub(super) async fn try_asking(&self, bucket: Bucket) -> RedisResult<()> {
         let Some(at) = self.shared.ears.master(bucket.number().into()) else { return Ok(()) };
         let mut time = redis::pipe();
@@ -163,12 +163,12 @@ impl ClusterLink {
         reply::first(answers).map(drop)
     }
 
-    /// Whether messages can be had.
+    /// Returns whether messages can be received.
     pub(super) fn has_push(&self) -> bool {
         self.shared.ears.may_listen()
     }
 
-    /// Sends a command to this node, wherever its keys are.
+    /// Sends a command to this node, regardless of its keys.
     pub(super) async fn send_to(
         &self,
         at: &Arc<str>,
@@ -177,7 +177,7 @@ impl ClusterLink {
         self.shared.node(at).await.send_known(command).await
     }
 
-    /// The channel of this bucket, if messages can be had there just now.
+    /// Returns the channel of this bucket, if its messages can be received now.
     pub(super) async fn channel(&self, bucket: Bucket) -> Option<String> {
         self.shared.ears.channel(bucket).await
     }
@@ -188,14 +188,14 @@ impl ClusterLink {
 }
 
 impl ClusterShared {
-    /// The master of the first command's keys, as far as it is known.
+    /// Returns the master of the first command's keys, if it is known.
     fn place(&self, commands: &Pipeline) -> RedisResult<Route> {
         let bucket = commands.cmd_iter().next().and_then(bucket_of);
         let at = bucket.and_then(|bucket| self.ears.master(bucket));
         Ok(Route { at: at.ok_or_else(lost)?, asking: false })
     }
 
-    /// The link to a node, which keeps itself up from then on.
+    /// Returns the link to a node. The link reconnects on its own.
     async fn node(&self, at: &Arc<str>) -> Arc<NodeLink> {
         let known = self.nodes.lock().get(at).and_then(|node| node.get().cloned());
         if let Some(node) = known {
@@ -211,11 +211,11 @@ impl ClusterShared {
     }
 }
 
-/// Looks where the slots are, about once a second and when something has changed.
+/// Reads the map about once a second, and whenever something has changed.
 async fn watch(shared: &ClusterShared) {
     loop {
         let pause = sleep(PAUSE.mul_f64(rand::random_range(0.8..1.2)));
-        // Either outcome is a reason to look.
+        // Either outcome is a reason to read the map.
         let _ = timeout(WATCH, shared.ears.until_lost()).await;
         pause.await;
         if shared.ears.look().await {
@@ -225,19 +225,19 @@ async fn watch(shared: &ClusterShared) {
     }
 }
 
-/// Whether the server says that the keys are not all there, or elsewhere.
+/// Returns whether the server reports that the keys are elsewhere, or partly elsewhere.
 fn is_unsettled(error: &RedisError) -> bool {
     use ServerErrorKind::{Ask, Moved, TryAgain};
     matches!(error.kind(), redis::ErrorKind::Server(Moved | Ask | TryAgain))
 }
 
-/// The error for a slot that has no settled place.
+/// Returns the error for a slot that is moving.
 fn unsettled(error: &RedisError) -> RedisError {
     let kind = redis::ErrorKind::Server(ServerErrorKind::ClusterDown);
     RedisError::from((kind, "the slot is being moved", error.to_string()))
 }
 
-/// Why the first node does not say where the slots are.
+/// Returns the reason why the first node does not report the slots.
 async fn no_slots(config: &RedisConfig) -> Option<RedisError> {
     let address = config.addresses.first()?;
     let asked = async {
@@ -247,7 +247,7 @@ async fn no_slots(config: &RedisConfig) -> Option<RedisError> {
     asked.await.err()
 }
 
-/// The facts of the first node that answers.
+/// Returns the facts of the first node that answers.
 async fn first_that_answers(config: &RedisConfig, store: &str) -> Result<Facts, Error> {
     let mut failed = None;
     for address in &config.addresses {

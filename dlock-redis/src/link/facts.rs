@@ -11,21 +11,21 @@ use dlock_core::{ConfigIssue, Error, ErrorKind, Instant, StoreClock};
 
 use crate::reply;
 
-/// The oldest server that can be used. [`LACKING`] is what came with it.
+/// The oldest server that can be used. [`LACKING`] lists the features that came with it.
 pub(crate) const OLDEST: (u32, u32) = (7, 0);
-/// What an older server lacks. It also hides the code of an error within a script behind one of its
-/// own, so that a replica or a full server would look like a user without rights.
+/// The features that an older server lacks. It also hides the code of an error within a script, so
+/// a replica or a full server would look like a user without rights.
 pub(crate) const LACKING: &str = "sharded pub/sub, and error codes within scripts";
 
-/// Questions that a server is not asked, because it refused before or nothing depends on the
-/// answer.
+/// The questions that dlock does not ask a server, because the server refused them before or
+/// because nothing depends on the answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Silent {
     pub(crate) info: bool,
     pub(crate) settings: bool,
 }
 
-/// The facts about a server. Users without the right to ask know few.
+/// The facts about a server. A user without the right to read them learns few.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     version: Option<(u32, u32)>,
@@ -34,11 +34,11 @@ pub(crate) struct Facts {
     /// The run id and the replication id. It changes with each start, and after the server was a
     /// replica, which discards its data.
     pub(super) run_id: Option<String>,
-    /// How long it has run at least, by the mark of another client.
+    /// The least time that it has run, according to the mark of another client.
     pub(super) vouched: Duration,
     /// A time after its answer.
     pub(super) received: Option<Instant>,
-    /// Whether it has every write on disk before it answers, also during a rewrite of the AOF.
+    /// Whether it has every write on disk before it answers, even during a rewrite of the AOF.
     durable: bool,
     /// Whether it rewrites its AOF, or is about to. If the AOF was switched on just now, nothing is
     /// on disk until the rewrite is done.
@@ -53,7 +53,7 @@ pub(crate) struct Facts {
     cluster: Option<bool>,
     sentinel: bool,
     eviction: Option<String>,
-    /// A time of its clock, in microseconds, and a time of ours before that.
+    /// A time of its clock, in microseconds, and an earlier time of this client's clock.
     time: Option<(u64, Instant)>,
 }
 
@@ -102,20 +102,20 @@ impl Facts {
         }
     }
 
-    /// Adds what its clock showed, in microseconds, at this time or later.
+    /// Adds the time that its clock showed, in microseconds, at this time or later.
     pub(crate) fn with_time(mut self, micros: Option<u64>, at: Instant) -> Self {
         self.time = micros.map(|micros| (micros, at));
         self
     }
 
-    /// About what its clock shows now, in microseconds. Zero if it is not known.
+    /// Returns the approximate time of its clock, in microseconds, or zero if it is not known.
     pub(crate) fn time_at(&self, now: Instant) -> u64 {
         self.time.map_or(0, |(micros, at)| {
             micros.saturating_add(u64::try_from(now.since(at).as_micros()).unwrap_or(0))
         })
     }
 
-    /// Its clock, as it has shown it.
+    /// Returns the last known state of its clock.
     pub(super) fn clock(&self) -> StoreClock {
         let mut clock = StoreClock::new();
         if let (Some((micros, sent)), Some(received)) = (self.time, self.received) {
@@ -124,7 +124,7 @@ impl Facts {
         clock
     }
 
-    /// Adds the mark that a client has written: see [`sight`](super::sight).
+    /// Adds the mark that a client has written. See [`sight`](super::sight).
     pub(crate) fn with_mark(mut self, mark: Option<&str>) -> Self {
         // The mark of another run, which a restored file may contain, says nothing about this one.
         if let Some((run_id, millis)) = mark.and_then(|mark| mark.split_once(' '))
@@ -141,8 +141,8 @@ impl Facts {
         self
     }
 
-    /// Adds what was known before. If the AOF of the same run was complete, a rewrite does not
-    /// change that.
+    /// Adds the facts that were known before. If the AOF of the same run was complete, a rewrite
+    /// does not change that.
     pub(crate) fn after(mut self, before: &Self) -> Self {
         self.rewrites &= !(before.is_on_disk() && before.run_id == self.run_id);
         self
@@ -152,12 +152,12 @@ impl Facts {
         self.durable && !self.rewrites
     }
 
-    /// Whether its grants survive a restart, with this restart guard.
+    /// Returns whether its grants survive a restart, with this restart guard.
     pub(crate) fn keeps_grants(&self, guard: Duration) -> bool {
         !self.evicts && (self.is_on_disk() || !guard.is_zero())
     }
 
-    /// The questions to leave out of the next read. `None` if no answer could change a
+    /// Returns the questions to leave out of the next read, or `None` if no answer could change a
     /// guarantee.
     pub(super) fn worth_asking(&self, guard: Duration) -> Option<Silent> {
         // `INFO` is needed in any case. The settings matter only without a guard: with one, grants
@@ -202,7 +202,7 @@ impl Facts {
         }
     }
 
-    /// How many replicas it has.
+    /// Returns the number of its replicas.
     pub(crate) fn replicas(&self) -> Result<u32, Error> {
         if !self.told {
             return Err(Error::config(
@@ -242,7 +242,7 @@ impl Facts {
     }
 }
 
-/// The first two numbers of a version.
+/// Returns the first two numbers of a version.
 pub(crate) fn version(text: &str) -> Option<(u32, u32)> {
     let mut parts = text.split('.').map(|part| part.parse().ok());
     Some((parts.next()??, parts.next().flatten().unwrap_or(0)))
@@ -313,7 +313,7 @@ mod tests {
             for (field, other, expected) in [
                 ("aof_enabled:1", "aof_enabled:0", (false, true)),
                 ("aof_enabled:1", "", (false, true)),
-                // What was there before it was switched on is not on disk yet.
+                // Data from before the AOF was switched on is not on disk yet.
                 ("in_progress:0", "in_progress:1", (false, true)),
                 ("scheduled:0", "scheduled:1", (false, true)),
                 ("aof_rewrite_in_progress:0", "", (false, true)),
@@ -382,7 +382,7 @@ mod tests {
             for mark in [None, Some("abd 5000"), Some("abc"), Some("abc -1"), Some("")] {
                 assert_eq!(vouched(mark), Duration::ZERO, "{mark:?}");
             }
-            // It was a replica meanwhile, and has got the mark back from its master.
+            // It was a replica meanwhile, and received the mark again from its master.
             let again = set("run_id:abc\r\nmaster_replid:2\r\n", &[]);
             assert_eq!(again.clone().with_mark(Some("abc-1 5000")).vouched, Duration::ZERO);
             assert_eq!(again.with_mark(Some("abc-2 5000")).vouched, GUARD);

@@ -1,12 +1,12 @@
 //! The connections to the servers: one for all commands and a path for messages. Both reconnect.
 //!
-//! | link | leads to |
+//! | link | connects to |
 //! |---|---|
-//! | [`node`] | one server, or the master that [`sentinel`]s name; reconnects by itself |
-//! | [`cluster`] | the nodes of a cluster, by the driver's own connection |
+//! | [`node`] | one server, or the master that [`sentinel`]s report; it reconnects on its own |
+//! | [`cluster`] | the nodes of a cluster |
 //!
-//! A link sends a command once, except an acquire that was refused for its deadline, which is sent
-//! again with a new one. The retries are in [`session`](crate::session).
+//! A link sends a command once. The exception is an acquire that was refused because of its
+//! deadline, which is sent again with a new one. The retries are in [`session`](crate::session).
 
 pub(crate) mod cluster;
 pub(crate) mod facts;
@@ -31,7 +31,7 @@ use crate::{
     reply,
 };
 
-/// A way to the servers of one store.
+/// The connection to the servers of one store.
 pub(crate) enum Link {
     Node(NodeLink),
     Cluster(Box<ClusterLink>),
@@ -48,7 +48,7 @@ impl fmt::Display for Server {
 }
 
 impl Link {
-    /// Connects. With an inbox, it also brings the messages for it.
+    /// Connects. With an inbox, the link also delivers the messages to it.
     pub(crate) async fn open(
         config: &RedisConfig,
         inbox: Option<Arc<Inbox>>,
@@ -75,7 +75,7 @@ impl Link {
     }
 
     /// Sends commands back to back to the server that has the keys of the first, which has this
-    /// role. Errors stand among the answers. A command that may grant a lock is refused during the
+    /// role. The answers contain the errors. A command that may grant a lock is refused during the
     /// restart guard. An acquire gets its deadline.
     pub(crate) async fn send_all(
         &self,
@@ -89,7 +89,7 @@ impl Link {
         }
     }
 
-    /// The servers that have the keys, as far as is known.
+    /// Returns the servers that have the keys, as far as they are known.
     pub(crate) fn servers(&self) -> Vec<Server> {
         match self {
             Self::Node(_) => vec![Server(None)],
@@ -97,7 +97,7 @@ impl Link {
         }
     }
 
-    /// A bucket of each server.
+    /// Returns a bucket of each server.
     pub(crate) fn buckets(&self) -> Vec<Bucket> {
         match self {
             Self::Node(_) => vec![Bucket::ANY],
@@ -113,7 +113,7 @@ impl Link {
         }
     }
 
-    /// How it was opened.
+    /// Returns the configuration with which it was opened.
     pub(crate) fn config(&self) -> &RedisConfig {
         match self {
             Self::Node(link) => link.config(),
@@ -135,8 +135,8 @@ impl Link {
         }
     }
 
-    /// The number of the current connection. It changes with each loss. `None` for a cluster, where
-    /// a command may reach another server without notice.
+    /// Returns the number of the current connection. It changes with each loss. `None` for a
+    /// cluster, where a command may reach another server without notice.
     pub(crate) fn epoch(&self) -> Option<u64> {
         match self {
             Self::Node(link) => link.epoch(),
@@ -144,8 +144,8 @@ impl Link {
         }
     }
 
-    /// Whether both lead to the same server, as far as is known. After a failover each finds the
-    /// new master by itself, and one may still be connected to the old one.
+    /// Returns whether both lead to the same server, as far as is known. After a failover each
+    /// finds the new master on its own, so one may still be connected to the old master.
     pub(crate) fn agrees_with(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Node(one), Self::Node(other)) => {
@@ -156,8 +156,8 @@ impl Link {
         }
     }
 
-    /// The channel on which messages about locks of this bucket arrive. `None` while there is no
-    /// subscription.
+    /// Returns the channel on which messages about locks of this bucket arrive. `None` while there
+    /// is no subscription.
     pub(crate) async fn channel(&self, bucket: Bucket) -> Option<Arc<str>> {
         match self {
             Self::Node(link) => link.channel(),
@@ -165,7 +165,7 @@ impl Link {
         }
     }
 
-    /// Whether messages can be received.
+    /// Returns whether messages can be received.
     pub(crate) fn has_push(&self) -> bool {
         match self {
             Self::Node(link) => link.channel().is_some(),
@@ -173,16 +173,16 @@ impl Link {
         }
     }
 
-    /// Whether grants survive a restart of the one server, as far as was known last.
+    /// Returns whether grants survive a restart of the one server, by the latest knowledge.
     pub(crate) fn keeps_grants(&self) -> bool {
         match self {
             Self::Node(link) => link.keeps_grants(),
-            // Its nodes restart unseen.
+            // The nodes of a cluster may restart unnoticed.
             Self::Cluster(_) => false,
         }
     }
 
-    /// The known facts about the server.
+    /// Returns the known facts about the server.
     pub(crate) fn facts(&self) -> Arc<Facts> {
         match self {
             Self::Node(link) => link.facts(),

@@ -1,8 +1,8 @@
-//! One server, or the master that sentinels name.
+//! One server, or the master that sentinels report.
 //!
-//! A task ([`upkeep`]) reconnects whenever the connection is lost, and, with sentinels, moves to
+//! A task ([`upkeep`]) reconnects whenever the connection is lost. With sentinels, it also moves to
 //! the new master after a failover. The driver's own manager does not reconnect after a timeout,
-//! and knows no sentinels.
+//! and does not know sentinels.
 //!
 //! # Concurrency
 //!
@@ -12,10 +12,10 @@
 //! - **`enter` opens the door, then loads `via`. The callback of the connection closes `via`, then
 //!   shuts the door.** The lock of `door` orders the two, so a connection that is closed before it
 //!   is entered does not stay behind an open door.
-//! - `epochs` only counts: each connection has a number of its own.
+//! - `epochs` only counts, so that each connection has its own number.
 //! - `late` counts timeouts in a row. Commands that end at the same time may miss one of them. Then
 //!   the connection is closed one timeout later.
-//! - `keeps_grants` follows what the last answer of `INFO` or `CONFIG GET` said. It is a hint for
+//! - `keeps_grants` follows the last answer of `INFO` or `CONFIG GET`. It is a hint for
 //!   `guarantees()`: nothing else is ordered by it, so its accesses are relaxed.
 
 mod upkeep;
@@ -50,8 +50,8 @@ use crate::{
 /// take minutes to notice that a peer is cut off.
 const TIMEOUTS: u32 = 2;
 
-/// How often an acquire is sent. The answer to one that came too late shows the server's clock, so
-/// the second has the right deadline.
+/// The number of times that an acquire is sent. The answer to an acquire that came too late shows
+/// the server's clock, so the second one has the right deadline.
 const SENDINGS: u32 = 2;
 
 /// A connection that reconnects.
@@ -69,7 +69,7 @@ struct NodeShared {
     epochs: AtomicU64,
     /// The run of the server that was seen last.
     sight: Mutex<Option<Sight>>,
-    /// Whether grants survive a restart of the server that was asked last.
+    /// Whether grants survive a restart of the server that answered last.
     keeps_grants: AtomicBool,
 }
 
@@ -107,7 +107,7 @@ struct Trip<'a> {
 
 impl NodeLink {
     /// Connects, and reconnects from then on. The second value is the result of the first attempt.
-    /// If that fails, the link continues to try.
+    /// If the first attempt fails, the link continues to try.
     pub(crate) async fn open(
         config: &RedisConfig,
         inbox: Option<Arc<Inbox>>,
@@ -120,7 +120,7 @@ impl NodeLink {
             door: Sender::new(Door::Shut(shut)),
             epochs: AtomicU64::new(0),
             sight: Mutex::default(),
-            // A server that was never seen has granted nothing that it could forget.
+            // A server that was never seen has granted nothing, so it can't lose a grant.
             keeps_grants: AtomicBool::new(
                 config.restart_guard.is_some_and(|guard| !guard.is_zero()),
             ),
@@ -140,8 +140,8 @@ impl NodeLink {
         (Self { shared, upkeep }, started.and(first))
     }
 
-    /// Sends commands back to back. The one at this index has the role. Errors stand among the
-    /// answers.
+    /// Sends commands back to back. The command at this index has the role. The answers contain the
+    /// errors.
     pub(super) async fn send_all(
         &self,
         commands: &Pipeline,
@@ -176,7 +176,7 @@ impl NodeLink {
     }
 
     /// Sends one command. Returns the answer and the number of its connection, or `None` if that
-    /// was lost meanwhile.
+    /// connection was lost meanwhile.
     pub(super) async fn send_known(&self, command: &Pipeline) -> RedisResult<(Value, Option<u64>)> {
         let before = self.epoch();
         let answers = self.send_all(command, 0, &Sending::of(Kind::Acquire)).await?;
@@ -191,7 +191,7 @@ impl NodeLink {
         &self.shared.config
     }
 
-    /// The server that it leads to just now.
+    /// Returns the server to which the link leads at present.
     pub(super) fn address(&self) -> Option<String> {
         self.shared.door.borrow().open().map(|connection| connection.address.clone())
     }
@@ -213,7 +213,7 @@ impl NodeLink {
 }
 
 impl NodeShared {
-    /// The connection. If there is none, waits for one response timeout.
+    /// Returns the connection. If there is none, waits for one at most for the response timeout.
     async fn connection(&self) -> RedisResult<Arc<Connection>> {
         if let Some(connection) = self.door.borrow().open() {
             return Ok(Arc::clone(connection));
@@ -244,7 +244,7 @@ impl NodeShared {
         if left.is_zero() { Ok(()) } else { Err(guarded(left)) }
     }
 
-    /// A command is about to be sent over this connection.
+    /// Prepares to send a command over this connection.
     fn trip<'a>(&self, connection: &Connection, role: Role<'a>) -> Trip<'a> {
         let sent = Clock::Boot.now();
         let (unanswered, deadline) = match role {
@@ -284,7 +284,7 @@ impl NodeShared {
         }
     }
 
-    /// Shuts the door, unless it leads to another connection by now.
+    /// Shuts the door, unless another connection is behind it.
     fn shut(&self, epoch: u64, why: &str) {
         self.door.send_if_modified(|door| {
             let same = door.open().filter(|connection| connection.epoch == epoch);
@@ -308,7 +308,7 @@ impl Connection {
 }
 
 impl Trip<'_> {
-    /// The server has answered, so no copy of the command is on its way any more.
+    /// Records that the server has answered, so no copy of the command can still arrive.
     fn answered(self, connection: &Connection, answer: Option<&Value>) {
         if let Some(unanswered) = self.unanswered {
             unanswered.answered(self.sent);
@@ -343,7 +343,7 @@ async fn exchange(
     }
 }
 
-/// The commands, with a deadline as the last argument of the one at this index.
+/// Returns the commands, with a deadline as the last argument of the one at this index.
 fn dated(commands: &Pipeline, at: usize, deadline: u64) -> Pipeline {
     let mut all = redis::pipe();
     for (place, command) in commands.cmd_iter().enumerate() {
@@ -355,7 +355,7 @@ fn dated(commands: &Pipeline, at: usize, deadline: u64) -> Pipeline {
     all
 }
 
-/// The first of these answers after which the client has to reconnect.
+/// Returns the first of these answers after which the client has to reconnect.
 fn first_error(answers: &[Value]) -> Option<RedisError> {
     answers.iter().find_map(|answer| match answer {
         Value::ServerError(error) => {

@@ -1,7 +1,8 @@
 //! Opens one connection, and asks the server for its facts.
 //!
 //! All questions are one pipeline, so that they cost one round trip and come from the same server.
-//! `TIME` is the first, since its answer has to lie between the send and the receive time.
+//! `TIME` is the first question, since the time that it returns has to lie between the send and the
+//! receive time.
 
 use std::{path::Path, time::Duration};
 
@@ -39,8 +40,8 @@ pub(super) async fn connection(
         Ok(())
     };
     let settings = AsyncConnectionConfig::new()
-        // A long response timeout is for slow answers. A server that can be reached accepts a
-        // connection soon.
+        // The response timeout may be long because answers are slow. A server that can be reached
+        // accepts a connection soon.
         .set_connection_timeout(Some(config.response_timeout.min(Duration::from_secs(2))))
         .set_response_timeout(Some(config.response_timeout))
         .set_pipeline_buffer_size(BUFFER)
@@ -48,7 +49,7 @@ pub(super) async fn connection(
     client.get_multiplexed_async_connection_with_config(&settings).await
 }
 
-/// The driver's form of an address.
+/// Returns the address in the driver's form.
 pub(super) fn info(
     config: &RedisConfig,
     address: &str,
@@ -78,7 +79,7 @@ pub(super) fn tcp() -> TcpSettings {
     TcpSettings::default().set_nodelay(true)
 }
 
-/// Checks that the files of the configuration can be read, for an error that says so.
+/// Checks that the files of the configuration can be read, so that an error names the file.
 pub(super) fn check_files(config: &RedisConfig) -> Result<(), Error> {
     let Some(tls) = &config.tls else { return Ok(()) };
     if let Some(authorities) = &tls.authorities {
@@ -127,7 +128,7 @@ pub(super) async fn facts(
     if let Some(key) = mark {
         ask.cmd("GET").arg(key);
     }
-    // The times frame all commands of the pipeline, so also the answer to `TIME`.
+    // These times enclose all commands of the pipeline, so they enclose the answer to `TIME`, too.
     let sent = Clock::Boot.now();
     let answers = connection.send_packed_commands(&ask, 0, ask.len()).await?;
     let received = Clock::Boot.now();
@@ -153,12 +154,13 @@ pub(super) async fn facts(
     Ok(facts.with_mark(mark.as_deref()).refusing(refuses))
 }
 
-/// The answer of a server, or its refusal, or `None` as the error if it was not asked.
+/// Returns the answer of a server. The error is its refusal, or `None` if the question was left
+/// out.
 fn told(answer: Option<Value>) -> Result<Value, Option<RedisError>> {
     answer.ok_or(None)?.extract_error().map_err(Some)
 }
 
-/// Refuses a server that can't grant locks just now.
+/// Refuses a server that can't grant locks at present.
 pub(super) fn check_ready(facts: &Facts) -> Result<(), Error> {
     let what = if facts.replica {
         "the server is a read-only replica: give the address of the master, or use \
@@ -171,7 +173,7 @@ pub(super) fn check_ready(facts: &Facts) -> Result<(), Error> {
     Err(Error::new(ErrorKind::Unavailable, what))
 }
 
-/// [`explain`] for a connect, where a silent or closed connection has other reasons than later.
+/// [`explain`] for a connect: there a silent or closed connection has other causes than later.
 pub(super) fn refused(error: RedisError, store: &str) -> Error {
     let tls = store.starts_with("rediss");
     let closed = error.is_connection_dropped() && !error.is_connection_refusal();

@@ -1,10 +1,10 @@
-//! The address of the master, as the sentinels state it.
+//! The address of the master, according to the sentinels.
 //!
 //! The protocol is that of <https://redis.io/docs/latest/develop/reference/sentinel-clients/>, with
-//! two differences. All sentinels are asked at once, and the newest failover that any of them knows
-//! counts, by its config epoch. So a sentinel that is out of date can't send a client to a deposed
-//! master, which may be back and empty. And the sentinels are asked every second instead of
-//! subscribed to, so that there is only one way to learn of a failover.
+//! two differences. First, all sentinels are asked at once, and the newest failover that any of
+//! them knows counts, by its config epoch. So a sentinel with old data can't send a client to a
+//! deposed master, which may have restarted empty. Second, dlock asks the sentinels every second
+//! and does not subscribe to them, so that there is only one way to learn of a failover.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ impl Sentinels {
         Self { connections: vec![None; config.addresses.len()] }
     }
 
-    /// The master's address.
+    /// Returns the master's address.
     pub(super) async fn master(&mut self, config: &RedisConfig) -> Result<String, Error> {
         let Topology::Sentinel(name) = &config.topology else {
             return Ok(config.addresses.first().cloned().unwrap_or_default());
@@ -77,12 +77,12 @@ impl Votes {
         }
     }
 
-    /// Whether more than half of `of` sentinels have answered.
+    /// Returns whether more than half of `of` sentinels have answered.
     const fn enough(&self, of: usize) -> bool {
         2 * self.answers > of
     }
 
-    /// The address of the newest failover.
+    /// Returns the address of the newest failover.
     fn result(self, name: &str, store: &str) -> Result<String, Error> {
         if let Some(newest) = self.newest {
             return Ok(newest.address);
@@ -140,7 +140,7 @@ async fn ask(
     }
 }
 
-/// A sentinel's answer about a master, over a new connection.
+/// Asks a sentinel about a master, over a new connection.
 pub(crate) async fn master(
     config: &RedisConfig,
     address: &str,
@@ -159,11 +159,12 @@ pub(crate) struct Named {
     pub(crate) address: String,
 }
 
-/// Reads the answers to `SENTINEL MASTER`, for the epoch, and to `SENTINEL
-/// GET-MASTER-ADDR-BY-NAME`.
+/// Reads the answers to `SENTINEL MASTER`, for the epoch, and to
+/// `SENTINEL GET-MASTER-ADDR-BY-NAME`.
 ///
-/// The address in the first is not to be used: from the promotion of a replica to the end of a
-/// failover, a second and more, the sentinel that leads it gives the new epoch and the old address.
+/// The address in the first answer is not used. For a second or more, from the promotion of a
+/// replica to the end of a failover, the sentinel that leads the failover reports the new epoch and
+/// the old address.
 pub(crate) fn named(master: &Value, address: &Value) -> Option<Named> {
     let (Value::Map(fields), Value::Array(address)) = (master, address) else { return None };
     let epoch = fields.iter().find_map(|(name, value)| match (name, value) {
@@ -199,7 +200,8 @@ mod tests {
         assert!(votes(&said[..2]).enough(3) && !votes(&said[..1]).enough(3));
     }
 
-    /// As a sentinel that leads a failover answers before the last replica follows the new master.
+    /// The answer of a sentinel that leads a failover, before the last replica follows the new
+    /// master.
     #[test]
     fn the_address_is_that_of_the_promoted_replica() {
         let text = |text: &str| Value::BulkString(text.into());

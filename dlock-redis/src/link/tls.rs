@@ -1,4 +1,4 @@
-//! The certificates that TLS needs: those of the authorities, and perhaps the client's own.
+//! The certificates for TLS: those of the authorities, and perhaps the client's own.
 
 use redis::{Client, ConnectionInfo, RedisResult};
 
@@ -6,7 +6,7 @@ use crate::config::RedisConfig;
 #[cfg(feature = "tls")]
 use crate::config::Tls;
 
-/// A client whose connections are encrypted if TLS is configured.
+/// Returns a client whose connections are encrypted if TLS is configured.
 #[cfg(feature = "tls")]
 pub(super) fn client(info: ConnectionInfo, config: &RedisConfig) -> RedisResult<Client> {
     match &config.tls {

@@ -1,7 +1,7 @@
 //! The limit of requests under way on one connection, so that renewals are answered in time.
 //!
 //! A server answers a connection's requests in their order. So a renewal waits for all requests
-//! before it, and thousands of waiters of one client would cost that client its own locks.
+//! before it, and thousands of waiters of one client could cost that client its own locks.
 //! Therefore each kind of request that many tasks may send at a time has a window: a fixed number
 //! is under way, and the others wait here, first in, first out. Renewals have no window.
 //!
@@ -12,9 +12,9 @@
 //! | polls of waiters | [`POLLS`], of up to a hundred claims each |
 //! | acquires, and all others | [`ACQUIRES`] |
 //!
-//! The response timeout counts from when a request has passed its window. If the connection is
-//! closed, the requests that wait here fail without having been sent, and their retries use the
-//! next connection.
+//! The response timeout starts when a request has passed its window. If the connection is closed,
+//! the requests that wait here fail without having been sent, and their retries use the next
+//! connection.
 
 use std::sync::OnceLock;
 
@@ -41,10 +41,10 @@ pub(crate) enum Kind {
     Acquire,
 }
 
-/// The effect of a command on claims, as far as a link has to know.
+/// The effect of a command on claims, as far as it matters to a link.
 #[derive(Clone, Copy)]
 pub(crate) enum Role<'a> {
-    /// None that does harm if it arrives late: it renews existing claims, or reads.
+    /// It does no harm if it arrives late: it renews existing claims, or reads.
     Other,
     /// It may grant locks to existing claims. So it must not go to a server that may have lost its
     /// data.
@@ -55,7 +55,7 @@ pub(crate) enum Role<'a> {
     GivesUp(&'a Unanswered, ClaimId),
 }
 
-/// The kind and role of a request, and when it was first sent.
+/// The kind and role of a request, and the time when it was first sent.
 #[derive(Clone)]
 pub(crate) struct Sending<'a> {
     pub(crate) kind: Kind,
@@ -74,7 +74,8 @@ impl<'a> Sending<'a> {
         self.began.get_or_init(|| Clock::Boot.now());
     }
 
-    /// A time just before it was first sent. For a request that was never sent, the earliest time.
+    /// Returns a time just before it was first sent. For a request that was never sent, the
+    /// earliest time.
     pub(crate) fn began(&self) -> Instant {
         self.began.get().copied().unwrap_or(Instant::from_nanos(0))
     }
@@ -100,7 +101,7 @@ impl Window {
     /// Waits until a request of this kind may be sent. It is under way until the permit is dropped.
     ///
     /// # Errors
-    /// If the connection is closed: nothing was sent.
+    /// An error if the connection is closed: nothing was sent.
     pub(super) async fn enter(&self, kind: Kind) -> RedisResult<Option<SemaphorePermit<'_>>> {
         let window = match kind {
             Kind::Renewal => return Ok(None),
@@ -120,7 +121,7 @@ impl Window {
         })
     }
 
-    /// The connection is being closed: the requests that wait fail.
+    /// Makes the waiting requests fail, because the connection is being closed.
     pub(super) fn close(&self) {
         for window in [&self.releases, &self.polls, &self.acquires] {
             window.close();
@@ -152,7 +153,7 @@ mod tests {
             entering.as_mut().poll(&mut Context::from_waker(Waker::noop()))
         }
 
-        /// Those that are let in at once.
+        /// Fills the window, and returns the permits that were available at once.
         fn fill(window: &Window, kind: Kind, most: usize) -> Vec<SemaphorePermit<'_>> {
             let now = |_| match poll(&mut enter(window, kind)) {
                 Polled::Ready(Ok(permit)) => permit,
@@ -195,7 +196,7 @@ mod tests {
             drop(waiting.remove(0));
             for _ in 0..4 {
                 full.pop();
-                // One that comes later does not pass those that wait.
+                // A request that comes later does not overtake those that wait.
                 assert!(poll(&mut enter(&window, Kind::Acquire)).is_pending());
                 let Polled::Ready(Ok(Some(permit))) = poll(&mut waiting.remove(0)) else {
                     panic!("out of order")

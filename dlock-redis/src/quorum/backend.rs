@@ -1,6 +1,6 @@
 //! The backend over a quorum.
 //!
-//! The book maps a claim of the core to the id by which the masters know it. Every way out of
+//! The book maps a claim of the core to the id by which the masters know it. Every exit of
 //! `acquire` and `release` updates it: an id is kept while the claim may be tried or released
 //! again, and forgotten when a majority has answered. Otherwise a release could be sent with an id
 //! that no master knows.
@@ -37,7 +37,7 @@ pub(crate) struct Quorum {
 }
 
 impl Quorum {
-    /// Connects to all, and needs a majority.
+    /// Connects to all masters. Fails without a majority.
     pub(crate) async fn connect(config: RedisConfig) -> Result<Arc<Self>, Error> {
         let store: Arc<str> = config.store().into();
         let guard = config.restart_guard.unwrap_or(LockOptions::new().lease());
@@ -75,7 +75,8 @@ impl Quorum {
     }
 }
 
-/// Refuses permits, since majorities don't keep a count, and leases that are longer than the guard.
+/// Refuses permits, since a majority can't keep a count, and refuses leases that are longer than
+/// the guard.
 fn check(request: &AcquireRequest, guard: Duration) -> Result<(), Error> {
     check_lease(request.lease, guard)?;
     match request.mode {
@@ -95,7 +96,7 @@ impl Backend for Quorum {
     }
 
     fn guarantees(&self) -> Guarantees {
-        // Without the guard, a master that comes back empty votes twice.
+        // Without the guard, a master that restarts empty votes twice.
         let safe = self.voters.members.iter().all(|member| member.keeps_grants());
         Guarantees::WEAKEST
             .with_exclusion(if safe { Exclusion::Failover } else { Exclusion::Nothing })
@@ -133,7 +134,7 @@ impl Backend for Quorum {
                     if !waits || !error.is_transient() {
                         voters.book.ends(request.claim, Clock::Boot.now());
                     }
-                    // Named after the quorum, not after the one master whose error it is.
+                    // The error names the quorum, not the one master that reported it.
                     Err(error.at("acquire", &request.name, &store))
                 }
             }
@@ -223,7 +224,7 @@ impl Admin for Quorum {
         for name in lists.into_iter().flatten() {
             *votes.entry(name).or_default() += 1;
         }
-        // A master that did not answer may have any name, so it counts for each.
+        // A master that did not answer may have any name, so it counts for each name.
         let needed = majority(self.voters.count());
         let held = votes.into_iter().filter(|(_, votes)| votes + silent >= needed);
         Ok(held.take(limit).map(|(name, _)| name).collect())
@@ -263,7 +264,8 @@ impl Admin for Quorum {
 }
 
 impl Quorum {
-    /// The answers of the masters, if a majority answers, and the number of masters that do not.
+    /// Returns the answers of the masters, if a majority answers, and the number of masters that
+    /// did not answer.
     fn heard<T>(&self, said: Vec<Result<T, Error>>) -> Result<(Vec<T>, usize), Error> {
         let (mut answers, mut failed) = (Vec::new(), Vec::new());
         for answer in said {
@@ -279,7 +281,7 @@ impl Quorum {
         Ok((answers, failed.len()))
     }
 
-    /// Why a claim is not held: whether a majority has lost its data about the name.
+    /// Checks why a claim is not held: whether a majority has lost its data about the name.
     async fn fate(&self, renewal: &Renewal) -> Renewed {
         let Some(token) = renewal.token.filter(|_| self.retention > renewal.lease) else {
             return Renewed::Lost;
@@ -294,7 +296,7 @@ impl Quorum {
     }
 }
 
-/// The finding about the number of masters that answer.
+/// Returns the finding about the number of masters that answer.
 fn masters(up: usize, all: usize) -> Finding {
     let found = format!("{up} of {all} masters answer");
     let remedy = "check that the others run, and that this machine can reach them";
@@ -305,7 +307,7 @@ fn masters(up: usize, all: usize) -> Finding {
     }
 }
 
-/// The state on which a majority agrees.
+/// Returns the state on which a majority agrees.
 fn merged(states: &[LockState], needed: usize) -> LockState {
     let mut seen: HashMap<ClaimId, Vec<ClaimState>> = HashMap::new();
     for holder in states.iter().flat_map(|state| &state.holders) {
@@ -320,8 +322,7 @@ fn merged(states: &[LockState], needed: usize) -> LockState {
             let mut vote = votes.iter().max_by_key(agreed)?.clone();
             // The note of any master that has one.
             vote.note = votes.iter().find_map(|vote| vote.note.clone());
-            // The lock is held until the leases on so many masters have ended that no majority is
-            // left.
+            // The lock is held until the masters with an unexpired lease are no longer a majority.
             let mut remaining: Vec<Duration> = votes.iter().map(|vote| vote.remaining).collect();
             remaining.sort_unstable_by(|a, b| b.cmp(a));
             vote.remaining = *remaining.get(needed - 1)?;

@@ -1,10 +1,10 @@
 //! The claims of this client: the ids by which the masters know them, and how long they are
 //! remembered.
 //!
-//! An attempt that fails may leave releases on their way to slow masters. If the next attempt used
-//! the same id, such a release could remove its grants. So each attempt after a failed one has a
-//! fresh id, and this book remembers it. `dlock-models/src/quorum/` finds two holders without this
-//! rule. All state changes under one mutex.
+//! After a failed attempt, releases may still be under way to slow masters. If the next attempt
+//! used the same id, such a release could remove its grants. So each attempt after a failed one has
+//! a fresh id, and this book remembers it. `dlock-models/src/quorum/` finds two holders without
+//! this rule. All state changes under one mutex.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -40,17 +40,17 @@ impl ClaimBook {
         Self(Mutex::new(Claims { known: HashMap::new(), sweep_at: SWEEP_AT }))
     }
 
-    /// The id by which the masters know a claim.
+    /// Returns the id by which the masters know a claim.
     pub(super) fn id(&self, claim: ClaimId) -> ClaimId {
         self.0.lock().known.get(&claim).map_or(claim, |known| known.id)
     }
 
-    /// When the leases of a claim on all masters have ended, if that is known.
+    /// Returns the time when the leases of a claim on all masters have ended, if it is known.
     pub(super) fn lease_ends(&self, claim: ClaimId) -> Option<Instant> {
         self.0.lock().known.get(&claim).map(|known| known.lease_ends)
     }
 
-    /// Another attempt of the claim will follow, with another id.
+    /// Prepares another attempt of the claim, with another id.
     pub(super) fn again(&self, claim: ClaimId, now: Instant, lease: Duration) {
         let known = ClaimRecord {
             id: ClaimId::random(),
@@ -60,7 +60,7 @@ impl ClaimBook {
         self.0.lock().put(claim, known, now);
     }
 
-    /// The claim holds its lock for another lease.
+    /// Records that the claim holds its lock for another lease.
     pub(super) fn held(&self, claim: ClaimId, now: Instant, lease: Duration) {
         let mut claims = self.0.lock();
         let id = claims.known.get(&claim).map_or(claim, |known| known.id);
@@ -68,19 +68,19 @@ impl ClaimBook {
         claims.put(claim, ClaimRecord { id, lease_ends, until: Some(lease_ends) }, now);
     }
 
-    /// No attempt follows. The id is known for as long as a release may follow.
+    /// Records that no further attempt follows. The id is kept for as long as a release may follow.
     pub(super) fn ends(&self, claim: ClaimId, now: Instant) {
         if let Some(known) = self.0.lock().known.get_mut(&claim) {
             known.until = Some(known.lease_ends.max(now.saturating_add(LATER)));
         }
     }
 
-    /// No request about this claim follows.
+    /// Forgets a claim. No further request about it follows.
     pub(super) fn forget(&self, claim: ClaimId) {
         self.0.lock().known.remove(&claim);
     }
 
-    /// How many claims it has.
+    /// Returns the number of claims.
     pub(super) fn len(&self) -> usize {
         self.0.lock().known.len()
     }
@@ -139,7 +139,7 @@ mod tests {
             book.again(given_up, at(second), Duration::from_secs(1));
             book.ends(given_up, at(second));
         }
-        // 60 that are held and 30 that are given up, and twice as many before they are looked for.
+        // 60 held claims and 30 released ones, and twice as many before the next sweep.
         assert!(book.len() < 4 * (SWEEP_AT + 60 + 30), "{}", book.len());
         assert!(waiting.iter().zip(&ids).all(|(claim, id)| book.id(*claim) == *id));
     }

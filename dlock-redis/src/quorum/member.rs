@@ -2,13 +2,13 @@
 //!
 //! # Concurrency
 //!
-//! A release must not overtake an acquire of its claim: it would find nothing, and then the acquire
-//! would take the lock for nobody. `under_way` counts the acquires of each claim, under its mutex.
-//! A release waits until there is none. It registers with `none`, then looks at the map again. The
-//! last acquire removes the entry, then notifies. So the release sees the removal or gets the
-//! notification.
+//! A release must not overtake an acquire of its claim. If it did, it would find nothing, and then
+//! the acquire would take the lock for a claim that has ended. `under_way` counts the acquires of
+//! each claim, under its mutex. A release waits until there is none. It registers with `none`, then
+//! reads the map again. The last acquire removes the entry, then notifies. So the release sees the
+//! removal or gets the notification.
 //!
-//! An acquire that was sent over another connection is not ordered by this. Its deadline is: see
+//! This does not order an acquire that was sent over another connection. Its deadline does: see
 //! [`unanswered`](crate::unanswered).
 
 use std::{collections::HashMap, sync::Arc};
@@ -73,13 +73,14 @@ impl Member {
         (member, first.map_err(|error| error.during("connect")))
     }
 
-    /// The server's clock, as far as it is known, in microseconds. Token proposals start there.
+    /// Returns the server's clock, as far as it is known, in microseconds. Token proposals start
+    /// there.
     pub(super) fn time(&self) -> u64 {
         self.session.link.facts().time_at(Clock::Boot.now())
     }
 
-    /// Takes the lock on this master, if it is free here. Returns the answer and when it was
-    /// requested. It counts as under way from the call on, not only from the first poll, so that a
+    /// Takes the lock on this master, if it is free there. Returns the answer and the time of the
+    /// request. It counts as under way from the call on, not only from the first poll, so that a
     /// release can't overtake it.
     pub(super) fn acquire(
         self: &Arc<Self>,
@@ -108,7 +109,7 @@ impl Member {
         Ok((stands, call.sending().began()))
     }
 
-    /// Writes a larger token back. True if the claim holds the lock on this master.
+    /// Writes a larger token back. Returns true if the claim holds the lock on this master.
     pub(super) async fn raise(
         &self,
         request: &AcquireRequest,
@@ -136,19 +137,19 @@ impl Member {
         self.yes_or_no(&self.session.scripts.floor(name, above)?).await
     }
 
-    /// Renews leases. For each claim, whether it holds the lock on this master.
+    /// Renews leases. Returns for each claim whether it holds the lock on this master.
     pub(super) async fn keep(&self, claims: &[Kept<'_>]) -> Result<Vec<bool>, Error> {
         let call = self.session.scripts.keep(claims, Known::ToHold);
         let answers = kept(&self.run(&call).await?, claims.len())?;
         Ok(answers.into_iter().map(Standing::is_held).collect())
     }
 
-    /// Whether its grants survive a restart, as far as is known.
+    /// Returns whether its grants survive a restart, as far as that is known.
     pub(super) fn keeps_grants(&self) -> bool {
         self.session.link.keeps_grants()
     }
 
-    /// The number of claims whose release is sent later.
+    /// Returns the number of claims whose release is sent later.
     pub(super) fn owes(&self) -> usize {
         self.session.later.len()
     }
@@ -194,7 +195,7 @@ impl Member {
         }
     }
 
-    /// A master that is unreachable is no vote, and not worth waiting for.
+    /// Runs a script. An unreachable master has no vote, and is not worth a wait.
     async fn run(&self, call: &Call<'_>) -> Result<Value, Error> {
         self.check_up()?;
         self.session.run(call).await
@@ -226,7 +227,7 @@ impl Owed for Member {
     }
 }
 
-/// An acquire is under way, with its retries, until this is dropped.
+/// Marks an acquire and its retries as under way, until it is dropped.
 struct UnderWay {
     member: Arc<Member>,
     claim: ClaimId,

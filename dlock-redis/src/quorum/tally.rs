@@ -1,10 +1,10 @@
 //! Counting the answers of masters.
 //!
-//! A master that does not answer is neither a yes nor a no. So `No` needs so many refusals that no
-//! majority is left among all others, silent ones included: the verdict of a loss must not depend
-//! on masters that may have said yes.
+//! A master that does not answer counts neither as a yes nor as a no. So `No` needs enough refusals
+//! that all other masters, including those that did not answer, are no majority: a verdict of a
+//! loss must not depend on masters that may have said yes.
 
-/// The smallest majority of `of` masters. Any two majorities have a master in common.
+/// Returns the smallest majority of `of` masters. Any two majorities have a master in common.
 pub(super) const fn majority(of: usize) -> usize {
     of / 2 + 1
 }
@@ -39,7 +39,7 @@ impl Tally {
         }
     }
 
-    /// The verdict among `of` masters.
+    /// Returns the verdict among `of` masters.
     pub(super) const fn verdict(self, of: usize) -> Verdict {
         let needed = majority(of);
         if self.yes >= needed {
@@ -53,7 +53,7 @@ impl Tally {
         }
     }
 
-    /// Whether yes is still possible.
+    /// Returns whether yes is still possible.
     pub(super) const fn can_win(self, of: usize) -> bool {
         self.no + self.unknown <= of - majority(of)
     }

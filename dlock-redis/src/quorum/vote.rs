@@ -1,10 +1,10 @@
 //! One attempt of a claim to win a majority.
 //!
-//! The order: ask all masters, count until a majority has granted or can't any more, agree on a
-//! token, write the claim into the book. If this process dies in between, the grants end with their
-//! leases. If a master's answer is lost, the claim may hold the lock there: that master gets the
-//! release as well, now or later. The next attempt uses another id, so a late release can't remove
-//! its grants.
+//! An attempt asks all masters, counts until a majority has granted or can't grant any more, agrees
+//! on a token, and writes the claim into the book, in this order. If this process dies in between,
+//! the grants end with their leases. If a master's answer is lost, the claim may hold the lock
+//! there, so that master gets the release as well, now or later. The next attempt uses another id,
+//! so a late release can't remove its grants.
 
 use std::{sync::Arc, time::Duration};
 
@@ -34,7 +34,7 @@ const LATECOMERS: Duration = Duration::from_millis(5);
 /// How long a release waits for masters that are slower than the majority.
 const STRAGGLERS: Duration = Duration::from_millis(100);
 
-/// The masters, and what this client remembers of its claims.
+/// The masters, and the claims that this client remembers.
 pub(super) struct Voters {
     pub(super) members: Vec<Arc<Member>>,
     /// The largest token seen.
@@ -66,7 +66,7 @@ impl Voters {
         let claim = self.book.id(request.claim);
         // All masters get the same number, so that a majority usually takes the same token.
         let proposal = self.proposal();
-        // When the first of the masters that grant was asked: the start of the lease.
+        // The time of the first request that a master granted: the start of the lease.
         let mut since = Instant::from_nanos(u64::MAX);
         let mut asking: FuturesUnordered<_> = self
             .members
@@ -119,7 +119,7 @@ impl Voters {
                 }
             }
             if let Some(token) = self.agree(request, claim, &won).await {
-                // The other masters grant the lock too. Their requests go on, so that a release
+                // The other masters grant the lock, too. Their requests continue, so that a release
                 // comes after them.
                 if !asking.is_empty() {
                     background(async move { while asking.next().await.is_some() {} });
@@ -148,8 +148,8 @@ impl Voters {
         outcome
     }
 
-    /// The token of a claim that a majority has granted: the one that a majority took, or else the
-    /// largest, which is written back until a majority has it.
+    /// Returns the token of a claim that a majority has granted: the one that a majority took, or
+    /// else the largest, which is written back until a majority has it.
     async fn agree(
         &self,
         request: &AcquireRequest,
@@ -177,9 +177,9 @@ impl Voters {
         Some(largest)
     }
 
-    /// Releases the grants of a failed attempt. It waits a little for the masters, and continues
-    /// with the slow ones in the background, also if the attempt is dropped. If the claim is used
-    /// again, it gets another id, which no copy of these releases can match.
+    /// Releases the grants of a failed attempt. Waits briefly for the masters, and continues with
+    /// the slow ones in the background, even if the attempt is dropped. If the claim is used again,
+    /// it gets another id, which no copy of these releases can match.
     async fn give_back(
         &self,
         request: &AcquireRequest,
@@ -213,15 +213,15 @@ impl Voters {
         *last = (*last).max(token.get() + u64::from(tokens) - 1);
     }
 
-    /// A token above all that this client has seen, near the masters' clocks.
+    /// Returns a token above all that this client has seen, close to the masters' clocks.
     fn proposal(&self) -> u64 {
         let time = self.members.iter().map(|member| member.time()).max().unwrap_or(0);
         time.max(*self.last.lock() + 1)
     }
 
-    /// Renews leases on all masters, and returns once a majority has decided on each. It does not
-    /// wait for a silent master, which would cost every short lease. If too few answer for one
-    /// claim, that is no error for the others.
+    /// Renews leases on all masters, and returns once a majority has decided on each claim. Does
+    /// not wait for a silent master, since such a wait would cost every short lease. If too few
+    /// masters answer for one claim, the other claims get no error.
     pub(super) async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let claims: Arc<[_]> = renewals
             .iter()
@@ -273,7 +273,8 @@ impl Voters {
         }
     }
 
-    /// Raises the tokens of a name on a majority, which every later grant meets.
+    /// Raises the tokens of a name on a majority. Every later grant needs a master of that
+    /// majority.
     pub(super) async fn raise_tokens(
         &self,
         name: &LockName,
@@ -299,14 +300,15 @@ impl Voters {
         }
         match (tally.verdict(self.count()), failed) {
             (Verdict::Yes, _) => Ok(()),
-            // No master can count this far.
+            // Masters can't count this far.
             (_, Some(error)) if !error.is_transient() => Err(error),
             (_, failed) => Err(no_majority(failed.as_ref(), tally, self.count())),
         }
     }
 
     /// Releases a claim on all masters. After a majority has answered, the others get a little
-    /// time, so that a process that ends next leaves nothing. The rest is done in the background.
+    /// time, so that a process that ends next leaves no grants. The rest continues in the
+    /// background.
     pub(super) async fn release(
         &self,
         name: &LockName,
@@ -341,7 +343,8 @@ impl Voters {
         (tally, failed)
     }
 
-    /// When all leases of a claim have ended. For a claim of another client this is not known.
+    /// Returns the time when all leases of a claim have ended. For a claim of another client it is
+    /// not known.
     fn lease_ends(&self, claim: ClaimId) -> Instant {
         let known = self.book.lease_ends(claim);
         known.unwrap_or_else(|| Clock::Boot.now().saturating_add(LATER))
@@ -375,13 +378,13 @@ async fn answers(
     }
 }
 
-/// The token that a majority of `of` masters took.
+/// Returns the token that a majority of `of` masters took.
 fn agreed(won: &[(usize, FencingToken)], of: usize) -> Option<FencingToken> {
     let took = |token| won.iter().filter(|(_, other)| *other == token).count();
     won.iter().map(|(_, token)| *token).find(|token| took(*token) >= majority(of))
 }
 
-/// The error when too few masters answer. `error` is that of one of them.
+/// Returns the error for the case that too few masters answer. `error` is the error of one of them.
 pub(super) fn no_majority(error: Option<&Error>, tally: Tally, of: usize) -> Error {
     let quiet = Error::new(ErrorKind::Unavailable, "masters do not answer");
     let error = error.unwrap_or(&quiet);

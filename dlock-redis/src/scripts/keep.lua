@@ -1,5 +1,5 @@
--- KEEP: restarts the leases of holders, perhaps in a weaker mode, and of waiters, and returns the state of
--- each claim. All keys are of one slot.
+-- KEEP: restarts the leases of holders, perhaps in a weaker mode, and of waiters, and returns the
+-- state of each claim. All keys are in one slot.
 --
 -- KEYS   H F Q W R of each claim's name
 -- ARGV   1 retention of F, ms
@@ -7,7 +7,7 @@
 -- RETURN for each claim {1, token, us} held; {2, place, ms to the next lease that ends, us} waiting, as
 --        in quick.lua;
 --        {5} waiting, and no token is left (2^53);
---        {0} gone, or a key of its name can't be read
+--        {0} the claim does not exist, or a key of its name can't be read
 local ret=ARGV[1]+0
 local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]
@@ -40,7 +40,7 @@ local function keep(k,id,lease,weight,cap)
   if token then
     s.kept=token
     if not s.was then
-      -- Refused without memory, which is no loss of the lock.
+      -- The server may refuse this write if it has no memory. That is no loss of the lock.
       local set=redis.pcall('SET',s.F,num(token),'NX','PX',ret+lease)
       if type(set)=='table' and set.ok then s.t,s.was=token,num(token) end
     end
@@ -62,7 +62,7 @@ for i=0,#KEYS/5-1 do
   local a=2+4*i
   local done,answer=pcall(keep,5*i+1,ARGV[a],ARGV[a+1]+0,ARGV[a+2]+0,ARGV[a+3]+0)
   if not done then
-    -- A name that can't be read is no loss for the others. A refusal by the server fails all.
+    -- A name that can't be read does not affect the others. A refusal by the server fails all.
     local text=type(answer)=='table' and answer.err or tostring(answer)
     local lua=string.match(text,'^@?user_script: ?%d+: (.*)$') or ''
     local its_own=string.find(text,'WRONGTYPE',1,true) or string.find(text,'is not of dlock',1,true)

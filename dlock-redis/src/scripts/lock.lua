@@ -1,7 +1,8 @@
 -- The rules of a lock over its five keys: the longest prefix of the queue that fits holds it.
 --
--- Needs us (the server's clock), clock (where tokens start) and ret (retention of F, ms).
--- Reads come before writes, so that a key of a wrong type in the way changes nothing.
+-- Needs us (the server's clock), clock (where tokens start) and ret (retention of F, ms). Reads
+-- come before writes, so that a foreign key of a wrong type fails the script before it has changed
+-- anything.
 local call=redis.call
 local unpack=unpack or table.unpack
 local WHOLE=1073741824
@@ -12,7 +13,7 @@ local WAITS='^(%d+):(%d+):(%d+):(%d+):(%d+):([^ ]*)(.*)$'
 
 local function num(n) return string.format('%.0f',n) end
 
--- Ends the script, or in KEEP what it does for one name, before anything is written for the claim.
+-- Ends the script, or in KEEP the part for one name, before anything is written for the claim.
 local function foreign(key) error('DLOCK the key '..key..' is not of dlock',0) end
 
 -- The state of the name whose keys begin at k, without the shared holders whose lease has ended.
@@ -24,7 +25,7 @@ local function open(k,o)
     local t,q=string.match(f,'^(%d+)(q?)$')
     if not t then foreign(s.F) end
     s.t,s.flag=t+0,q=='q'
-    -- It stays as it is, and nothing is granted.
+    -- It stays unchanged, and nothing is granted.
     if s.t>MOST then s.past=t end
   end
   s.was=f
@@ -34,7 +35,7 @@ local function open(k,o)
     if not owner or note~='' and string.byte(note)~=32 then foreign(s.H) end
     s.owner,s.mark,s.token,s.last,s.note=owner,mark,token+0,last,note
   end
-  -- A holder whose H was written by these scripts shares the lock with nobody.
+  -- A holder whose H was written by these scripts does not share the lock.
   local shared=s.flag and (not s.owner or s.last~='') and call('HGET',s.W,'#')
   if shared then
     local cap,used=string.match(shared,'^(%d+):(%d+)$')
@@ -61,8 +62,8 @@ local function next_token(s)
   return token
 end
 
--- Whether so many exact tokens are left. A sum beyond 2^53 may be rounded down, so nothing is subtracted
--- from one.
+-- Whether this number of exact tokens is left. A sum beyond 2^53 may be rounded down, so nothing is
+-- subtracted from one.
 local function has_tokens(s,block) return not s.past and next_token(s)+(block-1)<=MOST end
 
 -- Fails if a key that the claim needs is foreign. Call it before anything is written or published.
@@ -72,7 +73,7 @@ local function check(s,weight)
   if weight<WHOLE then call('ZCARD',s.R) end
 end
 
--- Gives the lock to a claim. Others may wait behind it, unless it is alone.
+-- Grants the lock to a claim. Other claims may wait behind it, unless it is alone.
 local function grant(s,id,weight,cap,block,lease,alone,note)
   local token=next_token(s)
   s.t=token+block-1
@@ -94,8 +95,8 @@ local function fits(s,weight,cap)
   return not s.owner and s.used+weight<=cap
 end
 
--- Publishes the grant of a claim to its client. False if no subscriber received it. A client that has no
--- channel finds out by polling.
+-- Publishes the grant of a claim to its client. Returns false if no subscriber received it. A
+-- client that has no channel finds the grant by polling.
 local function tell(s,wid,inbox)
   local say=string.find(inbox,'{',1,true) and 'SPUBLISH' or 'PUBLISH'
   return redis.pcall(say,inbox,wid..' '..num(next_token(s))..' '..num(us))~=0
@@ -159,7 +160,7 @@ local function promote(s,me)
   return mine
 end
 
--- Writes F, the count of the shared, and lifetimes that outlast all that is there.
+-- Writes F, the count of shared holders, and lifetimes that outlast all entries.
 local function close(s)
   if s.dirty then
     if s.used>0 then call('HSET',s.W,'#',num(s.cap)..':'..num(s.used)) else call('HDEL',s.W,'#') end
@@ -218,7 +219,8 @@ local function hold(s,id,lease)
   if s.used==0 or not call('ZSCORE',s.R,id) then return nil end
   local token=string.match(call('HGET',s.W,id) or '','^%d+:%d+:%d+:%d+:(%d+):')
   if not token then foreign(s.W) end
-  -- Claims are renewed without memory as well: after this write, which is allowed, none is refused.
+  -- Claims are renewed even if the server has no memory: ZREM is allowed then, and after it no
+  -- write is refused.
   call('ZREM',s.Q,'')
   call('ZADD',s.R,us+lease*1000,id)
   if lease>s.need then s.need=lease end

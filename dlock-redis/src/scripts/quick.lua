@@ -1,4 +1,5 @@
--- ACQUIRE, first part: an exclusive claim on a lock that is free, with no waiters and no shared holders.
+-- ACQUIRE, first part: an exclusive claim on a lock that is free, with no waiters and no shared
+-- holders.
 --
 -- KEYS   H F Q W R of the name (see keys.rs)
 -- ARGV   1 claim, 32 hexadecimal digits
@@ -42,7 +43,8 @@ if ARGV[3]=='1073741824' then
       redis.call('SET',F,string.format('%.0f',n+block),'PX',ret)
       return {1,n+1,us}
     end
-    -- Others may wait or share, F is not of dlock, or few tokens are left: the full rules decide.
+    -- The full rules decide if there may be waiters or shared holders, if F is not dlock's, or if
+    -- few tokens are left.
     redis.call('DEL',H)
   end
 end

@@ -1,7 +1,7 @@
 //! Renewal of leases and of places in the queue.
 //!
-//! If the answer is lost, the same claims are renewed again. A lease that was renewed without the
-//! client knowing lasts longer on the server than the holder relies on it, which is safe.
+//! If the answer is lost, the same claims are renewed again. If a lease was renewed and the client
+//! does not know, the lease lasts longer on the server than the holder relies on it, which is safe.
 
 use dlock_core::{Error, Instant, Renewal, Renewed};
 
@@ -13,8 +13,8 @@ use crate::{
 };
 
 impl Store {
-    /// Restarts leases. Returns when the request was sent, and the standing of each claim. The
-    /// names are of one batch.
+    /// Restarts leases. Returns the time of the request, and the standing of each claim. The names
+    /// are of one batch.
     pub(crate) async fn keep(
         &self,
         claims: &[Kept<'_>],
@@ -33,7 +33,7 @@ impl Store {
         Ok((sent, stand))
     }
 
-    /// Checks that the server that does not know a claim is the one that grants come from. During a
+    /// Checks that the server that does not know a claim is the server that writes grants. During a
     /// failover the two links may lead to different servers.
     pub(super) fn check_master(&self) -> Result<(), Error> {
         match &self.durable {
@@ -55,9 +55,9 @@ impl Store {
         Ok(gone)
     }
 
-    /// Why a claim is not held: whether the server has lost its data about the name.
+    /// Checks why a claim is not held: whether the server has lost its data about the name.
     pub(crate) async fn fate(&self, renewal: &Renewal) -> Renewed {
-        // A shorter retention says nothing about a lease.
+        // If the retention is shorter, it proves nothing about a lease.
         let kept = u128::from(self.session.scripts.retention) > renewal.lease.as_millis();
         let Some(token) = renewal.token.filter(|_| kept) else { return Renewed::Lost };
         match self.session.inspect(&renewal.claim.name).await {

@@ -1,8 +1,8 @@
 //! Claims on several names with one script.
 //!
 //! The claims enter all queues at one point in the server's order. So two clients that want the
-//! same names stand in the same order in all queues, and can't deadlock. A cluster can do this only
-//! if all names are of one slot.
+//! same names have the same order in all queues, and can't deadlock. A cluster supports this only
+//! if all names are in one slot.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl Store {
-    /// Whether one script can take all these names.
+    /// Returns whether one script can take all these names.
     pub(crate) fn can_take_together(&self, requests: &[AcquireRequest]) -> bool {
         let mut buckets = requests.iter().map(|request| Bucket::of(&request.name));
         let first = buckets.next();
@@ -52,7 +52,7 @@ impl Store {
             Ok(answers) if answers.len() == requests.len() => answers,
             Ok(_) => return Err(unreadable("a script", &Value::Nil)),
             Err(error) => {
-                // The core cancels the claims. No message is expected any more.
+                // The core cancels the claims. No message is expected for them from now on.
                 for request in requests {
                     self.inbox.forget(request.claim);
                 }

@@ -1,7 +1,7 @@
 //! Jobs that wait for a row that another transaction has locked.
 //!
-//! A statement with such a row waits for it, and so do all operations in it or behind it. So a
-//! worker that has met one sets the jobs of its name aside, serves the others, and checks
+//! A statement waits for such a row, and all operations in it or behind it wait as well. So a
+//! worker that meets such a row sets the jobs of its name aside, serves the others, and checks
 //! regularly, without waiting, whether the row is free. dlock itself never keeps a row locked: each
 //! of its statements commits.
 
@@ -12,7 +12,7 @@ use hashbrown::HashMap;
 
 use super::{conn::Conn, job::Job, row::Wanted};
 
-/// The first pause between two looks, and the longest.
+/// The first and the longest pause between two checks.
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_millis(200);
 
@@ -21,16 +21,16 @@ pub(crate) struct Aside {
     /// In the order in which they came.
     jobs: VecDeque<Job>,
     rows: HashMap<LockName, Locked>,
-    /// When to look again, and the pause after that.
+    /// When to check again, and the pause after that check.
     due: Instant,
     pause: Duration,
 }
 
 #[derive(Debug)]
 struct Locked {
-    /// The error of the statement that met it.
+    /// The error of the statement that met the locked row.
     error: Error,
-    /// For a row that is not visible, because its insert has not committed: when to retry.
+    /// When to retry. Only for a row that is not visible because its insert has not committed.
     again: Option<Instant>,
 }
 
@@ -40,12 +40,13 @@ impl Aside {
         Self { jobs: VecDeque::new(), rows: HashMap::new(), due, pause: SHORTEST }
     }
 
-    /// Whether no job waits.
+    /// Returns whether no job waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.jobs.is_empty()
     }
 
-    /// The time until the next check. `None` while no job waits and no row is known to be locked.
+    /// Returns the time until the next check. `None` while no job waits and no row is known to be
+    /// locked.
     pub(crate) fn due_in(&self) -> Option<Duration> {
         (!self.rows.is_empty() || !self.jobs.is_empty()).then(|| self.due.since(Clock::Boot.now()))
     }
@@ -54,12 +55,12 @@ impl Aside {
         !self.rows.is_empty() && self.rows.contains_key(name)
     }
 
-    /// Why the first of these names that is locked can't be written.
+    /// Returns the error of the first of these names whose row is locked.
     pub(crate) fn why<'a>(&self, mut names: impl Iterator<Item = &'a LockName>) -> Option<Error> {
         names.find_map(|name| self.rows.get(name)).map(|row| row.error.clone())
     }
 
-    /// Records rows that are locked. A statement has failed with this error.
+    /// Records rows that are locked, and the error of the statement that met them.
     pub(crate) fn lock(&mut self, names: Vec<LockName>, error: &Error) {
         for name in names {
             self.rows.insert(name, Locked { error: error.clone(), again: None });
@@ -75,7 +76,7 @@ impl Aside {
         error: &Error,
         took: Duration,
     ) {
-        // Most of the time goes to other names.
+        // Most of the time belongs to other names.
         let again = Clock::Boot.now().saturating_add((2 * took).max(LONGEST));
         for name in names {
             self.rows.insert(name, Locked { error: error.clone(), again: Some(again) });
@@ -128,7 +129,8 @@ impl Aside {
     }
 }
 
-/// The names whose rows another transaction has locked. `None` if the database does not answer.
+/// Returns the names whose rows another transaction has locked. `None` if the database does not
+/// answer.
 pub(crate) async fn locked<C: Conn>(conn: &mut C, names: &[&LockName]) -> Option<Vec<LockName>> {
     if names.is_empty() {
         return Some(Vec::new());

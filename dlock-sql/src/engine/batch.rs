@@ -1,7 +1,7 @@
-//! Chooses the jobs that go into one statement.
+//! The choice of the jobs that go into one statement.
 //!
-//! The order within each queue is kept: a job never overtakes one before it, which may be about the
-//! same name. A statement has at most [`SHARED`] operations, so that one slow row delays few
+//! The order within each queue is kept: a job never overtakes an earlier job, which may be about
+//! the same name. A statement has at most [`SHARED`] operations, so that one slow row delays few
 //! others.
 
 use std::collections::VecDeque;
@@ -11,25 +11,25 @@ use hashbrown::HashMap;
 
 use super::job::Job;
 
-/// The most operations in a statement that several jobs share. A job with more gets its own
-/// statement.
+/// The largest number of operations in a statement that several jobs share. A job with more gets
+/// its own statement.
 pub(crate) const SHARED: usize = 64;
 
-/// The most bytes of an operation in a statement, with its name in hexadecimal digits.
+/// The largest number of bytes of an operation in a statement, with its name in hexadecimal digits.
 const LARGEST: usize = 2 * LockName::MAX_BYTES + 3 * Note::MAX_BYTES + 192;
 
-/// The number of operations that fit into a statement of this size.
+/// Returns the number of operations that fit into a statement of this size.
 pub(crate) fn fitting(bytes: usize) -> usize {
     (bytes / LARGEST).max(1)
 }
 
-/// Takes the jobs for the next statement: the first one, and those behind it that fit, with at most
-/// `most` operations. The first queue goes before the second.
+/// Takes the jobs for the next statement: the first one, and the jobs behind it that fit, with at
+/// most `most` operations. The first queue goes before the second.
 pub(crate) fn take(queues: [&mut VecDeque<Job>; 2], most: usize) -> Vec<Job> {
     let mut room = SHARED.min(most);
     let mut taken = Vec::new();
-    // If a job of the first queue does not fit, the second queue has to wait, or claims could keep
-    // a large batch of renewals waiting for ever.
+    // If a job of the first queue does not fit, the second queue has to wait. Otherwise claims
+    // could delay a large batch of renewals for ever.
     for waiting in queues {
         waiting.retain(|job| !job.is_moot());
         let fits = |job: &&Job| {
@@ -48,7 +48,7 @@ pub(crate) fn take(queues: [&mut VecDeque<Job>; 2], most: usize) -> Vec<Job> {
 }
 
 /// Splits renewals into statements with distinct names and a bounded size. A statement can change a
-/// row only once, so two claims of one name go into different ones.
+/// row only once, so two claims of one name go into different statements.
 pub(crate) fn distinct(renewals: &[Renewal], most: usize) -> Vec<Vec<usize>> {
     let mut seen = HashMap::with_capacity(renewals.len());
     let mut rounds: Vec<Vec<usize>> = Vec::new();
@@ -74,7 +74,7 @@ mod tests {
 
     type Receivers = Vec<tokio::sync::oneshot::Receiver<crate::engine::job::Answers>>;
 
-    /// Of one queue.
+    /// Takes the jobs of one queue.
     fn take(waiting: &mut VecDeque<Job>, most: usize) -> Vec<Job> {
         super::take([&mut VecDeque::new(), waiting], most)
     }

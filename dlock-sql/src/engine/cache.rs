@@ -1,5 +1,4 @@
-//! A worker's memory of the rows that it has seen: their folded form, and whether the lock was
-//! held.
+//! A worker's cache of the rows that it has seen: their folded form, and whether the lock was held.
 //!
 //! All entries are hints, and may be out of date. The database takes a fold only if the row still
 //! has the same base and log. A lock that is remembered as held is read again before a try is
@@ -19,25 +18,25 @@ use hashbrown::HashMap;
 
 use super::row::{Fold, Row};
 
-/// A log is folded when it is longer than this and than half of the snapshot: so replaying stays
-/// short, and a long queue is not written out for each operation. (A row of more than a quarter of
+/// The worker folds a log if it is longer than this and than half of the snapshot. So a replay
+/// stays short, and not every operation writes out a long queue. (A row of more than a quarter of
 /// SQLite's page takes a second page.)
 const FOLD_ABOVE: usize = 128;
 
-/// However long the snapshot is. (PostgreSQL writes values of a row of more than 2 KiB elsewhere:
-/// the snapshot may stand there, the log should not.)
+/// The length above which a log is folded, regardless of the snapshot. (PostgreSQL stores values of
+/// a row of more than 2 KiB elsewhere: this is fine for the snapshot, but not for the log.)
 const FOLD_ANYWAY: usize = 1024;
 
 /// The number of names that are remembered.
 const NAMES: usize = 8192;
 
-/// The number of further names that are only renewed and whose log is due. A client that holds many
-/// locks comes back to each of them only after all others. If the name were forgotten by then, the
-/// log would grow for as long as the lock is held. Each entry takes about 350 bytes, so not all
-/// names have one at the same time.
+/// The number of further names that are only renewed and whose log is due. A client with many locks
+/// renews each of them only after all others. If the name were forgotten by then, the log would
+/// grow for as long as the lock is held. Each entry takes about 350 bytes, so not all names have
+/// one at the same time.
 const RENEWED: usize = 16_384;
 
-/// A lock that was seen held this recently counts as held. Not longer, since the holder of a
+/// A lock that was seen held this recently counts as held. The time is short, since the holder of a
 /// contended lock releases it soon.
 const FRESH: Duration = Duration::from_secs(1);
 
@@ -45,7 +44,7 @@ const FRESH: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Cache {
     used: Halves<CachedName>,
-    /// Of locks that `used` has forgotten.
+    /// The folds of locks that `used` has forgotten.
     renewed: Halves<Fold>,
 }
 
@@ -54,7 +53,7 @@ struct CachedName {
     fold: Option<Fold>,
     /// An upper bound of the length of its state as text.
     length: usize,
-    /// When it was seen held.
+    /// The time when it was seen held.
     held: Option<Instant>,
 }
 
@@ -74,23 +73,23 @@ impl Cache {
         Self { used: Halves::new(NAMES), renewed: Halves::new(RENEWED) }
     }
 
-    /// Whether the lock was held when it was last seen.
+    /// Returns whether the lock was held when it was last seen.
     pub(crate) fn is_held(&self, name: &LockName) -> bool {
         self.used.get(name).is_some_and(|known| known.held.is_some())
     }
 
-    /// Whether the lock was held a moment ago.
+    /// Returns whether the lock was held a moment ago.
     pub(crate) fn was_just_held(&self, name: &LockName, now: Instant) -> bool {
         let held = self.used.get(name).and_then(|known| known.held);
         held.is_some_and(|seen| now.since(seen) < FRESH)
     }
 
-    /// An upper bound of the length of a lock's state as text, if it is remembered.
+    /// Returns an upper bound of the length of a lock's state as text, if it is remembered.
     pub(crate) fn length(&self, name: &LockName) -> usize {
         self.used.get(name).map_or(0, |known| known.length)
     }
 
-    /// The folded row, for the next statement about it.
+    /// Returns the folded row, for the next statement about it.
     pub(crate) fn fold(&self, name: &LockName) -> Option<Fold> {
         match self.used.get(name) {
             Some(known) => known.fold.clone(),
@@ -100,7 +99,7 @@ impl Cache {
 
     /// Learns from a row that a statement with these operations returned.
     ///
-    /// `written` is how much the statement appended.
+    /// `written` is the length that the statement appended.
     pub(crate) fn learn<'a>(
         &mut self,
         name: &LockName,
@@ -114,8 +113,8 @@ impl Cache {
             time: replayed.now,
             snap: snapshot(&replayed.machine).into(),
         });
-        // Free by the time of the last operation: a lease that has ended since is noticed by the
-        // next read.
+        // Free at the time of the last operation. If a lease has expired since, the next read
+        // notices.
         let held = !replayed.machine.is_free(replayed.now);
         let renews = ops.into_iter().all(|op| matches!(op, Op::Renew { .. }));
         // A name that is only renewed does not push out names in use: it goes into the second part.
@@ -167,7 +166,7 @@ impl<T> Halves<T> {
         self.young.insert(name.clone(), known);
     }
 
-    /// As `insert`, but a full map keeps its entries, unless the old half has become small.
+    /// Like `insert`, but a full map keeps its entries, unless the old half has become small.
     fn insert_if_room(&mut self, name: &LockName, known: T) {
         let full = self.young.len() >= self.half && !self.young.contains_key(name);
         if !full || self.old.len() <= self.half / 2 {
@@ -181,12 +180,12 @@ impl<T> Halves<T> {
     }
 }
 
-/// Whether this client has to fold a log, to which it has just appended `written` bytes.
+/// Returns whether this client has to fold a log, to which it has just appended `written` bytes.
 ///
 /// A short snapshot is cheap, so every client folds it. A long one goes to the database with the
 /// next operation of each client that folds, and the database takes only the first. So only the
-/// client that made the log too long folds it. If that client is gone, the log grows to four times
-/// the limit, and then every client folds.
+/// client that made the log too long folds it. If that client has ended, the log grows to four
+/// times the limit, and then every client folds.
 fn folds(log: usize, snap: usize, written: usize) -> bool {
     let due = FOLD_ABOVE.max(snap / 2).min(FOLD_ANYWAY);
     let made_it_so = log.saturating_sub(written) <= due;
@@ -203,7 +202,7 @@ mod tests {
         LockName::new(&format!("n{n}")).unwrap()
     }
 
-    /// A row with so many acquire and release pairs, and then perhaps a holder.
+    /// Returns a row with this number of acquire and release pairs, and then perhaps a holder.
     fn row(pairs: usize, held: bool) -> (Row, Replayed) {
         let mut log = String::new();
         for n in 0..pairs {
@@ -290,7 +289,7 @@ mod tests {
                 cache.learn(&name, [&renewal()], 50, seen(row, replayed));
             }
         }
-        // A seventh of them has room.
+        // There is room for a seventh of them.
         assert!(logs.iter().all(|log| *log < 16), "{logs:?}");
     }
 

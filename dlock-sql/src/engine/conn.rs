@@ -20,7 +20,7 @@ use super::{
 
 /// A connection. One task owns it, and never drops a call half-way.
 ///
-/// A call that finds the connection broken opens a new one, or fails so that the retry opens one.
+/// A call on a broken connection opens a new one, or fails so that the retry opens one.
 pub(crate) trait Conn: Send + 'static {
     /// Whether a write can be answered before it is safe from a crash.
     const CAN_HURRY: bool = false;
@@ -28,18 +28,19 @@ pub(crate) trait Conn: Send + 'static {
     /// Whether a statement can reach the database after its sender has stopped waiting.
     const CAN_BE_LATE: bool = true;
 
-    /// How many bytes a statement may have.
+    /// Returns the largest size of a statement, in bytes.
     fn most_bytes(&self) -> usize {
         usize::MAX
     }
 
-    /// Bounds the time of each call from now on, connecting included. The connection may have a
-    /// lower bound of its own. A database in this process ignores it.
+    /// Bounds the time of each later call, including a connect. The connection may have a lower
+    /// bound of its own. A database in this process ignores it.
     fn bound(&mut self, limit: Duration) {
         let _ = limit;
     }
 
-    /// The names whose rows no other transaction has locked. It does not wait for a lock.
+    /// Returns the names whose rows are not locked by another transaction. Does not wait for a
+    /// lock.
     fn unlocked(
         &mut self,
         names: &[&LockName],
@@ -50,8 +51,8 @@ pub(crate) trait Conn: Send + 'static {
 
     /// Appends the operations to their rows at one point of the database's order, all or none. The
     /// writes have distinct names, in the order of names, which is also the order in which rows are
-    /// locked. Returns the rows in the same order, perhaps without snapshots that are known. A row
-    /// that can't be read is an error for its name only.
+    /// locked. Returns the rows in the same order, perhaps without snapshots that the client knows.
+    /// If a row can't be read, the error is only for its name.
     fn apply(
         &mut self,
         writes: &[Write],
@@ -60,7 +61,8 @@ pub(crate) trait Conn: Send + 'static {
     /// Reads these rows, in their order.
     fn read(&mut self, wanted: &[Wanted]) -> impl Future<Output = Result<Sighting, Fault>> + Send;
 
-    /// A number that changes when another connection has written. `None` if the database has none.
+    /// Returns a number that changes when another connection has written. `None` if the database
+    /// has none.
     fn version(&mut self) -> impl Future<Output = Result<Option<i64>, Fault>> + Send {
         std::future::ready(Ok(None))
     }
@@ -91,12 +93,12 @@ pub(crate) trait Conn: Send + 'static {
         std::future::ready(Ok(()))
     }
 
-    /// Whether answered writes survive a crash, with the current settings.
+    /// Returns whether answered writes survive a crash, with the current settings.
     fn keeps(&mut self) -> impl Future<Output = Result<bool, Fault>> + Send {
         std::future::ready(Ok(true))
     }
 
-    /// The findings about the settings of the database.
+    /// Returns the findings about the settings of the database.
     fn examine(&mut self) -> impl Future<Output = Result<Vec<Finding>, Fault>> + Send;
 
     /// Closes the connection.
@@ -108,7 +110,8 @@ pub(crate) trait Ears: Send + 'static {
     /// Starts to listen, again if necessary. Notifications that were sent before may be lost.
     fn open(&mut self) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// The text of the next notification. After an error it must be opened again.
+    /// Returns the text of the next notification. After an error, the listener must be opened
+    /// again.
     fn next(&mut self) -> impl Future<Output = Result<String, Error>> + Send;
 }
 
@@ -133,13 +136,13 @@ impl Ears for Deaf {
 pub(crate) struct Sighting {
     /// The database's time. Zero if no name was read.
     pub(crate) now: Micros,
-    /// The rows, `None` for a lock without one. A row that can't be read is an error for its name
-    /// only.
+    /// The rows, `None` for a lock without one. If a row can't be read, the error is only for its
+    /// name.
     pub(crate) rows: Vec<Option<Result<Row, Error>>>,
 }
 
 impl Sighting {
-    /// The empty result for this number of names.
+    /// Returns the empty result for this number of names.
     pub(crate) fn of(names: usize) -> Self {
         Self { now: 0, rows: std::iter::repeat_with(|| None).take(names).collect() }
     }

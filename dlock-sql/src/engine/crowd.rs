@@ -53,7 +53,7 @@ fn is_claim(op: &Op) -> bool {
     matches!(op, Op::Acquire { .. } | Op::Join { .. })
 }
 
-/// Whether the state of a row is longer than this as text.
+/// Returns whether the state of a row is longer than this as text.
 fn is_longer(row: Option<&Row>, most: usize) -> bool {
     let replayed = row.and_then(|row| row.replay().ok());
     replayed.is_some_and(|replayed| snapshot(&replayed.machine).len() > most)

@@ -1,8 +1,8 @@
 //! The claims with a request that was not answered, for example because the connection was lost.
 //!
 //! That request may still reach the database, up to its deadline, and perhaps after the claim was
-//! sent again, granted and released. So the release of such a claim states until when the claim is
-//! barred, and the row remembers that. Other claims pay nothing for it.
+//! sent again, granted and released. So the release of such a claim states how long the claim is
+//! barred, and the row remembers that. It costs other claims nothing.
 //!
 //! The map changes under its mutex, since all workers of an engine share it.
 
@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 
 use super::micros;
 
-/// How long a claim is remembered after its deadline, for the case that the database's clock is
-/// slow or is set back.
+/// How long a claim is remembered after its deadline, in case the database's clock is slow or is
+/// set back.
 const KEPT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
@@ -24,22 +24,22 @@ pub(crate) struct Doubts(Mutex<Book>);
 #[derive(Debug, Default)]
 struct Book {
     claims: HashMap<ClaimId, Doubt>,
-    /// At this size, claims that are over are removed. It is twice the number that was left the
-    /// last time, so that thousands of claims in an outage do not each visit all others.
+    /// At this size, claims that are over are removed. It is twice the number that the last removal
+    /// left, so that thousands of claims in an outage do not each visit all others.
     full: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Doubt {
-    /// Until when a request may still change the row, by the database's clock.
+    /// The time until which a request may still change the row, by the database's clock.
     until: Micros,
-    /// When that is over by any clock.
+    /// The time when that has passed by any clock.
     forget: Instant,
 }
 
 impl Doubts {
-    /// A request for these claims was not answered. It may begin up to its deadline, and takes at
-    /// most `patience` from there.
+    /// Records that a request for these claims was not answered. It may begin up to its deadline,
+    /// and takes at most `patience` from there.
     pub(crate) fn unanswered(
         &self,
         claims: impl Iterator<Item = ClaimId>,
@@ -61,12 +61,13 @@ impl Doubts {
         }
     }
 
-    /// Until when a released claim is to be barred. 0 if no request may be on its way.
+    /// Returns the time until which the row must bar a released claim, or 0 if no request can still
+    /// arrive.
     pub(crate) fn bar(&self, claim: ClaimId) -> Micros {
         self.0.lock().claims.get(&claim).map_or(0, |doubt| doubt.until)
     }
 
-    /// A claim was released, and the row has the bar.
+    /// Records that a claim was released, and that the row has the bar.
     pub(crate) fn settled(&self, claim: ClaimId) {
         self.0.lock().claims.remove(&claim);
     }

@@ -1,4 +1,4 @@
-//! The failures of calls, and what helps against each.
+//! The failures of calls, and the remedy for each.
 //!
 //! The certainty of the error decides what a later answer means, and the cure decides whether there
 //! is a retry. The two are independent: a statement that timed out may have been applied, and is
@@ -20,7 +20,7 @@ pub(crate) struct Fault {
 pub(crate) enum Cure {
     /// A retry, soon.
     Retry,
-    /// A few retries without a pause: the write of another client was in the way.
+    /// A few retries without a pause: another client's write caused the fault.
     AtOnce,
     /// A retry, soon, without a row that another transaction may have locked.
     Apart,
@@ -31,29 +31,30 @@ pub(crate) enum Cure {
 }
 
 impl Fault {
-    /// The database can't be used like this.
+    /// Returns the fault of a configuration with which the database can't be used.
     pub(crate) fn config(issue: ConfigIssue, text: impl Into<Cow<'static, str>>) -> Self {
         Error::config(issue, text).into()
     }
 
-    /// It may pass by itself, and nothing was applied.
+    /// Returns a transient fault. Nothing was applied.
     pub(crate) fn passing(text: impl Into<Cow<'static, str>>) -> Self {
         Self::cut(text).with_certainty(Certainty::NotApplied)
     }
 
-    /// The same, but people have to do something first.
+    /// Returns a transient fault that lasts until a person does something. Nothing was applied.
     pub(crate) fn stuck(text: impl Into<Cow<'static, str>>) -> Self {
         Self::passing(text).with_cure(Cure::None)
     }
 
-    /// There was no answer, so it is unknown what was applied. It may pass by itself.
+    /// Returns the fault of a lost answer: it is unknown whether the call was applied. The fault
+    /// may be transient.
     pub(crate) fn cut(text: impl Into<Cow<'static, str>>) -> Self {
-        // Retried all the same: operations are idempotent, and the doubt is remembered.
+        // It is retried anyway: operations are idempotent, and the doubt is remembered.
         let error = Error::new(ErrorKind::Unavailable, text);
         Self { error: error.with_certainty(Certainty::Unknown), cure: Cure::Retry }
     }
 
-    /// The tables are those of a later version than ours.
+    /// Returns the fault of tables that belong to a later version than this one.
     pub(crate) fn newer(found: i64, ours: i64) -> Self {
         Self::config(
             ConfigIssue::SchemaNewer,
@@ -64,8 +65,8 @@ impl Fault {
         )
     }
 
-    /// A statement came after its deadline. Its answer has shown the time, so the next one has a
-    /// deadline that is right.
+    /// Returns the fault of a statement that came after its deadline. Its answer has shown the
+    /// time, so the next statement has the right deadline.
     pub(crate) fn too_late() -> Self {
         Self::passing(
             "the request came to the database too late and had no effect: check whether the \
@@ -87,7 +88,7 @@ impl Fault {
         Self { error: self.error.with_certainty(certainty), ..self }
     }
 
-    /// With the driver's error.
+    /// Adds the driver's error.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) fn with_source(
         self,
@@ -96,11 +97,10 @@ impl Fault {
         Self { error: self.error.with_source(source), ..self }
     }
 
-    /// The same for a connection that could not be made: nothing was applied, and no row is in the
-    /// way.
+    /// Changes the fault to that of a failed connect: nothing was applied, and no row caused it.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn before_anything_was_sent(self) -> Self {
-        // Both cures would look for a guilty row, but no statement was sent.
+        // Both cures would look for the row that caused the fault, but no statement was sent.
         let cure = match self.cure {
             Cure::Apart | Cure::Unclear => Cure::Retry,
             cure => cure,

@@ -4,11 +4,11 @@ use dlock_core::{Error, ErrorKind, Finding};
 
 use super::Fault;
 
-/// The number of connections that should be left: a few clients need about five each.
+/// The number of connections that should be free: a few clients need about five each.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 const ENOUGH: i64 = 20;
 
-/// The finding from an attempt to use the tables. An error that may pass is no finding.
+/// Returns the finding from an attempt to use the tables. A transient error is no finding.
 pub(crate) fn of_tables<T>(prepared: Result<T, Fault>) -> Result<Finding, Fault> {
     match prepared {
         Ok(_) => Ok(Finding::fine(
@@ -16,8 +16,8 @@ pub(crate) fn of_tables<T>(prepared: Result<T, Fault>) -> Result<Finding, Fault>
             "dlock's tables exist, and this user has all the rights that it needs",
         )),
         Err(fault) => match fault.error.kind() {
-            // These stay until people change something. All others may pass, and are errors of the
-            // examination.
+            // These last until a person changes something. All others may be transient, and are
+            // errors of the examination.
             ErrorKind::Config(_) | ErrorKind::Unsupported => Ok(of_error("tables", &fault.error)),
             _ => Err(fault),
         },
@@ -34,7 +34,7 @@ fn of_error(about: &'static str, error: &Error) -> Finding {
     }
 }
 
-/// Whether there is room for more connections.
+/// Returns the finding about the room for more connections.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) fn room(left: i64, most: i64) -> Finding {
     let found = format!("{} of {most} are left (max_connections)", left.max(0));

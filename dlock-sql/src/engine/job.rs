@@ -1,7 +1,7 @@
 //! The jobs that callers send to the workers: operations that must reach the database together.
 //!
-//! A caller has only the receiving end of a oneshot, so it may go away at any time. The worker then
-//! skips the job if it has not begun, except for a release.
+//! A caller has only the receiving end of a oneshot, so it may stop waiting at any time. The worker
+//! then skips the job if it has not begun, except for a release.
 
 use std::{
     hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
@@ -42,34 +42,35 @@ pub(crate) struct Job {
     pub(crate) asks: Vec<PendingOp>,
     /// Whether they take effect together or not at all.
     pub(crate) together: bool,
-    /// When it was sent, or the last answer of the database before its turn, whichever is later.
+    /// The later of two times: when it was sent, and the last answer of the database before its
+    /// turn.
     pub(crate) asked: Instant,
     /// Whether an earlier sending may have taken effect.
     pub(crate) in_doubt: bool,
-    /// `None` once it has been answered.
+    /// `None` after the answer.
     reply: Option<oneshot::Sender<Answers>>,
 }
 
 impl Job {
     pub(crate) fn new(asks: Vec<PendingOp>, together: bool) -> (Self, oneshot::Receiver<Answers>) {
         let (reply, answer) = oneshot::channel();
-        // Its patience begins here. The worker may move that: see `admit`.
+        // Its retry budget starts here. The worker may move that start: see `admit`.
         let asked = Clock::Boot.now();
         (Self { asks, together, asked, in_doubt: false, reply: Some(reply) }, answer)
     }
 
-    /// Whether nobody needs it any more. A release is always needed.
+    /// Returns whether no caller needs it any more. A release is always needed.
     pub(crate) fn is_moot(&self) -> bool {
         self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
             && !self.asks.iter().any(|ask| matches!(ask.op, Op::Release { .. }))
     }
 
-    /// Whether all of its operations have their answers.
+    /// Returns whether all of its operations have their answers.
     pub(crate) fn is_done(&self) -> bool {
         self.asks.iter().all(|ask| ask.told.is_some())
     }
 
-    /// Moves its contents out. An empty job stays, with nothing to do and nobody to answer.
+    /// Moves its contents out, and leaves an empty job without operations or a caller.
     pub(crate) fn take(&mut self) -> Self {
         Self { asks: std::mem::take(&mut self.asks), reply: self.reply.take(), ..*self }
     }
@@ -78,15 +79,14 @@ impl Job {
     pub(crate) fn finish(&mut self) {
         let Some(reply) = self.reply.take() else { return };
         let told = |ask: PendingOp| ask.told.unwrap_or_else(|| Err(unanswered(Certainty::Unknown)));
-        // The caller may have gone.
+        // The caller may have stopped waiting.
         let _ = reply.send(std::mem::take(&mut self.asks).into_iter().map(told).collect());
     }
 
-    /// Answers that all of it failed.
+    /// Answers that the whole job failed.
     pub(crate) fn fail(&mut self, error: &Error) {
         for ask in &mut self.asks {
-            // Overwrites answers that were there: the operations of one job succeed or fail
-            // together.
+            // Overwrites earlier answers: the operations of one job succeed or fail together.
             ask.told = Some(Err(error.clone()));
         }
         self.finish();
@@ -109,7 +109,7 @@ pub(crate) struct Jobs {
 }
 
 impl Jobs {
-    /// Makes the queues, and their receiving ends. That of the keeper is the last.
+    /// Creates the queues and their receiving ends. The keeper's end is the last.
     pub(crate) fn channels(writers: usize, keeper: bool) -> (Self, Vec<Ends<Job>>) {
         let (senders, mut receivers): (Vec<_>, Vec<_>) = (0..writers).map(|_| lanes()).unzip();
         let keeper = keeper.then(|| {
@@ -126,10 +126,10 @@ impl Jobs {
         self.ask_at(queue, asks, true).await?.into_iter().collect()
     }
 
-    /// Applies these renewals, each by itself: the failure of one does not affect the others.
+    /// Applies these renewals separately: the failure of one does not affect the others.
     ///
     /// # Errors
-    /// If the worker has ended.
+    /// An error if the worker has ended.
     pub(crate) async fn keep(&self, asks: Vec<PendingOp>) -> Result<Answers, Error> {
         let queue = self.keeper.as_ref().unwrap_or_else(|| self.queue_of(&asks));
         self.ask_at(queue, asks, false).await
@@ -154,8 +154,8 @@ impl Jobs {
         &self.writers[asks.first().map_or(0, |ask| self.home(&ask.name))]
     }
 
-    /// The index of the worker for a name. The hash has no random state, so that a name always has
-    /// the same worker: with two, an operation could overtake another on the same name.
+    /// Returns the index of the worker for a name. The hash has no random state, so that a name
+    /// always has the same worker: with two, an operation could overtake another on the same name.
     fn home(&self, name: &LockName) -> usize {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(name);
         let many = u64::try_from(self.writers.len()).unwrap_or(1).max(1);
@@ -169,11 +169,12 @@ impl Jobs {
     }
 }
 
-/// The answer of the task at the other end of `queue`. `None` if that task has ended.
+/// Waits for the answer of the task at the other end of `queue`. Returns `None` if that task has
+/// ended.
 ///
 /// A message that is sent at the moment when the queue's receiver is dropped stays in the queue,
-/// and its end of the oneshot stays alive until the last sender is dropped. So waiting for the
-/// answer alone could wait for ever.
+/// and its end of the oneshot stays alive until the last sender is dropped. So a wait for only the
+/// answer could last for ever.
 pub(crate) async fn answer_of<T, M>(
     mut answer: oneshot::Receiver<T>,
     queue: &mpsc::Sender<M>,
@@ -186,7 +187,7 @@ pub(crate) async fn answer_of<T, M>(
     }
 }
 
-/// The error if the task that would answer has ended.
+/// Returns the error for the case that the task that would answer has ended.
 pub(crate) fn gone() -> Error {
     Error::config(
         ConfigIssue::Runtime,
@@ -209,7 +210,7 @@ mod tests {
         let (queue, receiver) = mpsc::channel::<oneshot::Sender<u8>>(1);
         let permit = queue.clone().reserve_owned().await.unwrap();
         let (reply, answer) = oneshot::channel();
-        // Reserved before the receiver goes, sent after: nobody will take it out.
+        // Reserved before the receiver is dropped, and sent after: no task will receive it.
         drop(receiver);
         permit.send(reply);
         assert_eq!(answer_of(answer, &queue).await, None);

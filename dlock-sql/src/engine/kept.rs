@@ -1,5 +1,5 @@
-//! Whether answered writes survive a crash of the database. That depends on its settings, which may
-//! change while it is in use.
+//! The record of whether answered writes survive a crash of the database. That depends on the
+//! database's settings, which may change while it is in use.
 //!
 //! # Concurrency
 //!
@@ -25,15 +25,15 @@ use super::fault::Fault;
 /// so no operation pays a round trip.
 const REREAD: Duration = Duration::from_secs(10);
 
-/// The result of all checks so far, shared by all tasks. Once a check has failed, the guarantee is
-/// not given again.
+/// The result of all checks so far, shared by all tasks. After a failed check, the guarantee is
+/// never promised again.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept(Arc<KeptState>);
 
 #[derive(Debug)]
 struct KeptState {
     is_kept: AtomicBool,
-    /// When to look again, in nanoseconds of the clock.
+    /// The time of the next check, in nanoseconds of the clock.
     due: AtomicU64,
     bell: Notify,
 }
@@ -46,7 +46,7 @@ impl Kept {
         this
     }
 
-    /// The guarantees of the database, reduced if writes may be lost.
+    /// Returns the guarantees of the database, reduced if writes may be lost.
     pub(crate) fn promised(&self, best: Guarantees) -> Guarantees {
         match self.0.is_kept.load(Ordering::Relaxed) {
             true => best,
@@ -75,7 +75,7 @@ impl Kept {
         }
     }
 
-    /// Called after each batch. Wakes the task that checks the settings, if it is time.
+    /// Called after each batch. Wakes the task that checks the settings, if a check is due.
     pub(crate) fn used(&self) {
         let now = Clock::Boot.now();
         let is_due = self.0.due.load(Ordering::Relaxed) <= now.as_nanos();
@@ -85,7 +85,7 @@ impl Kept {
         }
     }
 
-    /// Ends when it is time to check the settings.
+    /// Waits until a check of the settings is due.
     pub(crate) async fn is_due(&self) {
         self.0.bell.notified().await;
     }

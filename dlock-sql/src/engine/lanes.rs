@@ -7,12 +7,12 @@
 
 use tokio::{select, sync::mpsc};
 
-/// The number of messages that wait in a lane. Callers wait if it is full.
+/// The number of messages that can wait in a lane. Callers wait if it is full.
 const QUEUE: usize = 1024;
 
 /// A message to a worker.
 pub(crate) trait Message {
-    /// Whether it only renews or releases.
+    /// Returns whether it only renews or releases.
     fn is_urgent(&self) -> bool;
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Ends<T> {
     others: mpsc::Receiver<T>,
 }
 
-/// An empty queue.
+/// Returns an empty queue.
 pub(crate) fn lanes<T: Message>() -> (Lanes<T>, Ends<T>) {
     let ((urgent, first), (others, second)) = (mpsc::channel(QUEUE), mpsc::channel(QUEUE));
     (Lanes { urgent, others }, Ends { urgent: first, others: second })
@@ -43,7 +43,7 @@ impl<T> Clone for Lanes<T> {
 }
 
 impl<T: Message> Lanes<T> {
-    /// The lane of a message.
+    /// Returns the lane of a message.
     pub(crate) fn of(&self, message: &T) -> &mpsc::Sender<T> {
         match message.is_urgent() {
             true => &self.urgent,
@@ -53,7 +53,7 @@ impl<T: Message> Lanes<T> {
 }
 
 impl<T> Ends<T> {
-    /// The next message; `None` when nobody can send one any more.
+    /// Returns the next message, or `None` when all senders are dropped.
     ///
     /// # Cancel safety
     /// Dropping the future loses no message.
@@ -67,18 +67,18 @@ impl<T> Ends<T> {
         }
     }
 
-    /// Whether nobody can send a message any more.
+    /// Returns whether all senders are dropped.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn is_closed(&self) -> bool {
         self.urgent.is_closed() && self.others.is_closed()
     }
 
-    /// The next urgent message that has come.
+    /// Returns the next urgent message that has arrived.
     pub(crate) fn try_urgent(&mut self) -> Option<T> {
         self.urgent.try_recv().ok()
     }
 
-    /// The next other message that has come.
+    /// Returns the next other message that has arrived.
     pub(crate) fn try_other(&mut self) -> Option<T> {
         self.others.try_recv().ok()
     }
@@ -107,7 +107,7 @@ mod tests {
             }
         }
 
-        /// What is there, if anything is.
+        /// Returns the message that has arrived, if there is one.
         fn recv(ends: &mut Ends<TestMessage>) -> Option<Option<TestMessage>> {
             match pin!(ends.recv()).poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(message) => Some(message),
@@ -115,7 +115,7 @@ mod tests {
             }
         }
 
-        /// All sequences of so many steps: two that send, and one that receives.
+        /// All sequences of this number of steps: two kinds send, and one receives.
         #[test]
         fn urgent_requests_go_first_and_each_lane_keeps_its_order() {
             const STEPS: u32 = 8;

@@ -1,9 +1,9 @@
 //! The task that listens for notifications of grants, if the database has them.
 //!
 //! A notification may be lost, so it only makes a wait shorter. The reader still polls rarely, and
-//! often while nobody listens. If a poll finds a grant whose notification should have come long
-//! ago, the listener reconnects: the connection counts as dead, even if the operating system has
-//! not noticed.
+//! often while there is no listener. If a poll finds a grant whose notification should have come
+//! long ago, the listener reconnects: the connection counts as dead, even if the operating system
+//! has not noticed.
 
 use std::{sync::Arc, time::Duration};
 

@@ -9,12 +9,12 @@
 //!                      +----------- listener <--------- notes        if it can notify
 //! ```
 //! The jobs of a name go to one worker, which knows its row. Renewals may have a worker of their
-//! own. A database supplies a [`Conn`], which is five statements, and its own way to open and to
-//! classify errors. Nothing here knows SQL.
+//! own. A database supplies a [`Conn`], which is five statements, and its own way to open a
+//! connection and to classify errors. This module contains no SQL.
 //!
 //! One statement applies an operation completely or not at all. So a process that dies leaves no
-//! half of an operation, only claims whose leases end. If an answer is lost, the operation is sent
-//! again. It is idempotent by claim id, and one that arrives after its deadline does nothing.
+//! partial operation, only claims whose leases end. If an answer is lost, the operation is sent
+//! again. It is idempotent by claim id, and if it arrives after its deadline, it does nothing.
 //! `dlock-models/src/sql_queue/` checks the protocol.
 
 mod aside;
@@ -89,26 +89,26 @@ pub(crate) use verbs::Engine;
 /// The settings of an engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EngineSettings {
-    /// How long a fault that may pass is retried.
+    /// How long a transient fault is retried.
     pub(crate) patience: Duration,
     /// How long the row of an unused lock is kept.
     pub(crate) retention: Duration,
     /// The step of the database's clock.
     pub(crate) tick: Micros,
-    /// The pause after a look, as a multiple of the time that the look took.
+    /// The pause after a read, as a multiple of the time that the read took.
     pub(crate) rest: u32,
     /// The number by which notifications reach this engine. 0 if it has no listener.
     pub(crate) home: u32,
-    /// How often to look at the rows while the listener works.
+    /// How often the rows are polled while the listener works.
     pub(crate) rarely: Rarely,
 }
 
-/// A time as statements take it.
+/// Converts a time to the form that statements take.
 fn micros(time: Duration) -> Micros {
     Micros::try_from(time.as_micros()).unwrap_or(Micros::MAX)
 }
 
-/// The best guarantees that rows can give.
+/// Returns the best guarantees that rows can give.
 pub(crate) fn guarantees(scope: Scope, wake_up: WakeUp) -> Guarantees {
     Guarantees::WEAKEST
         .with_exclusion(Exclusion::Restart)

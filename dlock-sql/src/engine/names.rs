@@ -1,17 +1,17 @@
 //! Names with a prefix, page by page.
 //!
-//! Names are compared byte for byte, so those with one prefix are next to each other. They are read
-//! as a range of the table's key. That needs no pattern, and so no escaping.
+//! Names are compared byte for byte, so names with one prefix are next to each other. They are read
+//! as a range of the table's key, without a pattern, so nothing has to be escaped.
 
 use dlock_core::{Error, LockName};
 
-/// How many rows are read with one statement.
+/// The number of rows that one statement reads.
 pub(crate) const PAGE: u32 = 256;
 
-/// Behind every name.
+/// A character that sorts behind every name.
 const LAST: char = char::MAX;
 
-/// Names from the first one, which is among them, to the second, which is not.
+/// The names from the first one, inclusive, to the second, exclusive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) from: String,
@@ -19,7 +19,7 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// The names that begin so. `None` for a text that no name begins with.
+    /// Returns the names with this prefix, or `None` for a text that no name begins with.
     pub(crate) fn of(prefix: &str) -> Option<Self> {
         let end = match LockName::can_begin_with(prefix) {
             true => successor(prefix),
@@ -31,7 +31,8 @@ impl Range {
     }
 }
 
-/// The first text behind all that have this prefix. The order of bytes is also that of characters.
+/// Returns the first text that sorts behind all texts with this prefix. The order of bytes is also
+/// that of characters.
 fn successor(prefix: &str) -> Option<String> {
     let mut text = prefix.to_owned();
     while let Some(last) = text.pop() {
@@ -51,8 +52,8 @@ pub(crate) struct Listed {
     pub(crate) is_used: bool,
 }
 
-/// The names that begin with `prefix` and are held or waited for, at most `limit`. `page` reads the
-/// first [`PAGE`] of a range.
+/// Returns the names that begin with `prefix` and are held or waited for, at most `limit`. `page`
+/// reads the first [`PAGE`] of a range.
 pub(crate) async fn list<F>(
     prefix: &str,
     limit: usize,

@@ -1,7 +1,7 @@
 //! The notification from one client to another that its claim has been granted.
 //!
-//! It contains the whole grant, so the receiver need not read the row. It may be lost, come twice,
-//! or come before the answer that the claim waits: see [`waiters`](super::waiters).
+//! It contains the whole grant, so the receiver need not read the row. It may be lost, arrive
+//! twice, or arrive before the answer that the claim waits: see [`waiters`](super::waiters).
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use dlock_core::{
 pub(crate) struct Note {
     pub(crate) name: LockName,
     pub(crate) granted: Granted,
-    /// When the first of the leases in the row ends.
+    /// The time when the first of the leases in the row ends.
     pub(crate) expiry: Micros,
 }
 
@@ -25,7 +25,7 @@ impl Note {
         Self { name: name.clone(), granted, expiry }
     }
 
-    /// Parses a notification. `None` if the text is none.
+    /// Parses a notification. Returns `None` if the text is not a notification.
     pub(crate) fn read(text: &str) -> Option<Self> {
         let mut words = text.splitn(6, ' ');
         let claim: ClaimId = words.next()?.parse().ok()?;

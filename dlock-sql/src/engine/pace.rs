@@ -1,9 +1,8 @@
 //! The pauses between polls of a lock with waiters in this process.
 //!
-//! A poll that comes late delays a hand-off, and one that comes early costs the database a read.
-//! The pause follows the speed of the queue: it grows with the time since the queue last moved, and
-//! with the number of claims ahead. While notifications arrive, polls only find lost ones, so they
-//! are rare.
+//! A late poll delays a hand-off, and an early poll costs the database a read. The pause follows
+//! the speed of the queue: it grows with the time since the queue last moved, and with the number
+//! of claims ahead. While notifications arrive, polls only find lost ones, so they are rare.
 
 use std::time::Duration;
 
@@ -13,8 +12,8 @@ pub(crate) const SHORTEST: Duration = Duration::from_micros(500);
 pub(crate) const LONGEST: Duration = Duration::from_millis(20);
 /// The longest pause for a claim far behind in a queue with a known pace.
 const FARTHEST: Duration = Duration::from_millis(100);
-/// The pause is this part of the time since the queue moved. So a hand-off is noticed late by at
-/// most this part of the wait.
+/// The pause is this fraction of the time since the queue moved. So a hand-off is noticed late by
+/// at most this fraction of the wait.
 const PART: u32 = 16;
 
 /// The pace of polls while notifications arrive.
@@ -43,7 +42,7 @@ impl Rarely {
         late: Duration::from_millis(10),
     };
 
-    /// Never, as far as a test can tell.
+    /// Never within a test.
     #[cfg(all(test, feature = "sqlite"))]
     pub(crate) const NEVER: Self = Self {
         shortest: Duration::from_secs(3600),
@@ -51,7 +50,7 @@ impl Rarely {
         late: Duration::from_millis(10),
     };
 
-    /// When the notification of a grant that began then counts as lost.
+    /// Returns the time from which the notification of a grant that began then counts as lost.
     pub(crate) fn lost(self, began: Instant) -> Instant {
         began.saturating_add(self.late)
     }
@@ -63,7 +62,7 @@ impl Default for Rarely {
     }
 }
 
-/// The movement of one queue, seen from the first of our waiters in it.
+/// The movement of one queue, seen from the first waiter of this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     /// The number of claims ahead, holders included.
@@ -75,22 +74,23 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// A queue whose hand-offs took `each` when it was last seen. Zero if it never was.
+    /// Creates a queue with this last known time of one hand-off. Zero if none is known.
     pub(crate) const fn new(now: Instant, each: Duration) -> Self {
         Self { ahead: 1, each, moved: now }
     }
 
-    /// The time of one hand-off.
+    /// Returns the time of one hand-off.
     pub(crate) const fn each(&self) -> Duration {
         self.each
     }
 
-    /// The queue was seen with `ahead` claims before our first waiter.
+    /// Records that `ahead` claims are before the first waiter of this process.
     pub(crate) fn observe(&mut self, ahead: usize, now: Instant) {
         if let Some(left) = self.ahead.checked_sub(ahead).filter(|left| *left > 0) {
             let took = now.since(self.moved) / u32::try_from(left).unwrap_or(u32::MAX);
-            // The shortest recent time, and not the average. A claim that notices its turn late
-            // slows the queue down. Others would take that for the pace, and be later still.
+            // The shortest recent time, not the average. A claim that notices its turn late slows
+            // the queue down. With an average, others would take that for the pace, and be later
+            // still.
             self.each = match self.each {
                 Duration::ZERO => took,
                 known if took < known => took,
@@ -103,13 +103,13 @@ impl Pace {
         self.ahead = ahead;
     }
 
-    /// The pause before the next poll while notifications arrive.
+    /// Returns the pause before the next poll while notifications arrive.
     pub(crate) fn rare_delay(&self, now: Instant, rarely: Rarely) -> Duration {
         (now.since(self.moved) / PART).clamp(rarely.shortest, rarely.longest)
     }
 
-    /// The pause before the next poll. It is short after a change, grows in a long wait, and leaves
-    /// time for the claims ahead.
+    /// Returns the pause before the next poll. It is short after a change, grows in a long wait,
+    /// and leaves time for the claims ahead.
     pub(crate) fn delay(&self, now: Instant) -> Duration {
         let between = u32::try_from(self.ahead.saturating_sub(1)).unwrap_or(u32::MAX);
         let passing = self.each.saturating_mul(between).saturating_mul(3) / 5;

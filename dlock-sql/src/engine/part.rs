@@ -10,10 +10,10 @@ use dlock_core::{Error, LockName, machine::Op};
 
 use super::job::{Job, PendingOp};
 
-/// The shortest time for an answer.
+/// The shortest time to wait for an answer.
 const SHORTEST: Duration = Duration::from_millis(50);
 
-/// Asks of one job of a batch that take effect together or not at all.
+/// Operations of one job of a batch that take effect together or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unit {
     job: usize,
@@ -33,7 +33,7 @@ impl Unit {
 /// The units of one statement.
 pub(crate) type Part = Vec<Unit>;
 
-/// All units of a batch.
+/// Returns all units of a batch.
 pub(crate) fn whole(batch: &[Job]) -> Part {
     let mut part = Part::with_capacity(batch.len());
     for (job, Job { asks, together, .. }) in batch.iter().enumerate() {
@@ -45,7 +45,7 @@ pub(crate) fn whole(batch: &[Job]) -> Part {
     part
 }
 
-/// The indices of its asks: the job, and the ask in it.
+/// Returns the indices of its operations: the job, and the operation in it.
 pub(crate) fn places(part: &[Unit]) -> impl Iterator<Item = (usize, usize)> {
     part.iter().flat_map(|unit| unit.asks.clone().map(move |ask| (unit.job, ask)))
 }
@@ -55,7 +55,7 @@ pub(crate) fn names(batch: &[Job], part: &[Unit]) -> HashSet<LockName> {
     part.iter().flat_map(|unit| unit.asks_of(batch)).map(|ask| ask.name.clone()).collect()
 }
 
-/// The units with one of these names, and the others.
+/// Returns the units with one of these names, and the others.
 pub(crate) fn touching(
     batch: &[Job],
     part: Part,
@@ -64,14 +64,14 @@ pub(crate) fn touching(
     part.into_iter().partition(|unit| unit.asks_of(batch).iter().any(|ask| is_one(&ask.name)))
 }
 
-/// Without units that are done, or for which nobody waits any more.
+/// Leaves out units that are done, or for which no caller waits any more.
 pub(crate) fn wanted(batch: &[Job], mut part: Part) -> Part {
     let mut last = (usize::MAX, false);
     part.retain(|unit| {
         if unit.asks_of(batch).iter().all(|ask| ask.told.is_some()) {
             return false;
         }
-        // Asked once for each job: a caller that goes away meanwhile must not split its job.
+        // Checked once for each job: a caller that stops waiting meanwhile must not split its job.
         if last.0 != unit.job {
             last = (unit.job, batch[unit.job].is_moot());
         }
@@ -80,8 +80,8 @@ pub(crate) fn wanted(batch: &[Job], mut part: Part) -> Part {
     part
 }
 
-/// Two halves with different names, so that a failure because of one name does not affect the other
-/// half. `None` if all of it belongs together.
+/// Splits a part into two halves with different names, so that a failure because of one name does
+/// not affect the other half. Returns `None` if the whole part belongs together.
 pub(crate) fn halves(batch: &[Job], part: &Part) -> Option<[Part; 2]> {
     let names = names(batch, part);
     let mut sorted: Vec<&LockName> = names.iter().collect();
@@ -102,7 +102,7 @@ pub(crate) fn halves(batch: &[Job], part: &Part) -> Option<[Part; 2]> {
     }
 }
 
-/// Records this error for all of them, and answers the jobs that are done.
+/// Records this error for all units, and answers the jobs that are done.
 pub(crate) fn fail(batch: &mut [Job], part: &[Unit], error: &Error) {
     for (job, ask) in places(part) {
         if let Some(ask) = batch[job].asks.get_mut(ask) {
@@ -127,8 +127,8 @@ pub(crate) fn take(batch: &mut [Job], part: &[Unit]) -> Vec<Job> {
     part.iter().map(|unit| batch[unit.job].take()).filter(|job| !job.asks.is_empty()).collect()
 }
 
-/// How long to wait for the answer, if there are renewals among these. The core abandons a renewal
-/// after a third of its lease. Half of that leaves time for a retry on another connection.
+/// Returns how long to wait for the answer, if the batch contains renewals. The core abandons a
+/// renewal after a third of its lease. Half of that leaves time for a retry on another connection.
 pub(crate) fn limit(batch: &[Job]) -> Option<Duration> {
     let asks = batch.iter().flat_map(|job| &job.asks);
     let leases = asks.filter_map(|ask| match ask.op {
@@ -138,8 +138,8 @@ pub(crate) fn limit(batch: &[Job]) -> Option<Duration> {
     Some((leases.min()? / 6).max(SHORTEST))
 }
 
-/// How long an answer to these is useful. A grant is useless after its lease, and the core abandons
-/// a renewal after a third of the lease.
+/// Returns how long an answer to these jobs is useful. A grant is useless after its lease, and the
+/// core abandons a renewal after a third of the lease.
 pub(crate) fn patience<'a>(
     asks: impl Iterator<Item = &'a PendingOp>,
     longest: Duration,

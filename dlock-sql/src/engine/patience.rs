@@ -1,7 +1,7 @@
-//! The retries of an operation: how long, and with which pauses.
+//! The retries of an operation: the retry budget and the pauses.
 //!
 //! It also remembers the certainty over all attempts. If any of them may have been applied, the
-//! last error says so, also if the last attempt itself was refused.
+//! last error says so, even if the last attempt itself was refused.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use super::{
     tasks::Napper,
 };
 
-/// The number of retries without a pause while another client writes. A write takes some tens of
+/// The number of retries without a pause while another client writes. A write takes tens of
 /// microseconds, which is also the time of a retry.
 const AT_ONCE: u32 = 4;
 /// The first pause.
 const SHORTEST: Duration = Duration::from_micros(100);
 const LONGEST: Duration = Duration::from_millis(10);
 
-/// One operation's patience.
+/// The retry budget of one operation.
 #[derive(Debug)]
 pub(crate) struct Patience {
     until: Instant,
@@ -31,7 +31,7 @@ pub(crate) struct Patience {
     napper: Napper,
 }
 
-/// Repeats a call until it succeeds, no retry helps, or the patience is over.
+/// Repeats a call until it succeeds, no retry helps, or the retry budget is used up.
 ///
 /// It is a macro, because the compiler can't prove that the future of a function is `Send` if it
 /// calls a closure that borrows again for each call.
@@ -54,12 +54,12 @@ macro_rules! retry {
 pub(crate) use retry;
 
 impl Patience {
-    /// Patience for this time.
+    /// Returns a retry budget of this length.
     pub(crate) fn of(time: Duration) -> Self {
         Self::until(Clock::Boot.now().saturating_add(time))
     }
 
-    /// Patience until the clock shows `until`.
+    /// Returns a retry budget until this time of the clock.
     pub(crate) fn until(until: Instant) -> Self {
         Self {
             until,
@@ -76,24 +76,24 @@ impl Patience {
         self.certainty = Certainty::Unknown;
     }
 
-    /// Whether an earlier attempt may have taken effect.
+    /// Returns whether an earlier attempt may have taken effect.
     pub(crate) fn in_doubt(&self) -> bool {
         self.certainty == Certainty::Unknown
     }
 
-    /// Whether the time is up.
+    /// Returns whether the time is up.
     pub(crate) fn is_over(&self) -> bool {
         Clock::Boot.now() >= self.until
     }
 
-    /// Records the certainty of a fault, and returns that of all attempts.
+    /// Records the certainty of a fault, and returns the certainty over all attempts.
     pub(crate) fn certainty_of(&mut self, fault: &Fault) -> Certainty {
         self.certainty = self.certainty.min(fault.error.certainty());
         self.certainty
     }
 
-    /// The patience of a task that serves all names. Faults that one row may have caused are
-    /// returned at once, so that other names are served before the caller's retry.
+    /// Returns the retry budget of a task that serves all names. Faults that one row may have
+    /// caused are returned at once, so that other names are served before the caller's retry.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn of_all_names(time: Duration) -> Self {
         Self { of_all_names: true, ..Self::of(time) }
@@ -111,19 +111,19 @@ impl Patience {
         if fault.cure == Cure::None || is_left || now >= self.until {
             return Err(fault.error.with_certainty(certainty));
         }
-        // Without a pause: the other write is over when the retry arrives.
+        // Without a pause: the other write has ended when the retry arrives.
         if fault.cure == Cure::AtOnce && self.at_once > 0 {
             self.at_once -= 1;
             return Ok(());
         }
-        // Never past the end of the patience, so that the last attempt comes in time.
+        // Never past the end of the retry budget, so that the last attempt comes in time.
         self.napper.nap(jittered(self.pause, now).min(self.until.since(now))).await;
         self.pause = (self.pause * 2).min(LONGEST);
         Ok(())
     }
 }
 
-/// A pause between half and one and a half of this one. The jitter comes from the clock: two
+/// Returns a random pause between 0.5 and 1.5 times this one. The jitter comes from the clock: two
 /// processes do not read the same nanosecond.
 pub(crate) fn jittered(pause: Duration, now: Instant) -> Duration {
     let span = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX).max(1);

@@ -1,8 +1,10 @@
 //! The task that reads. It polls the rows of names with waiters, and reads for `inspect`, `list`
-//! and `examine`. It also sends the notifications of grants, so that no writer waits for that.
+//! and `examine`. It also sends the notifications of grants, so that no writer has to wait for
+//! them.
 //!
-//! It has its own connection, so it never waits behind a write. Without waiters it does not poll.
-//! With waiters it first asks the database whether anything was written, if the database can tell.
+//! It has its own connection, so it never waits for a write. Without waiters it does not poll. With
+//! waiters it first asks the database whether anything was written, if the database can report
+//! that.
 
 use std::{sync::Arc, time::Duration};
 
@@ -45,15 +47,15 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 /// A read for a caller.
 #[derive(Debug)]
 pub(crate) enum Look {
-    /// A lock.
+    /// The state of a lock.
     State(LockName, Reply<LockState>),
     /// The first names of a range.
     Names(Range, Reply<Vec<Listed>>),
-    /// How the database is set up.
+    /// The findings about the database.
     Findings(Reply<Vec<Finding>>),
 }
 
-/// Where the answer to a caller goes.
+/// The channel for the answer to a caller.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
 impl Look {
@@ -111,7 +113,7 @@ impl<C: Conn> Reader<C> {
     }
 
     /// Reads until the backend is dropped. Each round does all that is due, so that a stream of
-    /// notifications or reads does not delay a poll for ever.
+    /// notifications or reads can't delay a poll for ever.
     pub(crate) async fn run(mut self) {
         let mut notes = Vec::with_capacity(TOGETHER);
         if self.settings.home != 0 {
@@ -147,7 +149,7 @@ impl<C: Conn> Reader<C> {
                 () = self.kept.is_due() => self.kept.looked(self.conn.keeps().await),
                 () = self.waiters.arrived() => {}
                 () = self.napper.nap(left), if !left.is_zero() => {}
-                // The poll may have changed what is due, so the loop starts again at once.
+                // The poll may have changed the due times, so the loop starts again at once.
                 () = std::future::ready(()), if left.is_zero() => {}
             }
         }
@@ -159,8 +161,8 @@ impl<C: Conn> Reader<C> {
         self.conn.close().await;
     }
 
-    /// Sends notifications, and once more if the connection had broken. A waiter that gets one
-    /// twice ignores the second. A waiter that gets none finds the grant by polling.
+    /// Sends notifications, and once more if the connection had broken. If a waiter gets one twice,
+    /// it ignores the second. If it gets none, it finds the grant by polling.
     async fn tell(&mut self, notes: &mut Vec<Note>) {
         if notes.is_empty() {
             return;
@@ -180,8 +182,8 @@ impl<C: Conn> Reader<C> {
         self.rest = match self.look_at_rows().await {
             Ok(()) => Clock::Boot.now().since(started) * self.settings.rest,
             Err(fault) => {
-                // The waiters' heartbeats are writes on another connection, and their answers show
-                // a grant as well.
+                // The heartbeats of waiters are writes on another connection, and their answers
+                // show a grant as well.
                 tracing::debug!(target: "dlock", error = %fault.error, "polling for grants failed");
                 pace::LONGEST
             }
@@ -231,7 +233,7 @@ impl<C: Conn> Reader<C> {
     }
 
     async fn show(&mut self, look: Look) {
-        // The caller may have gone.
+        // The caller may have stopped waiting.
         match look {
             Look::State(name, reply) => drop(reply.send(self.state(name).await)),
             Look::Names(range, reply) => drop(reply.send(self.names(&range).await)),
@@ -268,7 +270,8 @@ impl<C: Conn> Reader<C> {
     }
 }
 
-/// The state for a caller: leases as they were requested, without the tick that the engine adds.
+/// Returns the state for a caller: leases as they were requested, without the tick that the engine
+/// adds.
 fn state(machine: &Machine, now: Micros, tick: Micros) -> LockState {
     let mut state = machine.inspect(now);
     let tick = Duration::from_micros(tick);

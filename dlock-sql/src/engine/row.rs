@@ -5,9 +5,9 @@
 //! same state. `base` identifies the snapshot, and grows with each one.
 //!
 //! A statement appends to the log, and never computes a state. So two clients that write at the
-//! same time need no agreement: the database orders their operations. To fold is to replace a
-//! snapshot and its log by an equal, shorter snapshot. It changes no state, so it may be lost or
-//! refused at any time.
+//! same time need no agreement: the database orders their operations. A fold replaces a snapshot
+//! and its log by an equal, shorter snapshot. It changes no state, so it may be lost or refused at
+//! any time.
 
 use std::sync::Arc;
 
@@ -19,22 +19,23 @@ use dlock_core::{
     },
 };
 
-/// A row as the database holds it.
+/// A row as the database stores it.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) base: i64,
-    /// Empty if it was known.
+    /// Empty if the client knew it.
     pub(crate) snap: String,
     pub(crate) log: String,
 }
 
 impl Row {
-    /// The state of a complete row.
+    /// Returns the state of a complete row.
     pub(crate) fn replay(&self) -> Result<Replayed, Error> {
         text::replay(&self.snap, &self.log)
     }
 
-    /// The state of a row whose snapshot may have been left out, because it was known.
+    /// Returns the state of a row whose snapshot may have been left out, because the client knew
+    /// it.
     pub(crate) fn replay_on(&self, known: Option<&KnownSnapshot>) -> Result<Replayed, Error> {
         match known.filter(|known| known.base == self.base) {
             Some(known) => text::resume(known.machine.clone(), &self.log),
@@ -47,7 +48,7 @@ impl Row {
         Mark { base: self.base, len: self.len() }
     }
 
-    /// The length of the log. It is ASCII, so bytes and characters are the same.
+    /// Returns the length of the log. It is ASCII, so bytes and characters are the same.
     pub(crate) fn len(&self) -> i64 {
         i64::try_from(self.log.len()).unwrap_or(i64::MAX)
     }
@@ -78,7 +79,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// The base whose snapshot need not be sent, or 0.
+    /// Returns the base whose snapshot need not be sent, or 0.
     pub(crate) fn known_base(&self) -> i64 {
         base_of(self.known.as_deref())
     }
@@ -102,18 +103,18 @@ impl Write {
     /// The arguments of a statement that folds nothing: no row has base 0.
     pub(crate) const NO_FOLD: (i64, i64, i64, &'static str) = (0, 0, 0, "");
 
-    /// The arguments `seen`, `cut`, `time` and `snap` of the statement.
+    /// Returns the arguments `seen`, `cut`, `time` and `snap` of the statement.
     pub(crate) fn fold_args(&self) -> (i64, i64, i64, &str) {
         let Some(Fold { mark, time, snap }) = &self.fold else { return Self::NO_FOLD };
         (mark.base, mark.len, i64::try_from(*time).unwrap_or(i64::MAX), snap)
     }
 
-    /// The base whose snapshot need not be returned, or 0.
+    /// Returns the base whose snapshot need not be returned, or 0.
     pub(crate) fn known_base(&self) -> i64 {
         base_of(self.known.as_deref())
     }
 
-    /// A lower bound of its size as text.
+    /// Returns a lower bound of its size as text.
     #[cfg(any(feature = "mysql", feature = "sqlite"))]
     pub(crate) fn room(&self) -> usize {
         let snap = self.fold.as_ref().map_or(0, |fold| fold.snap.len());
@@ -121,7 +122,7 @@ impl Write {
     }
 }
 
-/// The rows of the writes, in their order, which is that of their names.
+/// Returns the rows of the writes, in their order, which is that of their names.
 pub(crate) fn in_order<N: AsRef<str>>(
     writes: &[Write],
     mut found: Vec<(N, Result<Row, Error>)>,
@@ -141,14 +142,14 @@ fn base_of(known: Option<&KnownSnapshot>) -> i64 {
     known.map_or(0, |known| known.base)
 }
 
-/// The snapshot of a row at a mark. The statement takes it, and cuts the log off up to the mark,
-/// only if the row still has that base and this operation at its place. So a client that comes late
-/// can't undo what others appended or folded. Nor can a client bring back operations that the
+/// The snapshot of a row at a mark. The statement takes it, and removes the log up to the mark,
+/// only if the row still has that base and this operation at its place. So a late client can't undo
+/// operations that others appended or folded. Nor can a client bring back operations that the
 /// database has lost in a crash.
 #[derive(Clone, Debug)]
 pub(crate) struct Fold {
     pub(crate) mark: Mark,
-    /// That of the last operation before the mark.
+    /// The time of the last operation before the mark.
     pub(crate) time: Micros,
     pub(crate) snap: Arc<str>,
 }

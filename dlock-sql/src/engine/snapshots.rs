@@ -1,5 +1,6 @@
 //! The long snapshots that were read last. A long queue makes a long snapshot, with few operations
-//! behind it. So the database sends it once, and it is parsed once, however many operations follow.
+//! behind it. So the database sends it once, and the client parses it once, however many operations
+//! follow.
 //!
 //! The workers and the reader share the map, under its mutex. An entry can't be wrong, only
 //! useless: it is used only for a row with the same base, and no two snapshots of a row have the
@@ -16,10 +17,11 @@ use parking_lot::Mutex;
 
 use super::row::{KnownSnapshot, Row, Wanted};
 
-/// Shorter snapshots are cheap to read again. (This is the length with two waiters.)
+/// The shortest length that is kept: shorter snapshots are cheap to read again. (This is the length
+/// with two waiters.)
 const LONG: usize = 256;
 
-/// The number of snapshots that are kept.
+/// The largest number of snapshots that are kept.
 const MOST: usize = 64;
 
 #[derive(Debug, Default)]
@@ -28,18 +30,18 @@ pub(crate) struct Snapshots {
 }
 
 impl Snapshots {
-    /// The snapshot of a name, if it is kept.
+    /// Returns the snapshot of a name, if it is kept.
     pub(crate) fn known(&self, name: &LockName) -> Option<Arc<KnownSnapshot>> {
         self.long.lock().get(name).cloned()
     }
 
-    /// A name to read, with its known snapshot.
+    /// Returns a name to read, with its known snapshot.
     pub(crate) fn wanted(&self, name: &LockName) -> Wanted {
         Wanted { name: name.clone(), known: self.known(name) }
     }
 
-    /// The state of a row, and the length of its snapshot. `known` is the snapshot that was known
-    /// when the row was requested: the map may have changed since.
+    /// Returns the state of a row, and the length of its snapshot. `known` is the snapshot that was
+    /// known when the row was requested: the map may have changed since.
     pub(crate) fn replay(
         &self,
         name: &LockName,
@@ -86,7 +88,7 @@ mod tests {
         Op::Acquire { claim, mode, lease: 99, block: 1, queue, home: 0, note: None }
     }
 
-    /// A row in whose snapshot so many wait.
+    /// Returns a row with this number of waiters in its snapshot.
     fn row(base: i64, claims: u128) -> Row {
         let mut machine = Machine::default();
         for n in 0..claims {
@@ -118,7 +120,7 @@ mod tests {
         let (newer, _) = snapshots.replay(&name, &row(8, 12), known.as_deref()).unwrap();
         assert_eq!(newer.machine, row(8, 12).replay().unwrap().machine);
         assert_eq!(snapshots.wanted(&name).known_base(), 8);
-        // A short one is not worth it.
+        // A short snapshot is not kept.
         let known = snapshots.known(&name);
         snapshots.replay(&name, &row(9, 1), known.as_deref()).unwrap();
         assert_eq!(snapshots.wanted(&name).known_base(), 0);

@@ -7,17 +7,17 @@ use tokio::{runtime::Handle, select, task::JoinHandle};
 /// tokio's timer counts whole milliseconds.
 const TIMER_STEP: Duration = Duration::from_millis(2);
 
-/// Starts a task of a backend. It ends by itself when the backend is dropped, and only
-/// [`Engine::start`](super::Engine::start) calls this, so no task is unaccounted for.
+/// Starts a task of a backend. The task ends when the backend is dropped. Only
+/// [`Engine::start`](super::Engine::start) calls this, so every task is accounted for.
 pub(crate) fn spawn(runtime: &Handle, task: impl Future<Output = ()> + Send + 'static) {
-    // Nobody joins it: it ends when its queue is closed.
+    // No task joins it: it ends when its queue is closed.
     drop(runtime.spawn(task));
 }
 
 /// Sleeps with a precision of a tenth of a millisecond.
 #[derive(Debug, Default)]
 pub(crate) struct Napper {
-    /// A blocking thread that sleeps, or waits for its turn to.
+    /// A blocking thread that sleeps, or waits for a free thread to do so.
     sleeper: Option<JoinHandle<()>>,
 }
 
@@ -32,7 +32,7 @@ impl Napper {
             _ => tokio::task::spawn_blocking(move || std::thread::sleep(duration)),
         };
         select! {
-            // It only fails when the runtime shuts down.
+            // It fails only if the runtime shuts down.
             _ = self.sleeper.insert(sleeper) => {}
             () = tokio::time::sleep(TIMER_STEP) => {}
         }

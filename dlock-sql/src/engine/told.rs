@@ -14,14 +14,14 @@ use dlock_core::{
 /// One moment on two clocks. `sent`, by the holder's clock, is before `now`, by the database's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sight {
-    /// Just before the statement was sent.
+    /// A time just before the statement was sent.
     pub(crate) sent: Instant,
     /// The time that the statement read.
     pub(crate) now: Micros,
 }
 
 impl Sight {
-    /// The instant of the holder's clock that is at or before the database's time `at`.
+    /// Returns the instant of the holder's clock that is at or before the database's time `at`.
     pub(crate) fn instant_of(self, at: Micros) -> Instant {
         match at.checked_sub(self.now) {
             Some(later) => self.sent.saturating_add(Duration::from_micros(later)),
@@ -29,10 +29,10 @@ impl Sight {
         }
     }
 
-    /// The grant as the core knows it.
+    /// Converts the grant to the core's type.
     ///
     /// # Errors
-    /// `Protocol` when the database holds a token that can't be.
+    /// `Protocol` if the token in the database is invalid.
     pub(crate) fn grant(self, granted: Granted) -> Result<Grant, Error> {
         let token = FencingToken::new(granted.token).map_err(|error| {
             Error::new(
@@ -42,8 +42,8 @@ impl Sight {
             )
             .with_source(error)
         })?;
-        // After a step of the database's clock the start could lie in the future, and the holder
-        // would rely on the lease for too long.
+        // After a clock step of the database the start could be in the future, and the holder would
+        // rely on the lease for too long.
         let since = self.instant_of(granted.since).min(Clock::Boot.now());
         Ok(Grant::new(token, granted.block, since))
     }
@@ -61,7 +61,7 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// As the answer to an acquire of this mode.
+    /// Converts it to the answer to an acquire of this mode.
     ///
     /// # Errors
     /// `Config(Capacity)` and `Config(Token)`.
@@ -76,8 +76,8 @@ impl Told {
         }
     }
 
-    /// As the answer to a renewal of a grant with this token. The row of a claim that is held is
-    /// never deleted, and its last token never falls below the grant's.
+    /// Converts it to the answer to a renewal of a grant with this token. The row of a held claim
+    /// is never deleted, and its last token never falls below the grant's.
     pub(crate) fn renewed(self, token: Option<FencingToken>) -> Result<Renewed, Error> {
         let forgotten = token.is_some_and(|token| self.last < token.get());
         match self.outcome {
@@ -91,11 +91,12 @@ impl Told {
         }
     }
 
-    /// As the answer to a waiting claim's heartbeat. `None` while it still waits.
+    /// Converts it to the answer to a waiting claim's heartbeat. Returns `None` while it still
+    /// waits.
     ///
     /// # Errors
-    /// `NotHeld` when its place in the queue has ended with its lease, `Config(Token)` when no token
-    /// is left.
+    /// `NotHeld` if its place in the queue has ended with its lease, `Config(Token)` if no token is
+    /// left.
     pub(crate) fn granted(self) -> Result<Option<Grant>, Error> {
         match self.outcome {
             Outcome::Granted(granted) => self.sight.grant(granted).map(Some),
@@ -109,7 +110,7 @@ impl Told {
         }
     }
 
-    /// As the answer to a release.
+    /// Converts it to the answer to a release.
     pub(crate) fn released(self) -> Result<Released, Error> {
         match self.outcome {
             Outcome::Released => Ok(Released::Released),
@@ -120,7 +121,7 @@ impl Told {
         }
     }
 
-    /// As the answer to a floor for tokens.
+    /// Converts it to the answer to a floor for tokens.
     pub(crate) fn raised(self) -> Result<(), Error> {
         match self.outcome {
             Outcome::Raised => Ok(()),

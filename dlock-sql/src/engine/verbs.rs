@@ -1,10 +1,10 @@
 //! The verbs of the contract, as operations on rows.
 //!
 //! A verb sends a job to a worker and waits for the answer. Dropping its future drops only the
-//! wait: the worker skips jobs that nobody waits for, except releases. So `acquire` and `release`
-//! need no clean-up of their own, and `acquire` is cancelled by the core with a release.
+//! wait: the worker skips jobs whose callers have stopped waiting, except releases. So `acquire`
+//! and `release` need no clean-up of their own, and the core cancels an `acquire` with a release.
 //!
-//! `warned` is a flag for the log, and relaxed: the swap lets one of several callers warn.
+//! `warned` is a flag for the log. It is relaxed: the swap lets one of several callers warn.
 
 use std::{
     sync::{
@@ -42,7 +42,7 @@ use super::{
     worker::{Shared, Worker},
 };
 
-/// The most claims that one statement renews.
+/// The largest number of claims that one statement renews.
 const RENEWALS: usize = 500;
 
 /// A lease below this part of the response timeout is short.
@@ -51,11 +51,11 @@ const SHORT: u32 = 2;
 /// A waiting claim sends a heartbeat after this part of its lease.
 const SIGN_OF_LIFE: u32 = 3;
 
-/// A backend over rows. Its tasks end when it and the answers that it gave are dropped.
+/// A backend over rows. Its tasks end when the backend and its answers are dropped.
 #[derive(Debug)]
 pub(crate) struct Engine {
     store: Arc<str>,
-    /// At best.
+    /// The best possible guarantees.
     guarantees: Guarantees,
     kept: Kept,
     jobs: Jobs,
@@ -63,11 +63,11 @@ pub(crate) struct Engine {
     waiters: Arc<Waiters>,
     clocks: Arc<StoreClocks>,
     settings: EngineSettings,
-    /// Whether the warning about a short lease was written.
+    /// Whether the warning about a short lease was logged.
     warned: AtomicBool,
     /// The number of claims that one statement renews.
     together: usize,
-    /// Dropping it ends the listener.
+    /// Ends the listener when it is dropped.
     _listener: oneshot::Sender<()>,
 }
 
@@ -99,7 +99,7 @@ impl Engine {
             spawn(runtime, async move {
                 let conn = worker.run(closing.is_some()).await;
                 // The reader closes before this worker, so that the last connection knows that it
-                // is the last, and can tidy up.
+                // is the last, and can clean up.
                 if let Some(reader_closed) = closing {
                     let _ = reader_closed.await;
                 }
@@ -219,8 +219,8 @@ impl Backend for Engine {
         let place = |error: Error| error.during("renew").with_store(&self.store);
         let mut renewed = vec![Renewed::Unknown; renewals.len()];
         let (mut failed, mut last) = (0, None);
-        // One statement after the other: each has its own answers, so a failure affects its own
-        // part only.
+        // The statements run one after the other: each has its own answers, so a failure affects
+        // only its own part.
         for part in batch::distinct(renewals, self.together) {
             let asks = part.iter().map(|&at| self.renew_ask(&renewals[at])).collect();
             let told = self.jobs.keep(asks).await.map_err(place)?;
@@ -271,7 +271,7 @@ impl Backend for Engine {
 #[async_trait]
 impl Admin for Engine {
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
-        // One look for each page, so that the reader serves the waiters in between.
+        // One read for each page, so that the reader serves the waiters in between.
         let page = |range| self.look(|reply| Look::Names(range, reply));
         names::list(prefix, limit, page)
             .await
@@ -319,8 +319,8 @@ impl Engine {
         PendingOp::new(renewal.claim.name.clone(), op)
     }
 
-    /// The lease for the database, one tick longer. The database's clock may stand still for a tick
-    /// at either end, and the lease must not end early.
+    /// Returns the lease for the database, one tick longer. The database's clock may show the same
+    /// time for a tick at either end, and the lease must not expire early.
     fn lease(&self, lease: Duration) -> Micros {
         let micros = lease.as_nanos().div_ceil(1000);
         Micros::try_from(micros).unwrap_or(Micros::MAX).saturating_add(self.settings.tick)

@@ -5,17 +5,17 @@
 //! ready   claim -> its grant, from the moment that a task of this process saw it in the row
 //! ```
 //! The workers and the reader show each row that they have read ([`Waiters::observe`]). The first
-//! of a line is woken if it must do something: collect a grant, or ask the store because a holder's
-//! lease ends. The others sleep, so the cost of a hand-off does not grow with the number of
-//! waiters.
+//! waiter of a line is woken if it must act: collect a grant, or send a heartbeat because a
+//! holder's lease ends. The others sleep, so the cost of a hand-off does not grow with the number
+//! of waiters.
 //!
 //! # Concurrency
 //!
 //! Lines and grants change under one mutex. A grant is put into `ready` before its bell rings, and
-//! the bell keeps one notification. So a task that looks, finds nothing and then waits is woken.
+//! the bell keeps one notification. So a task that checks, finds nothing and then waits is woken.
 //!
 //! `look` requests a poll from the reader. It is set before the reader is notified, and the reader
-//! swaps it back before it reads rows. So a request that comes during a poll leads to another one.
+//! swaps it back before it reads rows. So a request that comes during a poll leads to another poll.
 
 use std::{
     collections::VecDeque,
@@ -44,20 +44,20 @@ use super::{
 #[cfg(test)]
 mod tests;
 
-/// The number of notifications that are kept because they came before the answer that their claim
-/// waits.
+/// The number of early notifications that are kept: those that arrive before the answer that their
+/// claim waits.
 const EARLY: usize = 256;
 /// The number of names whose pace is remembered from one wait to the next.
 const PACES: usize = 1024;
 
-/// How long after the end of a lease, by the store's clock, the first waiter asks the store.
+/// How long after the end of a lease, by the store's clock, the first waiter sends a heartbeat.
 const SLACK: Micros = 2_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     inner: Mutex<WaitersState>,
     arrived: Notify,
-    /// A notification did not arrive.
+    /// Notified if a notification did not arrive.
     missed: Notify,
     look: AtomicBool,
     rarely: Rarely,
@@ -69,19 +69,19 @@ struct WaitersState {
     ready: HashMap<ClaimId, Grant>,
     /// Grows when a claim joins a line and when a line ends.
     changes: u64,
-    /// Since when the listener works. `None` while it does not.
+    /// The time since which the listener works. `None` while it does not.
     listens: Option<Instant>,
     early: VecDeque<Note>,
-    /// How long one hand-off in a queue took, when this process last waited in it.
+    /// The time of one hand-off in a queue, from the last wait of this process in it.
     paces: HashMap<LockName, Duration>,
 }
 
 #[derive(Debug)]
 struct Line {
     waiters: Vec<Waiter>,
-    /// The row as it was last seen.
+    /// The last known state of the row.
     mark: Mark,
-    /// When the first of the leases in the row ends.
+    /// The time when the first of the leases in the row ends.
     expiry: Instant,
     pace: Pace,
 }
@@ -89,13 +89,13 @@ struct Line {
 #[derive(Debug)]
 struct Waiter {
     claim: ClaimId,
-    /// When its place in the store's queue was last renewed, on both clocks.
+    /// The last renewal of its place in the store's queue, on both clocks.
     renewed: Sight,
     bell: Arc<Notify>,
 }
 
 impl WaitersState {
-    /// The last waiter of a name is gone.
+    /// Records that the last waiter of a name has ended.
     fn end(&mut self, name: &LockName) {
         if let Some(line) = self.lines.remove(name) {
             if self.paces.len() >= PACES {
@@ -115,24 +115,24 @@ pub(crate) enum Standing {
     /// It waits. The bell rings when this has changed.
     Waiting {
         bell: Arc<Notify>,
-        /// When its place in the store's queue was last renewed.
+        /// The last renewal of its place in the store's queue.
         renewed: Instant,
-        /// When it must ask the store, which may grant it the lock after the end of a lease. Only
-        /// the first of the line has to.
+        /// When it must send a heartbeat, since the store may grant it the lock after the end of a
+        /// lease. Only the first of the line must.
         expiry: Option<Instant>,
     },
-    /// It is not known here.
+    /// This process does not know it.
     Unknown,
 }
 
 impl Waiters {
-    /// Without waiters. `rarely` is the pace of polls while the listener works.
+    /// Creates an empty list. `rarely` is the pace of polls while the listener works.
     pub(crate) fn new(rarely: Rarely) -> Self {
         Self { rarely, ..Self::default() }
     }
 
-    /// Adds a claim that waits in the store. The statement with this sight said so, and renewed its
-    /// place.
+    /// Adds a claim that waits in the store, according to the answer to a statement with this
+    /// sight, which also renewed its place.
     pub(crate) fn register(&self, name: &LockName, claim: ClaimId, sight: Sight) {
         let now = sight.sent;
         {
@@ -170,13 +170,13 @@ impl Waiters {
         line.waiters.remove(at);
         match line.waiters.first() {
             None => inner.end(name),
-            // It is the first now, and has to watch the leases.
+            // It is now the first, and has to watch the leases.
             Some(first) if at == 0 => first.bell.notify_one(),
             Some(_) => {}
         }
     }
 
-    /// The state of a claim. A grant is handed out once.
+    /// Returns the state of a claim. Returns a grant only once.
     pub(crate) fn standing(&self, name: &LockName, claim: ClaimId) -> Standing {
         let mut inner = self.inner.lock();
         if let Some(grant) = inner.ready.remove(&claim) {
@@ -203,9 +203,9 @@ impl Waiters {
             Some((line, at))
         });
         let Some((line, at)) = waiting else {
-            // Either the answer that the claim waits is still on its way, or the grant has been
-            // seen already. Only `register` looks here, so in the second case the entry is never
-            // used.
+            // Either the answer that the claim waits has not arrived yet, or the grant has been
+            // seen already. Only `register` reads this map, so in the second case the entry is
+            // never used.
             if early.len() == EARLY {
                 early.pop_front();
             }
@@ -227,7 +227,7 @@ impl Waiters {
         }
     }
 
-    /// Records whether the listener works from now on. Notifications before may have been lost, so
+    /// Records whether the listener works from now on. Earlier notifications may have been lost, so
     /// the reader has to poll once.
     pub(crate) fn listens(&self, does: bool) {
         self.inner.lock().listens = does.then(|| Clock::Boot.now());
@@ -238,12 +238,12 @@ impl Waiters {
         self.arrived.notify_one();
     }
 
-    /// Whether to poll at once, whatever the pace of the queues.
+    /// Returns whether to poll at once, regardless of the pace of the queues.
     pub(crate) fn wants_a_look(&self) -> bool {
         self.look.swap(false, Ordering::SeqCst)
     }
 
-    /// Ends when a notification has been missed since the last call.
+    /// Waits until a notification has been missed since the last call.
     pub(crate) async fn missed(&self) {
         self.missed.notified().await;
     }
@@ -259,7 +259,8 @@ impl Waiters {
             let mine = line.waiters.iter().position(|waiter| waiter.claim == granted.claim);
             let Some(at) = mine else { continue };
             let waiter = line.waiters.remove(at);
-            // A grant that can't be read is dropped. Its task asks the store, and gets the error.
+            // A grant that can't be read is dropped. Its task sends a heartbeat, and gets the
+            // error.
             if let Ok(grant) = sight.grant(granted) {
                 ready.insert(waiter.claim, grant);
             }
@@ -282,7 +283,7 @@ impl Waiters {
                 let ends = machine.next_expiry().unwrap_or(sight.now);
                 sight.instant_of(ends.saturating_add(SLACK))
             }
-            // Its place has been lost. The store will answer so.
+            // Its place has been lost. The store's answer will show it.
             None => sight.sent,
         };
         if expiry != line.expiry || Some(first.claim) != first_before {
@@ -291,18 +292,18 @@ impl Waiters {
         }
     }
 
-    /// Whether this state of the row has not been seen yet.
+    /// Returns whether this state of the row is new.
     pub(crate) fn is_news(&self, name: &LockName, mark: Mark) -> bool {
         self.inner.lock().lines.get(name).is_some_and(|line| line.mark != mark)
     }
 
-    /// The names with waiters, if a claim has joined since `changes`.
+    /// Returns the names with waiters, if a claim has joined since `changes`.
     pub(crate) fn names(&self, changes: u64) -> Option<(u64, Vec<LockName>)> {
         let inner = self.inner.lock();
         (inner.changes != changes).then(|| (inner.changes, inner.lines.keys().cloned().collect()))
     }
 
-    /// When to poll the rows again. `None` without waiters.
+    /// Returns the time until the next poll of the rows. `None` without waiters.
     pub(crate) fn delay(&self) -> Option<Duration> {
         let inner = self.inner.lock();
         if inner.lines.is_empty() {
@@ -316,8 +317,8 @@ impl Waiters {
         inner.lines.values().map(delay).min()
     }
 
-    /// Ends when a claim has joined a line, or the listener has started or stopped, since the last
-    /// call.
+    /// Waits until a claim has joined a line, or the listener has started or stopped, since the
+    /// last call.
     pub(crate) async fn arrived(&self) {
         self.arrived.notified().await;
     }

@@ -43,7 +43,7 @@ use super::{
     waiters::Waiters,
 };
 
-/// The most jobs among which a batch is chosen.
+/// The largest number of jobs among which a batch is chosen.
 const IN_SIGHT: usize = 256;
 
 #[derive(Debug)]
@@ -93,7 +93,7 @@ struct Applied {
     in_doubt: bool,
 }
 
-/// Lets other ready tasks run. Unlike tokio's `yield_now`, it does not make the runtime look at
+/// Lets other ready tasks run. Unlike tokio's `yield_now`, it does not make the runtime check
 /// sockets and timers first.
 async fn after_the_ready() {
     let mut waited = false;
@@ -144,8 +144,8 @@ impl<C: Conn> Worker<C> {
                 job = self.jobs.recv(), if is_asked => match job {
                     Some(job) => {
                         self.admit(job);
-                        // Other tasks that are ready may add jobs to the same statement: after a
-                        // release, for example, the next task of this process.
+                        // Other ready tasks may add jobs to the same statement: after a release,
+                        // for example, the next task of this process.
                         after_the_ready().await;
                     }
                     None => is_asked = false,
@@ -161,7 +161,7 @@ impl<C: Conn> Worker<C> {
         }
     }
 
-    /// The jobs for the next statement.
+    /// Returns the jobs for the next statement.
     fn next_batch(&mut self) -> Vec<Job> {
         while let Some(job) = self.jobs.try_urgent() {
             self.admit(job);
@@ -176,7 +176,7 @@ impl<C: Conn> Worker<C> {
     }
 
     /// Accepts a job. While the database answered others, the job waited for this worker and not
-    /// for the database. So that time does not count against its patience.
+    /// for the database. So that time does not count against its retry budget.
     fn admit(&mut self, mut job: Job) {
         job.asked = job.asked.max(self.heard);
         match job.is_urgent() {
@@ -185,8 +185,8 @@ impl<C: Conn> Worker<C> {
         }
     }
 
-    /// Writes all of them, and records the answer of each. True if one of the locks is free for a
-    /// waiter. With `hurries` the claims only join their queue, and a crash may lose that.
+    /// Writes all of them, and records the answer of each. Returns true if one of the locks is free
+    /// for a waiter. With `hurries` the claims only join their queue, and a crash may lose that.
     async fn write(
         &mut self,
         batch: &mut [Job],
@@ -247,11 +247,11 @@ impl<C: Conn> Worker<C> {
             }
         }
         self.bar_refused(batch, part);
-        // The answer has shown the clock, so the next sending has a deadline that is right.
+        // The answer has shown the clock, so the next sending has the right deadline.
         if late { Err(Fault::too_late()) } else { Ok(owes) }
     }
 
-    /// An operation as it is sent now.
+    /// Returns an operation in the form in which it is sent now.
     fn as_sent<'a>(&self, op: &'a Op, hurries: bool) -> Cow<'a, Op> {
         match *op {
             Op::Release { claim, used, .. } => {
@@ -262,8 +262,8 @@ impl<C: Conn> Worker<C> {
         }
     }
 
-    /// Whether all of these wait for one lock that was held a moment ago. Then none of them has to
-    /// wait for the disk: a crash loses places in a queue, and no grant.
+    /// Returns whether all of these wait for one lock that was held a moment ago. Then none of them
+    /// has to wait for the disk: a crash may lose places in a queue, but no grant.
     fn only_joins(&self, batch: &[Job], part: &[Unit], now: Instant) -> bool {
         let mut asks = part::places(part).map(|(job, ask)| &batch[job].asks[ask]);
         let Some(first) = asks.next() else { return false };
@@ -297,7 +297,7 @@ impl<C: Conn> Worker<C> {
         let is_first = !applied.in_doubt && ops.clone().any(|op| op.claim().is_some());
         if is_first || applied.deadline.is_some() && ops.clone().any(has_deadline) {
             // Only this sending has written this text, so the time behind it is the time of this
-            // statement. After a retry it may be that of the earlier sending.
+            // statement. After a retry it may be the time of the earlier sending.
             clocks.observe(0, sight.now, sight.sent);
         }
         for (op, outcome) in ops.clone().zip(&replayed.outcomes) {
@@ -322,8 +322,8 @@ impl<C: Conn> Worker<C> {
         for &granted in replayed.grants.iter().filter(others) {
             let note = Note::new(name, granted, &replayed.machine);
             if granted.home == self.settings.home {
-                // The grant may come before the answer that the claim is queued, which may be on
-                // its way on another connection. `told` keeps it until then.
+                // The grant may arrive before the answer that the claim is queued, which may come
+                // on another connection. `told` keeps it until then.
                 waiters.told(&note);
             } else {
                 // If the queue of notifications is full, this one is dropped. The waiter finds the

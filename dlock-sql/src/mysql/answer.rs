@@ -1,6 +1,6 @@
 //! Parsers of the server's answers.
 //!
-//! Texts come as bytes, whatever the character set of the connection, and must be UTF-8 here.
+//! Texts arrive as bytes, whatever the character set of the connection, and must be UTF-8 here.
 
 use dlock_core::{Error, ErrorKind};
 use sqlx::{MySql, Row as _, mysql::MySqlRow};
@@ -8,7 +8,7 @@ use sqlx::{MySql, Row as _, mysql::MySqlRow};
 use super::error::classify;
 use crate::engine::{Fault, Micros, Row};
 
-/// The columns base, snap and log, from `at` on.
+/// Returns the columns base, snap and log, from `at` on.
 pub(super) fn row(found: &MySqlRow, at: usize) -> Result<Row, Error> {
     Ok(Row { base: get(found, at)?, snap: text(found, at + 1)?, log: text(found, at + 2)? })
 }
@@ -17,12 +17,12 @@ pub(super) fn micros(found: &MySqlRow, at: usize) -> Result<Micros, Fault> {
     Ok(Micros::try_from(get::<i64>(found, at)?).unwrap_or(0))
 }
 
-/// A column of bytes or characters.
+/// Returns a column of bytes or characters as text.
 pub(super) fn text(found: &MySqlRow, at: usize) -> Result<String, Fault> {
     as_str(found, at).map(str::to_owned)
 }
 
-/// The same, borrowed from the answer.
+/// Returns a column as text that is borrowed from the answer.
 pub(super) fn as_str(found: &MySqlRow, at: usize) -> Result<&str, Fault> {
     std::str::from_utf8(get(found, at)?)
         .map_err(|error| unreadable("text that is not UTF-8").with_source(error).into())
@@ -42,9 +42,9 @@ pub(super) fn unreadable(what: &str) -> Error {
     )
 }
 
-/// The index behind the last operations of this text, with their time, in a log. Without
-/// `RETURNING` the row is read by a second statement, and others may have appended in between. The
-/// log is then cut here.
+/// Returns the index behind the last operations of this text, with their time, in a log. Without
+/// `RETURNING` a second statement reads the row, and others may have appended in between. The log
+/// is then cut here.
 pub(crate) fn end_of(log: &str, op: &str) -> Option<usize> {
     let starts = log.rmatch_indices(';').map(|(at, _)| at + 1).chain([0]);
     starts.into_iter().find_map(|at| {

@@ -63,7 +63,7 @@ fn read(settings: &ServerSettings) -> Result<Server, Error> {
     Ok(Server { returning, keeps: settings.keep() })
 }
 
-/// Refuses versions that are too old. True if this version has `RETURNING`.
+/// Refuses versions that are too old. Returns true if this version has `RETURNING`.
 fn check_version(version: &str) -> Result<bool, Error> {
     let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
     let mut next = || numbers.next().and_then(Result::ok).unwrap_or(0);

@@ -1,8 +1,8 @@
 //! A connection to the server.
 //!
 //! It is used again only after an answer was read to its end. After a timeout the answer may still
-//! arrive, and would be taken for the answer to the next statement. So that connection is dropped,
-//! and the statement may have been applied: its error has an unknown certainty.
+//! arrive, and would be taken for the answer to the next statement. So that connection is dropped.
+//! The statement may have been applied, so its error has an unknown certainty.
 
 use sqlx::{
     Connection as _, MySql,
@@ -24,8 +24,8 @@ use crate::{
 
 const TABLES: [&str; 3] = ["dlock_lock", "dlock_schema", "dlock_plain"];
 
-/// A connection that is made when it is needed, and again after it has broken. With an
-/// application's pool, each statement has another one.
+/// A connection that is opened when it is needed, and again after it has broken. With an
+/// application's pool, each statement uses another one.
 pub(super) struct MysqlConn {
     pub(super) way: Connector,
     conn: Option<Taken<MySql>>,
@@ -47,14 +47,14 @@ impl MysqlConn {
         self
     }
 
-    /// The current database of the connection.
+    /// Returns the current database of the connection.
     pub(super) async fn database(&mut self) -> Result<String, Fault> {
         let rows = self.fetch(sqlx::query(queries::WHICH)).await?;
         rows.first().map_or(Ok(String::new()), |row| text(row, 0))
     }
 
-    /// Makes it use dlock's tables in this database, whatever the current database of a connection
-    /// is.
+    /// Makes it use dlock's tables in this database, regardless of the current database of a
+    /// connection.
     pub(super) fn within(mut self, database: &str) -> Self {
         let quoted = format!("`{}`", database.replace('`', "``"));
         let digits =
@@ -64,7 +64,7 @@ impl MysqlConn {
         self
     }
 
-    /// A statement, with the database in the names of dlock's tables.
+    /// Returns a statement, with the database in the names of dlock's tables.
     pub(super) fn query<'q>(&mut self, sql: &'static str) -> Query<'q, MySql, MySqlArguments> {
         sqlx::query(self.texts.of(sql))
     }
@@ -75,13 +75,13 @@ impl MysqlConn {
         self.fetch(query).await
     }
 
-    /// A connection like this one.
+    /// Returns a connection like this one.
     pub(super) fn another(&self) -> Self {
         let (way, packet) = (self.way.clone(), self.packet);
         Self { texts: self.texts.clone(), packet, ..Self::new(way) }
     }
 
-    /// The same, with another source of connections.
+    /// Returns a connection like this one, with another source of connections.
     pub(super) fn another_from(&self, source: Source) -> Self {
         let mut another = self.another();
         another.way.source = source;
@@ -98,8 +98,8 @@ impl MysqlConn {
         self.fetch_as(query, Ok).await
     }
 
-    /// The same for a statement whose second column is null if the server accepts no writes. Then
-    /// the rows may be out of date, and the read fails.
+    /// Runs a statement whose second column is null if the server accepts no writes. Then the rows
+    /// may be out of date, and the read fails.
     pub(super) async fn fetch_from_primary(
         &mut self,
         query: Query<'_, MySql, MySqlArguments>,
@@ -135,8 +135,8 @@ impl MysqlConn {
         self.end(conn, result).map(|done| done.rows_affected())
     }
 
-    /// Runs several statements without arguments, on an own connection. The application's sessions
-    /// may be read-only by default, and then could create no tables.
+    /// Runs several statements without arguments, on a dedicated connection. The application's
+    /// sessions may be read-only by default, and then could create no tables.
     pub(super) async fn script(&mut self, sql: &'static str) -> Result<(), Fault> {
         let mut own = self.another_from(self.way.source.own());
         let mut conn = own.take().await?;
@@ -151,7 +151,7 @@ impl MysqlConn {
         if let Some(conn) = self.conn.take() {
             return Ok(conn);
         }
-        // The pause comes before the connect, so that a server in trouble gets few new connections.
+        // The pause comes before the connect, so that a failing server gets few new connections.
         self.backoff.pause().await?;
         let connected = self.way.connect().await.map_err(|fault| self.backoff.failed(fault));
         let (conn, packet) = connected?;

@@ -1,9 +1,9 @@
-//! How connections are made: own ones, or those of an application's pool.
+//! How connections are opened: dedicated ones, or those of an application's pool.
 //!
 //! Another part of the application may leave a pooled connection in a transaction or with other
 //! settings. A grant that is written into such a transaction may be rolled back later. So each
-//! pooled connection is checked before each use. An own connection gets its settings once, when it
-//! is made.
+//! pooled connection is checked before each use. A dedicated connection gets its settings once,
+//! when it is opened.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,16 +27,16 @@ use crate::{
 /// The source of connections.
 #[derive(Clone)]
 pub(super) enum Source {
-    /// Own connections. **The `Debug` of the options prints the password.**
+    /// Dedicated connections. **The `Debug` of the options prints the password.**
     Own(Box<MySqlConnectOptions>),
     /// Each statement takes a connection out of the pool and returns it.
     Pool(MySqlPool),
-    /// Own connections, with the current options of the pool.
+    /// Dedicated connections, with the current options of the pool.
     Beside(MySqlPool),
 }
 
 impl Source {
-    /// The source of own connections.
+    /// Returns the source of dedicated connections.
     pub(super) fn own(&self) -> Self {
         match self {
             Self::Pool(pool) => Self::Beside(pool.clone()),
@@ -53,13 +53,14 @@ pub(super) struct Connector {
     /// The check of a pooled connection before each use.
     pooled: Arc<str>,
     pub(super) timeout: Duration,
-    /// The most that connecting or an answer may take.
+    /// The longest time for a connect or an answer.
     pub(super) limit: Duration,
     pub(super) returning: bool,
 }
 
 impl Connector {
-    /// An attempt may take half of `patience`, so that there is time for a retry.
+    /// Creates a connector. An attempt may take half of `patience`, so that there is time for a
+    /// retry.
     pub(super) fn new(source: Source, patience: Duration) -> Self {
         // If possible, the server ends a statement before this client stops waiting. Then there is
         // an answer, and no doubt whether the statement was applied.
@@ -77,8 +78,8 @@ impl Connector {
         self.limit = limit.min(self.timeout);
     }
 
-    /// Connects, and returns the largest size of a statement there. If it fails, nothing was
-    /// applied.
+    /// Connects, and returns the largest size of a statement there. If the connect fails, nothing
+    /// was applied.
     pub(super) async fn connect(&self) -> Result<(Taken<MySql>, usize), Fault> {
         let connected = match &self.source {
             Source::Own(options) => self.own(options).await,
@@ -101,16 +102,16 @@ impl Connector {
             .unwrap_or_else(|_| Err(silent_at_first("MySQL or MariaDB is")))
     }
 
-    /// Takes a connection out of the application's pool. It must be in no transaction, commit each
-    /// statement by itself, and have suitable settings. Other connections are closed, and the next
-    /// one is taken.
+    /// Takes a connection out of the application's pool. The connection must be in no transaction,
+    /// must commit each statement on its own, and must have suitable settings. Other connections
+    /// are closed, and the next one is taken.
     ///
     /// A `begin()` that was dropped half-way leaves a transaction open that the driver does not
     /// know of (<https://github.com/launchbadge/sqlx/issues/2054>). Writes in it are invisible to
     /// others, and are rolled back later.
     async fn pooled(&self, pool: &MySqlPool) -> Result<(Taken<MySql>, usize), Fault> {
-        // After all idle connections, the next one is new. If that has the wrong settings too, all
-        // have.
+        // After all idle connections, the next one is new. If a new one has the wrong settings, all
+        // connections have them.
         let mut left = tries(pool.num_idle(), pool.size());
         loop {
             let acquired = timeout(self.limit, pool.acquire()).await;
@@ -153,13 +154,13 @@ impl Connector {
     }
 }
 
-/// The current options of the pool: the application may have changed them since it was made, for
-/// example the password.
+/// Returns the current options of the pool. The application may have changed them since it created
+/// the pool, for example the password.
 fn beside(pool: &MySqlPool) -> MySqlConnectOptions {
     MySqlConnectOptions::clone(&pool.connect_options()).disable_statement_logging()
 }
 
-/// The largest size of a statement, from the first row.
+/// Returns the largest size of a statement, from the first row.
 fn packet(rows: &[MySqlRow]) -> Result<usize, Fault> {
     let bytes = rows.first().map(|row| get::<i64>(row, 0)).transpose()?;
     Ok(bytes.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(PACKET))
@@ -169,7 +170,7 @@ fn packet(rows: &[MySqlRow]) -> Result<usize, Fault> {
 /// servers.
 const PACKET: usize = 1 << 20;
 
-/// The fitness of a pooled connection, from the answer to `pooled.sql`.
+/// Returns the fitness of a pooled connection, from the answer to `pooled.sql`.
 fn fitness(rows: &[MySqlRow]) -> Result<i64, Fault> {
     let [before, after] = rows else { return Ok(HIDDEN) };
     let is_still = get::<Option<i64>>(before, 1)? == get::<Option<i64>>(after, 1)?;
@@ -180,12 +181,12 @@ fn fitness(rows: &[MySqlRow]) -> Result<i64, Fault> {
 }
 
 const FIT: i64 = 0;
-/// The clock of the session stands still.
+/// The clock of the session does not advance.
 const STILL: i64 = 4;
 /// The session hides rows.
 const HIDDEN: i64 = 5;
 
-/// The number is that of `pooled.sql`.
+/// Returns the error for an unfit connection. The number is that of `pooled.sql`.
 fn unfit(found: i64) -> Error {
     let text = match found {
         2 => {

@@ -1,4 +1,4 @@
-//! From the server's and the driver's errors to dlock's, each with its remedy.
+//! The conversion of the server's and the driver's errors to dlock's, each with its remedy.
 
 use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind};
 use sqlx::mysql::MySqlDatabaseError;
@@ -12,7 +12,7 @@ pub(crate) mod numbers;
 
 use numbers::{by_number, foreign};
 
-/// The meaning of an error of the server or the driver.
+/// Returns the meaning of an error of the server or the driver.
 pub(super) fn classify(error: sqlx::Error) -> Fault {
     use ConfigIssue::Access;
 
@@ -64,7 +64,7 @@ pub(super) fn classify(error: sqlx::Error) -> Fault {
     Fault { error: Error::new(kind, message).with_certainty(certainty).with_source(error), cure }
 }
 
-/// A statement was not sent, since it is larger than the server accepts.
+/// Returns the fault of a statement that was not sent, since it is larger than the server accepts.
 pub(super) fn too_large() -> Fault {
     by_number(numbers::PACKET_TOO_LARGE, "")
 }
@@ -76,8 +76,8 @@ pub(super) fn overtaken() -> Fault {
     )
 }
 
-/// Whether the connection can be used again. After a refusal for an unknown reason it can: a bad
-/// row that is written again and again must not cost a connection each time.
+/// Returns whether the connection can be used again. After a refusal for an unknown reason it can:
+/// a bad row that is written repeatedly must not cost a connection each time.
 pub(super) fn is_harmless(error: &sqlx::Error) -> bool {
     use numbers::{CHANGED, DEADLOCK, LOCK_WAIT_TIMEOUT, PACKET_TOO_LARGE};
     let said = error.as_database_error().map_or("", |error| error.message());
@@ -87,17 +87,17 @@ pub(super) fn is_harmless(error: &sqlx::Error) -> bool {
     })
 }
 
-/// Whether the row exists already.
+/// Returns whether the row exists already.
 pub(super) fn is_duplicate(error: &sqlx::Error) -> bool {
     number(error) == Some(numbers::DUPLICATE)
 }
 
-/// Whether the server says that a transaction is open already.
+/// Returns whether the server reports that a transaction is open already.
 pub(super) fn is_in_transaction(error: &sqlx::Error) -> bool {
     number(error) == Some(numbers::IN_TRANSACTION)
 }
 
-/// Whether the server says that the user may not do this.
+/// Returns whether the server reports that the user lacks a right.
 pub(super) fn is_denied(error: &Error) -> bool {
     let source = std::error::Error::source(error);
     let error = source.and_then(|source| source.downcast_ref::<sqlx::Error>());
@@ -109,7 +109,7 @@ fn number(error: &sqlx::Error) -> Option<u16> {
     Some(database.try_downcast_ref::<MySqlDatabaseError>()?.number())
 }
 
-/// The server's own words, as far as they are short.
+/// Returns the server's own text, if it is short.
 fn server_says(error: &sqlx::Error) -> Option<String> {
     match error {
         sqlx::Error::Database(database) => {
@@ -120,7 +120,7 @@ fn server_says(error: &sqlx::Error) -> Option<String> {
     }
 }
 
-/// The meaning of a broken connection. Errors of the TLS library come in this form as well.
+/// Returns the meaning of a broken connection. Errors of the TLS library come in this form as well.
 fn by_text(text: &str) -> Fault {
     if text.contains("invalid peer certificate") {
         return Fault::config(
@@ -172,7 +172,7 @@ mod tests {
             assert_eq!(fault.cure, Cure::None);
             assert!(fault.error.to_string().contains(says), "{}", fault.error);
         }
-        // MySQL 8.4 has that plugin switched off, and 9.0 has none.
+        // MySQL 8.4 disables that plugin by default, and 9.0 does not have it.
         let fault = classify(sqlx::Error::Configuration(rsa.into()));
         assert!(!fault.error.to_string().contains("mysql_native_password"), "{}", fault.error);
     }

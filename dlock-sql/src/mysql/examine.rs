@@ -14,10 +14,10 @@ use super::{
 };
 use crate::engine::{Fault, of_tables, room};
 
-/// A server that closes idle connections sooner gets a finding, in seconds.
+/// A server that closes idle connections sooner than this gets a finding, in seconds.
 const SOON: i64 = 60;
 
-/// The findings about the server and the tables.
+/// Returns the findings about the server and the tables.
 pub(super) async fn examine(conn: &mut MysqlConn, tables: Tables) -> Result<Vec<Finding>, Fault> {
     let mut findings = server(&ServerSettings::read(conn).await?);
     for row in &conn.rows(queries::NOW).await? {
@@ -27,7 +27,7 @@ pub(super) async fn examine(conn: &mut MysqlConn, tables: Tables) -> Result<Vec<
     Ok(findings)
 }
 
-/// The same checks as at a connect: the server's version and role, the tables, the rights.
+/// Does the same checks as a connect: the server's version and role, the tables, the rights.
 async fn prepared(conn: &mut MysqlConn, tables: Tables) -> Result<(), Fault> {
     check_server(conn).await?;
     prepare(conn, tables, false).await

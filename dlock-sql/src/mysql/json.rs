@@ -12,11 +12,11 @@ use dlock_core::LockName;
 use super::error::too_large;
 use crate::engine::{Fault, Mark, Write};
 
-/// The size of a statement beside what [`Write::room`] counts.
+/// The size of a statement in addition to [`Write::room`].
 pub(super) const AROUND: usize = 256;
 
-/// The argument of `apply_many.sql`, with at most `most` bytes. Folds that do not fit are left out:
-/// a later statement of this or another client has them.
+/// Returns the argument of `apply_many.sql`, with at most `most` bytes. Folds that do not fit are
+/// left out: a later statement of this or another client has them.
 pub(super) fn writes(writes: &[Write], most: usize) -> String {
     let room = writes.iter().map(Write::room).sum();
     let mut left = most.saturating_sub(least(writes));
@@ -31,7 +31,7 @@ pub(super) fn writes(writes: &[Write], most: usize) -> String {
     })
 }
 
-/// The size of these without any fold, in bytes.
+/// Returns the size of these writes without any fold, in bytes.
 pub(super) fn least(writes: &[Write]) -> usize {
     let without: usize = writes.iter().map(|write| write.room() - folds(write)).sum();
     AROUND + without
@@ -41,7 +41,7 @@ fn folds(write: &Write) -> usize {
     write.fold.as_ref().map_or(0, |fold| fold.snap.len())
 }
 
-/// Fails if these are too large for one statement. The worker then splits them.
+/// Fails if these writes are too large for one statement. The worker then splits them.
 pub(super) fn check_size(writes: &[Write], packet: usize) -> Result<(), Fault> {
     match least(writes) > packet {
         true => Err(too_large()),
@@ -49,14 +49,14 @@ pub(super) fn check_size(writes: &[Write], packet: usize) -> Result<(), Fault> {
     }
 }
 
-/// The number of names that fit into a statement of this size.
+/// Returns the number of names that fit into a statement of this size.
 pub(super) fn most_names(packet: usize) -> usize {
     (packet.saturating_sub(AROUND) / (2 * LockName::MAX_BYTES + 32)).max(1)
 }
 
-/// The argument `cut` of a statement that folds, with a random number for this sending. With it the
-/// statement distinguishes its own assignment from a value that it has found. (`cut` itself is at
-/// most the length of a row.)
+/// Returns the argument `cut` of a statement that folds, with a random number for this sending. It
+/// lets the statement distinguish its own assignment from a value that it has found. (`cut` itself
+/// is at most the length of a row.)
 pub(super) fn marked(cut: i64) -> i64 {
     match cut {
         0 => 0,
@@ -64,7 +64,7 @@ pub(super) fn marked(cut: i64) -> i64 {
     }
 }
 
-/// The argument of `read.sql`: names, and the bases whose snapshots are known.
+/// Returns the argument of `read.sql`: names, and the bases whose snapshots are known.
 pub(crate) fn wanted<'a>(wanted: impl IntoIterator<Item = (&'a LockName, i64)>) -> String {
     array(0, wanted, |out, (name, known)| {
         push_name(out, name.as_str());
@@ -72,7 +72,7 @@ pub(crate) fn wanted<'a>(wanted: impl IntoIterator<Item = (&'a LockName, i64)>) 
     })
 }
 
-/// The argument of `delete.sql`.
+/// Returns the argument of `delete.sql`.
 pub(super) fn marks(rows: &[(String, Mark)]) -> String {
     array(0, rows, |out, (name, mark)| {
         push_name(out, name);
@@ -80,7 +80,7 @@ pub(super) fn marks(rows: &[(String, Mark)]) -> String {
     })
 }
 
-/// An array of arrays, of about `room` bytes. (Writing to a String does not fail.)
+/// Returns an array of arrays, of about `room` bytes. (Writing to a String does not fail.)
 fn array<T>(
     room: usize,
     items: impl IntoIterator<Item = T>,

@@ -18,7 +18,7 @@ pub(super) struct Opened {
     pub(super) keeps: bool,
 }
 
-/// Opens the database. Several processes may do so at once, also the first time.
+/// Opens the database. Several processes may do so at once, even the first time.
 pub(super) async fn open(config: &MysqlConfig) -> Result<Opened, Error> {
     let conn = |source: Source| MysqlConn::new(Connector::new(source, config.patience));
     let mut first = conn(config.driver.shared());
@@ -39,8 +39,8 @@ pub(super) async fn open(config: &MysqlConfig) -> Result<Opened, Error> {
     Ok(Opened { links: Links { writers, keeper, reader, ears: None, sight }, keeps: server.keeps })
 }
 
-/// The database in which pooled and own connections find the tables. It has to be the same: own
-/// ones lack the settings that the application makes after connecting.
+/// Returns the database in which pooled and dedicated connections find the tables. It has to be the
+/// same: dedicated connections lack the settings that the application makes after connecting.
 async fn same_database(pooled: &mut MysqlConn, own: &mut MysqlConn) -> Result<String, Error> {
     let mut found = Vec::new();
     for conn in [pooled, own] {

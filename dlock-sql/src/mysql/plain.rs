@@ -1,10 +1,10 @@
 //! The plain schemes: their statements, and opening the mode.
 //!
 //! Each statement that takes or renews a row compares the deadline with `now!()`, the server's
-//! clock in microseconds, so one that arrives late changes nothing. `renew` keeps the later of two
-//! ends, so that a renewal that overtook another one is not undone by it.
+//! clock in microseconds, so a late statement changes nothing. `renew` keeps the later of two ends,
+//! so that it does not undo a renewal that overtook it.
 //!
-//! Only InnoDB keeps a grant over a crash. With another engine the mode works, but promises less.
+//! Only InnoDB keeps a grant across a crash. With another engine the mode works, but promises less.
 
 use std::sync::Arc;
 
@@ -93,7 +93,7 @@ impl PlainConn for MysqlConn {
         let rows = self.fetch(query).await?;
         let row = rows.first().ok_or_else(no_answer)?;
         let now = get(row, 0)?;
-        // The clock comes with every answer, also without a row.
+        // Every answer contains the clock, even without a row.
         let Some(holder) = get::<Option<Vec<u8>>>(row, 1)? else {
             return Ok(Looked { now, row: None });
         };
@@ -159,15 +159,16 @@ pub(super) async fn open_plain(
     Ok(Arc::new(store))
 }
 
-/// Checks the server, the table and the rights, and creates the table if configured. True if
-/// commits survive a crash.
+/// Checks the server, the table and the rights, and creates the table if configured. Returns true
+/// if commits survive a crash.
 async fn prepare_plain(conn: &mut MysqlConn, create: bool) -> Result<bool, Fault> {
     check_server(conn).await?;
     prepare(conn, Tables::Plain, create).await?;
     PlainConn::keeps(conn).await
 }
 
-/// Other engines lose the last grants in a crash, or all of them.
+/// Returns whether the engine is InnoDB. Other engines lose the last grants in a crash, or all of
+/// them.
 async fn is_innodb(conn: &mut MysqlConn) -> Result<bool, Fault> {
     let found = conn.rows(ENGINE).await?;
     let engine = found.first().map(|row| get::<Option<Vec<u8>>>(row, 0)).transpose()?.flatten();

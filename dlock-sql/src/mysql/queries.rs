@@ -47,7 +47,7 @@ pub(crate) const STATEMENTS: [&str; 11] = [
 pub(super) const WHICH: &str = "SELECT COALESCE(DATABASE(), '')";
 
 pub(super) const VERSION: &str = "SELECT version FROM dlock_schema WHERE id = 1";
-/// The settings that matter, as far as the server has them. (`SELECT @@x` fails for others.)
+/// The settings that matter, if the server has them. (`SELECT @@x` fails for others.)
 pub(super) const SETTINGS: &str = "SHOW VARIABLES WHERE Variable_name IN \
      ('version', 'read_only', 'super_read_only', 'innodb_read_only', \
       'innodb_flush_log_at_trx_commit', 'innodb_flush_method', 'innodb_doublewrite', 'log_bin', \

@@ -90,7 +90,7 @@ impl Conn for MysqlConn {
 }
 
 impl MysqlConn {
-    /// The statement for these writes: that for one row, or for many.
+    /// Returns the statement for these writes: the one for one row, or the one for many.
     async fn writing<'q>(
         &mut self,
         writes: &'q [Write],
@@ -104,7 +104,7 @@ impl MysqlConn {
         Ok(self.query(many).bind(json::writes(writes, packet)))
     }
 
-    /// Writes with `RETURNING`, which gives the rows.
+    /// Writes with `RETURNING`, which returns the rows.
     async fn write_returning(
         &mut self,
         writes: &[Write],
@@ -122,12 +122,12 @@ impl MysqlConn {
 
     /// Writes, and then reads the rows, for servers without `RETURNING`.
     ///
-    /// Between the two statements other clients may write. Their operations behind ours are cut off
-    /// from the log that was read. The rest is the row as it was right behind our operation,
-    /// whatever its snapshot, and so shows the result. If the operation is not found, another
-    /// client has folded it or deleted the row. It was applied all the same, and is sent again for
-    /// its result, since operations are idempotent. (The second sending of a release can't show
-    /// whether the claim was lost before. It counts as released, as after a lost answer.)
+    /// Other clients may write between the two statements. Their operations behind this one are cut
+    /// off the log that was read. The rest is the row as it was right behind this operation,
+    /// regardless of its snapshot, and so shows the result. If the operation is not found, another
+    /// client has folded it or deleted the row. It was applied, and is sent again for its result,
+    /// since operations are idempotent. (The second sending of a release can't show whether the
+    /// claim was lost before. It counts as released, as after a lost answer.)
     async fn write_and_read(&mut self, writes: &[Write]) -> Result<Vec<Result<Row, Error>>, Fault> {
         let query = self.writing(writes, [queries::APPLY_ONE, queries::APPLY_MANY]).await?;
         self.fetch(query).await?;
@@ -151,7 +151,7 @@ impl MysqlConn {
     }
 
     /// Reads the rows of these names, without the snapshots of these bases, in one or more
-    /// statements. The time is that of the first statement: no row is older.
+    /// statements. Returns the time of the first statement: no row is older.
     async fn sighting(&mut self, wanted: &[(&LockName, i64)]) -> Result<Sighting, Fault> {
         let mut seen = Sighting { now: 0, rows: Vec::with_capacity(wanted.len()) };
         let most = if wanted.len() > 1 { json::most_names(self.ready().await?) } else { 1 };
@@ -182,8 +182,8 @@ impl MysqlConn {
     }
 }
 
-/// A row of a page. One that can't be read, or has no snapshot here, is skipped by the sweep, and
-/// does not stop the others.
+/// Returns a row of a page. If it can't be read, or has no snapshot here, the sweep skips it and
+/// continues with the others.
 fn paged(found: &MySqlRow) -> Result<Paged, Fault> {
     Ok(Paged { name: text(found, 0)?, now: micros(found, 1)?, row: row(found, 2).ok() })
 }

@@ -1,8 +1,8 @@
 //! Checks dlock's tables in a database, and creates them if configured.
 //!
-//! MySQL commits each `CREATE TABLE` by itself. So after a program that died in between, or beside
-//! one that is creating them, the tables may be there in part. Each check then reports missing
-//! tables, and creating them again completes them.
+//! MySQL commits each `CREATE TABLE` on its own. So if a program has died in between, or is
+//! creating them at the same time, only a part of the tables may exist. Each check then reports
+//! missing tables, and creating them again completes them.
 
 use dlock_core::ConfigIssue;
 
@@ -24,7 +24,7 @@ const COLUMNS: [(&str, &str, bool); 6] = [
     ("log", "mediumblob", false),
 ];
 
-/// The form whose tables are needed.
+/// The kind of tables that are needed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Tables {
     Locks,
@@ -38,7 +38,7 @@ pub(super) async fn prepare(
     create: bool,
 ) -> Result<(), Fault> {
     match check(conn, tables).await {
-        // They may be there in part: see above.
+        // A part of them may exist: see above.
         Err(fault) if create && fault.is_of_missing_tables() => {
             let schema = match tables {
                 Tables::Locks => queries::SCHEMA,
@@ -63,7 +63,8 @@ async fn check(conn: &mut MysqlConn, tables: Tables) -> Result<(), Fault> {
             false => fault,
         });
     }
-    // The version first: with another version, the other checks would report the wrong reason.
+    // The version comes first: with another version, the other checks would report the wrong
+    // reason.
     check_version(version(conn).await?)?;
     check_engines(conn).await?;
     check_columns(conn).await?;

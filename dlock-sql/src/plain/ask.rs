@@ -1,7 +1,7 @@
 //! The requests to a task that supports the mutex only.
 //!
-//! Each request has a oneshot for its answer. A caller may go away at any time: a request to take a
-//! lock is then skipped if it has not begun, and a release is always done.
+//! Each request has a oneshot for its answer. A caller may stop waiting at any time: a request to
+//! take a lock is then skipped if it has not begun, and a release is always done.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::engine::{Lanes, Listed, Message, Range, Reply, answer_of, gone};
 #[derive(Debug)]
 pub(crate) enum MutexRequest {
     Take(Want, Reply<Acquired>),
-    /// Renews the leases of these claims. For each, whether it is held.
+    /// Renews the leases of these claims. The answer says for each whether it is held.
     Renew(Vec<Want>, Reply<Vec<bool>>),
     GiveBack(LockName, ClaimId, Reply<Released>),
     Look(LockName, Reply<LockState>),

@@ -1,7 +1,7 @@
 //! A backend with the mutex only: the plain schemes, and locks of a session.
 //!
-//! There is no queue. A waiter polls with the same claim, so a lock that it got without hearing the
-//! answer is found by the next poll. If the process dies, the lease ends, or the session.
+//! There is no queue. A waiter polls with the same claim, so if the answer to a grant is lost, the
+//! next poll finds the lock. If the process dies, the lease or the session ends.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -31,7 +31,7 @@ pub(crate) struct MutexStore {
 pub(crate) struct Form {
     /// Its name, with the option that chooses it.
     pub(crate) name: &'static str,
-    /// The number of claims in one renewal, one or more.
+    /// The number of claims in one renewal, at least one.
     pub(crate) together: usize,
     /// The current guarantees.
     pub(crate) promises: Box<dyn Fn() -> Guarantees + Send + Sync>,
@@ -68,7 +68,7 @@ impl Backend for MutexStore {
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
-        // The answer owns clones, so it runs to its end also if the caller drops it.
+        // The answer owns clones, so it runs to its end even if the caller drops it.
         let (asks, store, request) = (self.asks.clone(), self.store.clone(), request.clone());
         Answer::later(async move {
             match asks.take(&request).await {

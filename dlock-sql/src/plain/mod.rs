@@ -1,9 +1,9 @@
-//! Two well-known table schemes for the mutex, so that other programs can take part, and as a
+//! Two well-known table schemes for the mutex, so that other programs can take part, and for
 //! comparison.
 //!
-//! There is one row for each name: `(name, holder, state, version, expiry)`. The holder is the
-//! claim in 32 hexadecimal digits, or the name that another program gives itself. The expiry is in
-//! microseconds since 1970 by the database's clock, and each statement compares it with that clock.
+//! Each name has one row: `(name, holder, state, version, expiry)`. The holder is the claim in 32
+//! hexadecimal digits, or a name that another program has chosen. The expiry is in microseconds
+//! since 1970 by the database's clock, and each statement compares it with that clock.
 //!
 //! | scheme | acquire | release |
 //! |---|---|---|
@@ -11,14 +11,13 @@
 //! | [`Scheme::Version`] | read the row; update it if it is free, or its lease has ended, and its version is still the one read | mark it free if it is the claim's own |
 //!
 //! Neither has a queue: waiters poll, and the fastest wins. The first scheme deletes its row, and
-//! with it all that could order two grants, so it has no fencing tokens. In the second, the version
-//! is the token.
+//! with it everything that could order two grants, so it has no fencing tokens. In the second, the
+//! version is the token.
 //!
 //! A statement that takes or renews a row has a deadline by the database's clock, after which it
-//! does nothing. So a request that arrives late has no effect. The row has no place to remember
-//! cancelled claims, because other programs use it as well. So a claim that was released while one
-//! of its requests may still be on its way is released once more after the deadline of that
-//! request.
+//! does nothing. So a late request has no effect. The row has no place to remember cancelled
+//! claims, because other programs use it as well. So if a claim was released while one of its
+//! requests may still arrive, it is released once more after the deadline of that request.
 
 mod ask;
 mod backend;
@@ -39,7 +38,7 @@ pub(crate) use worker::start;
 
 use crate::engine::{Fault, Listed, Range};
 
-/// The connection of a database for this. One task owns it, and never drops a call half-way.
+/// The database connection of a plain scheme. One task owns it, and never drops a call half-way.
 pub(crate) trait PlainConn: Send + 'static {
     /// Runs a statement, and returns how many rows matched. An insert of an existing row returns 0.
     fn change(
@@ -63,10 +62,10 @@ pub(crate) trait PlainConn: Send + 'static {
         most: u32,
     ) -> impl Future<Output = Result<Vec<Listed>, Fault>> + Send;
 
-    /// Whether answered writes survive a crash, with the current settings.
+    /// Returns whether answered writes survive a crash, with the current settings.
     fn keeps(&mut self) -> impl Future<Output = Result<bool, Fault>> + Send;
 
-    /// The findings about the settings of the database.
+    /// Returns the findings about the settings of the database.
     fn examine(&mut self) -> impl Future<Output = Result<Vec<Finding>, Fault>> + Send;
 
     /// Closes the connection.
@@ -98,33 +97,35 @@ pub(crate) struct PlainRow {
     pub(crate) left: i64,
 }
 
-/// The fault of a read without a row: it always has one.
+/// Returns the fault of a read that returned no row, although the statement always returns one.
 pub(crate) fn no_answer() -> Fault {
     let text = "the database did not return its time: check which server answers there";
     Error::new(ErrorKind::Protocol, text).into()
 }
 
-/// The statements of a database. The files that hold them tell their arguments.
+/// The statements of a database. Their files describe the arguments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Statements {
-    /// name, holder, lease, deadline: a row that is held, in version 1. Past the deadline none.
+    /// name, holder, lease, deadline: inserts a held row with version 1, unless the deadline has
+    /// passed.
     pub(crate) insert: &'static str,
     /// name: deletes a row whose lease has ended.
     pub(crate) clear: &'static str,
-    /// holder, lease, name, version, deadline: takes a row of this version that nobody holds, by
-    /// then.
+    /// holder, lease, name, version, deadline: takes a row of this version that is not held, unless
+    /// the deadline has passed.
     pub(crate) take: &'static str,
-    /// lease, name, holder, deadline: starts the lease anew, unless it has ended, by then.
+    /// lease, name, holder, deadline: restarts the lease, unless it has ended or the deadline has
+    /// passed.
     pub(crate) renew: &'static str,
     /// name, holder: deletes the row.
     pub(crate) delete: &'static str,
     /// name, holder: marks the row free.
     pub(crate) free: &'static str,
-    /// name: gives the time and, null without a row, holder, whether it is held (0 or 1), version, and
-    /// microseconds left.
+    /// name: returns the time and, null without a row, holder, whether it is held (0 or 1),
+    /// version, and microseconds left.
     pub(crate) look: &'static str,
-    /// first name, name behind the last, how many rows: gives, by name, name and whether it is held
-    /// (0 or 1).
+    /// first name, name behind the last, number of rows: returns, ordered by name, name and whether
+    /// it is held (0 or 1).
     pub(crate) range: &'static str,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! An acquire takes several statements, and other clients may write between them. So the statement
 //! that takes the row has its own condition: the primary key, or the version that was read. If the
-//! process dies between two statements, either nothing was taken, or a row that ends with its
+//! process dies between two statements, it has taken nothing, or a row that is free after its
 //! lease. If an answer is lost, the next attempt reads the row, finds its own claim there, and
 //! renews it.
 
@@ -24,7 +24,7 @@ use crate::engine::Fault;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Scheme {
-    /// Insert a row with a unique name, delete it.
+    /// Insert a row with a unique name to acquire, delete it to release.
     Row,
     /// A row with state and version, written by compare-and-set. The version is the fencing token.
     Version,
@@ -45,21 +45,21 @@ impl FromStr for Scheme {
     }
 }
 
-/// A lease as the statements take it.
+/// Converts a lease to the form that statements take.
 fn micros(lease: Duration) -> i64 {
-    // A microsecond more, since the clock is cut to whole microseconds at either end.
+    // One microsecond more, since the clock is truncated to whole microseconds at either end.
     i64::try_from(lease.as_micros()).unwrap_or(i64::MAX / 4).saturating_add(1)
 }
 
 impl Scheme {
-    /// The guarantees, on a database with these.
+    /// Returns the guarantees of this scheme on a database with these guarantees.
     pub(super) fn guarantees(self, database: Guarantees) -> Guarantees {
         let given =
             Guarantees::WEAKEST.with_exclusion(database.exclusion).with_scope(database.scope);
         match self {
             Self::Row => given,
             // Only the row has the last version. After a crash that loses the last grants, the next
-            // ones get the same numbers again.
+            // grants get the same numbers again.
             Self::Version => match database.exclusion {
                 Exclusion::Nothing => given.with_fencing(Fencing::Volatile),
                 _ => given.with_fencing(Fencing::Durable),
@@ -67,7 +67,7 @@ impl Scheme {
         }
     }
 
-    /// Takes the row, or finds it busy.
+    /// Takes the row, or reports that it is busy.
     pub(super) async fn take<C: PlainConn>(
         self,
         table: &mut PlainTable<C>,
@@ -125,8 +125,8 @@ impl Scheme {
         }
     }
 
-    /// The grant of a row that has just been taken. It reads the row again, because the lease may
-    /// have ended since, and for the version, which is the token.
+    /// Returns the grant of a row that has just been taken. Reads the row again, because the lease
+    /// may have ended since, and because the row has the version, which is the token.
     async fn taken<C: PlainConn>(
         self,
         table: &mut PlainTable<C>,
@@ -142,7 +142,7 @@ impl Scheme {
         }
     }
 
-    /// Renews the lease. False if it had ended.
+    /// Renews the lease. Returns false if it had ended.
     pub(super) async fn renew<C: PlainConn>(
         self,
         table: &mut PlainTable<C>,
@@ -163,7 +163,7 @@ impl Scheme {
         Ok(renewed)
     }
 
-    /// Releases the row. False if it was not this claim's.
+    /// Releases the row. Returns false if it was not this claim's.
     pub(super) async fn give_back<C: PlainConn>(
         self,
         table: &mut PlainTable<C>,
@@ -180,8 +180,8 @@ impl Scheme {
     }
 }
 
-/// The statement changed nothing: another client was faster, or the statement came after its
-/// deadline.
+/// Interprets a statement that changed nothing: another client was faster, or the statement came
+/// after its deadline.
 fn refused(sent: Sent) -> Result<Acquired, Fault> {
     if sent.may_be_late() { Err(Fault::too_late()) } else { Ok(Acquired::Busy) }
 }

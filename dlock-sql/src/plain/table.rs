@@ -26,23 +26,24 @@ pub(super) struct PlainTable<C> {
 pub(super) struct Sent {
     /// A time just before it is sent.
     pub(super) at: Instant,
-    /// The deadline by the database's clock. Zero if the clock is not known: then nothing is done.
+    /// The deadline by the database's clock. Zero if the clock is not known: then the statement
+    /// does nothing.
     pub(super) deadline: i64,
-    /// From then on the deadline may have passed.
+    /// From this time on the deadline may have passed.
     ends: Instant,
-    /// By then it has certainly passed.
+    /// At this time the deadline has certainly passed.
     pub(super) over: Instant,
 }
 
 impl Sent {
-    /// Whether the database may have refused a statement because of its deadline.
+    /// Returns whether the database may have refused a statement because of its deadline.
     pub(super) fn may_be_late(&self) -> bool {
         self.deadline == 0 || Clock::Boot.now() >= self.ends
     }
 }
 
 impl<C: PlainConn> PlainTable<C> {
-    /// The times of a request that is sent now and is useless after `useful`.
+    /// Returns the times of a request that is sent now and is useless after `useful`.
     pub(super) fn sending(&self, useful: Duration) -> Sent {
         let (at, patience) = (Clock::Boot.now(), useful.min(self.patience));
         let deadline = self.clock.deadline(at, patience).unwrap_or(0);

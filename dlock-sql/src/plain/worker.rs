@@ -1,5 +1,5 @@
 //! The task that owns the connection. It serves the requests one after another, renewals and
-//! releases first, and continues with one that it has begun if its caller goes away.
+//! releases first. It completes a request that it has begun even if the caller stops waiting.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,7 +18,8 @@ use super::{
 };
 use crate::engine::{Ends, Kept, Listed, PAGE, Patience, Range, retry};
 
-/// A backend over plain rows. `kept` is whether the database keeps what it has answered.
+/// Starts a backend over plain rows. `kept` is whether the database keeps the writes that it has
+/// answered.
 pub(crate) fn start<C: PlainConn>(
     runtime: &Handle,
     store: Arc<str>,
@@ -48,11 +49,11 @@ struct PlainWorker<C> {
 }
 
 impl<C: PlainConn> PlainWorker<C> {
-    /// Works until the last caller has gone.
+    /// Works until the last caller is dropped.
     async fn run(mut self) {
         if let Ok(name) = LockName::new("dlock") {
-            // It shows the clock. If it fails, the first statement is refused for its deadline, and
-            // shows the clock then.
+            // The answer shows the clock. If the read fails, the first statement is refused because
+            // of its deadline, and its answer shows the clock.
             let _ = self.table.look(&name).await;
         }
         let mut is_asked = true;
@@ -75,7 +76,7 @@ impl<C: PlainConn> PlainWorker<C> {
         self.table.conn.close().await;
     }
 
-    /// Serves one request. The caller may have gone.
+    /// Serves one request. The caller may have stopped waiting.
     async fn serve(&mut self, ask: MutexRequest) {
         match ask {
             MutexRequest::Take(want, reply) => {
@@ -113,8 +114,7 @@ impl<C: PlainConn> PlainWorker<C> {
             match self.scheme.take(&mut self.table, want, sent).await {
                 Ok(acquired) => {
                     if acquired == Acquired::Busy {
-                        // For a try the claim is over now. A waiter sends it again, which undoes
-                        // this.
+                        // A try is over now. A waiter sends the claim again, which undoes this.
                         self.owed.given_back(&want.name, want.claim);
                     }
                     return Ok(acquired);
@@ -176,7 +176,7 @@ impl<C: PlainConn> PlainWorker<C> {
         let Some(seen) = seen.row.filter(|seen| seen.is_held && seen.left > 0) else {
             return Ok(LockState::default());
         };
-        // The holder may be another program, with a name that is no claim.
+        // The holder may be another program, with a name that is not a claim.
         let claim = seen.holder.parse().unwrap_or(ClaimId::from_bits(0));
         let remaining = Duration::from_micros(u64::try_from(seen.left).unwrap_or(0));
         let holder = ClaimState::new(claim, Mode::Exclusive, None, remaining);

@@ -1,4 +1,5 @@
-//! What the server's error codes mean: <https://www.postgresql.org/docs/current/errcodes-appendix.html>
+//! The meaning of the server's error codes:
+//! <https://www.postgresql.org/docs/current/errcodes-appendix.html>
 
 use dlock_core::{
     ConfigIssue::{Access, ForeignStore, OptionValue, SchemaMissing},
@@ -24,7 +25,7 @@ pub(super) const MISSING: &str = "the search path does not lead to dlock's table
 pub(super) const ENCODING: &str = "the database does not use UTF8, as the names of locks do: give \
                                    the locks a database that does";
 
-/// What a code means. A statement that the server refuses has not been applied.
+/// Returns the meaning of a code. A statement that the server refuses has not been applied.
 pub(crate) fn by_code(code: &str, text: &str) -> Fault {
     match code {
         "40001" | "40P01" => Fault::passing("another client changed the same locks: try again")
@@ -66,7 +67,7 @@ pub(crate) fn by_code(code: &str, text: &str) -> Fault {
             "the server lacks memory or other resources: give it more ({text})"
         )),
         "28P01" | "28000" => no_entry(text),
-        // So say poolers.
+        // Poolers report this.
         "08P01" if text.contains("authentication failed") || text.contains("no such user") => {
             no_entry(text)
         }
@@ -101,7 +102,8 @@ pub(crate) fn by_code(code: &str, text: &str) -> Fault {
             "the connection to the server was lost or refused: try again ({text})"
         )),
         _ if code.starts_with("23") => Fault::config(ForeignStore, NOT_OURS),
-        // Such as XX000, 58030 and 55000, which a proxy also says of a server that it can't reach.
+        // Such as XX000, 58030 and 55000, which a proxy also reports for a server that it can't
+        // reach.
         _ => Fault::cut(format!(
             "the server, or a proxy in front of it, failed in a way that dlock does not know: \
              check its log ({code}: {text:.200})"

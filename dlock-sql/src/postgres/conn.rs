@@ -1,6 +1,6 @@
 //! The engine's statements on PostgreSQL.
 //!
-//! Each is one statement that commits by itself, so none leaves a transaction open. With `hurries`
+//! Each is one statement that commits on its own, so none leaves a transaction open. With `hurries`
 //! it does not wait for the disk: a crash may then lose the operations, which only joined a queue.
 
 use std::time::Duration;
@@ -71,7 +71,7 @@ impl Conn for PgConn {
         let rows = self.0.fetch(queries::APPLY_MANY, &args).await?;
         let named = |found| Ok((get::<&str>(found, 0)?, row(found, 1)));
         let found = rows.iter().map(named).collect::<Result<_, Fault>>()?;
-        // RETURNING gives the rows in any order.
+        // RETURNING returns the rows in any order.
         Ok(in_order(writes, found)?)
     }
 
@@ -129,13 +129,13 @@ impl Conn for PgConn {
     }
 }
 
-/// The channel for notifications to this engine.
+/// Returns the channel for notifications to this engine.
 pub(super) fn channel(home: u32) -> String {
     format!("dlock_{home:08x}")
 }
 
-/// A row of a page. One that can't be read, or has no snapshot here, is skipped by the sweep, and
-/// does not stop the others.
+/// Returns a row of a page. If it can't be read, or has no snapshot here, the sweep skips it and
+/// continues with the others.
 fn paged(found: &PgRow) -> Result<Paged, Fault> {
     Ok(Paged { name: get(found, 0)?, now: micros(found, 1)?, row: row(found, 2).ok() })
 }

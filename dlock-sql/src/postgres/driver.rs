@@ -21,7 +21,7 @@ use super::{
 };
 use crate::server::{Durability, ServerConfig, value};
 
-/// How to open a [`Postgres`](super::Postgres).
+/// The configuration of a [`Postgres`](super::Postgres) store.
 ///
 /// ```
 /// use dlock_sql::PostgresConfig;
@@ -59,7 +59,7 @@ impl PostgresDriver {
         }
     }
 
-    /// The name of the store, without secrets.
+    /// Returns the name of the store, without secrets.
     pub(super) fn store(&self) -> String {
         let database = self.options.get_database().unwrap_or(self.options.get_username());
         format!("postgres://{}:{}/{database}", self.host(), self.options.get_port())
@@ -76,7 +76,7 @@ impl PostgresConfig {
     }
 
     /// # Errors
-    /// `Config(OptionValue)` when the durability can't be had.
+    /// `Config(OptionValue)` if the durability is not available.
     pub(super) fn checked_durability(self) -> Result<Self, Error> {
         let settings = !self.driver.pooler && self.driver.pool.is_none();
         if self.durability == Durability::Full || settings {
@@ -88,7 +88,7 @@ impl PostgresConfig {
         ))
     }
 
-    /// Makes an own connection. The caller then sends the [greeting](Self::greeting).
+    /// Opens a dedicated connection. The caller then sends the [greeting](Self::greeting).
     ///
     /// AWS RDS Proxy refuses settings during a connect. It accepts them later, and then does not
     /// share the session. For a pooler that shares sessions, the URL needs `dlock.pooler=true`.
@@ -106,7 +106,7 @@ impl PostgresConfig {
         !self.driver.pooler && !self.driver.sets_later.load(Ordering::Relaxed)
     }
 
-    /// The driver's options for an own connection.
+    /// Returns the driver's options for a dedicated connection.
     pub(super) fn session(&self) -> PgConnectOptions {
         let options = match &self.driver.pool {
             // The application may have changed them since, for example the password.
@@ -127,8 +127,8 @@ impl PostgresConfig {
         }
     }
 
-    /// The first text on an own connection: the settings that it still needs, and a query that
-    /// checks them.
+    /// Returns the first text on a dedicated connection: the settings that it still needs, and a
+    /// query that checks them.
     pub(super) fn greeting(&self) -> String {
         if self.driver.pooler {
             return queries::GREETING_OF_POOLER.to_owned();
@@ -136,7 +136,7 @@ impl PostgresConfig {
         let mut text = String::new();
         if !self.sets_as_it_connects() {
             for (name, value) in self.of_session() {
-                // A String takes everything.
+                // Writing to a String does not fail.
                 let _ = write!(text, "SET {name} = '{value}'; ");
             }
         }
@@ -144,8 +144,8 @@ impl PostgresConfig {
         text + &queries::GREETING.replace("{lock}", &lock).replace("{statement}", &statement)
     }
 
-    /// How long a statement waits for a row, and how long it may take. It ends on the server before
-    /// this client stops waiting, so that no statement takes effect after that.
+    /// Returns how long a statement waits for a row, and how long it may take. It ends on the
+    /// server before this client stops waiting, so that no statement takes effect after that.
     fn limits(&self) -> [String; 2] {
         [millis(self.patience / 10), millis(self.patience / 3)]
     }
@@ -154,7 +154,7 @@ impl PostgresConfig {
         let [lock, statement] = self.limits();
         let mut settings = vec![
             ("default_transaction_isolation", "read committed".to_owned()),
-            // So that the server soon notices that a client is cut off.
+            // So that the server soon notices a partitioned client.
             ("tcp_keepalives_idle", "10".to_owned()),
             ("tcp_keepalives_interval", "5".to_owned()),
             ("tcp_keepalives_count", "3".to_owned()),

@@ -13,22 +13,22 @@ use super::{
 };
 use crate::engine::{Fault, of_tables, room};
 
-/// A transaction that is open for longer gets a finding, in seconds.
+/// A transaction that is open for longer than this gets a finding, in seconds.
 const LONG: i64 = 60;
-/// A server that closes idle connections sooner gets a finding, in milliseconds.
+/// A server that closes idle connections sooner than this gets a finding, in milliseconds.
 const SOON: i64 = 60_000;
 
 const DURABILITY: &str = "durability";
 
-/// The findings about the server and the tables.
+/// Returns the findings about the server and the tables.
 pub(super) async fn examine(link: &mut Link, tables: Tables) -> Result<Vec<Finding>, Fault> {
     let rows = link.fetch(queries::EXAMINE, &[]).await?;
     let Some(row) = rows.first() else { return Err(no_answer()) };
     let mut findings = server(row)?;
-    // A standby has a finding already, and is refused for that.
+    // A standby has a finding already, and is refused for it.
     if !get::<bool>(row, 5)? {
         let prepared = prepare(link, tables, false).await;
-        // Two users may have two search paths, and then two locks of one name.
+        // Two users may have two search paths, and then one name has two locks.
         if let Ok(prepared) = &prepared {
             let found = format!("dlock's tables are in the schema {:.100}", prepared.schema);
             findings.push(Finding::fine("schema", found));

@@ -1,4 +1,4 @@
-//! The connection to the server: its own, which is made again after a loss, or one of an
+//! The connection to the server: its own, which is reopened after a loss, or one of an
 //! application's pool for each statement.
 //!
 //! A connection is used again only after an answer was read to its end. After a timeout the answer
@@ -32,17 +32,17 @@ pub(super) struct Link {
     source: Source,
     travel: Travel,
     patience: Duration,
-    /// The most that connecting or an answer may take.
+    /// The longest time for a connect or an answer.
     limit: Duration,
     idle: Option<PgConnection>,
     backoff: Backoff,
-    /// Since when a statement whose connection was dropped may still run on the server.
+    /// The time since which a statement whose connection was dropped may still run on the server.
     left: Option<Instant>,
     texts: Texts,
     is_opened: bool,
     /// The allowed settings of the sessions of an application's pool, once they are known.
     sessions: Arc<[String]>,
-    /// Whether commits survive a crash, as far as new connections show.
+    /// Whether commits survive a crash, according to new connections.
     kept: Kept,
     /// Whether other programs leave settings on its connections, such as the search path.
     is_shared: bool,
@@ -50,7 +50,7 @@ pub(super) struct Link {
     resets_path: bool,
 }
 
-/// Where to look for tables.
+/// A place to look for tables.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     resets_path: bool,
@@ -68,7 +68,7 @@ enum WorkKind {
     Statement {
         resets_path: bool,
     },
-    /// A statement whose answer says whether the server accepts writes.
+    /// A statement whose answer shows whether the server accepts writes.
     FromPrimary,
     /// Several statements without arguments.
     Script,
@@ -95,10 +95,10 @@ impl Work<'_> {
 }
 
 impl Link {
-    /// A link that connects at its first use. A connect or an answer may take half of `patience`,
-    /// so that there is time for a retry.
+    /// Creates a link that connects at its first use. A connect or an answer may take half of
+    /// `patience`, so that there is time for a retry.
     pub(super) fn new(source: Source, travel: Travel, patience: Duration) -> Self {
-        // A search path in the URL is set by the pooler itself, and stays.
+        // The pooler itself sets a search path in the URL, and it stays.
         let is_shared = travel == Travel::Text && !source.names_path();
         Self {
             source,
@@ -122,9 +122,9 @@ impl Link {
         self.limit = limit.min(self.patience / 2);
     }
 
-    /// The places to look for tables, in this order, and whether to create them there. First the
-    /// search path of a new session, then that of this one, since a pooler may set the path of all
-    /// (`connect_query`).
+    /// Returns the places to look for tables, in this order, and whether to create them there. The
+    /// first is the search path of a new session, the second that of this session, since a pooler
+    /// may set the path of all (`connect_query`).
     pub(super) fn places(&self, create: bool) -> Vec<Place> {
         let place = |resets_path, create| Place { resets_path, create };
         match (self.is_shared, create) {
@@ -134,7 +134,7 @@ impl Link {
         }
     }
 
-    /// Makes it look for tables there.
+    /// Makes it look for tables in this place.
     pub(super) const fn look_in(&mut self, place: Place) {
         self.resets_path = place.resets_path;
     }
@@ -151,18 +151,18 @@ impl Link {
         self.sessions = sessions;
     }
 
-    /// Makes it record there whether commits on new connections survive a crash.
+    /// Makes it record in `kept` whether commits on new connections survive a crash.
     pub(super) fn watch(&mut self, kept: Kept) {
         self.kept = kept;
     }
 
-    /// Whether commits survive a crash of the server, by this statement.
+    /// Returns whether commits survive a crash of the server, by this statement.
     pub(super) async fn keeps(&mut self, sql: &'static str) -> Result<bool, Fault> {
         let rows = self.fetch(sql, &[]).await?;
         rows.first().map_or(Ok(false), |row| row.try_get(0).map_err(classify))
     }
 
-    /// Runs a statement, which commits by itself.
+    /// Runs a statement, which commits on its own.
     pub(super) async fn fetch(
         &mut self,
         sql: &'static str,
@@ -173,8 +173,8 @@ impl Link {
         self.run(Work { sql, args, way: WorkKind::Statement { resets_path } }).await
     }
 
-    /// The same for a statement whose second column is null if the server accepts no writes. Then
-    /// the rows may be out of date, and the read fails.
+    /// Runs a statement whose second column is null if the server accepts no writes. Then the rows
+    /// may be out of date, and the read fails.
     pub(super) async fn fetch_from_primary(
         &mut self,
         sql: &'static str,
@@ -221,7 +221,7 @@ impl Link {
         }
     }
 
-    /// A connection to run a statement on.
+    /// Returns a connection to run a statement on.
     async fn take(&mut self) -> Result<Taken<Postgres>, Fault> {
         if self.idle.is_none() || self.left.is_some() {
             self.backoff.pause().await?;
@@ -230,8 +230,8 @@ impl Link {
         // The usual path: no statement was abandoned.
         let Some(left) = self.left else { return Ok(conn) };
         // A statement whose commit waits for a standby stays on the server until the standby is
-        // back, also after its connection was dropped. With a retry each, such statements would
-        // fill the server. So there is at most one, and this connection checks whether it has
+        // back, even after its connection was dropped. If each retry left one, such statements
+        // would fill the server. So there is at most one, and this connection checks whether it has
         // ended.
         match self.waits_for_a_standby(&mut conn, left).await {
             Ok(false) => {
@@ -249,14 +249,16 @@ impl Link {
         }
     }
 
-    /// Whether a statement of this user that was sent at `sent` or earlier waits in its commit.
+    /// Returns whether a statement of this user that was sent at `sent` or earlier waits in its
+    /// commit.
     async fn waits_for_a_standby(
         &mut self,
         conn: &mut Taken<Postgres>,
         sent: Instant,
     ) -> Result<bool, Fault> {
         let age = Clock::Boot.now().since(sent).as_micros();
-        // A tenth less, since it may have been on its way a little longer than this one.
+        // A tenth less, since the old statement may have needed a little longer to arrive than this
+        // one.
         let args = [Arg::Number(i64::try_from(age).unwrap_or(i64::MAX) / 10 * 9)];
         let sql = self.texts.of(queries::STANDBY);
         let asked = self.travel.fetch(conn.raw(), sql, &args, self.patience, false);
@@ -295,7 +297,7 @@ impl Link {
         }
     }
 
-    /// Whether there is a connection. If not, the next statement makes one.
+    /// Returns whether there is a connection. If not, the next statement opens one.
     pub(super) const fn is_open(&self) -> bool {
         self.idle.is_some()
     }

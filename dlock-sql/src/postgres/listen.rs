@@ -15,7 +15,7 @@ use crate::engine::{Ears, Fault};
 /// The message of an engine to itself, which tests whether notifications arrive. It is no
 /// notification.
 const HELLO: &str = "hello";
-/// How long the test may take.
+/// The longest time for the test.
 const PROBE: Duration = Duration::from_secs(1);
 
 /// Receives the notifications to one engine.
@@ -27,13 +27,13 @@ pub(super) struct PgEars {
 }
 
 impl PgEars {
-    /// A listener that is not connected yet.
+    /// Creates a listener that is not connected yet.
     pub(super) fn new(config: PostgresConfig, home: u32, runtime: Handle) -> Self {
         Self { config, channel: channel(home), runtime, listener: None }
     }
 
     /// Connects, and tests whether a notification that `link` sends arrives. Behind some poolers it
-    /// does not.
+    /// does not arrive.
     pub(super) async fn probe(&mut self, link: &mut Link) -> Result<bool, Fault> {
         self.open().await?;
         let args = [Arg::Texts(vec![&self.channel]), Arg::Texts(vec![HELLO])];
@@ -53,15 +53,15 @@ impl PgEars {
             .idle_timeout(None)
             .acquire_timeout(self.config.patience)
             .test_before_acquire(false)
-            // The greeting has the server keep the connection although it is idle.
+            // The greeting makes the server keep the connection while it is idle.
             .after_connect(move |conn, _| {
                 let greeting = AssertSqlSafe(greeting.clone());
                 Box::pin(async move { sqlx::raw_sql(greeting).execute(conn).await.map(drop) })
             })
             .connect_lazy_with(self.config.session());
         let mut listener = PgListener::connect_with(&pool).await?;
-        // Notifications are lost with a connection. With an eager reconnect nobody would learn of
-        // that, and the waiters would not poll.
+        // Notifications are lost with a connection. An eager reconnect would hide that, and the
+        // waiters would not poll.
         listener.eager_reconnect(false);
         listener.listen(&self.channel).await?;
         Ok(listener)

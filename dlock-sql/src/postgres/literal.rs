@@ -15,8 +15,8 @@ pub(crate) enum Arg<'a> {
     Numbers(Vec<i64>),
 }
 
-/// The statement without its comments, and with its arguments in the places of `$1` to `$9`. A `$1`
-/// within an argument, or within the quoted name of a schema, is not replaced.
+/// Returns the statement without its comments, and with its arguments in the places of `$1` to
+/// `$9`. A `$1` within an argument, or within the quoted name of a schema, is not replaced.
 pub(crate) fn fill(sql: &str, args: &[Arg<'_>]) -> String {
     let mut text = String::with_capacity(sql.len());
     for line in sql.lines().filter(|line| !line.trim_start().starts_with("--")) {
@@ -59,7 +59,7 @@ fn push(out: &mut String, arg: &Arg<'_>) {
     }
 }
 
-/// An array. The statement states its type.
+/// Appends an array. The statement states its type.
 fn push_all<T>(out: &mut String, items: &[T], push: impl Fn(&mut String, &T)) {
     out.push_str("ARRAY[");
     for (at, item) in items.iter().enumerate() {
@@ -71,7 +71,7 @@ fn push_all<T>(out: &mut String, items: &[T], push: impl Fn(&mut String, &T)) {
     out.push(']');
 }
 
-/// An escape string, which means the same for each value of the server's
+/// Appends an escape string, which means the same for each value of the server's
 /// `standard_conforming_strings`. A text can't contain a zero byte.
 fn push_text(out: &mut String, text: &str) {
     out.push_str("E'");
@@ -85,10 +85,10 @@ fn push_text(out: &mut String, text: &str) {
     out.push('\'');
 }
 
-/// A number in parentheses. So a cast behind it applies to its sign as well, and a minus sign
-/// before it can't make it a comment.
+/// Appends a number in parentheses. So a cast behind it also applies to its sign, and a minus sign
+/// before it can't turn it into a comment.
 fn push_number(out: &mut String, number: i64) {
-    // A String takes everything.
+    // Writing to a String does not fail.
     let _ = write!(out, "({number})");
 }
 

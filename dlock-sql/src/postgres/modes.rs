@@ -1,4 +1,4 @@
-//! The modes that are not dlock's own: the plain schemes, and locks of a session.
+//! The modes that do not use dlock's own table: the plain schemes, and locks of a session.
 
 use std::sync::Arc;
 
@@ -69,8 +69,8 @@ pub(super) async fn open_advisory(
     })))
 }
 
-/// Two connections to the server have a process each there; behind a transaction pooler they may
-/// share one.
+/// Checks whether a pooler shares connections: two connections have one server process each, but
+/// behind a transaction pooler they may share one.
 async fn check_pooler(
     link: &mut Link,
     source: Source,

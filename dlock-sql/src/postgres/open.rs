@@ -1,4 +1,4 @@
-//! Connecting, and determining the guarantees.
+//! The opening of a database: connecting, and determining the guarantees.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(super) struct Opened {
     pub(super) kept: Kept,
 }
 
-/// Opens the database. Several processes may do so at once, also the first time.
+/// Opens the database. Several processes may do so at once, even the first time.
 pub(super) async fn open(config: &PostgresConfig, runtime: &Handle) -> Result<Opened, Error> {
     let link = |source: Source| Link::new(source, config.travel(), config.patience);
     let mut first = link(config.shared());
@@ -71,8 +71,8 @@ pub(super) async fn open(config: &PostgresConfig, runtime: &Handle) -> Result<Op
     Ok(Opened { links, home, kept })
 }
 
-/// Checks that pooled and own connections find the same table: own ones lack the settings that the
-/// application makes after connecting. Returns the settings of both.
+/// Checks that pooled and dedicated connections find the same table: dedicated connections lack the
+/// settings that the application makes after connecting. Returns the settings of both.
 async fn check_same_table(pooled: &mut Link, own: &mut Link) -> Result<Vec<String>, Error> {
     let (mut found, mut sessions) = (Vec::new(), Vec::<String>::new());
     for link in [own, pooled] {

@@ -7,8 +7,8 @@ use crate::engine::Micros;
 /// The version of the tables in `schema.sql`.
 pub(super) const SCHEMA_VERSION: i64 = 1;
 
-/// The step of the clock of these statements. Each lease is longer by this, since the clock may be
-/// off by as much at either end.
+/// The step of the clock of these statements. Each lease is longer by this step, since the clock
+/// may be off by one step at either end.
 pub(super) const TICK: Micros = 1;
 
 pub(super) const SCHEMA: &str = include_str!("schema.sql");
@@ -117,8 +117,8 @@ pub(super) const VERSION: &str = "SELECT version::text FROM dlock_schema WHERE i
 pub(super) const COLUMNS: &str = "base bigint, cut bigint, log text default, name text C, \
                                   seen bigint, snap text default";
 
-/// $1: the table of a mode. Whether the user has all rights on it, null without it, and its schema,
-/// quoted where it has to be.
+/// $1: the table of a mode. Returns whether the user has all rights on it, null without it, and its
+/// schema, quoted if necessary.
 pub(super) const TABLE: &str = "SELECT has_table_privilege(t.it, 'SELECT')\n\
      AND has_table_privilege(t.it, 'INSERT')\n\
      AND has_table_privilege(t.it, 'UPDATE')\n\

@@ -1,9 +1,9 @@
 //! Checks the server and dlock's tables, and creates the tables if configured.
 //!
 //! The order is: check the server, look for the tables, create them if they are missing, look
-//! again, check columns, rights and version. Two programs may create at the same time: the script
-//! is one transaction, and the one that loses the race retries and finds the tables. A process that
-//! dies in between leaves no half of them.
+//! again, check columns, rights and version. Two programs may create the tables at the same time:
+//! the script is one transaction, and the one that loses the race retries and finds the tables. A
+//! process that dies in between leaves no partial tables.
 
 use dlock_core::{ConfigIssue, Error, ErrorKind};
 
@@ -25,7 +25,7 @@ use crate::{
 /// The oldest server: 12.0.
 const OLDEST: u32 = 120_000;
 
-/// The form whose tables are needed.
+/// The kind of tables that are needed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Tables {
     Locks,
@@ -59,7 +59,7 @@ pub(super) async fn prepare(
     Err(missing.unwrap_or_else(no_answer))
 }
 
-/// The same, with retries.
+/// Like [`prepare`], with retries.
 pub(super) async fn prepare_in_time(
     link: &mut Link,
     tables: Tables,
@@ -131,7 +131,7 @@ struct Found {
 
 async fn prepare_locks(link: &mut Link, create: bool) -> Result<Prepared, Fault> {
     let mut found = look(link).await?;
-    // Columns are checked before anything is created, so that a foreign table stays as it is.
+    // Columns are checked before anything is created, so that a foreign table stays unchanged.
     if found.tables < 2 && create {
         check_columns(&found)?;
         make(link).await?;
@@ -245,7 +245,7 @@ async fn prepare_table(
     }
 }
 
-/// Whether the user has all rights on a table, `None` if there is no table, and its schema.
+/// Returns whether the user has all rights on a table, `None` if there is no table, and its schema.
 async fn rights(
     link: &mut Link,
     table: &'static str,

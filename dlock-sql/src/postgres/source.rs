@@ -2,8 +2,8 @@
 //!
 //! Another part of the application may leave a pooled connection in a transaction, or with other
 //! settings. A grant that is written into such a transaction may be rolled back later. So each
-//! pooled connection is checked before each use. An own connection is checked once, when it is
-//! made.
+//! pooled connection is checked before each use. A dedicated connection is checked once, when it is
+//! opened.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,14 +24,14 @@ use crate::{
 /// The source of connections.
 #[derive(Clone)]
 pub(super) enum Source {
-    /// Own connections, with the options of the moment, since those of a pool may change.
+    /// Dedicated connections, with the current options, since those of a pool may change.
     Own(Arc<PostgresConfig>),
     /// Each statement takes a connection out of the pool and returns it.
     Pool(PgPool),
 }
 
 impl Source {
-    /// Whether the options set the search path.
+    /// Returns whether the options set the search path.
     pub(super) fn names_path(&self) -> bool {
         let names = |options: &PgConnectOptions| {
             options.get_options().is_some_and(|options| options.contains("search_path"))
@@ -44,12 +44,12 @@ impl Source {
 }
 
 impl PostgresConfig {
-    /// The source of own connections.
+    /// Returns the source of dedicated connections.
     pub(super) fn own(&self) -> Source {
         Source::Own(Arc::new(self.clone()))
     }
 
-    /// The source of the other connections.
+    /// Returns the source of the other connections.
     pub(super) fn shared(&self) -> Source {
         match &self.driver.pool {
             Some(pool) => Source::Pool(pool.clone()),
@@ -58,8 +58,8 @@ impl PostgresConfig {
     }
 }
 
-/// Makes the driver forget its prepared statements on a pooled connection, since the application
-/// has made the server forget them (`DISCARD ALL`). True if that was done.
+/// Makes the driver forget its prepared statements on a pooled connection, if the application has
+/// made the server forget them (`DISCARD ALL`). Returns true if it did.
 pub(super) async fn prepares_again(conn: &mut Taken<Postgres>, limit: Duration) -> bool {
     match conn {
         Taken::Own(_) => false,
@@ -69,8 +69,8 @@ pub(super) async fn prepares_again(conn: &mut Taken<Postgres>, limit: Duration) 
     }
 }
 
-/// Checks a new connection, since the address may lead to another server by now. It also makes the
-/// server keep it while it is idle.
+/// Checks a new connection, since the address may lead to another server by now. Also makes the
+/// server keep the connection while it is idle.
 pub(super) async fn greet(
     conn: &mut PgConnection,
     config: &PostgresConfig,
@@ -106,8 +106,8 @@ pub(super) async fn clean(
     patience: Duration,
     expected: &[String],
 ) -> Result<PoolConnection<Postgres>, Fault> {
-    // After all idle connections, the next one is new. If that has the wrong settings too, all
-    // have.
+    // After all idle connections, the next one is new. If a new one has the wrong settings, all
+    // connections have them.
     let mut left = tries(pool.num_idle(), pool.size());
     loop {
         let acquired = timeout(patience, pool.acquire()).await;

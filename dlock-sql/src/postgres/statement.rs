@@ -1,7 +1,7 @@
 //! A statement with its arguments, and the two ways to send it.
 //!
 //! As text, the settings and the statement are one message. So they are one implicit transaction,
-//! on one server connection, whatever a transaction pooler does before and after it.
+//! on one server connection, regardless of other work of a transaction pooler.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(super) const RESET_PATH: &str = "SET LOCAL search_path = DEFAULT; ";
 pub(super) enum Travel {
     /// Prepared once per connection.
     Prepared,
-    /// As one text each, which a pooler may send to another server connection every time.
+    /// One text each, which a pooler may send to another server connection every time.
     Text,
 }
 
@@ -55,7 +55,7 @@ impl Travel {
     }
 }
 
-/// A time for the server's settings. Zero would mean no limit.
+/// Converts a time for the server's settings. Zero would mean no limit.
 pub(super) fn millis(time: Duration) -> String {
     time.as_millis().max(1).to_string()
 }

@@ -35,19 +35,19 @@ const KNOWN: [&str; 12] = [
     "user",
 ];
 
-/// How a URL has to look.
+/// The form that a URL must have.
 pub(super) const FORM: &str = "write postgres://user:password@host:5432/database, with special \
                                characters of the user and the password percent-encoded (@ as %40, \
                                / as %2F, # as %23, ? as %3F)";
 
-/// Refuses parts that the driver would misread or ignore. Returns the choice about TLS.
+/// Refuses parts that the driver would misread or ignore. Returns the TLS choice.
 pub(super) fn check(url: &BackendUrl) -> Result<Tls, Error> {
     let form = |what: &str| Error::config(ConfigIssue::Url, format!("{what}: {FORM}"));
     let Some(address) = url.address().strip_prefix("//") else {
         return Err(form("a postgres: URL names no server"));
     };
     let behind = address.find(['/', '?', '#']).map_or("", |end| &address[end..]);
-    // Then it is part of a password, which must not appear in an error as part of something else.
+    // Here it is part of a password, which must not appear in an error as part of something else.
     if behind.contains(['@', '#']) {
         return Err(form("a postgres: URL can't be parsed"));
     }

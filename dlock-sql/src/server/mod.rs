@@ -19,8 +19,9 @@ pub(crate) use taken::Taken;
 pub(crate) use texts::Texts;
 pub(crate) use tls::Tls;
 
-/// How many connections of a pool to try before all count as alike: the idle ones, and a new one.
-/// The driver counts without a lock, so its number of idle connections may be wrong for a moment.
+/// Returns the number of connections of a pool to try before all count as alike: the idle ones, and
+/// a new one. The driver counts without a lock, so its number of idle connections may be wrong for
+/// a moment.
 pub(crate) fn tries(idle: usize, size: u32) -> usize {
     idle.min(usize::try_from(size).unwrap_or(usize::MAX)).saturating_add(1)
 }

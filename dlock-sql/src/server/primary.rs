@@ -1,6 +1,7 @@
-//! Detects by a read that a server accepts no writes.
+//! Detects by a read whether a server accepts no writes.
 //!
-//! A connection may stay open over a switchover. Its server is then a replica, which may be behind.
+//! A connection may stay open across a switchover. Its server is then a replica, which may be
+//! behind.
 
 use sqlx::{ColumnIndex, Decode, Row, Type};
 
@@ -8,8 +9,8 @@ use sqlx::{ColumnIndex, Decode, Row, Type};
 /// one here.
 pub(crate) const NO_WRITES: sqlx::Error = sqlx::Error::RowNotFound;
 
-/// The rows of a statement whose second column is null if the server accepts no writes. Then the
-/// rows may be out of date, and this fails.
+/// Returns the rows of a statement whose second column is null if the server accepts no writes.
+/// Fails in that case, since the rows may be out of date.
 pub(crate) fn from_primary<R>(rows: Vec<R>) -> Result<Vec<R>, sqlx::Error>
 where
     R: Row,

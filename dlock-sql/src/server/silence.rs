@@ -1,20 +1,19 @@
 //! The faults of a server, or of an application's pool, that does not answer.
 //!
-//! A statement without an answer may have been applied. A connection that was never made applied
-//! nothing.
+//! A statement without an answer may have been applied. A failed connect applied nothing.
 
 use crate::engine::{Cure, Fault};
 
-/// A pool gave no connection.
+/// The pool returned no connection in time.
 pub(crate) const POOL_TIMED_OUT: &str = "the application's pool gave no connection in time: check \
                                          whether the server answers; make the pool larger, return \
                                          its connections sooner, or open dlock by URL";
-/// A pool gives none any more.
+/// The pool is closed.
 pub(crate) const POOL_CLOSED: &str =
     "the application has closed its pool: close it after the locks, or open dlock by URL";
 
-/// No answer came in time. If the server does not report locked rows, one of them may be the
-/// reason.
+/// Returns the fault of a missing answer. If the server does not report locked rows, one of them
+/// may be the reason.
 pub(crate) fn late() -> Fault {
     Fault::cut(
         "no answer from the server in time: check whether it is overloaded or unreachable, or \
@@ -23,7 +22,7 @@ pub(crate) fn late() -> Fault {
     .with_cure(Cure::Apart)
 }
 
-/// No first answer came in time from the address, at which this server should be.
+/// Returns the fault of an address that did not answer a connect in time.
 pub(crate) fn silent_at_first(server: &str) -> Fault {
     Fault::cut(format!(
         "no answer from the server in time: check that {server} at this address, and whether it is \

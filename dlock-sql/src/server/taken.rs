@@ -4,7 +4,7 @@
 
 use sqlx::{Database, pool::PoolConnection};
 
-/// An own connection, or one of an application's pool.
+/// A dedicated connection, or one of an application's pool.
 pub(crate) enum Taken<DB: Database> {
     Own(DB::Connection),
     Pooled(PoolConnection<DB>),

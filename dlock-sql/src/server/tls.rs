@@ -1,4 +1,4 @@
-//! Whether a connection is encrypted. The URL has to say so.
+//! Whether a connection is encrypted. The URL has to set it.
 //!
 //! By default the drivers encrypt if the server offers it, and continue in clear text if not. So an
 //! attacker between the two decides. dlock requires a choice instead, unless the server is on this
@@ -6,7 +6,7 @@
 
 use dlock_core::{ConfigIssue, Error};
 
-/// The choice of a URL about TLS.
+/// The TLS choice of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tls {
     /// Clear text.
@@ -18,8 +18,8 @@ pub(crate) enum Tls {
 }
 
 impl Tls {
-    /// Checks the choice for a server at `host`. True for TLS. `key` is the option's name in the
-    /// URL, with the values for clear text and for TLS.
+    /// Checks the choice for a server at `host`. Returns true for TLS. `key` is the option's name
+    /// in the URL, with the values for clear text and for TLS.
     pub(crate) fn checked(self, host: &str, key: [&str; 3]) -> Result<bool, Error> {
         let [name, off, on] = key;
         match self {
@@ -60,7 +60,7 @@ fn provide_cryptography() {
     }
 }
 
-/// Whether what is sent to this host stays on this machine.
+/// Returns whether traffic to this host stays on this machine.
 fn is_local(host: &str) -> bool {
     let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
     host == "localhost" || host.starts_with('/') || address.is_ok_and(|at| at.is_loopback())

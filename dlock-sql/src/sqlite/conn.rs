@@ -30,13 +30,13 @@ use crate::engine::{
 const MANY: usize = 65;
 const GULP: Duration = Duration::from_millis(1);
 
-/// A connection that is made again if its thread has died.
+/// A connection that is reopened if its thread has died.
 #[derive(Debug)]
 pub(super) struct SqliteConn {
     options: SqliteConnectOptions,
     conn: Option<SqliteConnection>,
     voice: Option<Voice>,
-    /// The file that is open.
+    /// The identity of the open file.
     file: Identity,
 }
 
@@ -83,8 +83,8 @@ impl SqliteConn {
         }
     }
 
-    /// Reads up to `most` rows with valid names. `ask` makes the first statement, and then those
-    /// that continue behind the bytes of a name.
+    /// Reads up to `most` rows with valid names. `ask` creates the first statement, and then the
+    /// statements that continue behind the bytes of a name.
     async fn walk<'q>(
         &mut self,
         most: u32,
@@ -101,8 +101,8 @@ impl SqliteConn {
                 // A name that is no text, or not UTF-8, is no lock. SQLite stores any bytes as a
                 // text.
                 let Ok(name) = found.try_get(0) else { continue };
-                // A row that can't be read, or has no snapshot here, is skipped by the sweep, and
-                // does not stop the others.
+                // If a row can't be read, or has no snapshot here, the sweep skips it and continues
+                // with the others.
                 paged.push(Paged { name, now: micros(found, 1)?, row: row(found, 2).ok() });
             }
             let is_full = u32::try_from(found.len()).is_ok_and(|found| found == left);
@@ -118,7 +118,7 @@ impl SqliteConn {
     ) -> Result<Vec<SqliteRow>, Fault> {
         let mut conn = self.take().await?;
         let result = query.fetch_all(&mut conn).await;
-        // A connection whose thread has died is dropped. The next statement makes another one.
+        // A connection whose thread has died is dropped. The next statement opens another one.
         if !matches!(result, Err(sqlx::Error::WorkerCrashed)) {
             self.conn = Some(conn);
         }
@@ -127,7 +127,7 @@ impl SqliteConn {
 }
 
 impl Conn for SqliteConn {
-    /// A statement is a call into this process, and its worker waits for the end.
+    /// A statement is a call within this process, and its worker waits for the end.
     const CAN_BE_LATE: bool = false;
 
     async fn apply(&mut self, writes: &[Write]) -> Result<Vec<Result<Row, Error>>, Fault> {
@@ -191,7 +191,7 @@ impl Conn for SqliteConn {
 
     async fn range(&mut self, range: &Range, most: u32) -> Result<Vec<Paged>, Fault> {
         let ask = |last: Option<Vec<u8>>| match last {
-            // A zero byte makes it the first possible name behind the last one.
+            // With a zero byte appended, it is the first possible name behind the last one.
             Some(last) => sqlx::query(queries::RANGE).bind([&*last, &[0]].concat()),
             None => sqlx::query(queries::RANGE).bind(&*range.from),
         };
@@ -215,7 +215,7 @@ impl Conn for SqliteConn {
     async fn examine(&mut self) -> Result<Vec<Finding>, Fault> {
         let mut conn = self.take().await?;
         let findings = examine(&mut conn, self.options.get_filename(), self.file).await;
-        // After an error the thread may have died. The next statement makes another connection.
+        // After an error the thread may have died. The next statement opens another connection.
         if findings.is_ok() {
             self.conn = Some(conn);
         }
@@ -231,7 +231,7 @@ impl Conn for SqliteConn {
     }
 }
 
-/// The columns base, snap and log, from `at` on.
+/// Returns the columns base, snap and log, from `at` on.
 fn row(found: &SqliteRow, at: usize) -> Result<Row, Error> {
     Ok(Row { base: get(found, at)?, snap: get(found, at + 1)?, log: get(found, at + 2)? })
 }

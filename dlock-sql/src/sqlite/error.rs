@@ -1,4 +1,4 @@
-//! From the driver's errors to dlock's, each with its remedy.
+//! The conversion of the driver's errors to dlock's, each with its remedy.
 
 use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind};
 
@@ -23,7 +23,7 @@ const MISMATCH: i32 = 20;
 const AUTH: i32 = 23;
 const NOTADB: i32 = 26;
 
-/// The meaning of an error of the driver.
+/// Returns the meaning of an error of the driver.
 pub(super) fn classify(error: sqlx::Error) -> Fault {
     let fault = match &error {
         sqlx::Error::Database(database) => {
@@ -54,8 +54,8 @@ const NOT_OURS: &str = "the tables of this file are not those that dlock creates
 const OTHER_FORM: [&str; 5] =
     ["no such column", "has no column", "ON CONFLICT clause does not match", "is a view", "UPSERT"];
 
-/// The meaning of an (extended) result code. A statement that fails is rolled back, so it was not
-/// applied, unless writing to the disk failed.
+/// Returns the meaning of an (extended) result code. A statement that fails is rolled back, so it
+/// was not applied, unless writing to the disk failed.
 fn by_code(code: i32, message: &str) -> Fault {
     use ConfigIssue::{Access, ForeignStore, SchemaMissing};
 

@@ -12,12 +12,12 @@ use super::{
 };
 use crate::engine::{Fault, of_tables};
 
-/// The file systems of other machines that have a name of their own: SQLite's locks do not hold on
-/// most of them, and its shared memory on none.
+/// The names of network file systems: SQLite's locks do not hold on most of them, and its shared
+/// memory on none.
 const REMOTE: [&str; 10] =
     ["nfs", "cifs", "smb", "9p", "ceph", "fuse.sshfs", "fuse.gluster", "lustre", "afs", "virtiofs"];
 
-/// The findings about the file.
+/// Returns the findings about the file.
 pub(super) async fn examine(
     conn: &mut SqliteConnection,
     path: &Path,
@@ -37,7 +37,7 @@ pub(super) async fn examine(
     Ok(findings)
 }
 
-/// The single value of a statement.
+/// Returns the single value of a statement.
 pub(super) async fn text(conn: &mut SqliteConnection, sql: &'static str) -> Result<String, Fault> {
     let rows = sqlx::query(sql).fetch_all(conn).await.map_err(classify)?;
     rows.first().map_or(Ok(String::new()), |row| row.try_get(0)).map_err(classify)
@@ -68,7 +68,7 @@ fn encoding(encoding: &str) -> Finding {
     }
 }
 
-/// The finding about the place of the file, which is not opened for it: see [`file`].
+/// Returns the finding about the place of the file. It does not open the file: see [`file`].
 fn place(path: &Path, opened: Identity, mode: &str) -> Finding {
     const ABOUT: &str = "file";
     let may = |path: Option<&Path>| path.map_or(Ok(()), may_write);
@@ -119,12 +119,13 @@ fn file_system(kind: &str) -> Finding {
     }
 }
 
-/// The kind of the file system of the file, if the system shows it.
+/// Returns the kind of the file system of the file, if the system shows it.
 fn mounted(path: &Path) -> Option<String> {
     kind_of(&fs::read_to_string("/proc/self/mounts").ok()?, path)
 }
 
-/// The file is on the deepest mount point above it, and on the last mount there.
+/// Returns the kind of the file system of a file: the file is on the deepest mount point above it,
+/// and on the last mount there.
 fn kind_of(mounts: &str, path: &Path) -> Option<String> {
     let mut found: Option<(usize, &str)> = None;
     for (point, kind) in file::mounts(mounts) {

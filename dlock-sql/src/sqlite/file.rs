@@ -1,14 +1,14 @@
 //! The identity of the file, from calls that take a path.
 //!
 //! SQLite's locks are POSIX record locks. A process loses all its locks on a file as soon as it
-//! closes *any* descriptor of it. Another program then believes that it is alone, and removes the
-//! log and the shared memory while others still use them. So **nothing but SQLite opens the file,
-//! its `-wal` or its `-shm`**: all other information comes from calls that take a path, such as
-//! `stat`. (Linux does not count a handle that was opened with `O_PATH`.)
+//! closes *any* descriptor of it. Another program then finds no locks, and removes the log and the
+//! shared memory while others still use them. So **nothing but SQLite opens the file, its `-wal` or
+//! its `-shm`**: all other information comes from calls that take a path, such as `stat`. (Linux
+//! does not count a handle that was opened with `O_PATH`.)
 //!
 //! SQLite finds the log and the shared memory by the *name* of the file. Two programs that open one
 //! file by two names have a log each, and do not see each other's locks. SQLite itself follows
-//! symbolic links. A second hard link, and a file that is mounted by itself, are refused here.
+//! symbolic links. A second hard link, and a file that is itself a mount point, are refused here.
 
 use std::{io, path::Path};
 
@@ -19,12 +19,12 @@ use dlock_core::{ConfigIssue, Error};
 pub(super) enum Alias {
     /// The file has this number of hard links.
     Links(u64),
-    /// It is the root of a mount.
+    /// It is a mount point.
     Mounted,
 }
 
 impl Alias {
-    /// The consequence, and the remedy.
+    /// Returns the consequence, and the remedy.
     pub(super) fn explain(self) -> (String, &'static str) {
         match self {
             Self::Links(links) => (
@@ -81,7 +81,7 @@ pub(super) const REPLACED: &str = "was deleted or replaced while these locks use
                                    clients may hold them in the new file";
 pub(super) const RESTART: &str = "stop all programs that use it, then start them again";
 
-/// The error of a file that can't be accessed.
+/// Returns the error of a file that can't be accessed.
 pub(super) fn no_access(path: &Path, error: io::Error) -> Error {
     Error::config(
         ConfigIssue::Access,
@@ -98,7 +98,7 @@ pub(super) fn no_access(path: &Path, error: io::Error) -> Error {
 pub(super) struct Identity(u64, u64);
 
 impl Identity {
-    /// The file that is there now.
+    /// Returns the identity of the file that is at the path now.
     #[cfg(unix)]
     pub(super) fn of(path: &Path) -> io::Result<Self> {
         use std::os::unix::fs::MetadataExt as _;
@@ -106,7 +106,7 @@ impl Identity {
         path.metadata().map(|found| Self(found.dev(), found.ino()))
     }
 
-    /// Only whether there is a file: this system does not identify it.
+    /// Checks only whether there is a file: this system does not identify it.
     #[cfg(not(unix))]
     pub(super) fn of(path: &Path) -> io::Result<Self> {
         path.metadata().map(|_| Self(0, 0))
@@ -120,13 +120,13 @@ fn links(path: &Path) -> io::Result<u64> {
     path.metadata().map(|found| found.nlink())
 }
 
-/// Unknown: the standard library has no call for it.
+/// Returns 1: the standard library has no call for the number of links.
 #[cfg(not(unix))]
 fn links(path: &Path) -> io::Result<u64> {
     path.metadata().map(|_| 1)
 }
 
-/// Whether this user may write to the file.
+/// Checks whether this user may write to the file.
 #[cfg(target_os = "linux")]
 pub(super) fn may_write(path: &Path) -> io::Result<()> {
     use rustix::fs::{Access, AtFlags, CWD, accessat};
@@ -134,7 +134,7 @@ pub(super) fn may_write(path: &Path) -> io::Result<()> {
     Ok(accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS)?)
 }
 
-/// Whether any user may write to the file.
+/// Checks whether any user may write to the file.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn may_write(path: &Path) -> io::Result<()> {
     match path.metadata()?.permissions().readonly() {
@@ -149,7 +149,7 @@ mod mount {
 
     use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 
-    /// Whether something is mounted at just this path, which is canonical.
+    /// Returns whether something is mounted at exactly this path, which is canonical.
     pub(super) fn is_root(path: &Path) -> bool {
         const ROOT: StatxAttributes = StatxAttributes::MOUNT_ROOT;
         match statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS) {
@@ -174,7 +174,8 @@ mod mount {
     }
 }
 
-/// The mount points with the kinds of their file systems, from the text of `/proc/self/mounts`.
+/// Returns the mount points with the kinds of their file systems, from the text of
+/// `/proc/self/mounts`.
 pub(super) fn mounts(text: &str) -> impl Iterator<Item = (String, &str)> {
     text.lines().filter_map(|line| {
         let mut words = line.split(' ').skip(1);

@@ -11,7 +11,7 @@ impl Array {
         Self::with_room(0)
     }
 
-    /// An array with room for this many bytes.
+    /// Creates an array with room for this many bytes.
     pub(crate) fn with_room(bytes: usize) -> Self {
         let mut text = String::with_capacity(bytes);
         text.push('[');
@@ -50,7 +50,7 @@ impl Array {
         Self(fill(self).finish())
     }
 
-    /// The array as text.
+    /// Returns the array as text.
     pub(crate) fn finish(mut self) -> String {
         self.0.push(']');
         self.0

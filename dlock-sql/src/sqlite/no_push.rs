@@ -1,4 +1,4 @@
-//! Systems without sockets in directories have no notifications.
+//! No notifications, for systems without sockets in directories.
 
 use std::path::Path;
 

@@ -26,7 +26,7 @@ use crate::engine::{Fault, Patience, retry};
 /// The number of rows that the driver may buffer: those of a statement of renewals, and its end.
 const ROWS: usize = 512;
 
-/// The oldest library: strict tables came with 3.37, the operator `->>` with 3.38.
+/// The oldest supported library: strict tables came with 3.37, the operator `->>` with 3.38.
 const OLDEST: (u32, u32) = (3, 38);
 
 /// An open file.
@@ -35,11 +35,11 @@ pub(super) struct Opened {
     pub(super) path: PathBuf,
     pub(super) writer: SqliteConn,
     pub(super) reader: SqliteConn,
-    /// With their home.
+    /// The listener and its home.
     pub(super) ears: Option<(SqliteEars, u32)>,
 }
 
-/// Opens the file. Several processes may do so at once, also the first time.
+/// Opens the file. Several processes may do so at once, even the first time.
 pub(super) async fn open(config: &SqliteConfig) -> Result<Opened, Error> {
     let path = locate(config)?;
     let options = SqliteConnectOptions::new()
@@ -63,7 +63,7 @@ pub(super) async fn open(config: &SqliteConfig) -> Result<Opened, Error> {
     let path = path.canonicalize().map_err(|error| no_access(&path, error))?;
     check_alias(&path)?;
     let file = Identity::of(&path).map_err(|error| no_access(&path, error))?;
-    // A later connection must not create a new file, if this one was removed.
+    // A later connection must not create a new file if this one was removed.
     let [options, reads] =
         [options, reads].map(|options| options.filename(&path).create_if_missing(false));
     let writer = SqliteConn::new(options, writer, file);
@@ -92,8 +92,8 @@ async fn connect(
     Ok((writer, reader))
 }
 
-/// Refuses a library that is too old. The driver brings one, and a build can replace it by that of
-/// the system (`LIBSQLITE3_SYS_USE_PKG_CONFIG`).
+/// Refuses a library that is too old. The driver brings one, and a build can replace it with the
+/// system's (`LIBSQLITE3_SYS_USE_PKG_CONFIG`).
 fn check_library(version: &str) -> Result<(), Error> {
     let mut numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     let (major, minor) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
@@ -109,8 +109,8 @@ fn check_library(version: &str) -> Result<(), Error> {
     ))
 }
 
-/// The absolute path. SQLite can't take it for anything but a path, and it stays the same if the
-/// program changes its directory.
+/// Returns the absolute path. SQLite can't mistake it for anything but a path, and it stays the
+/// same if the program changes its directory.
 fn locate(config: &SqliteConfig) -> Result<PathBuf, Error> {
     check_path(&config.path)?;
     let path = &config.path;
@@ -132,7 +132,8 @@ fn locate(config: &SqliteConfig) -> Result<PathBuf, Error> {
             Err(no_access(&path, error))
         }
         Ok(_) => {
-            // Resolved before SQLite looks for its log, since it finds another log by another name.
+            // The path is resolved before SQLite looks for its log, since another name would lead
+            // to another log.
             let canonical = path.canonicalize().map_err(|error| no_access(&path, error))?;
             check_alias(&canonical)?;
             Ok(path)

@@ -1,7 +1,7 @@
 //! Tries all statements on a file when it is opened, before any lock depends on it.
 //!
 //! The writes are in one transaction, which is rolled back. So no other process sees them, and a
-//! process that dies in between leaves nothing.
+//! process that dies in between leaves nothing behind.
 
 use sqlx::{
     Row as _, Sqlite, SqliteConnection,
@@ -16,7 +16,7 @@ use crate::engine::Fault;
 const NAME: &str = "";
 const OP: &str = "probe";
 
-/// Tries each statement that writes, and rolls all of it back. SQLite silently opens a file
+/// Tries each statement that writes, and rolls all of them back. SQLite silently opens a file
 /// read-only if it has no right to write: then `BEGIN IMMEDIATE` succeeds, and only a statement
 /// fails.
 pub(super) async fn probe_writes(conn: &mut SqliteConnection) -> Result<(), Fault> {

@@ -5,8 +5,8 @@ use crate::engine::Micros;
 /// The version of the tables in `schema.sql`.
 pub(super) const SCHEMA_VERSION: i64 = 1;
 
-/// The step of the clock of these statements. Each lease is longer by this, since the clock may be
-/// off by as much at either end.
+/// The step of the clock of these statements. Each lease is longer by this step, since the clock
+/// may be off by one step at either end.
 pub(super) const TICK: Micros = 1000;
 
 pub(super) const SCHEMA: &str = include_str!("schema.sql");
@@ -19,7 +19,7 @@ pub(super) const DELETE: &str = include_str!("delete.sql");
 
 /// A number that changes when another connection has committed.
 pub(super) const DATA_VERSION: &str = "PRAGMA data_version";
-/// Waits for other writers. On a read-only file it begins a transaction all the same.
+/// Waits for other writers. On a read-only file it begins a transaction, too.
 pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
 pub(super) const ROLLBACK: &str = "ROLLBACK";
 /// The tables and views of the file, without SQLite's own.

@@ -1,7 +1,7 @@
 //! Checks dlock's tables in a file, and creates them if configured.
 //!
 //! A file with tables of another program is refused, unless it has dlock's tables already.
-//! Otherwise a wrong path would write into somebody's data.
+//! Otherwise a wrong path would write into another program's data.
 
 use dlock_core::ConfigIssue;
 use sqlx::{Row as _, SqliteConnection};

@@ -102,7 +102,7 @@ mod against_the_machine {
         prop_oneof![prop::collection::vec(plain, 1..8), prop::collection::vec(counted, 1..8),]
     }
 
-    /// The machine's state after these claims came one by one.
+    /// Returns the machine's state after these claims arrived one by one.
     fn machine(claims: &[(ClaimId, Mode)]) -> LockState {
         let mut machine = Machine::default();
         for (claim, mode) in claims {
@@ -138,7 +138,7 @@ mod against_the_machine {
             prop_assert_eq!(Queue::holding(modes), state.holders.len());
         }
 
-        /// Whoever waits can't be granted while what it watches stays as it is.
+        /// A waiter can't be granted while the node that it watches stays unchanged.
         #[test]
         fn a_watched_node_blocks_its_waiter(modes in modes(), gone in prop::collection::vec(any::<bool>(), 8)) {
             let (names, before) = standings(&modes);
@@ -146,7 +146,7 @@ mod against_the_machine {
                 let Standing::Behind(watch) = standing else { continue };
                 let watched = match watch {
                     Watch::Last(child) | Watch::Child(child) | Watch::Writer(child) => child,
-                    // Woken by whatever goes, or by the waiter's mark.
+                    // Woken by the deletion of any of them, or by the waiter's mark.
                     Watch::Waiter(_) | Watch::Children => continue,
                 };
                 let left: Vec<_> = names

@@ -2,7 +2,7 @@ use dlock_core::Level;
 
 use super::*;
 
-/// A server that is as it should be, but for these fields and settings.
+/// Returns a server without faults, except for these fields and settings.
 fn server(fields: &[(&str, &str)], settings: &[(&'static str, &str)]) -> ServerReport {
     let mut info: HashMap<String, String> = HashMap::new();
     for (name, value) in [
@@ -32,7 +32,7 @@ fn server(fields: &[(&str, &str)], settings: &[(&'static str, &str)]) -> ServerR
     ServerReport { info: Some(info), settings: all, time: None, may_scan: true }
 }
 
-/// What is not fine, and how much it matters.
+/// Returns the findings that are not fine, with their levels.
 fn amiss(server: &ServerReport, wants: &Wants) -> Vec<(&'static str, Level)> {
     let findings = server.findings(wants);
     for finding in &findings {

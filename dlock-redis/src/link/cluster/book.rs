@@ -2,10 +2,11 @@
 //!
 //! # Concurrency
 //!
-//! `deaf` goes from false to true once: the connection's own callback sets it when messages end, and
-//! the look at the masters sets it when they have moved or do not answer. The task that sees it opens
-//! another connection. The callback sets `deaf` before it wakes that task, so the task does not sleep
-//! again while a connection is deaf. `late` counts requests in a row without an answer.
+//! `deaf` goes from false to true once: the connection's own callback sets it when messages end,
+//! and the task that reads the map sets it when a master has moved or does not answer. The task
+//! that sees it opens another connection. The callback sets `deaf` before it wakes that task, so
+//! the task does not sleep again while a connection is deaf. `late` counts requests in a row
+//! without an answer.
 
 use std::{
     collections::HashMap,
@@ -73,7 +74,7 @@ impl Ear {
 }
 
 impl ListenerBook {
-    /// Whether messages of a bucket arrive from its master.
+    /// Returns whether messages of a bucket arrive from its master.
     pub(super) fn hears(&self, bucket: Bucket) -> bool {
         let heard = self.heard.get(&bucket).and_then(Option::as_ref);
         heard.is_some_and(|heard| {
@@ -81,12 +82,12 @@ impl ListenerBook {
         })
     }
 
-    /// The buckets that need a new subscription.
+    /// Returns the buckets that need a new subscription.
     pub(super) fn unheard(&self) -> Vec<Bucket> {
         self.heard.keys().copied().filter(|bucket| !self.hears(*bucket)).collect()
     }
 
-    /// The connections that work, as far as is known.
+    /// Returns the connections that work, as far as is known.
     pub(super) fn open(&self) -> Vec<(Arc<str>, Ear)> {
         let open = self.ears.iter().filter(|(_, ear)| !is_deaf(ear));
         open.filter_map(|(at, ear)| Some((Arc::clone(at), ear.get()?.clone()))).collect()
@@ -104,8 +105,8 @@ impl ListenerBook {
         self.map = map;
     }
 
-    /// All addresses that may lead to a node, with another first one each time. Masters come first,
-    /// since connections to other nodes are closed again.
+    /// Returns all addresses that may lead to a node, each time with another one first. Masters
+    /// come first, since connections to other nodes are closed again.
     pub(super) fn candidates(&mut self, configured: &[String]) -> Vec<Arc<str>> {
         let mut masters: Vec<_> = self.map.masters().into_iter().collect();
         self.turn = (self.turn + 1) % masters.len().max(1);
@@ -115,12 +116,12 @@ impl ListenerBook {
     }
 }
 
-/// The place of a bucket in a map.
+/// Returns the place of a bucket in a map.
 pub(super) fn number(bucket: Bucket) -> usize {
     usize::from(bucket.number())
 }
 
-/// Whether there is a connection, and it is deaf.
+/// Returns whether there is a connection, and it is deaf.
 pub(super) fn is_deaf(ear: &OnceCell<Ear>) -> bool {
     ear.get().is_some_and(|ear| ear.deaf.load(Ordering::SeqCst))
 }

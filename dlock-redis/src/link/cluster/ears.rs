@@ -1,13 +1,14 @@
-//! Messages from the masters of a cluster, and where the slots are.
+//! Messages from the masters of a cluster, and the map of its slots.
 //!
-//! Messages come on separate connections, one for each master with a waiter. A node that gives a
-//! slot away unsubscribes its clients unasked. The driver takes that for the answer to the command
-//! that is under way, and from then on every answer belongs to the command before. On these
-//! connections no answer matters much, and one on which that happened is closed.
+//! Messages come on separate connections, one for each master with a waiter. When a slot moves away
+//! from a node, the node unsubscribes its clients without a request. The driver mistakes that for
+//! the answer to the command that is under way. From then on every answer belongs to the command
+//! before. On these connections no answer matters much, and a connection on which that happened is
+//! closed.
 //!
 //! A replica accepts subscriptions as well. But the scripts run on the master and count the
-//! receivers there, so they would take such a client for dead. So the map is read again about once
-//! a second and whenever a connection is lost.
+//! receivers there, so they would treat the client of a replica as dead. So the map is read again
+//! about once a second and whenever a connection is lost.
 //!
 //! # Concurrency
 //!
@@ -38,12 +39,12 @@ use super::{
 };
 use crate::{config::RedisConfig, error::is_denial, inbox::Inbox, keys::Bucket};
 
-/// How long to wait for the map of one node, since any other node can answer as well.
+/// The longest wait for the map of one node. It is short, since any other node can answer as well.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// The pause after a failed subscription.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Connections that listen.
+/// The connections that listen.
 pub(super) struct Ears {
     config: RedisConfig,
     inbox: Option<Arc<Inbox>>,
@@ -68,7 +69,7 @@ impl Ears {
         }
     }
 
-    /// The channel of a bucket, if there is a subscription.
+    /// Returns the channel of a bucket, if there is a subscription.
     pub(super) async fn channel(&self, bucket: Bucket) -> Option<String> {
         let inbox = self.inbox.as_ref().filter(|_| self.may_listen())?;
         if !self.book.lock().hears(bucket)
@@ -81,7 +82,7 @@ impl Ears {
         Some(inbox.channel_of(bucket))
     }
 
-    /// Checks whether this user may subscribe. It asks a master for a bucket of another one. The
+    /// Checks whether this user may subscribe. It asks a master for a bucket of another master. The
     /// answer is a redirection, so no subscription remains. If one master has all buckets, the
     /// subscription stays.
     pub(super) async fn try_listening(&self, store: &str) {
@@ -98,7 +99,7 @@ impl Ears {
             Some((mut ear, bucket)) => ask_to_listen(&mut ear, inbox, bucket).await,
             None => self.listen(inbox, Bucket::ANY).await,
         };
-        // Other reasons may pass by themselves.
+        // Other errors may be transient.
         if let Err(error) = tried
             && is_denial(&error)
         {
@@ -112,22 +113,22 @@ impl Ears {
         }
     }
 
-    /// Whether this user may subscribe, as far as is known.
+    /// Returns whether this user may subscribe, as far as is known.
     pub(super) fn may_listen(&self) -> bool {
         !self.denied.load(Ordering::Relaxed)
     }
 
-    /// The masters that have buckets.
+    /// Returns the masters that have buckets.
     pub(super) fn masters(&self) -> BTreeSet<Arc<str>> {
         self.book.lock().map.masters()
     }
 
-    /// How many replicas a master has, at the most.
+    /// Returns the largest number of replicas that a master has.
     pub(super) fn replicas(&self) -> usize {
         self.book.lock().map.replicas
     }
 
-    /// The master of a bucket, by its number.
+    /// Returns the master of a bucket, by its number.
     pub(super) fn master(&self, bucket: usize) -> Option<Arc<str>> {
         self.book.lock().map.master(bucket).cloned()
     }
@@ -142,8 +143,8 @@ impl Ears {
         self.lost.notified().await;
     }
 
-    /// Reads the map: the one on which most of the connected nodes agree. False if no node
-    /// answered.
+    /// Reads the map, and uses the one on which most of the connected nodes agree. Returns false if
+    /// no node answered.
     pub(super) async fn look(&self) -> bool {
         let known = self.book.lock().open();
         let answers = join_all(known.iter().map(|(at, ear)| ear.ask(at, PATIENCE))).await;
@@ -177,8 +178,8 @@ impl Ears {
         None
     }
 
-    /// Renews lost subscriptions, then has all claims polled whose message may have been lost
-    /// meanwhile.
+    /// Renews lost subscriptions, then requests a poll of all claims whose message may have been
+    /// lost meanwhile.
     pub(super) async fn keep_listening(&self) {
         let Some(inbox) = &self.inbox else { return };
         loop {

@@ -14,7 +14,7 @@ use crate::{config::with_port, keys::BUCKETS};
 pub(crate) struct Map {
     /// By the number of the bucket.
     masters: Vec<Option<Arc<str>>>,
-    /// How many replicas a master has, at the most.
+    /// The largest number of replicas that a master has.
     pub(crate) replicas: usize,
 }
 
@@ -22,7 +22,7 @@ impl Map {
     /// Reads the answer of the node at this address.
     pub(crate) fn read(answer: &Value, from: &str) -> Option<Self> {
         let Value::Array(ranges) = answer else { return None };
-        // Only the slots of dlock's buckets are kept, and not all 16,384.
+        // Only the slots of dlock's buckets are kept, not all 16,384.
         let slots: Vec<u16> = (0..BUCKETS).map(|bucket| slot(&bucket.to_string())).collect();
         let mut map = Self { masters: vec![None; slots.len()], replicas: 0 };
         for range in ranges {
@@ -42,12 +42,12 @@ impl Map {
         Some(map)
     }
 
-    /// The master of a bucket.
+    /// Returns the master of a bucket.
     pub(crate) fn master(&self, bucket: usize) -> Option<&Arc<str>> {
         self.masters.get(bucket)?.as_ref()
     }
 
-    /// All masters that have buckets.
+    /// Returns all masters that have buckets.
     pub(crate) fn masters(&self) -> BTreeSet<Arc<str>> {
         self.masters.iter().flatten().cloned().collect()
     }
@@ -64,8 +64,8 @@ fn node(parts: &[Value], from: &str) -> Option<String> {
     }
 }
 
-/// An address in a node's answer. The host is empty if the node does not know its own address, and
-/// `?` if it does not know that of another node.
+/// Parses an address in a node's answer. The host is empty if the node does not know its own
+/// address, and `?` if it does not know the address of another node.
 pub(crate) fn address(text: &str, from: &str) -> Option<String> {
     match text.rsplit_once(':')? {
         ("?", _) => None,
@@ -74,7 +74,7 @@ pub(crate) fn address(text: &str, from: &str) -> Option<String> {
     }
 }
 
-/// The slot of a hash tag: CRC-16/XMODEM
+/// Returns the slot of a hash tag: CRC-16/XMODEM
 /// (<https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>).
 fn slot(tag: &str) -> u16 {
     let shift = |crc: u16| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_bucket_is_where_the_server_puts_its_hash_tag() {
-        // What CLUSTER KEYSLOT says.
+        // The answers of CLUSTER KEYSLOT.
         assert_eq!(["0", "4", "123456789"].map(slot), [13_907, 14_039, 12_739]);
         let answer =
             Value::Array(vec![range(13_908, 16_383, text("b"), 2), range(0, 13_907, text("a"), 1)]);

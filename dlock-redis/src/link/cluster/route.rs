@@ -17,7 +17,7 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// The node to which this error redirects the command.
+    /// Returns the node to which this error redirects the command.
     pub(crate) fn next(&self, error: &RedisError) -> Option<Self> {
         let (at, _) = error.redirect_node()?;
         let asking = error.kind() == redis::ErrorKind::Server(ServerErrorKind::Ask);
@@ -25,7 +25,7 @@ impl Route {
     }
 }
 
-/// The number of the bucket of a command: what stands between the braces of its first key.
+/// Returns the number of the bucket of a command, which is in the braces of its first key.
 pub(crate) fn bucket_of(command: &Cmd) -> Option<usize> {
     command.args_iter().find_map(|argument| {
         let Arg::Simple(text) = argument else { return None };
@@ -34,8 +34,8 @@ pub(crate) fn bucket_of(command: &Cmd) -> Option<usize> {
     })
 }
 
-/// The commands for a node to which a slot is moving. They are one pipeline, so that no other
-/// command of this connection comes between them.
+/// Returns the commands for a node to which a slot is moving. They are one pipeline, so that no
+/// other command of this connection comes between them.
 pub(crate) fn asking(commands: &Pipeline) -> Pipeline {
     let mut asking = redis::pipe();
     asking.cmd("ASKING").ignore_errors();
@@ -45,7 +45,7 @@ pub(crate) fn asking(commands: &Pipeline) -> Pipeline {
     asking
 }
 
-/// No master is known to have the keys.
+/// Returns the error for keys whose master is not known.
 pub(crate) fn lost() -> RedisError {
     let kind = redis::ErrorKind::Server(ServerErrorKind::ClusterDown);
     RedisError::from((kind, "no master has the slot"))

@@ -21,8 +21,8 @@ use super::{
     super::push::receive, Connection, Door, NodeShared, Sentinels, Topology, Via, Window, open,
 };
 
-/// How often the sentinels are asked for the master. Also, how long a connection has to last before
-/// the next attempt comes without a pause.
+/// The interval at which the sentinels are asked for the master. Also the least time that a
+/// connection has to last before the next attempt comes without a pause.
 const WATCH: Duration = Duration::from_secs(1);
 
 impl NodeShared {
@@ -111,8 +111,8 @@ pub(super) async fn keep_up(shared: Arc<NodeShared>, mut sentinels: Sentinels) {
     }
 }
 
-/// Waits until the connection is lost. It shuts the door itself if the sentinels name another
-/// master than the one behind it.
+/// Waits until the connection is lost. Shuts the door if the sentinels report another master than
+/// the one behind it.
 async fn until_shut(shared: &NodeShared, sentinels: &mut Sentinels) {
     let mut door = shared.door.subscribe();
     let mut shut = std::pin::pin!(door.wait_for(|door| door.open().is_none()));

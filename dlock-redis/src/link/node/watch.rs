@@ -1,5 +1,5 @@
-//! Two jobs while a connection is open: write marks that show how long the server has run, and read
-//! the settings again on which guarantees depend.
+//! Two jobs while a connection is open: writing marks that show how long the server has run, and
+//! reading the settings again on which guarantees depend.
 //!
 //! If the process dies between two marks, the last mark stays. The next client then waits for the
 //! rest of the restart guard, which is longer than necessary and never shorter.
@@ -15,16 +15,16 @@ use redis::Value;
 use super::{Connection, Facts, NodeShared, Sight, Silent, Topology, open};
 use crate::keys;
 
-/// How often settings are read again on which a guarantee depends.
+/// The interval at which the settings are read again on which a guarantee depends.
 const REREAD: Duration = Duration::from_secs(10);
 /// The shortest pause between two attempts to write the last mark.
 const AGAIN: Duration = Duration::from_secs(10);
-/// How many marks a client writes until the guard is over, but no more than one a second.
+/// The number of marks that a client writes until the guard is over, at most one a second.
 const MARKS: u32 = 8;
 
 impl NodeShared {
-    /// The key of the mark that states how long the server has run. The plain form has none, since
-    /// its keys belong to other programs.
+    /// Returns the key of the mark that states how long the server has run. The plain form has
+    /// none, since its keys belong to other programs.
     pub(super) fn mark_key(&self) -> Option<String> {
         let is_guarded = !self.guard().is_zero() && !self.config.plain;
         is_guarded.then(|| keys::aside("guard", &self.config.prefix))
@@ -34,7 +34,7 @@ impl NodeShared {
         self.config.restart_guard.unwrap_or_default()
     }
 
-    /// How long the server with these facts is known to have run.
+    /// Returns the known run of the server with these facts.
     pub(super) fn sight_of(&self, facts: &Facts) -> Option<Sight> {
         let mut sight = self.sight.lock();
         // A replica discards its data at a new synchronisation, without a restart.
@@ -51,10 +51,11 @@ impl NodeShared {
         std::future::pending().await
     }
 
-    /// Writes marks until the server has run for the restart guard, unless a mark says so already.
+    /// Writes marks until the server has run for the restart guard, unless a mark already shows
+    /// that it has.
     ///
-    /// There is more than one mark, for clients that never run as long as the guard: each continues
-    /// where the one before has stopped.
+    /// A client writes more than one mark, because other clients may never run as long as the
+    /// guard: each continues where the previous one stopped.
     async fn vouch(&self, connection: &Connection) {
         let (guard, facts) = (self.guard(), connection.facts());
         let (Some(key), Some(sight)) = (self.mark_key(), &connection.sight) else { return };
@@ -84,18 +85,18 @@ impl NodeShared {
         }
     }
 
-    /// The questions that connecting leaves out: settings on which no guarantee depends.
+    /// Returns the questions that a connect leaves out: settings on which no guarantee depends.
     pub(super) fn silent(&self) -> Silent {
         Silent { info: false, settings: !self.promises() || !self.guard().is_zero() }
     }
 
-    /// Whether a guarantee depends on the data of one server.
+    /// Returns whether a guarantee depends on the data of one server.
     fn promises(&self) -> bool {
         matches!(self.config.topology, Topology::Single | Topology::Socket)
     }
 
-    /// Reads the settings again on which guarantees depend. Questions that were refused once are
-    /// left out.
+    /// Reads the settings again on which guarantees depend. Leaves out the questions that were
+    /// refused once.
     async fn reread(&self, connection: &Connection) {
         if !self.promises() {
             return;
@@ -121,7 +122,7 @@ impl NodeShared {
                 ),
                 _ => {}
             }
-            // Relaxed: `guarantees()` reads it alone, and nothing else is ordered by it.
+            // Relaxed: only `guarantees()` reads it, and nothing else is ordered by it.
             self.keeps_grants.store(keeps, Ordering::Relaxed);
             *connection.facts.lock() = Arc::new(facts);
         }

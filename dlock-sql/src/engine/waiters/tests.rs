@@ -160,16 +160,16 @@ fn notes_for_nobody_are_forgotten_in_the_end() {
     assert_eq!(waiters.inner.lock().early.len(), EARLY);
 }
 
-/// Whether a grant that began so long after the ears opened, and is seen so long after that,
-/// counts as one that a note should have told of.
+/// Returns whether a grant counts as missed if it began this long after the listener opened, and is
+/// seen this long after that.
 fn is_missed(began: Micros, seen: Micros) -> bool {
     let waiters = Waiters::default();
     waiters.listens(true);
     let opened = Clock::Boot.now();
     waiters.inner.lock().listens = Some(opened.saturating_sub(Duration::from_secs(60)));
     waiters.register(&name(), id(1), sight(10));
-    // The statement that sees it was sent just now, and read the time `seen` seconds later than
-    // the grant; the ears opened 60 seconds ago.
+    // The statement that sees it was sent just now, and read a time `seen` seconds later than the
+    // grant; the listener opened 60 seconds ago.
     let machine = machine(&[(began, acquire(1))]);
     waiters.observe(&name(), Mark::default(), &machine, sight(began + seen));
     let mut heard = std::pin::pin!(waiters.missed.notified());

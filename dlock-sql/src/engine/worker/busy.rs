@@ -1,8 +1,9 @@
 //! Tries for locks that are held. They write nothing: a read shows that the lock is busy.
 //!
-//! A try that is refused is over for its caller, and no release follows. If an earlier sending of
-//! it may still arrive, it could take the lock for nobody. So such a try is written, and a claim
-//! that is refused in that state is released ([`bar_refused`](Worker::bar_refused)).
+//! When a try is refused, it is over for its caller, and no release follows. If an earlier sending
+//! of it arrives later, it could take the lock for a claim that has ended. So such a try is
+//! written, and a claim that is refused in that state is released
+//! ([`bar_refused`](Worker::bar_refused)).
 
 use std::collections::HashSet;
 
@@ -24,7 +25,7 @@ use super::{
 };
 
 impl<C: Conn> Worker<C> {
-    /// Refuses tries for locks that were held when last seen and, by a read, still are.
+    /// Refuses tries for locks that were held when last seen and still are, according to a read.
     pub(super) async fn refuse_busy(&mut self, batch: &mut Vec<Job>) {
         if !batch.iter().any(|job| matches!(&*job.asks, [ask] if is_try(&ask.op))) {
             return;
@@ -78,13 +79,13 @@ impl<C: Conn> Worker<C> {
         }
     }
 
-    /// Whether an earlier sending of this claim was not answered.
+    /// Returns whether an earlier sending of this claim was not answered.
     fn is_in_doubt(&self, op: &Op) -> bool {
         asked_for(op).is_some_and(|claim| self.shared.doubts.bar(claim) > 0)
     }
 
-    /// Releases claims that were refused, if an earlier sending of them may still be on its way.
-    /// The release goes into the next batch.
+    /// Releases claims that were refused, if an earlier sending of them may still arrive. The
+    /// release goes into the next batch.
     pub(super) fn bar_refused(&mut self, batch: &[Job], part: &[Unit]) {
         for (job, ask) in part::places(part) {
             let ask = &batch[job].asks[ask];

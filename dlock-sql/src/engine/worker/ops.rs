@@ -2,24 +2,24 @@
 
 use dlock_core::{ClaimId, Mode, Queue, machine::Op};
 
-/// The same claim, which only joins the queue and grants nothing.
+/// Returns the same claim as a join, which only joins the queue and grants nothing.
 pub(super) fn join(op: &Op) -> Op {
     match op.clone() {
         Op::Acquire { claim, mode, lease, block, home, note, .. } => {
             Op::Join { claim, mode, lease, block, home, note }
         }
-        // Only claims that wait are sent in a hurry, so no other operation comes here.
+        // Only claims that wait are sent in a hurry, so this is never another operation.
         op => op,
     }
 }
 
-/// Whether an operation has a deadline. A release has none: it takes nothing, so it may come at any
-/// time.
+/// Returns whether an operation has a deadline. A release has none: it takes nothing, so it may
+/// arrive at any time.
 pub(super) const fn has_deadline(op: &Op) -> bool {
     !matches!(op, Op::Release { .. })
 }
 
-/// The claim that an operation would add to the row.
+/// Returns the claim that an operation would add to the row.
 pub(super) const fn asked_for(op: &Op) -> Option<ClaimId> {
     match *op {
         Op::Acquire { claim, .. } | Op::Join { claim, .. } => Some(claim),
@@ -27,8 +27,8 @@ pub(super) const fn asked_for(op: &Op) -> Option<ClaimId> {
     }
 }
 
-/// Whether an operation waits for an exclusive claim. A reader may be granted while the lock is
-/// held, so it is not one.
+/// Returns whether an operation waits for an exclusive claim. A reader may be granted while the
+/// lock is held, so it is not one.
 pub(super) fn is_wait(op: &Op) -> bool {
     matches!(op, Op::Acquire { mode: Mode::Exclusive, queue: Queue::Enqueue, .. })
 }

@@ -1,9 +1,10 @@
 //! How a batch is written: with one statement, or in parts if that fails, so that a bad row fails
 //! only its own operations.
 //!
-//! A part is sent again until it succeeds, its patience is over, or no retry helps. Each sending
-//! may have been applied without an answer. So the doubt is kept in the patience of the batch, and
-//! every later answer takes it into account: a release that finds nothing then counts as released.
+//! A part is sent again until it succeeds, its retry budget is used up, or no retry helps. Each
+//! sending may have been applied without an answer. So the retry budget of the batch records the
+//! doubt, and every later answer takes it into account: a release that finds nothing then counts as
+//! released.
 
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use super::{
     Worker,
 };
 
-/// The most often that the time for an answer doubles.
+/// The largest number of times that the time for an answer doubles.
 const SLOWEST: u32 = 8;
 
 /// After this many unknown failures in a row, the cause is not a single row, since each failure
@@ -33,7 +34,7 @@ const SICK: u32 = 12;
 /// The failure of a part.
 struct Failed {
     fault: Fault,
-    /// How long that took.
+    /// The duration of the failed statement.
     took: Duration,
     /// The number of parts in a row with an unknown failure, this one included.
     unclear: u32,
@@ -92,8 +93,8 @@ impl<C: Conn> Worker<C> {
         }
     }
 
-    /// Handles a part that failed. Jobs that can't succeed get the error. The others go back to the
-    /// parts to write, without the rows that were in the way.
+    /// Handles a part that failed. Jobs that can't succeed get the error. The others return to the
+    /// parts to write, without the rows that blocked the statement.
     async fn again(
         &mut self,
         batch: &mut [Job],
@@ -117,8 +118,8 @@ impl<C: Conn> Worker<C> {
                 if let Some(halves) = part::halves(batch, &part) {
                     return parts.extend(halves);
                 }
-                // Only rows that are not there yet are left: another transaction is inserting one.
-                // The row of a renewal exists, so a part with renewals is not treated so.
+                // Only rows that do not exist yet are left: another transaction is inserting one.
+                // The row of a renewal exists, so a part with renewals is not treated like this.
                 let is_told = fault.error.certainty() == Certainty::NotApplied;
                 if is_told && part.iter().all(|unit| unit.of(batch).together) {
                     self.aside.lock_unseen(names, &fault.error, took);
@@ -174,7 +175,7 @@ impl<C: Conn> Worker<C> {
         rest
     }
 
-    /// Looks whether jobs that were set aside can continue.
+    /// Checks whether jobs that were set aside can continue.
     pub(super) async fn look_aside(&mut self) {
         self.aside.look(&mut self.conn).await;
         let (now, patience) = (Clock::Boot.now(), self.settings.patience);
@@ -208,14 +209,14 @@ impl<C: Conn> Worker<C> {
     }
 }
 
-/// A claim that is released does not wait any more, whether the release was written or not.
+/// Removes a released claim from the waiters, whether the release was written or not.
 fn withdraw(waiters: &Waiters, ask: &PendingOp) {
     if let Op::Release { claim, .. } = ask.op {
         waiters.withdraw(&ask.name, claim);
     }
 }
 
-/// Whether a single record, or something that was added to the table, may be the cause.
+/// Returns whether the cause may be a single record, or an object that was added to the table.
 fn is_of_rows(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Protocol | ErrorKind::Config(ConfigIssue::ForeignStore))
 }

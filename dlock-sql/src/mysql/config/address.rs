@@ -1,11 +1,11 @@
-//! What the driver would read from a URL without a word, checked before it does.
+//! The checks of the parts of a URL that the driver would misread without an error.
 
 use dlock_core::{BackendUrl, ConfigIssue, Error};
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 
 use crate::server::{Tls, value};
 
-/// The driver's options; those in a row are one.
+/// The driver's options. The names in one row mean the same option.
 const KNOWN: [&[&str]; 8] = [
     &["ssl-mode", "sslmode"],
     &["ssl-ca", "sslca"],
@@ -17,25 +17,25 @@ const KNOWN: [&[&str]; 8] = [
     &["timezone", "time-zone"],
 ];
 
-/// The name of the option about TLS, and two values of it.
+/// The name of the option for TLS, and two of its values.
 const TLS: [&str; 3] = ["ssl-mode", "DISABLED", "VERIFY_IDENTITY"];
 
-/// What a URL says to the driver.
+/// The settings that a URL gives to the driver.
 #[derive(Debug)]
 pub(super) struct Chosen {
     tls: Tls,
-    /// The known options that are there.
+    /// The known options in the URL.
     given: Vec<&'static str>,
 }
 
 /// Reads the options of `//user:password@host:port/database?option=value&...`.
 ///
-/// A password that should have been encoded may stand anywhere in there, so errors show a part only
-/// where that can't be.
+/// A password that is not encoded may be in any place of these. So errors show a part only if it
+/// can't contain one.
 pub(super) fn options_of(url: &BackendUrl) -> Result<Chosen, Error> {
     let address = url.address();
     if address.contains('#') {
-        // The driver would leave out what stands behind it, options about TLS included.
+        // The driver would ignore the text behind it, including options about TLS.
         return Err(malformed("the URL has a #, which must be written as %23"));
     }
     let (path, query) = address.split_once('?').unwrap_or((address, ""));
@@ -46,7 +46,7 @@ pub(super) fn options_of(url: &BackendUrl) -> Result<Chosen, Error> {
     }
     let behind = path.strip_prefix("//").and_then(|path| path.split_once('/'));
     if behind.is_some_and(|(_, database)| database.contains('@')) {
-        // It ends a password then, which must not end up in the database's name.
+        // Here it ends a password, which must not become part of the database's name.
         return Err(malformed("there is an @ after a slash"));
     }
     let mut chosen = Chosen { tls: Tls::Open, given: Vec::new() };
@@ -70,7 +70,7 @@ pub(super) fn options_of(url: &BackendUrl) -> Result<Chosen, Error> {
 }
 
 impl Chosen {
-    /// Completes what the driver has read. Gives the store's name, too.
+    /// Completes the options that the driver has read. Also returns the store's name.
     pub(super) fn apply(
         self,
         mut options: MySqlConnectOptions,
@@ -91,7 +91,7 @@ impl Chosen {
             }
             options = options.ssl_mode(MySqlSslMode::Disabled);
         }
-        // What the statements need is set by `session.sql`.
+        // `session.sql` makes the settings that the statements need.
         options = options.pipes_as_concat(false).no_engine_substitution(false);
         if !has("timezone") {
             options = options.timezone(None);
@@ -100,7 +100,7 @@ impl Chosen {
     }
 }
 
-/// The name of the store, without secrets.
+/// Returns the name of the store, without secrets.
 pub(super) fn store(options: &MySqlConnectOptions) -> Result<String, Error> {
     let Some(database) = options.get_database() else {
         return Err(malformed("the URL names no database"));
@@ -134,7 +134,7 @@ fn unknown(key: &str) -> Error {
     )
 }
 
-/// The driver can't read the URL.
+/// Returns the error of a URL that the driver can't read.
 pub(super) fn unreadable(error: Error) -> Error {
     malformed("the URL can't be read").with_source(error)
 }

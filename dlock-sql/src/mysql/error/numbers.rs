@@ -1,4 +1,4 @@
-//! What the server's error numbers mean.
+//! The meaning of the server's error numbers.
 
 use dlock_core::{ConfigIssue, Error, ErrorKind};
 
@@ -68,7 +68,7 @@ const ACCOUNT_LOCKED_MARIADB: u16 = 4151;
 pub(super) const DENIED: [u16; 5] =
     [DATABASE_DENIED, TABLE_DENIED, COLUMN_DENIED, PRIVILEGE_NEEDED, ROUTINE_DENIED];
 
-/// The tables are not as dlock makes them.
+/// Returns the fault of tables that are not as dlock creates them.
 pub(super) fn foreign() -> Fault {
     Fault::config(
         ConfigIssue::ForeignStore,
@@ -77,8 +77,8 @@ pub(super) fn foreign() -> Fault {
     )
 }
 
-/// What an error number means. A statement that fails is rolled back, so it has not been applied,
-/// unless the connection ended with it.
+/// Returns the meaning of an error number. A statement that fails is rolled back, so it has not
+/// been applied, unless the connection ended with it.
 pub(crate) fn by_number(number: u16, message: &str) -> Fault {
     use ConfigIssue::{Access, SchemaMissing};
 
@@ -185,7 +185,7 @@ pub(crate) fn by_number(number: u16, message: &str) -> Fault {
              10.6, MySQL 8.0 or later",
         )
         .into(),
-        // Those of ProxySQL, which says 9001 of a server that it can't reach.
+        // The numbers of ProxySQL, which reports 9001 for a server that it can't reach.
         9000..=9999 => Fault::cut(
             "the proxy in front of the server failed: check that it reaches the server, and check \
              its log",

@@ -71,10 +71,10 @@ impl Session {
         Self { link, asks, held, clock, patience, retention, swept }
     }
 
-    /// Works until the last caller has gone.
+    /// Works until the last caller is dropped.
     pub(in crate::postgres) async fn run(mut self) {
-        // It shows the clock. If it fails, the first statement is refused for its deadline, and
-        // shows it.
+        // The answer shows the clock. If it fails, the first statement is refused because of its
+        // deadline, and its answer shows the clock.
         let _ = self.ping().await;
         loop {
             let first = self.held.values().map(|held| held.until).min();
@@ -91,7 +91,7 @@ impl Session {
         self.link.close().await;
     }
 
-    /// Serves one request. The caller may have gone.
+    /// Serves one request. The caller may have stopped waiting.
     async fn serve(&mut self, ask: MutexRequest) {
         match ask {
             MutexRequest::Take(want, reply) => {
@@ -263,7 +263,7 @@ impl Session {
         let holder = is_held.then(|| {
             // The server knows the session of a holder, but not its claim.
             let claim = self.held.get(&key).map_or(ClaimId::from_bits(0), |held| held.claim);
-            // There is no lease in the server: it is held as long as the session.
+            // The server has no lease: it is held as long as the session lasts.
             ClaimState::new(claim, Mode::Exclusive, token, Duration::MAX)
         });
         Ok(LockState::new(holder.into_iter().collect(), Vec::new(), token))
@@ -291,7 +291,7 @@ impl Session {
         }
     }
 
-    /// Runs a statement. If that makes a new connection, all locks of the old one were lost.
+    /// Runs a statement. If that opens a new connection, all locks of the old one are lost.
     async fn fetch(&mut self, sql: &'static str, args: &[Arg<'_>]) -> Result<Vec<PgRow>, Fault> {
         if !self.link.is_open() {
             self.held.clear();
@@ -314,7 +314,7 @@ impl Session {
     }
 }
 
-/// Whether the server could not add to the last token, since it is the largest possible.
+/// Returns whether the server could not add to the last token, since it is the largest possible.
 fn is_out_of_range(error: &Error) -> bool {
     code_of(error).as_deref() == Some("22003")
 }

@@ -54,8 +54,8 @@ pub(super) fn open(file: &Path) -> io::Result<(SqliteEars, u32)> {
     }
 }
 
-/// Whether another home may work. This one is in use, or another process removed the socket as a
-/// dead one, at the moment between its creation and its first answer.
+/// Returns whether another home may work. This one is in use, or another process has removed the
+/// socket as a dead one, between its creation and its first answer.
 fn may_pass(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::NotFound)
 }

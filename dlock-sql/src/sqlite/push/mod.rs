@@ -5,10 +5,9 @@
 //! locks.db-dlock-0a1b2c3d     the socket of the engine whose home is 0x0a1b2c3d
 //! ```
 //! A socket receives notifications of grants, one in each datagram. It has the permissions of the
-//! file, so that all users of the locks can send, and nobody else. An engine removes its socket at
-//! its end. The socket of a killed process stays and refuses connections. The next process that
-//! opens the file, or sends to that socket, removes it. Each of these steps is one system call that
-//! does not block.
+//! file, so that only users of the locks can send. An engine removes its socket at its end. The
+//! socket of a killed process stays and refuses connections. The next process that opens the file,
+//! or sends to that socket, removes it. Each of these steps is one system call that does not block.
 //!
 //! A notification may always be lost: the path may be too long for a socket, a queue may be full,
 //! or the other process may not see the same directory. The waiter then polls the file.
@@ -25,8 +24,8 @@ use std::path::Path;
 pub(super) use ears::SqliteEars;
 pub(super) use voice::Voice;
 
-/// Opens a listener, if the system has such sockets, and returns its home. Removes the sockets of
-/// dead processes before.
+/// Opens a listener, if the system has such sockets, and returns its home. First removes the
+/// sockets of dead processes.
 pub(super) async fn ears(file: &Path) -> Option<(SqliteEars, u32)> {
     let path = file.to_owned();
     // Reading a directory may block for long.

@@ -2,8 +2,8 @@
 //!
 //! A process may die at any point and leave its socket. Others remove a socket only if a connect is
 //! refused, which means that no process has it open. Between `bind` and its first answer a new
-//! socket looks the same, so [`Socket::bind`] sends a message to itself, and fails if somebody has
-//! removed it.
+//! socket looks the same, so [`Socket::bind`] sends a message to itself, and fails if another
+//! process has removed it.
 
 use std::{
     ffi::OsString,
@@ -22,7 +22,7 @@ const MARK: &str = "-dlock-";
 /// The message of a socket to itself, which tests whether it is reached. It is no notification.
 const HELLO: &[u8] = b"hello";
 
-/// The path of the socket of this home.
+/// Returns the path of the socket of this home.
 pub(super) fn path(file: &Path, home: u32) -> PathBuf {
     let mut path = OsString::from(file);
     path.push(format!("{MARK}{home:08x}"));
@@ -58,8 +58,8 @@ impl Socket {
         }
     }
 
-    /// Whether it is still at its path. It compares device and inode, since another socket may have
-    /// taken the path.
+    /// Returns whether it is still at its path. It compares device and inode, since another socket
+    /// may have taken the path.
     pub(super) fn is_there(&self) -> bool {
         id(&self.path).is_ok_and(|id| id == self.id)
     }
@@ -87,16 +87,16 @@ pub(super) fn sweep(file: &Path) {
     }
 }
 
-/// Removes a socket if this error says that its process is dead.
+/// Removes a socket if this error shows that its process is dead.
 pub(super) fn bury(path: &Path, answer: &io::Error) {
-    // A connect to a file that is no socket is refused as well.
+    // A connect to a file that is not a socket is refused as well.
     let is_socket = || fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
     if answer.kind() == io::ErrorKind::ConnectionRefused && is_socket() {
         remove(path);
     }
 }
 
-/// Whether this is the name of a socket of that file.
+/// Returns whether this is the name of a socket of that file.
 fn is_of(name: &std::ffi::OsStr, file: &std::ffi::OsStr) -> bool {
     let rest = name.as_encoded_bytes().strip_prefix(file.as_encoded_bytes());
     rest.and_then(|rest| rest.strip_prefix(MARK.as_bytes())).is_some_and(|home| {

@@ -12,9 +12,9 @@ use crate::{
     engine::{Ears as _, Note, Rarely},
 };
 
-/// Nobody asks a second time for so long.
+/// A long lease, so that no claim sends a heartbeat during a test.
 const LEASE: Duration = Duration::from_secs(3600);
-/// Longer than anything here takes, however busy the machine is.
+/// Longer than any step here takes, however busy the machine is.
 const LONG: Duration = Duration::from_secs(60);
 
 struct Store {
@@ -30,13 +30,13 @@ impl Store {
         self.dir.path().canonicalize().unwrap().join("locks.db")
     }
 
-    /// An engine that looks at the file so rarely.
+    /// Opens an engine that polls the file this rarely.
     async fn open(&self, rarely: Rarely) -> DynBackend {
         let config = SqliteConfig::new(self.path()).with_create_schema(true);
         Sqlite::start(config, rarely).await.unwrap()
     }
 
-    /// The file, and who listens beside it.
+    /// Opens a listener beside the file. Returns both.
     async fn listen(&self) -> (PathBuf, SqliteEars, u32) {
         let file = self.path();
         std::fs::write(&file, "").unwrap();
@@ -63,13 +63,13 @@ async fn take(client: &DynBackend) -> (AcquireRequest, FencingToken) {
     }
 }
 
-/// Has `one` hand the lock to `other`, which waits for it.
+/// Makes `one` release the lock to `other`, which waits for it.
 async fn hand_over(one: &DynBackend, other: &DynBackend) {
     let (held, token) = take(one).await;
     let wanted = request();
     assert_eq!(other.acquire(&wanted).await.unwrap(), Acquired::Queued);
-    // New ears have the reader look once. It does what is asked of it one after the other, and
-    // that look first: so it is over when it has shown a second thing.
+    // A new listener makes the reader poll once. The reader serves its requests one after the
+    // other, and that poll first: so the poll is over when it has answered a second request.
     for _ in 0..2 {
         other.inspect(&wanted.name).await.unwrap();
     }
@@ -97,7 +97,7 @@ async fn a_notifier_removes_a_dead_socket() {
     std::fs::remove_file(&theirs).unwrap();
     drop(std::os::unix::net::UnixDatagram::bind(&theirs).unwrap());
     let dead = std::fs::symlink_metadata(&theirs).unwrap();
-    // They look, find that nobody has told them, and make a new one.
+    // The listeners check, find that no notification arrived, and create a new socket.
     let id = |found: std::fs::Metadata| {
         use std::os::unix::fs::MetadataExt;
         (found.ino(), found.ctime_nsec())

@@ -18,7 +18,7 @@ pub(in crate::sqlite) struct Voice {
 }
 
 impl Voice {
-    /// A sender for this file. `None` if the system has no such sockets.
+    /// Creates a sender for this file. Returns `None` if the system has no such sockets.
     pub(in crate::sqlite) fn new(file: &Path) -> Option<Self> {
         let datagrams = || {
             let datagrams = UnixDatagram::unbound()?;
@@ -31,7 +31,8 @@ impl Voice {
         Some(Self { file: file.to_owned(), datagrams })
     }
 
-    /// Sends each notification to its engine. A waiter that gets none finds its grant in the file.
+    /// Sends each notification to its engine. If a waiter gets none, it finds its grant in the
+    /// file.
     pub(in crate::sqlite) fn tell(&self, notes: &[Note]) {
         for note in notes {
             // The home chooses the socket, so no connection is kept for each receiver.
