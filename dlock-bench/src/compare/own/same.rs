@@ -93,7 +93,9 @@ impl Driver {
             }
             Self::Mysql(connection) => {
                 let query = sqlx::query(MYSQL).bind(name.as_bytes()).bind(seen).bind(cut).bind(op);
-                let rows = query.bind(time).bind(snap).bind(known).fetch_all(connection).await?;
+                // The assignments of `cut`, `log`, `snap` and `base` each compare the time.
+                let query = query.bind(time).bind(time).bind(time).bind(snap).bind(time);
+                let rows = query.bind(known).fetch_all(connection).await?;
                 let row = rows.first().ok_or(NONE)?;
                 (row.try_get(1)?, String::from_utf8(row.try_get(3)?)?)
             }
