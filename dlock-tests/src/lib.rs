@@ -6,9 +6,11 @@ use std::path::Path;
 mod golden;
 #[cfg(doctest)]
 mod guide;
+mod source;
 mod text;
 
 pub use golden::golden;
+pub use source::rust_files;
 pub use text::{
     Text, Typed, blocks, chapters, console, links, prose, rust_is_tested, shape, slugs, spans,
     texts,

@@ -234,8 +234,9 @@ fn the_lines_for_sentinel_are_enough() {
 fn the_line_for_redis_is_enough_in_a_cluster() {
     run("redis", async {
         let cluster = RedisCluster::start(&Options::new()).await?;
+        let [line, ..] = lines()?;
         for node in cluster.nodes() {
-            admit(node, &lines()?[0]).await?;
+            admit(node, &line).await?;
         }
         serves(&with_login(&cluster.url()), true);
         Ok(())
@@ -246,8 +247,9 @@ fn the_line_for_redis_is_enough_in_a_cluster() {
 fn the_line_for_redis_is_enough_in_a_quorum() {
     run("redis", async {
         let masters = RedisMasters::start(3, &Options::new()).await?;
+        let [line, ..] = lines()?;
         for server in masters.servers() {
-            admit(server, &lines()?[0]).await?;
+            admit(server, &line).await?;
         }
         serves(&format!("{}?dlock.restart_guard=0s", with_login(&masters.url())), true);
         Ok(())

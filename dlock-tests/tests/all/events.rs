@@ -4,10 +4,9 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    path::Path,
 };
 
-use dlock_tests::{golden, root};
+use dlock_tests::{golden, root, rust_files};
 
 /// The levels whose events are API whether they are listed or not.
 const LOUD: [&str; 3] = ["error", "warn", "info"];
@@ -34,61 +33,35 @@ struct Row {
 
 /// The sources of the library crates.
 fn sources() -> Vec<String> {
-    fn read(folder: &Path, all: &mut Vec<String>) {
-        for entry in fs::read_dir(folder).expect("a folder of sources") {
-            let path = entry.expect("an entry").path();
-            if path.is_dir() {
-                read(&path, all);
-            } else if path.extension().is_some_and(|end| end == "rs") {
-                all.push(fs::read_to_string(&path).expect("a text"));
-            }
-        }
-    }
-    let mut all = Vec::new();
-    for folder in ["src", "dlock-core/src", "dlock-redis/src", "dlock-sql/src", "dlock-zk/src"] {
-        read(&root().join(folder), &mut all);
-    }
-    all
+    let folders = ["src", "dlock-core/src", "dlock-redis/src", "dlock-sql/src", "dlock-zk/src"];
+    let files = folders.iter().flat_map(|folder| rust_files(&root().join(folder)));
+    files.map(|(_, text)| text).collect()
 }
 
-/// The text up to the bracket that closes the one before it, with string literals in mind.
-fn inside(text: &str) -> &str {
-    let (mut depth, mut quoted, mut escaped) = (1, false, false);
-    for (at, c) in text.char_indices() {
-        match c {
-            _ if escaped => escaped = false,
-            '\\' if quoted => escaped = true,
-            '"' => quoted = !quoted,
-            '(' | '{' | '[' if !quoted => depth += 1,
-            ')' | '}' | ']' if !quoted => depth -= 1,
-            _ => {}
-        }
-        if depth == 0 {
-            return &text[..at];
-        }
-    }
-    text
-}
-
-/// What stands between the commas that are in no brackets and in no string literal.
+/// The arguments of a call, or the parts of a list, up to the bracket that ends them.
 fn parts(text: &str) -> Vec<&str> {
-    let (mut parts, mut depth, mut quoted, mut escaped, mut from) =
-        (Vec::new(), 0, false, false, 0);
+    let (mut parts, mut depth, mut quoted, mut escaped) = (Vec::new(), 0, false, false);
+    let (mut from, mut end) = (0, text.len());
     for (at, c) in text.char_indices() {
         match c {
             _ if escaped => escaped = false,
             '\\' if quoted => escaped = true,
             '"' => quoted = !quoted,
-            '(' | '{' | '[' if !quoted => depth += 1,
-            ')' | '}' | ']' if !quoted => depth -= 1,
-            ',' if !quoted && depth == 0 => {
+            _ if quoted => {}
+            '(' | '{' | '[' => depth += 1,
+            ')' | '}' | ']' if depth == 0 => {
+                end = at;
+                break;
+            }
+            ')' | '}' | ']' => depth -= 1,
+            ',' if depth == 0 => {
                 parts.push(text[from..at].trim());
                 from = at + 1;
             }
             _ => {}
         }
     }
-    parts.push(text[from..].trim());
+    parts.push(text[from..end].trim());
     parts.retain(|part| !part.is_empty());
     parts
 }
@@ -131,7 +104,7 @@ fn emitted(sources: &[String]) -> Vec<Event> {
         for level in ["trace", "debug", "info", "warn", "error"] {
             let begins = format!("tracing::{level}!(");
             let calls = source.split(&begins).skip(1);
-            events.extend(calls.map(|call| event(level, inside(call))));
+            events.extend(calls.map(|call| event(level, call)));
         }
     }
     events.sort();

@@ -1,9 +1,9 @@
 //! Documents and messages use the terms of the glossary: no phrase of the table "Words to avoid" in
 //! CONTRIBUTING.md is in them, and no sentence begins with "Who", "What" or "Whoever".
 
-use std::{fs, path::Path};
+use std::path::Path;
 
-use dlock_tests::{Text, prose, root, spans, texts};
+use dlock_tests::{Text, prose, root, rust_files, spans, texts};
 
 /// The heading of the table.
 const AVOID: &str = "### Words to avoid";
@@ -47,19 +47,12 @@ fn literals(source: &str) -> String {
 }
 
 /// The Rust sources below a folder with their paths, without unit tests.
-pub(crate) fn sources(folder: &Path) -> Vec<(String, String)> {
-    let mut all = Vec::new();
-    for entry in fs::read_dir(folder).expect("a folder of sources").flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            all.extend(sources(&path));
-        } else if path.extension().is_some_and(|end| end == "rs") && !path.ends_with("tests.rs") {
-            let source = fs::read_to_string(&path).expect("UTF-8");
-            let source = source.split("#[cfg(test)]").next().unwrap_or_default();
-            all.push((path.display().to_string(), source.to_owned()));
-        }
-    }
-    all
+pub(crate) fn sources(folder: &Path) -> impl Iterator<Item = (String, String)> + use<> {
+    let files = rust_files(folder).into_iter().filter(|(path, _)| !path.ends_with("/tests.rs"));
+    files.map(|(path, text)| {
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        (path, code.to_owned())
+    })
 }
 
 /// Sentences that begin in a way that no sentence should.
