@@ -28,10 +28,11 @@ pub(crate) fn compare() -> Result<(), String> {
     let needed = release.after(change);
     let files: Vec<&str> =
         changes.iter().filter(|(_, of)| *of == change).map(|(file, _)| file.as_str()).collect();
+    let what = if change == Change::Breaking { "a breaking change" } else { "an addition" };
     assert!(
         version >= needed,
-        "the version {version} is too small for the changes since {tag} ({change:?} in {}): raise \
-         it to {needed} in Cargo.toml, and list the changes in CHANGELOG.md",
+        "the version {version} is too small for {what} since {tag}, in {}: raise it to {needed} in \
+         Cargo.toml, and list the change in CHANGELOG.md",
         files.join(", ")
     );
     Ok(())
