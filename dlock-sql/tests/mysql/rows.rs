@@ -24,7 +24,7 @@ fn rows_of_unused_locks_are_removed_after_their_retention() {
             last = Some(take(&client, &request).await?.token);
             free(&client, &request).await?;
         }
-        let held = ask("held");
+        let held = ask("held").with_lease(Duration::from_secs(3600));
         take(&client, &held).await?;
         let removed = async {
             while count(&server).await? != "1" {

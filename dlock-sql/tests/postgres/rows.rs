@@ -13,7 +13,7 @@ use crate::support::{
 const SECOND: Duration = Duration::from_secs(1);
 
 async fn rows_go(server: &PostgresServer, client: &DynBackend) -> Verdict {
-    let held = exclusive("held");
+    let held = exclusive("held").with_lease(Duration::from_secs(3600));
     take(client, &held).await?;
     for n in 0..300 {
         works(client, &format!("n{n}")).await?;
