@@ -16,6 +16,7 @@ use crate::{
     minder,
     plain::Plain,
     quorum::Quorum,
+    reply::Standing,
     scripts::Known,
     store::Store,
 };
@@ -179,9 +180,11 @@ impl Redis {
         let mut gone = Vec::new();
         for (batch, standings) in try_join_all(kept).await? {
             for ((at, renewal), standing) in batch.iter().zip(standings) {
-                match standing.is_held() {
-                    true => answers[*at] = Renewed::Kept,
-                    false => gone.push((*at, *renewal)),
+                match standing {
+                    Standing::Held(_) => answers[*at] = Renewed::Kept,
+                    // Nothing says that it is lost.
+                    Standing::Unread(_) => answers[*at] = Renewed::Unknown,
+                    _ => gone.push((*at, *renewal)),
                 }
             }
         }

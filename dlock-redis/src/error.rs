@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, time::Duration};
 
-use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind};
+use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind, Format};
 use redis::{RedisError, ServerErrorKind};
 
 /// What to do about a failed command.
@@ -111,6 +111,7 @@ pub(crate) fn explain_for(error: RedisError, acl: &str) -> Error {
     let explained = match error.kind() {
         Kind::AuthenticationFailed => password(&text),
         // First of all, since it holds the lock's name, which may hold any of the words below.
+        _ if format_in(&text).is_some() => Format::unknown(format_in(&text).unwrap_or_default()),
         _ if said("is not of dlock") || said("WRONGTYPE") => Error::new(
             ErrorKind::Protocol,
             format!(
@@ -323,6 +324,13 @@ fn no_resp3() -> Error {
         "the server does not speak RESP3: dlock needs Redis 6.2 or later, or Valkey, without a \
          proxy that speaks RESP2 only",
     )
+}
+
+/// The format that a script says it does not read. The key, whose name may hold anything, is behind it.
+fn format_in(text: &str) -> Option<u64> {
+    let (_, said) = text.split_once("DLOCK ")?;
+    let (format, _) = said.strip_prefix("format ")?.split_once(' ')?;
+    Some(format.parse().unwrap_or(u64::MAX))
 }
 
 /// Redis can't count on.

@@ -19,6 +19,8 @@ pub(crate) enum Standing {
     Conflict(u32),
     /// No token is left that the server counts exactly.
     Spent,
+    /// A record of its name has this format, which is not read.
+    Unread(u64),
     /// The server does not know it.
     Gone,
 }
@@ -71,6 +73,7 @@ pub(crate) fn standing(value: &Value) -> Result<Standing, Error> {
         })),
         [3, _] => Ok(Standing::Busy),
         [5] => Ok(Standing::Spent),
+        [7, format] => Ok(Standing::Unread(u64::try_from(*format).map_err(|_| bad())?)),
         [4, capacity] => Ok(Standing::Conflict(u32::try_from(*capacity).map_err(|_| bad())?)),
         _ => Err(bad()),
     }

@@ -1,12 +1,26 @@
 //! What the server's and the driver's errors mean.
 
-use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind};
+use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind, Format};
 use zookeeper_client::Error as ZkError;
 
 use crate::token::ELECTIONS;
 
 /// `EPHEMERALONLOCALSESSION`, which the driver has no name for.
 const LOCAL_SESSION: i32 = -120;
+
+/// Above this, a code is not a server's, all of which are negative: a format that is not read.
+const NEWER: i32 = 1_000_000;
+
+/// A record has a format that is not read.
+pub(crate) fn newer(format: u64) -> ZkError {
+    let format = i32::try_from(format).unwrap_or(i32::MAX);
+    ZkError::UnexpectedErrorCode(NEWER.saturating_add(format))
+}
+
+/// Whether that is the error.
+pub(crate) fn is_newer(error: &ZkError) -> bool {
+    matches!(error, ZkError::UnexpectedErrorCode(NEWER..))
+}
 
 /// Whether the request may have been applied all the same, or may still be. The session goes on.
 pub(crate) fn is_unknown(error: &ZkError) -> bool {
@@ -70,6 +84,7 @@ pub(crate) fn explain(error: ZkError) -> Error {
              locks: set localSessionsUpgradingEnabled=true, or localSessionsEnabled=false, in \
              zoo.cfg of all servers",
         ),
+        ZkError::UnexpectedErrorCode(code @ NEWER..) => Format::unknown(code - NEWER),
         ZkError::NotReadOnly => unavailable(
             "the server is read-only, since it is cut off from the majority of its ensemble: wait \
              until it is back, or give the addresses of all servers",
@@ -196,6 +211,8 @@ mod tests {
             (ZkError::ConnectionLoss, Unavailable, Unknown, "connection"),
             (ZkError::NodeExists, Protocol, Unknown, "ZooKeeper"),
             (ZkError::UnexpectedErrorCode(-999), Protocol, Unknown, "-999"),
+            (newer(9), Protocol, Unknown, "has format 9,"),
+            (newer(u64::MAX), Protocol, Unknown, "has format 2146483647,"),
         ] {
             let explained = explain(error.clone());
             assert_eq!(explained.kind(), kind, "{error:?}");

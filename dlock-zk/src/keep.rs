@@ -7,7 +7,7 @@ use zookeeper_client::{CreateMode, Error as ZkError};
 
 use crate::{
     data::{Data, Mark},
-    error::explain,
+    error::{explain, is_newer},
     node::{Node, child_since},
     place::{Place, Spot, Stage},
     queue::Standing,
@@ -76,7 +76,12 @@ impl Session {
             return Ok(false);
         }
         let Stage::There(spot) = place.stage.lock().await.clone() else { return Ok(false) };
-        match self.standing(&spot, None).await.map_err(explain)? {
+        let standing = match self.standing(&spot, None).await {
+            // The others must not suffer for it.
+            Err(error) if is_newer(&error) => return Ok(false),
+            standing => standing.map_err(explain)?,
+        };
+        match standing {
             Standing::Held { followed } => {
                 self.hold(place, &spot, self.beat(), followed).map(|_| true)
             }

@@ -6,7 +6,8 @@ use dlock_core::{Claim, Error, Released};
 use zookeeper_client::Error as ZkError;
 
 use crate::{
-    error::{explain, is_over},
+    data::Data,
+    error::{explain, is_over, newer},
     place::{Place, Spot, Stage},
     session::Session,
 };
@@ -84,7 +85,18 @@ impl Session {
                 break;
             }
             for node in nodes {
-                if self.delete_path(&format!("{dir}/{}", node.child)).await? == Released::Released {
+                let path = format!("{dir}/{}", node.child);
+                match self.read(|| self.client.get_data(&path)).await {
+                    Ok((data, _)) => {
+                        if let Some(format) = Data::parse(&data).and_then(|data| data.newer()) {
+                            return Err(newer(format));
+                        }
+                    }
+                    // Another session's node may be there to delete and not to read.
+                    Err(ZkError::NoNode | ZkError::NoAuth) => {}
+                    Err(error) => return Err(error),
+                }
+                if self.delete_path(&path).await? == Released::Released {
                     released = Released::Released;
                 }
             }

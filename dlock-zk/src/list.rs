@@ -53,7 +53,8 @@ impl Session {
             return Ok(false);
         }
         let queue = self.list(&dir).await?;
-        Ok(queue.is_some_and(|queue| !queue.nodes().is_empty()))
+        Ok(queue
+            .is_some_and(|queue| !queue.nodes().is_empty() || queue.newer_before(None).is_some()))
     }
 
     /// The children of the root, as the connected server knows them.

@@ -5,6 +5,7 @@ use zookeeper_client::{Error as ZkError, MultiReadResult};
 
 use crate::{
     data::{Data, Mark},
+    error::newer,
     queue::Queue,
     session::Session,
     token::token,
@@ -21,6 +22,9 @@ impl Session {
         let Some(queue) = self.queue(&dir, None).await? else {
             return Ok(LockState::default());
         };
+        if let Some(format) = queue.newer_before(None) {
+            return Err(newer(format));
+        }
         let mut seen = Vec::with_capacity(queue.nodes().len());
         for batch in queue.nodes().chunks(BATCH) {
             let read = || async {
@@ -39,6 +43,9 @@ impl Session {
                 // What has gone meanwhile is not there.
                 if let MultiReadResult::Data { data, stat } = result {
                     let data = Data::parse(&data);
+                    if let Some(format) = data.as_ref().and_then(Data::newer) {
+                        return Err(newer(format));
+                    }
                     let reads = data.as_ref().is_some_and(|data| data.mark == Some(Mark::Shared));
                     let mode = if reads { Mode::Shared } else { node.mode };
                     let czxid = node.since.unwrap_or(stat.czxid);

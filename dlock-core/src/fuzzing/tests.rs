@@ -45,7 +45,7 @@ const URL: &[&str] = &[
 
 const ROW: &[&str] = &[
     "v1 ",
-    "v2 ",
+    "v9 ",
     "0 ",
     "1 ",
     "5 ",

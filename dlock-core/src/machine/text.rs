@@ -18,13 +18,16 @@
 //! A weight that is the whole capacity is `=`. Other numbers are decimal, times in microseconds on
 //! the store's clock, claims 32 hexadecimal digits. A claim with a [`Note`] has it behind an `n`,
 //! percent-encoded; one without has no such field.
+//! A snapshot of a later format has its marker in the place of `v1`. Statements append nothing to a row
+//! with a marker that is not read.
+//!
 //! All of it is ASCII, so that bytes and characters are the same to every database. The store
 //! writes ` NOW;` behind each operation: [`op_text`] gives it without.
 
 use std::fmt::{self, Write};
 
 use super::{Entry, Granted, Machine, Micros, Op, Outcome};
-use crate::{ClaimId, Error, ErrorKind, FencingToken, Mode, Note, Queue};
+use crate::{ClaimId, Error, ErrorKind, FencingToken, Format, Mode, Note, Queue};
 
 /// The version of the format, and of the rules: clients of one table must agree on both.
 pub const VERSION: &str = "v1";
@@ -188,14 +191,7 @@ pub fn snapshot_of(text: &str) -> Result<Machine, Error> {
     let mut head = Fields::of(lines.next().unwrap_or_default());
     let version = head.word()?;
     if version != VERSION {
-        let version = format!("{version:.16}");
-        return Err(Error::new(
-            ErrorKind::Protocol,
-            format!(
-                "a lock was written in format {version:?}, this program reads {VERSION}: run the \
-                 same version of dlock everywhere"
-            ),
-        ));
+        return Err(other_format(version).unwrap_or_else(|| malformed(text)));
     }
     let mut machine = Machine::after_token(head.token()?);
     machine.capacity = head.capacity()?;
@@ -353,6 +349,12 @@ impl<'a> Fields<'a> {
     fn end(&mut self) -> Result<(), Error> {
         if self.rest.next().is_some() { Err(malformed(self.line)) } else { Ok(()) }
     }
+}
+
+/// The error for the marker of a format that is not read, if it is one.
+fn other_format(marker: &str) -> Option<Error> {
+    let format = marker.strip_prefix('v').filter(|digits| !digits.is_empty())?;
+    format.bytes().all(|b| b.is_ascii_digit()).then(|| Format::unknown(format))
 }
 
 fn malformed(line: &str) -> Error {

@@ -18,7 +18,17 @@ const ACCESS: ErrorKind = ErrorKind::Config(ConfigIssue::Access);
 const URL: ErrorKind = ErrorKind::Config(ConfigIssue::Url);
 
 /// What a server says, what kind of error it is, and what the message has to name.
-const ANSWERS: [(&str, ErrorKind, &str); 42] = [
+const ANSWERS: [(&str, ErrorKind, &str); 44] = [
+    (
+        "ERR DLOCK format 9 in the key dlock:{0}:a script: 1, on @user_script:1.",
+        ErrorKind::Protocol,
+        "has format 9",
+    ),
+    (
+        "ERR DLOCK the key dlock:{0}:DLOCK format 9 is not of dlock script: 1, on @user_script:1.",
+        ErrorKind::Protocol,
+        "dlock.prefix",
+    ),
     (
         "WRONGPASS invalid username-password pair or user is disabled.",
         ACCESS,

@@ -72,7 +72,7 @@ impl Voters {
             .collect();
         let mut tally = Tally::default();
         let mut won: Vec<(usize, FencingToken)> = Vec::new();
-        let (mut refused, mut failed, mut spent) = (None, None, 0);
+        let (mut refused, mut failed, mut unread, mut spent) = (None, None, Vec::new(), 0);
         let mut open = vec![true; self.count()];
         while let Some((at, answer)) = asking.next().await {
             match answer {
@@ -93,6 +93,9 @@ impl Voters {
                 Err(error) => {
                     // One that can't have taken it has nothing to give back.
                     open[at] = error.certainty() == dlock_core::Certainty::Unknown;
+                    if error.kind() == ErrorKind::Protocol {
+                        unread.push(error.clone());
+                    }
                     failed = Some(error);
                     tally.count(None);
                 }
@@ -125,6 +128,8 @@ impl Voters {
             (Some(capacity), _) => Err(conflict(request.mode, capacity)),
             // No majority can count on.
             _ if spent > self.count() - majority(self.count()) => Err(no_token()),
+            // They have answered, with something that can't be read.
+            _ if unread.len() > self.count() - majority(self.count()) => Err(unread.swap_remove(0)),
             // Not for want of answers, if those that answered could be a majority.
             (None, Some(error)) if tally.unknown > self.count() - majority(self.count()) => {
                 Err(no_majority(Some(&error), tally, self.count()))

@@ -12,8 +12,21 @@ local WAITS='^(%d+):(%d+):(%d+):(%d+):(%d+):([^ ]*)(.*)$'
 
 local function num(n) return string.format('%.0f',n) end
 
+-- The newest format that is read: see dlock_core::Format.
+local NEWEST=1
+
 -- Ends the script, or in KEEP what it does for one name, before anything is written for the claim.
-local function foreign(key) error('DLOCK the key '..key..' is not of dlock',0) end
+local function foreign(key,value)
+  local format=value and string.match(value,'\1(%d+)')
+  if format and format+0>NEWEST then error('DLOCK format '..format..' in the key '..key,0) end
+  error('DLOCK the key '..key..' is not of dlock',0)
+end
+
+-- The format of a record whose note has a marker that is not read, which leaves it to others.
+local function newer(note)
+  local format=note~='' and string.match(note,'^ \1(%d+)')
+  if format and format+0>NEWEST then return format end
+end
 
 -- The state of the name whose keys begin at k, without the shared holders whose lease has ended.
 -- What H holds is read unless it is given.
@@ -22,7 +35,7 @@ local function open(k,o)
   local f=call('GET',s.F)
   if f then
     local t,q=string.match(f,'^(%d+)(q?)$')
-    if not t then foreign(s.F) end
+    if not t then foreign(s.F,f) end
     s.t,s.flag=t+0,q=='q'
     -- It stays as it is, and nothing is granted.
     if s.t>MOST then s.past=t end
@@ -31,14 +44,14 @@ local function open(k,o)
   if o==nil then o=call('GET',s.H) end
   if o then
     local owner,mark,token,last,note=string.match(o,'^(%x+)([:!+?&])(%d+)/?(%d*)(.*)$')
-    if not owner or note~='' and string.byte(note)~=32 then foreign(s.H) end
+    if not owner or note~='' and string.byte(note)~=32 or newer(note) then foreign(s.H,o) end
     s.owner,s.mark,s.token,s.last,s.note=owner,mark,token+0,last,note
   end
   -- Whom a script gave H to, nobody shares it with.
   local shared=s.flag and (not s.owner or s.last~='') and call('HGET',s.W,'#')
   if shared then
     local cap,used=string.match(shared,'^(%d+):(%d+)$')
-    if not cap then foreign(s.W) end
+    if not cap then foreign(s.W,shared) end
     s.cap,s.used=cap+0,used+0
     call('ZCARD',s.Q)
     local ended,weights=call('ZRANGEBYSCORE',s.R,'-inf',us),{}
@@ -102,8 +115,9 @@ local function tell(s,wid,inbox)
 end
 
 -- Grants the longest prefix of the queue that fits, and tells the granted. The dead leave the
--- queue; who can't be reached right now keeps its place and is passed over. The token of `me`, if
--- it is among them; nobody publishes to the caller.
+-- queue; who can't be reached right now keeps its place and is passed over. A waiter that can't be
+-- read is left to a client that can, and nobody behind it is granted: then s.unread is its value. The
+-- token of `me`, if it is among them; nobody publishes to the caller.
 local function promote(s,me)
   local mine
   local at,deaf=0,{}
@@ -118,10 +132,14 @@ local function promote(s,me)
     local e=call('ZRANGE',s.Q,at,at+1,'WITHSCORES')
     local wid=e[1]
     if not wid then break end
-    local weight,cap,block,lease,deadline,inbox,note=string.match(call('HGET',s.W,wid) or '',WAITS)
-    if not weight or deadline+0<=us then
+    local held=call('HGET',s.W,wid)
+    local weight,cap,block,lease,deadline,inbox,note=string.match(held or '',WAITS)
+    if not held or weight and deadline+0<=us then
       call('ZREM',s.Q,wid)
       call('HDEL',s.W,wid)
+    elseif not weight or newer(note) then
+      s.blocked,s.unread=true,held
+      break
     else
       weight,cap,block,lease=weight+0,cap+0,block+0,lease+0
       s.queue_cap=cap
@@ -227,8 +245,10 @@ end
 -- Starts the lease of a waiting claim anew; nil when it does not wait, false when it is dead.
 local function stay(s,id,lease,sooner)
   if not s.flag or not call('ZSCORE',s.Q,id) then return nil end
-  local weight,cap,block,kept,deadline,inbox,note=string.match(call('HGET',s.W,id) or '',WAITS)
-  if not weight or deadline+0<=us then return false end
+  local held=call('HGET',s.W,id)
+  local weight,cap,block,kept,deadline,inbox,note=string.match(held or '',WAITS)
+  if held and (not weight or newer(note)) then foreign(s.W,held) end
+  if not held or deadline+0<=us then return false end
   call('ZREM',s.Q,'')
   local later=us+lease*1000
   if not sooner and later<deadline+0 then later=deadline+0 end
@@ -239,8 +259,11 @@ end
 
 -- Takes a waiting claim out of the queue; false when it was not there or dead.
 local function leave(s,id)
-  if not s.flag or call('ZREM',s.Q,id)==0 then return false end
-  local deadline=string.match(call('HGET',s.W,id) or '','^%d+:%d+:%d+:%d+:(%d+):')
+  if not s.flag or not call('ZSCORE',s.Q,id) then return false end
+  local held=call('HGET',s.W,id)
+  local deadline,note=string.match(held or '','^%d+:%d+:%d+:%d+:(%d+):[^ ]*(.*)$')
+  if held and (not deadline or newer(note)) then foreign(s.W,held) end
+  call('ZREM',s.Q,id)
   call('HDEL',s.W,id)
   return deadline~=nil and deadline+0>us
 end
@@ -264,6 +287,9 @@ local function acquire(s,id,lease,weight,cap,block,try,inbox,note)
   local answer
   if token then
     answer={1,token,us}
+  elseif s.unread then
+    close(s)
+    foreign(s.W,s.unread)
   elseif queued then
     if try then
       leave(s,id)

@@ -12,6 +12,8 @@ mod durable;
 mod examine;
 mod fit;
 mod foreign;
+mod formats;
+mod golden;
 mod left;
 mod list;
 mod memory;

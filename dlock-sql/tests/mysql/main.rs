@@ -10,6 +10,10 @@ mod busy;
 mod contention;
 mod examine;
 mod faults;
+#[path = "../shared/formats.rs"]
+mod formats;
+#[path = "../shared/golden.rs"]
+mod golden;
 mod help;
 mod names;
 mod outside;

@@ -7,6 +7,10 @@ mod support;
 
 mod examine;
 mod faults;
+#[path = "../shared/formats.rs"]
+mod formats;
+#[path = "../shared/golden.rs"]
+mod golden;
 mod listen;
 mod names;
 mod open;

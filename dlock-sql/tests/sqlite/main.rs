@@ -13,6 +13,10 @@ mod claims;
 mod examine;
 mod exclusion;
 mod faults;
+#[path = "../shared/formats.rs"]
+mod formats;
+#[path = "../shared/golden.rs"]
+mod golden;
 mod lease;
 mod names;
 mod open;

@@ -12,6 +12,8 @@ mod curator_counts;
 mod evicted;
 mod examine;
 mod foreign;
+mod formats;
+mod golden;
 mod left;
 mod login;
 mod names;

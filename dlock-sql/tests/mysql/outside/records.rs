@@ -13,7 +13,7 @@ use crate::help::{ask, config, connect, free, queue, server, take, with_mariadb}
 fn a_record_that_can_not_be_read_costs_no_other_lock() {
     with_mariadb(async {
         let server = server().await?;
-        for (returning, spoiled) in [(true, "'v2 1 1;'"), (true, "X'FF'"), (false, "X'FF'")] {
+        for (returning, spoiled) in [(true, "'v9 1 1;'"), (true, "X'FF'"), (false, "X'FF'")] {
             let client = Mysql::open(config(&server.url())?.with_returning(returning)).await?;
             let held: Vec<_> = (0..30).map(|n| ask(&format!("l{n:03}"))).collect();
             for held in &held {
@@ -59,5 +59,40 @@ fn a_record_that_can_not_be_read_keeps_no_other_name_waiting() {
         let late = |_| Stop::failed("nobody has seen the grant");
         timeout(Duration::from_secs(60), granted).await.map_err(late)???;
         Ok(())
+    });
+}
+
+#[test]
+fn rows_of_another_format_are_told_and_left() {
+    with_mariadb(async {
+        let server = server().await?;
+        for returning in [true, false] {
+            let config = config(&server.url())?.with_returning(returning);
+            let client = Mysql::open(config).await?;
+            let run = async |sql: String| server.run_sql(&sql).await;
+            let row = async || {
+                let row = server.query("SELECT base, snap, log FROM dlock_lock WHERE name = 'a'");
+                Ok(format!("{:?}", row.await?))
+            };
+            crate::formats::are_told_and_left(&client, run, row).await?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn rows_are_written_as_the_golden_ones_and_read() {
+    with_mariadb(async {
+        let golden = include_str!("../../golden/mysql-format-1.txt");
+        let server = server().await?;
+        let client = connect(&server).await?;
+        crate::golden::write(&client).await?;
+        let rows = "SELECT CONVERT(name USING utf8mb4), CONVERT(snap USING utf8mb4), \
+                    CONVERT(log USING utf8mb4) FROM dlock_lock ORDER BY name";
+        let rows = server.query(rows).await?;
+        let rows = rows.iter().map(|row| crate::golden::masked(&row[0], &row[1], &row[2]));
+        assert_eq!(rows.collect::<String>(), golden);
+        server.run_sql("DELETE FROM dlock_lock").await?;
+        crate::golden::read(&client, golden, async |sql| server.run_sql(&sql).await).await
     });
 }

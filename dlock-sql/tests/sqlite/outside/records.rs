@@ -9,7 +9,7 @@ use crate::support::{Store, exclusive, free, take};
 
 #[tokio::test]
 async fn a_record_that_can_not_be_read_costs_no_other_lock() {
-    for spoiled in ["'v2 1 1;'", "CAST(X'FF' AS TEXT)"] {
+    for spoiled in ["'v9 1 1;'", "CAST(X'FF' AS TEXT)"] {
         let store = Store::new();
         let client = store.open().await;
         let held: Vec<_> = (0..30).map(|n| exclusive(&format!("l{n:03}"))).collect();
@@ -57,4 +57,36 @@ async fn a_row_that_is_no_text_stops_neither_the_sweep_nor_the_list() {
     let listed: Vec<_> = listed.iter().map(|name| name.as_str()).collect();
     assert_eq!(listed, ["b", "c"]);
     free(&client, &held).await;
+}
+
+#[tokio::test]
+async fn rows_of_another_format_are_told_and_left() {
+    let store = Store::new();
+    let client = store.open().await;
+    let run = async |sql: String| {
+        sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut store.raw().await).await?;
+        Ok(())
+    };
+    let row = async || {
+        let rows = store.rows().await;
+        Ok(format!("{:?}", rows.iter().find(|(name, ..)| name == "a")))
+    };
+    crate::formats::are_told_and_left(&client, run, row).await.unwrap();
+}
+
+#[tokio::test]
+async fn rows_are_written_as_the_golden_ones_and_read() {
+    let golden = include_str!("../../golden/sqlite-format-1.txt");
+    let store = Store::new();
+    crate::golden::write(&store.open().await).await.unwrap();
+    let rows = store.rows().await;
+    let rows = rows.iter().map(|(name, snap, log)| crate::golden::masked(name, snap, log));
+    assert_eq!(rows.collect::<String>(), golden);
+    let store = Store::new();
+    let client = store.open().await;
+    let run = async |sql: String| {
+        sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut store.raw().await).await?;
+        Ok(())
+    };
+    crate::golden::read(&client, golden, run).await.unwrap();
 }
