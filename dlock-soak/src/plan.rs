@@ -1,6 +1,10 @@
 //! What the holder processes are to do.
 
-use std::{str::FromStr, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    str::FromStr,
+    time::Duration,
+};
 
 use dlock_testkit::Stop;
 
@@ -17,6 +21,8 @@ pub struct Load {
     pub(super) targets: Vec<Target>,
     pub(super) env: Vec<(String, String)>,
     pub(super) faults_noted: bool,
+    /// What every second process runs instead of this program.
+    pub(super) old: Option<PathBuf>,
 }
 
 /// A kind of lock.
@@ -56,6 +62,7 @@ impl Load {
             targets: Vec::new(),
             env: Vec::new(),
             faults_noted: false,
+            old: None,
         };
         bare.with_lock(Kind::Mutex, &[&name("a")])
             .with_lock(Kind::Fair, &[&name("a")])
@@ -118,6 +125,13 @@ impl Load {
         self
     }
 
+    /// Every second process runs this program instead: the command `dlock-soak` of an older version.
+    #[must_use]
+    pub fn with_old(mut self, program: Option<PathBuf>) -> Self {
+        self.old = program;
+        self
+    }
+
     /// Says that everything that is done to the store and to the network will be
     /// [noted](Running::note): what has to be so when all is well is then demanded between the
     /// faults, too, and not only after the last.
@@ -154,6 +168,11 @@ impl Load {
     /// When one of them can't connect.
     pub async fn start(self, address: &str) -> Result<Running, Stop> {
         Running::start(self, address).await
+    }
+
+    /// What process number so many runs, if it is not this program.
+    pub(super) fn program(&self, number: usize) -> Option<&Path> {
+        self.old.as_deref().filter(|_| number % 2 == 1)
     }
 
     /// What process number so many is told: a line for each choice.
@@ -214,6 +233,15 @@ impl FromStr for Target {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn half_of_the_processes_are_of_the_older_program() {
+        let load = Load::new("x");
+        assert!((0..9).all(|number| load.program(number).is_none()));
+        let load = load.with_old(Some("old".into()));
+        let old = (0..10).filter(|number| load.program(*number) == Some(Path::new("old")));
+        assert_eq!(old.count(), 5);
+    }
 
     #[test]
     fn a_child_reads_what_it_is_to_take() {

@@ -16,6 +16,8 @@ pub(super) struct Options {
     pub(super) report: Option<PathBuf>,
     /// How many places are harmed at the same time.
     pub(super) jobs: usize,
+    /// The command of an older version, for half of the processes.
+    pub(super) old: Option<PathBuf>,
     /// Keeps all histories, and not only those that are wrong.
     pub(super) keep: bool,
 }
@@ -47,6 +49,8 @@ Options:
   --keep           writes the histories that were right, too
   --jobs N         harms so many stores at the same time, which takes so many times less; 1 unless
                    given
+  --with-old BIN   has every second process run BIN, the dlock-soak of an older version: see
+                   scripts/old-build
   --judge FILE     judges a history that was kept (DIR/NAME.jsonl) once more, and harms nobody
   --list           lists the private stores
   --help           prints this
@@ -62,7 +66,7 @@ impl Asked {
     /// What can't be read, and what to do.
     pub(super) fn read(mut parser: Parser) -> Result<Self, String> {
         let (mut places, mut minutes, mut report) = (Vec::new(), None, None);
-        let (mut jobs, mut keep) = (1, false);
+        let (mut jobs, mut keep, mut old) = (1, false, None);
         let text = |error: lexopt::Error| error.to_string();
         while let Some(arg) = parser.next().map_err(text)? {
             match arg {
@@ -83,6 +87,9 @@ impl Asked {
                     jobs = parser.value().and_then(|n| n.parse::<usize>()).map_err(text)?;
                 }
                 Arg::Long("keep") => keep = true,
+                Arg::Long("with-old") => {
+                    old = Some(program(parser.value().map_err(text)?.into())?);
+                }
                 Arg::Long("judge") => {
                     return Ok(Self::Judge(parser.value().map_err(text)?.into()));
                 }
@@ -109,7 +116,19 @@ impl Asked {
                  or more"
             ));
         }
-        Ok(Self::Run(Options { places, time, report, jobs, keep }))
+        Ok(Self::Run(Options { places, time, report, jobs, old, keep }))
+    }
+}
+
+/// A program that can be started.
+fn program(path: PathBuf) -> Result<PathBuf, String> {
+    match path.is_file() {
+        // Without a directory, it would be looked for on the path.
+        true => path.canonicalize().map_err(|error| format!("{}: {error}", path.display())),
+        false => Err(format!(
+            "--with-old {} is no program: build one with scripts/old-build COMMIT",
+            path.display()
+        )),
     }
 }
 
@@ -146,6 +165,7 @@ mod tests {
             (&["--url", "private:redis", "--minutes", "0.1"], "30s"),
             (&["--url", "private:redis", "--minutes", "-1"], "above 0"),
             (&["--url", "private:redis", "--jobs", "0"], "1 or more"),
+            (&["--url", "private:redis", "--with-old", "/dev/null/x"], "scripts/old-build"),
             (&["--uri", "x"], "--help"),
         ] {
             let error = read(args).unwrap_err();
