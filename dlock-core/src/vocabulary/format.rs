@@ -44,7 +44,7 @@ impl Format {
             true => format!("format {}", Self::NEWEST),
             false => format!("formats {} to {}", Self::OLDEST, Self::NEWEST),
         };
-        // Whoever wrote it may have written anything.
+        // Another program may have written anything.
         let found = format!("{:.20}", found.to_string());
         Error::new(
             ErrorKind::Protocol,
