@@ -18,6 +18,7 @@ const SHARED: &[&str] = &["lease", "wait", "prefix", "token_offset"];
 /// | `dlock.lease` | how long the store keeps a lock for a holder that is dead or cut off: `100ms` to `24h`, and on ZooKeeper half of `dlock.session_timeout` at most, which is told with a warning | `30s` |
 /// | `dlock.wait` | how long `lock()` waits; `0s` is one attempt | for ever |
 /// | `dlock.prefix` | stands before every name, and counts against its 512 bytes | none |
+/// | `dlock.format` | in which [format](crate::Format) the store's records are written: `1`, which the version of dlock before this one reads, or `2`, once no such program uses the store. All formats are read | `1` |
 /// | `dlock.token_offset` | is added to every fencing token, at most 2^62: the largest token that a resource has seen of another store, so that this one goes on above it; the same for all clients ([`TokenOffset`]) | `0` |
 ///
 /// ```

@@ -10,11 +10,11 @@ pub use dlock_core::metrics;
 pub use dlock_core::{
     BackendUrl, Certainty, ClaimId, ClaimState, Clock, ConfigIssue, Counting, DynBackend, Election,
     Ended, Error, ErrorKind, Exclusion, Factory, Fair, FairLock, Fairness, Fence, Fencing,
-    FencingToken, Finding, Guarantees, Guard, GuardState, Health, IntoName, Job, Leadership, Level,
-    Lock, LockExt, LockName, LockOptions, LockProvider, LockState, Locks, Lost, Memory, Mode,
-    Multi, MultiLock, Mutex, Note, Notes, OrphanRelease, Owner, Permits, Prefixed, Ran, ReadWrite,
-    ReadWriteLock, Reentrant, ReentrantLock, Registry, Released, Renew, Scope, Semaphore, Side,
-    StaleToken, TokenOffset, Traced, WakeUp, observe,
+    FencingToken, Finding, Format, Guarantees, Guard, GuardState, Health, IntoName, Job,
+    Leadership, Level, Lock, LockExt, LockName, LockOptions, LockProvider, LockState, Locks, Lost,
+    Memory, Mode, Multi, MultiLock, Mutex, Note, Notes, OrphanRelease, Owner, Permits, Prefixed,
+    Ran, ReadWrite, ReadWriteLock, Reentrant, ReentrantLock, Registry, Released, Renew, Scope,
+    Semaphore, Side, StaleToken, TokenOffset, Traced, WakeUp, observe,
 };
 
 /// Locks in an SQLite file, for the processes of one machine.

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use dlock::{ClaimState, LockName, LockState, Mode};
+use dlock::{ClaimState, Format, LockName, LockState, Mode};
 use serde::Serialize;
 
 use crate::failure::{Failure, code};
@@ -39,6 +39,9 @@ pub(crate) struct ClaimView {
     remaining_ms: u64,
     /// Who it is; null where its client does not say or the store does not keep it.
     pub(crate) note: Option<String>,
+    /// In which format its client writes, if that is not the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    format: Option<u16>,
 }
 
 impl LockView {
@@ -116,6 +119,7 @@ impl ClaimView {
             age_ms: state.age.map(millis),
             remaining_ms: millis(state.remaining),
             note: state.note.as_ref().map(dlock::Note::to_string),
+            format: (state.format > Format::OLDEST).then(|| state.format.number()),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
-use dlock_core::{BackendUrl, ConfigIssue, Error, LockOptions};
+use dlock_core::{BackendUrl, ConfigIssue, Error, Format, LockOptions};
 use redis::ConnectionAddr;
 
 mod client;
@@ -36,6 +36,7 @@ pub struct RedisConfig {
     pub(crate) plain: bool,
     /// What all names begin with.
     pub(crate) prefix: String,
+    pub(crate) format: Format,
 }
 
 /// How the servers belong together.
@@ -89,6 +90,7 @@ impl RedisConfig {
     /// The names of dlock's own options in a URL.
     pub const OPTIONS: &'static [&'static str] = &[
         "durability",
+        "format",
         "plain",
         "response_timeout",
         "restart_guard",
@@ -163,6 +165,15 @@ impl RedisConfig {
     #[must_use]
     pub const fn with_plain(mut self, plain: bool) -> Self {
         self.plain = plain;
+        self
+    }
+
+    /// In which format records are written: the one that the version of dlock before this one reads,
+    /// unless it is set to [`Format::NEWEST`] once no such program uses the server. All formats are
+    /// read. `dlock.format` in a URL does the same.
+    #[must_use]
+    pub const fn with_format(mut self, format: Format) -> Self {
+        self.format = format;
         self
     }
 

@@ -33,6 +33,7 @@
 //! | `dlock.restart_guard` | after a server starts, nothing is granted for so long, by the clocks of clients: the longest lease in use | off; `30s` for a quorum |
 //! | `dlock.retention` | how long the last token of a free lock is kept | `10m` |
 //! | `dlock.response_timeout` | how long an answer may take | `2s` |
+//! | `dlock.format` | in which [format](dlock_core::Format) records are written: `1`, which the version before this one reads, or `2`. All formats are read | `1` |
 //! | `dlock.plain` | `true`: the form that other programs know, see below | `false` |
 //! | `dlock.tls_ca`, `dlock.tls_cert`, `dlock.tls_key` | files in PEM: authorities to trust instead of the system's; the client's own certificate and key | |
 //! | `dlock.sentinel_user`, `dlock.sentinel_password` | for the sentinels | none |

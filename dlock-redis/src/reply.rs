@@ -1,10 +1,10 @@
 //! What the scripts answer.
 
-use dlock_core::{ClaimId, ClaimState, Error, FencingToken, LockState, Mode, Note, Queue};
+use dlock_core::{ClaimId, ClaimState, Error, FencingToken, Format, LockState, Mode, Note, Queue};
 use redis::{RedisResult, Value};
 use std::{collections::HashMap, time::Duration};
 
-use crate::error::unreadable;
+use crate::{error::unreadable, scripts::MARKER};
 
 /// How a claim stands on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,10 +226,14 @@ fn read_state(value: &Value) -> Option<LockState> {
         // Without the millisecond that was put on top: see `millis`.
         let remaining = Duration::from_micros(number(left)?).saturating_sub(TICK);
         let age = number(age).map(Duration::from_micros);
+        let note = notes.get(&**id).and_then(|note| std::str::from_utf8(note).ok());
+        let (format, note) = note.and_then(marked).unwrap_or((Format::OLDEST, note.unwrap_or("")));
         // What can't be one is left out, since nothing depends on it.
-        let note =
-            notes.get(&**id).and_then(|note| Note::new(std::str::from_utf8(note).ok()?).ok());
-        let state = ClaimState::new(claim, mode, token, remaining).with_age(age).with_note(note);
+        let note = Note::new(note).ok();
+        let state = ClaimState::new(claim, mode, token, remaining)
+            .with_age(age)
+            .with_note(note)
+            .with_format(format);
         if token.is_some() { holders.push(state) } else { waiters.push(state) }
     }
     holders.sort_by_key(|holder| holder.token);
@@ -243,6 +247,14 @@ fn read_state(value: &Value) -> Option<LockState> {
         last => FencingToken::new(number(last)?).ok(),
     };
     Some(LockState::new(holders, waiters, last))
+}
+
+/// A format, and the note behind its marker, if there is one. The script has refused those that are
+/// not read.
+fn marked(text: &str) -> Option<(Format, &str)> {
+    let text = text.strip_prefix(MARKER)?;
+    let (format, note) = text.split_once(' ').unwrap_or((text, ""));
+    Some((Format::known(format.parse().ok()?).ok()?, note))
 }
 
 fn number(value: &Value) -> Option<u64> {

@@ -1,8 +1,10 @@
 //! The scripts, one for each verb. What they take and answer stands at the head of each file.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
-use dlock_core::{AcquireRequest, ClaimId, ConfigIssue, Error, FencingToken, LockName, Mode};
+use dlock_core::{
+    AcquireRequest, ClaimId, ConfigIssue, Error, FencingToken, Format, LockName, Mode, Note,
+};
 use redis::{Cmd, Pipeline, ToRedisArgs};
 
 use crate::{
@@ -15,6 +17,9 @@ use crate::{
 /// Numbers in a script are exact to 2^53, which microseconds reach in the year 2255; the tokens above
 /// a floor need some room.
 const LARGEST_FLOOR: u64 = (1 << 53) - (1 << 40);
+
+/// What the number of a format stands behind, in the place of a note.
+pub(crate) const MARKER: char = '\u{1}';
 
 /// A Lua script and the digest by which the server caches it.
 #[derive(Debug)]
@@ -49,10 +54,12 @@ pub(crate) struct Scripts {
     pub(crate) plain: Script,
     /// How long the last token of a free lock is kept, in milliseconds.
     pub(crate) retention: u64,
+    /// In which format claims are written.
+    format: Format,
 }
 
 impl Scripts {
-    pub(crate) fn new(retention: Duration) -> Self {
+    pub(crate) fn new(retention: Duration, format: Format) -> Self {
         const LOCK: &str = include_str!("scripts/lock.lua");
         let acquire = concat!(
             include_str!("scripts/quick.lua"),
@@ -72,6 +79,7 @@ impl Scripts {
             floor: script(Kind::Acquire, include_str!("scripts/floor.lua")),
             plain: script(Kind::Acquire, include_str!("scripts/plain.lua")),
             retention: u64::try_from(retention.as_millis()).unwrap_or(u64::MAX),
+            format,
         }
     }
 
@@ -86,10 +94,21 @@ impl Scripts {
         let call = self.acquire.on(Keys::COUNT).keys(&Keys::of(&request.name));
         let call = call.request(request, channel).arg(self.retention).arg(proposal);
         // One without a note has no such argument.
-        match &request.note {
-            Some(note) => call.arg(note.as_str()),
+        match self.note(request) {
+            Some(note) => call.arg(&*note),
             None => call,
         }
+    }
+
+    /// What stands in the place of the note: in a format that is not the first, its marker, and the
+    /// note behind it. No note holds the character that the marker begins with.
+    pub(crate) fn note<'r>(&self, request: &'r AcquireRequest) -> Option<Cow<'r, str>> {
+        let note = request.note.as_ref().map(Note::as_str);
+        if self.format == Format::OLDEST {
+            return note.map(Cow::Borrowed);
+        }
+        let space = if note.is_some() { " " } else { "" };
+        Some(format!("{MARKER}{}{space}{}", self.format, note.unwrap_or_default()).into())
     }
 
     /// RELEASE for this claim.

@@ -24,6 +24,7 @@
 //! | `dlock.durability` | `full`, or `relaxed` (PostgreSQL): statements of dlock are answered before they are on the disk, so a crash of the server may forget the last grants; tokens stay in order | `full` |
 //! | `dlock.response_timeout` | how long an answer may take, and how long to try again when the server is away | `5s` |
 //! | `dlock.retention` | how long the row of an unused lock stays | `24h` |
+//! | `dlock.format` | in which [format](dlock_core::Format) records are written: `1`, which the version before this one reads, or `2`. All formats are read | `1` |
 //! | `dlock.plain` | `row` or `version`: a table scheme that other programs know, see below | none |
 //! | `dlock.pooler` | PostgreSQL: a pooler such as PgBouncer in transaction mode stands before the server | `false` |
 //! | `dlock.listen` | PostgreSQL: have waiters told of their grant | `true` without a pooler |

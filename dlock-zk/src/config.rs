@@ -2,7 +2,7 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use dlock_core::{BackendUrl, ConfigIssue, Error};
+use dlock_core::{BackendUrl, ConfigIssue, Error, Format};
 use percent_encoding::percent_decode_str;
 
 use crate::{acl::Acl, error::value, tls::Tls};
@@ -37,12 +37,13 @@ pub struct ZkConfig {
     pub(crate) login: Option<String>,
     pub(crate) acl: Option<Acl>,
     pub(crate) tls: Option<Tls>,
+    pub(crate) format: Format,
 }
 
 impl ZkConfig {
     /// The names of dlock's own options in a URL.
     pub const OPTIONS: &'static [&'static str] =
-        &["acl", "root", "session_timeout", "tls_ca", "tls_cert", "tls_key"];
+        &["acl", "format", "root", "session_timeout", "tls_ca", "tls_cert", "tls_key"];
 
     /// The schemes of its URLs.
     pub const SCHEMES: &'static [&'static str] = &["zk", "zks"];
@@ -71,6 +72,7 @@ impl ZkConfig {
             login: None,
             acl: None,
             tls: None,
+            format: Format::default(),
         })
     }
 
@@ -142,6 +144,15 @@ impl ZkConfig {
         self
     }
 
+    /// In which format nodes are written: the one that the version of dlock before this one reads,
+    /// unless it is set to [`Format::NEWEST`] once no such program uses the servers. All formats are
+    /// read. `dlock.format` in a URL does the same.
+    #[must_use]
+    pub const fn with_format(mut self, format: Format) -> Self {
+        self.format = format;
+        self
+    }
+
     /// Takes dlock's options out of a URL and reads the rest.
     pub(crate) fn take(url: &mut BackendUrl) -> Result<Self, Error> {
         let scheme = url.scheme().to_owned();
@@ -166,6 +177,7 @@ impl ZkConfig {
         if let Some(acl) = url.take("acl") {
             config.acl = Some(acl.parse()?);
         }
+        config.format = url.take_format()?;
         config.take_tls(url)?;
         Ok(config)
     }

@@ -37,7 +37,7 @@ pub(crate) enum Mark {
 }
 
 impl Data {
-    /// What a node holds from the beginning.
+    /// What a node holds from the beginning, in the first format.
     pub(crate) const fn of(lease: Duration, note: Option<Note>) -> Self {
         Self { lease, mark: None, note, format: 1 }
     }
@@ -78,6 +78,16 @@ impl Data {
         };
         let lease = lease.strip_prefix("lease=")?.strip_suffix("ms")?.parse().ok()?;
         Some(Self { lease: Duration::from_millis(lease), mark, note, format })
+    }
+
+    /// The same in this format.
+    pub(crate) fn in_format(self, format: Format) -> Self {
+        Self { format: format.number().into(), ..self }
+    }
+
+    /// The format that it has, as far as it is read.
+    pub(crate) fn known_format(&self) -> Format {
+        Format::known(self.format).unwrap_or_default()
     }
 
     /// The format that it has, if that is not read.

@@ -95,7 +95,8 @@ impl Session {
             return Ok(());
         }
         let (session, place) = (Arc::clone(self), Arc::clone(place));
-        let (mode, data) = (renewal.mode, Data::of(renewal.lease, place.note.clone()));
+        let data = Data::of(renewal.lease, place.note.clone()).in_format(place.format);
+        let mode = renewal.mode;
         // Seen through to the end, or nobody would know the node's name.
         self.see_through(async move {
             let mut stage = place.stage.lock().await;

@@ -24,6 +24,7 @@
 //! | `dlock.root` | the directory of the locks' directories, below the chroot; made where it is missing | `/dlock` |
 //! | `dlock.session_timeout` | after which the servers end the session of a silent client; `1s` to `1h`, and what the servers allow | `15s` |
 //! | `dlock.acl` | who may use the nodes that are made: `open`, `creator`, or `scheme:id:rights,...` | `creator` with credentials, else `open` |
+//! | `dlock.format` | in which [format](dlock_core::Format) records are written: `1`, which the version before this one reads, or `2`. All formats are read | `1` |
 //! | `dlock.tls_ca` | PEM file of the authorities to trust; needed with `zks` | |
 //! | `dlock.tls_cert`, `dlock.tls_key` | PEM files of the client's own certificate and key | |
 //!

@@ -1,6 +1,6 @@
 //! Who holds a lock and who waits.
 
-use dlock_core::{ClaimState, Clock, LockName, LockState, Mode};
+use dlock_core::{ClaimState, Clock, Format, LockName, LockState, Mode};
 use zookeeper_client::{Error as ZkError, MultiReadResult};
 
 use crate::{
@@ -64,6 +64,7 @@ impl Session {
             };
             ClaimState::new(*claim, *mode, if at < held { token(*czxid) } else { None }, remaining)
                 .with_note(data.as_ref().and_then(|data| data.note.clone()))
+                .with_format(data.as_ref().map_or(Format::OLDEST, Data::known_format))
         };
         let holders: Vec<_> = (0..held).map(state).collect();
         let waiters = (held..seen.len()).map(state).collect();

@@ -3,7 +3,7 @@
 use std::{pin::Pin, time::Duration};
 
 use dlock_core::{
-    AcquireRequest, ClaimId, Clock, FencingToken, Grant, Instant, LockName, Mode, Note,
+    AcquireRequest, ClaimId, Clock, FencingToken, Format, Grant, Instant, LockName, Mode, Note,
 };
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -16,6 +16,8 @@ pub(crate) struct Place {
     pub(crate) name: LockName,
     pub(crate) claim: ClaimId,
     pub(crate) note: Option<Note>,
+    /// In which format its node is written.
+    pub(crate) format: Format,
     /// Locked by whoever makes, renames or deletes the node, until the outcome is certain.
     pub(crate) stage: tokio::sync::Mutex<Stage>,
     life: Mutex<Life>,
@@ -88,11 +90,12 @@ enum State {
 }
 
 impl Place {
-    pub(crate) fn new(request: &AcquireRequest) -> Self {
+    pub(crate) fn new(request: &AcquireRequest, format: Format) -> Self {
         Self {
             name: request.name.clone(),
             claim: request.claim,
             note: request.note.clone(),
+            format,
             stage: tokio::sync::Mutex::new(Stage::New),
             life: Mutex::new(Life {
                 mode: request.mode,
@@ -171,7 +174,7 @@ impl Place {
 
     /// What its node holds, without a mark.
     pub(crate) fn data(&self) -> Data {
-        Data::of(self.lease(), self.note.clone())
+        Data::of(self.lease(), self.note.clone()).in_format(self.format)
     }
 
     /// What it wants or holds.
@@ -279,6 +282,7 @@ mod tests {
         Place::new(
             &AcquireRequest::new(LockName::new("x").unwrap(), Mode::Exclusive, lease)
                 .with_tokens(TOKENS + 1),
+            Format::OLDEST,
         )
     }
 

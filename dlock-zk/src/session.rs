@@ -31,7 +31,7 @@ use std::{
 };
 
 use dlock_core::{
-    AcquireRequest, ClaimId, Clock, Error, Instant, LockName, StoreEvent, StoreEventSender,
+    AcquireRequest, ClaimId, Clock, Error, Format, Instant, LockName, StoreEvent, StoreEventSender,
 };
 use parking_lot::Mutex;
 use tokio::{
@@ -67,6 +67,8 @@ pub(crate) struct Session {
     pub(crate) timeout: Duration,
     pub(crate) acl: Acl,
     root: String,
+    /// In which format nodes are written.
+    format: Format,
     pub(crate) servers: Servers,
     /// What the next creation has to write to, if it was made yet. Locked while that changes.
     pub(crate) epoch: tokio::sync::Mutex<Option<Arc<str>>>,
@@ -111,6 +113,7 @@ impl Session {
             servers: servers(&client).await?,
             acl: config.acl(),
             root: config.root.clone(),
+            format: config.format,
             epoch: tokio::sync::Mutex::default(),
             places: Mutex::default(),
             next_end: AtomicU64::new(u64::MAX),
@@ -155,7 +158,9 @@ impl Session {
     /// The claim's place, a new one if need be, with its lease started anew.
     pub(crate) fn place(&self, request: &AcquireRequest) -> Arc<Place> {
         let mut places = self.places.lock();
-        let place = places.entry(request.claim).or_insert_with(|| Arc::new(Place::new(request)));
+        let place = places
+            .entry(request.claim)
+            .or_insert_with(|| Arc::new(Place::new(request, self.format)));
         let place = Arc::clone(place);
         drop(places);
         self.touch(&place, request.lease);

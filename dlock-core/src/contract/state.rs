@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{ClaimId, FencingToken, Mode, Note};
+use crate::{ClaimId, FencingToken, Format, Mode, Note};
 
 /// What a store knows of one name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,6 +51,9 @@ pub struct ClaimState {
     /// Who it is, if its client says so ([`Locks::with_note`](crate::Locks::with_note)) and the
     /// store keeps it.
     pub note: Option<Note>,
+    /// The format in which its client writes (`dlock.format`): the first one, unless the record has
+    /// another. While one claim has an older format, its program may not read newer ones.
+    pub format: Format,
 }
 
 impl ClaimState {
@@ -61,13 +64,19 @@ impl ClaimState {
         token: Option<FencingToken>,
         remaining: Duration,
     ) -> Self {
-        Self { claim, mode, token, remaining, age: None, note: None }
+        Self { claim, mode, token, remaining, age: None, note: None, format: Format::OLDEST }
     }
 
     /// The same with this age, if it is known.
     #[must_use]
     pub fn with_age(self, age: impl Into<Option<Duration>>) -> Self {
         Self { age: age.into(), ..self }
+    }
+
+    /// The same with this format.
+    #[must_use]
+    pub fn with_format(self, format: Format) -> Self {
+        Self { format, ..self }
     }
 
     /// The same with this note, if there is one.

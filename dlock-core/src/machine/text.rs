@@ -1,11 +1,11 @@
 //! The machine and its operations as text, for stores that keep a row.
 //!
 //! ```text
-//! snapshot  v1 LAST CAPACITY;CLAIM WEIGHT BLOCK TOKEN LEASE EXPIRES HOME[ nNOTE];...
+//! snapshot  v1 LAST CAPACITY;CLAIM WEIGHT BLOCK TOKEN LEASE EXPIRES HOME[ nNOTE][ fFORMAT];...
 //!           X CLAIM UNTIL;...                                     barred until then
-//! log       A CLAIM WEIGHT CAPACITY LEASE BLOCK HOME Q|T[ nNOTE] NOW;
+//! log       A CLAIM WEIGHT CAPACITY LEASE BLOCK HOME Q|T[ nNOTE][ fFORMAT] NOW;
 //!                                                                 acquire: queue, or try
-//!           J CLAIM WEIGHT CAPACITY LEASE BLOCK HOME[ nNOTE] NOW;
+//!           J CLAIM WEIGHT CAPACITY LEASE BLOCK HOME[ nNOTE][ fFORMAT] NOW;
 //!                                                                 join the queue, grant nothing
 //!           K CLAIM WEIGHT LEASE NOW;                             renew (keep)
 //!           R CLAIM USED[ xUNTIL] NOW;                            release, and bar until then
@@ -18,8 +18,9 @@
 //! A weight that is the whole capacity is `=`. Other numbers are decimal, times in microseconds on
 //! the store's clock, claims 32 hexadecimal digits. A claim with a [`Note`] has it behind an `n`,
 //! percent-encoded; one without has no such field.
-//! A snapshot of a later format has its marker in the place of `v1`. Statements append nothing to a row
-//! with a marker that is not read.
+//! Format 1 has no field of a format. Format 2 has one behind each claim whose client writes format 2,
+//! and `v2` in the place of `v1`. A snapshot of a later format has its marker there. Statements append
+//! nothing to a row with a marker that is not read.
 //!
 //! All of it is ASCII, so that bytes and characters are the same to every database. The store
 //! writes ` NOW;` behind each operation: [`op_text`] gives it without.
@@ -29,29 +30,32 @@ use std::fmt::{self, Write};
 use super::{Entry, Granted, Machine, Micros, Op, Outcome};
 use crate::{ClaimId, Error, ErrorKind, FencingToken, Format, Mode, Note, Queue};
 
-/// The version of the format, and of the rules: clients of one table must agree on both.
-pub const VERSION: &str = "v1";
-
 /// What most operations have room in.
 const ROOM: usize = 80;
 
-/// The snapshot of a machine.
+/// The snapshot of a machine in the first format.
 pub fn snapshot(machine: &Machine) -> String {
+    snapshot_in(Format::OLDEST, machine)
+}
+
+/// The snapshot of a machine in this format. The first one has no place for the formats of claims.
+pub fn snapshot_in(format: Format, machine: &Machine) -> String {
     let mut text = String::with_capacity(24 + 96 * machine.entries.len());
     // Writing to a String does not fail.
-    let _ = write!(text, "{VERSION} {} {};", machine.last, machine.capacity);
+    let _ = write!(text, "v{format} {} {};", machine.last, machine.capacity);
     for e in &machine.entries {
         let weight = Weight(e.weight, machine.capacity);
         let _ = write!(
             text,
-            "{} {weight} {} {} {} {} {}{};",
+            "{} {weight} {} {} {} {} {}{}{};",
             e.claim,
             e.block,
             e.token,
             e.lease,
             e.expires,
             e.home,
-            Noted(e.note.as_ref())
+            Noted(e.note.as_ref()),
+            Marked(e.format.min(format))
         );
     }
     for (claim, until) in machine.barred.iter() {
@@ -63,6 +67,15 @@ pub fn snapshot(machine: &Machine) -> String {
 /// The text of operations that happen one after the other at one time, by this deadline if there is
 /// one, to which the store appends ` NOW;`.
 pub fn ops_text<'a>(deadline: Option<Micros>, ops: impl IntoIterator<Item = &'a Op>) -> String {
+    ops_text_in(Format::OLDEST, deadline, ops)
+}
+
+/// The same in this format.
+pub fn ops_text_in<'a>(
+    format: Format,
+    deadline: Option<Micros>,
+    ops: impl IntoIterator<Item = &'a Op>,
+) -> String {
     let mut text = String::with_capacity(ROOM);
     if let Some(deadline) = deadline {
         // Writing to a String does not fail.
@@ -72,6 +85,9 @@ pub fn ops_text<'a>(deadline: Option<Micros>, ops: impl IntoIterator<Item = &'a 
         let between = if text.is_empty() { "" } else { ";" };
         // Writing to a String does not fail.
         let _ = write!(text, "{between}{}", Line(op));
+        if matches!(op, Op::Acquire { .. } | Op::Join { .. }) {
+            let _ = write!(text, "{}", Marked(format));
+        }
     }
     text
 }
@@ -112,6 +128,15 @@ struct Noted<'a>(Option<&'a Note>);
 impl fmt::Display for Noted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.map_or(Ok(()), |note| write!(f, " n{}", note.to_ascii()))
+    }
+}
+
+/// The field of a format, if it is not the first.
+struct Marked(Format);
+
+impl fmt::Display for Marked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == Format::OLDEST { Ok(()) } else { write!(f, " f{}", self.0) }
     }
 }
 
@@ -170,7 +195,14 @@ pub fn resume(mut machine: Machine, log: &str) -> Result<Replayed, Error> {
         outcomes.clear();
         grants.clear();
         let (ops, by) = (together.drain(..).chain([op]), deadline.take());
-        outcomes.extend(ops.map(|op| machine.apply_by(&op, by, now, &mut grants)));
+        outcomes.extend(ops.map(|(op, format)| {
+            let told = machine.apply_by(&op, by, now, &mut grants);
+            let entry = op.claim().and_then(|claim| machine.entry_mut(claim));
+            if let Some(entry) = entry.filter(|_| format != Format::OLDEST) {
+                entry.format = format;
+            }
+            told
+        }));
     }
     if !together.is_empty() || deadline.is_some() {
         return Err(malformed(log));
@@ -190,9 +222,8 @@ pub fn snapshot_of(text: &str) -> Result<Machine, Error> {
     let mut lines = lines(text)?;
     let mut head = Fields::of(lines.next().unwrap_or_default());
     let version = head.word()?;
-    if version != VERSION {
-        return Err(other_format(version).unwrap_or_else(|| malformed(text)));
-    }
+    let number = version.strip_prefix('v').ok_or_else(|| malformed(text))?;
+    Format::known(head.parsed(number)?)?;
     let mut machine = Machine::after_token(head.token()?);
     machine.capacity = head.capacity()?;
     head.end()?;
@@ -213,6 +244,7 @@ pub fn snapshot_of(text: &str) -> Result<Machine, Error> {
             expires: fields.number()?,
             home: fields.number()?,
             note: fields.note()?,
+            format: fields.format()?,
         };
         fields.end()?;
         machine.entries.push(entry);
@@ -228,8 +260,8 @@ fn lines(text: &str) -> Result<std::str::SplitTerminator<'_, char>, Error> {
     Ok(text.split_terminator(';'))
 }
 
-/// An operation, and its time unless that is the next one's.
-fn parse_op(line: &str) -> Result<(Op, Option<Micros>), Error> {
+/// An operation with the format of its client, and its time unless that is the next one's.
+fn parse_op(line: &str) -> Result<((Op, Format), Option<Micros>), Error> {
     let mut fields = Fields::of(line);
     let op = match fields.word()? {
         "A" => Op::Acquire {
@@ -275,9 +307,13 @@ fn parse_op(line: &str) -> Result<(Op, Option<Micros>), Error> {
         "F" => Op::Raise { above: fields.token()? },
         _ => return Err(malformed(line)),
     };
+    let format = match op {
+        Op::Acquire { .. } | Op::Join { .. } => fields.format()?,
+        _ => Format::OLDEST,
+    };
     let now = fields.rest.next().map(|word| fields.parsed(word)).transpose()?;
     fields.end()?;
-    Ok((op, now))
+    Ok(((op, format), now))
 }
 
 /// The space-separated fields of one line.
@@ -346,15 +382,17 @@ impl<'a> Fields<'a> {
         note.map(Some).ok_or_else(|| malformed(self.line))
     }
 
+    /// The format, if it is not the first. No number begins with its letter.
+    fn format(&mut self) -> Result<Format, Error> {
+        match self.rest.next_if(|word| word.starts_with('f')) {
+            Some(word) => Format::known(self.parsed(&word[1..])?),
+            None => Ok(Format::OLDEST),
+        }
+    }
+
     fn end(&mut self) -> Result<(), Error> {
         if self.rest.next().is_some() { Err(malformed(self.line)) } else { Ok(()) }
     }
-}
-
-/// The error for the marker of a format that is not read, if it is one.
-fn other_format(marker: &str) -> Option<Error> {
-    let format = marker.strip_prefix('v').filter(|digits| !digits.is_empty())?;
-    format.bytes().all(|b| b.is_ascii_digit()).then(|| Format::unknown(format))
 }
 
 fn malformed(line: &str) -> Error {

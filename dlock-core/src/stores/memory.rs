@@ -65,8 +65,9 @@ struct Record {
 struct Waiting(HashMap<ClaimId, oneshot::Sender<()>>);
 
 impl Memory {
-    /// `memory:`, without options. Each connection is a store of its own.
-    pub const FACTORY: Factory = Factory::new("memory", &["memory"], &[], connect);
+    /// `memory:`, whose only option `dlock.format` changes nothing: no other program reads what is
+    /// kept here. Each connection is a store of its own.
+    pub const FACTORY: Factory = Factory::new("memory", &["memory"], &["format"], connect);
 
     /// An empty store. Its leases run by tokio's clock, so they end in paused time as well
     /// (`tokio::time::pause`).
@@ -338,7 +339,8 @@ impl Backend for Memory {
     }
 }
 
-fn connect(url: BackendUrl) -> Connecting {
+fn connect(mut url: BackendUrl) -> Connecting {
+    let format = url.take_format();
     let refused = match url.address().split_once('?') {
         Some((_, options)) => Some(Error::config(
             ConfigIssue::UnknownOption,
@@ -355,6 +357,7 @@ fn connect(url: BackendUrl) -> Connecting {
              and share the Locks",
         )),
     };
+    let refused = refused.or(format.err());
     Box::pin(async move { refused.map_or_else(|| Ok(Memory::new() as DynBackend), Err) })
 }
 

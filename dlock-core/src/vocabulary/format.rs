@@ -20,7 +20,7 @@ impl Format {
     pub const OLDEST: Self = Self(1);
 
     /// The newest format that this version reads.
-    pub const NEWEST: Self = Self(1);
+    pub const NEWEST: Self = Self(2);
 
     /// The number in the marker.
     pub const fn number(self) -> u16 {
@@ -51,7 +51,8 @@ impl Format {
             format!(
                 "a record of the lock has format {found}, and this program reads {reads}: use a \
                  version of dlock that reads format {found}, or have the other programs write an \
-                 older one; the record was left as it is"
+                 older one (dlock.format={}); the record was left as it is",
+                Self::NEWEST
             ),
         )
     }

@@ -1,14 +1,17 @@
 //! The records of each format as they stand in `tests/golden`: they are read, and written the same.
 
 use dlock_core::{
-    ClaimId, Mode, Note, Queue,
+    ClaimId, Format, Mode, Note, Queue,
     machine::{
         Machine, Micros, Op,
-        text::{ops_text, replay, snapshot, snapshot_of},
+        text::{ops_text_in, replay, snapshot_in, snapshot_of},
     },
 };
 
-const FORMAT_1: &str = include_str!("../golden/format-1.txt");
+const FORMATS: [(Format, &str); 2] = [
+    (Format::OLDEST, include_str!("../golden/format-1.txt")),
+    (Format::NEWEST, include_str!("../golden/format-2.txt")),
+];
 
 const NOW: Micros = 1_700_000_000_000_000;
 const LEASE: Micros = 30_000_000;
@@ -17,8 +20,8 @@ const BAR: Micros = NOW + 9_000_000;
 
 /// The record of this name.
 #[track_caller]
-fn golden(name: &str) -> &'static str {
-    let mut lines = FORMAT_1.lines().filter_map(|line| line.split_once(": "));
+fn golden(of: &'static str, name: &str) -> &'static str {
+    let mut lines = of.lines().filter_map(|line| line.split_once(": "));
     lines.find(|(found, _)| *found == name).map(|(_, text)| text).expect("a record of this name")
 }
 
@@ -54,45 +57,64 @@ fn operations() -> Vec<(&'static str, Option<Micros>, Op, Micros)> {
 }
 
 /// A lock with a holder, a waiter and a claim that must not come back.
-fn machine() -> Machine {
-    let (mut machine, mut grants) = (Machine::default(), Vec::new());
-    let wanted = ["acquire", "join", "bar"];
-    for (_, by, op, now) in operations().into_iter().filter(|(name, ..)| wanted.contains(name)) {
-        machine.apply_by(&op, by, now, &mut grants);
-    }
-    machine
+fn machine(of: &'static str) -> Machine {
+    let log = ["acquire", "join", "bar"].map(|name| golden(of, name)).concat();
+    replay("", &log).unwrap_or_else(|error| panic!("{error}")).machine
 }
 
 #[test]
 fn each_operation_is_written_as_the_golden_one_and_read() {
-    for (name, deadline, op, now) in operations() {
-        let text = ops_text(deadline, [&op]) + &format!(" {now};");
-        assert_eq!(text, golden(name), "{name}");
-        let (mut expected, mut grants) = (Machine::default(), Vec::new());
-        let outcome = expected.apply_by(&op, deadline, now, &mut grants);
-        let read = replay("", golden(name)).unwrap();
-        assert_eq!((read.machine, read.outcomes, read.now), (expected, vec![outcome], now));
+    for (format, of) in FORMATS {
+        for (name, deadline, op, now) in operations() {
+            let text = ops_text_in(format, deadline, [&op]) + &format!(" {now};");
+            assert_eq!(text, golden(of, name), "{name}");
+            let outcome = Machine::default().apply_by(&op, deadline, now, &mut Vec::new());
+            let read = replay("", golden(of, name)).unwrap();
+            assert_eq!((read.outcomes, read.now), (vec![outcome], now));
+            let state = read.machine.inspect(now);
+            let mut claims = state.holders.iter().chain(&state.waiters);
+            assert!(claims.all(|claim| claim.format == format), "{state:?}");
+        }
+        // The snapshot, and these.
+        assert_eq!(of.lines().count(), 1 + operations().len());
     }
-    // The snapshot, and these.
-    assert_eq!(FORMAT_1.lines().count(), 1 + operations().len());
 }
 
 #[test]
 fn a_snapshot_is_written_as_the_golden_one_and_read() {
-    assert_eq!(snapshot(&machine()), golden("snapshot"));
-    assert_eq!(snapshot_of(golden("snapshot")).unwrap(), machine());
+    for (format, of) in FORMATS {
+        assert_eq!(snapshot_in(format, &machine(of)), golden(of, "snapshot"));
+        assert_eq!(snapshot_of(golden(of, "snapshot")).unwrap(), machine(of));
+    }
+    // A program that is set to the first format writes it, whatever it has read.
+    let [(first, of_first), (_, of_newest)] = FORMATS;
+    assert_eq!(snapshot_in(first, &machine(of_newest)), golden(of_first, "snapshot"));
 }
 
 #[test]
 fn golden_records_tell_who_holds_and_who_waits() {
-    let log = [golden("renew"), golden("release")].concat();
-    let read = replay(golden("snapshot"), &log).unwrap();
-    let state = read.machine.inspect(read.now);
-    assert_eq!(state.holders[0].claim, id(2), "the waiter got the lock by the release");
-    // The tokens that the first holder did not use are given out again.
-    assert_eq!(state.last_token.map(|token| token.get()), Some(NOW + 3));
-    let read = replay(golden("snapshot"), golden("raise")).unwrap();
-    let note = read.machine.inspect(read.now).holders[0].note.clone();
-    assert_eq!(note.as_ref().map(Note::as_str), Some("web-3 pid 1"));
-    assert_eq!(read.machine.last_token(), NOW + 100);
+    for (format, of) in FORMATS {
+        let log = [golden(of, "renew"), golden(of, "release")].concat();
+        let read = replay(golden(of, "snapshot"), &log).unwrap();
+        let state = read.machine.inspect(read.now);
+        assert_eq!(state.holders[0].claim, id(2), "the waiter got the lock by the release");
+        assert_eq!(state.holders[0].format, format);
+        // The tokens that the first holder did not use are given out again.
+        assert_eq!(state.last_token.map(|token| token.get()), Some(NOW + 3));
+        let read = replay(golden(of, "snapshot"), golden(of, "raise")).unwrap();
+        let note = read.machine.inspect(read.now).holders[0].note.clone();
+        assert_eq!(note.as_ref().map(Note::as_str), Some("web-3 pid 1"));
+        assert_eq!(read.machine.last_token(), NOW + 100);
+    }
+}
+
+#[test]
+fn a_claim_of_a_format_that_is_not_read_is_told() {
+    let [_, (_, of)] = FORMATS;
+    for name in ["acquire", "try", "join"] {
+        let error = replay("", &golden(of, name).replace(" f2 ", " f9 ")).unwrap_err();
+        assert!(error.to_string().contains("has format 9"), "{error}");
+    }
+    let error = replay(&golden(of, "snapshot").replace(" f2;", " f9;"), "").unwrap_err();
+    assert!(error.to_string().contains("has format 9"), "{error}");
 }

@@ -13,7 +13,7 @@ local WAITS='^(%d+):(%d+):(%d+):(%d+):(%d+):([^ ]*)(.*)$'
 local function num(n) return string.format('%.0f',n) end
 
 -- The newest format that is read: see dlock_core::Format.
-local NEWEST=1
+local NEWEST=2
 
 -- Ends the script, or in KEEP what it does for one name, before anything is written for the claim.
 local function foreign(key,value)

@@ -7,8 +7,9 @@
 -- RETURN 1: it was there; 0: it was not
 local id=ARGV[1]
 local o=redis.call('GET',KEYS[1])
--- One with the marker of a format goes the long way.
-if o and ARGV[2]~='0' and string.find(o,'^'..id..'[:?]') and not string.find(o,'\1',1,true) then
+local format=o and string.match(o,'\1(%d+)') or 1
+-- One of a format that is not read goes the long way, and is not deleted there.
+if o and ARGV[2]~='0' and string.find(o,'^'..id..'[:?]') and format+0<=2 then
   redis.call('DEL',KEYS[1])
   return 1
 end

@@ -1,4 +1,5 @@
-//! Records of a later format, and such that were cut off: they are named, and left as they are.
+//! Records of a later format, and records that were cut off: dlock names them and leaves them as they
+//! are.
 
 use dlock_core::{
     AcquireRequest, DynBackend, Error, ErrorKind, FencingToken, Mode, Queue, Renewal, Renewed,

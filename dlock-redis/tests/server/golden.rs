@@ -3,11 +3,13 @@
 //!
 //! A line there is `KEY TYPE`, and behind it what the key holds: a text, or the members of a set with
 //! their scores, or the fields of a hash with their values. `T` is a time or a token, and `CHANNEL` is
-//! the channel of a client. The last line is a message.
+//! the channel of a client. `^A` is the character of a marker. The last line is a message.
 
 use std::time::Duration;
 
-use dlock_core::{AcquireRequest, Acquired, ClaimId, DynBackend, Mode, Note, Renewal, Renewed};
+use dlock_core::{
+    AcquireRequest, Acquired, ClaimId, DynBackend, Format, Mode, Note, Renewal, Renewed,
+};
 use dlock_redis::{Redis, RedisConfig};
 use dlock_testlab::{
     Stop, Verdict,
@@ -16,7 +18,10 @@ use dlock_testlab::{
 
 use crate::support::{ask, connect, free, granted, queue, run, start, take};
 
-const FORMAT_1: &str = include_str!("../golden/format-1.txt");
+const FORMATS: [(Format, &str); 2] = [
+    (Format::OLDEST, include_str!("../golden/format-1.txt")),
+    (Format::NEWEST, include_str!("../golden/format-2.txt")),
+];
 
 /// In the year 2100, so that no lease of a golden record has ended.
 const LATE: u64 = 4_102_444_800_000_000;
@@ -80,6 +85,7 @@ fn masked(word: &str) -> String {
         text.push(c);
     }
     text.pop();
+    let text = text.replace('\u{1}', "^A");
     match text.split_once("dlock:i:") {
         Some((before, channel)) => {
             let end = channel.find(' ').unwrap_or(channel.len());
@@ -116,12 +122,13 @@ async fn dump(server: &RedisServer) -> Result<String, Stop> {
 }
 
 /// Makes keys of the golden ones.
-async fn load(server: &RedisServer) -> Verdict {
-    for line in FORMAT_1.lines().filter(|line| line.starts_with("dlock:")) {
+async fn load(server: &RedisServer, golden: &str) -> Verdict {
+    for line in golden.lines().filter(|line| line.starts_with("dlock:")) {
         let (key, value) = line.split_once(": ").ok_or("a value")?;
         let (key, kind) = key.rsplit_once(' ').ok_or("a type")?;
         let late = LATE.to_string();
         let value = value.replace("CHANNEL", "dlock:i:0").replace('T', &late);
+        let value = value.replace("^A", "\u{1}");
         for part in value.split(" | ") {
             let (name, behind) = part.split_once(" = ").unwrap_or((part, ""));
             let command: &[&str] = match kind {
@@ -139,19 +146,22 @@ async fn load(server: &RedisServer) -> Verdict {
 #[test]
 fn keys_and_messages_are_written_as_the_golden_ones() {
     run(async {
-        let (server, client) = start().await?;
-        write(&client).await?;
-        let mut written = dump(&server).await?;
-        let mut listener = Resp::connect(&server.address()).await?;
-        listener.command(&["PSUBSCRIBE", "dlock:i:*"]).await?.ok()?;
-        free(&client, &request("waited", Mode::Exclusive, HOLDER)).await?;
-        granted(&client, &request("waited", Mode::Exclusive, WAITER)).await?;
-        let Reply::Array(Some(parts)) = listener.receive().await? else {
-            return Err(Stop::failed("no message"));
-        };
-        let message = parts.into_iter().next_back().ok_or("a message")?.text()?;
-        written.push_str(&format!("message: {}\n", masked(&message)));
-        assert_eq!(written, FORMAT_1);
+        for (format, golden) in FORMATS {
+            let (server, _) = start().await?;
+            let client = connect(&format!("{}?dlock.format={format}", server.url())).await?;
+            write(&client).await?;
+            let mut written = dump(&server).await?;
+            let mut listener = Resp::connect(&server.address()).await?;
+            listener.command(&["PSUBSCRIBE", "dlock:i:*"]).await?.ok()?;
+            free(&client, &request("waited", Mode::Exclusive, HOLDER)).await?;
+            granted(&client, &request("waited", Mode::Exclusive, WAITER)).await?;
+            let Reply::Array(Some(parts)) = listener.receive().await? else {
+                return Err(Stop::failed("no message"));
+            };
+            let message = parts.into_iter().next_back().ok_or("a message")?.text()?;
+            written.push_str(&format!("message: {}\n", masked(&message)));
+            assert_eq!(written, golden);
+        }
         Ok(())
     });
 }
@@ -159,30 +169,38 @@ fn keys_and_messages_are_written_as_the_golden_ones() {
 #[test]
 fn golden_keys_are_read() {
     run(async {
-        let (server, client) = start().await?;
-        load(&server).await?;
-        for (lock, mode) in locks() {
-            let held = request(lock, mode, HOLDER);
-            let state = client.inspect(&held.name).await?;
-            if lock != "free" {
-                let holder = &state.holders[0];
-                assert_eq!((holder.claim, holder.mode), (held.claim, mode), "{lock}");
-                assert_eq!(holder.note, held.note, "{lock}");
-                let renewal = Renewal::new(held.as_claim(), mode, held.lease);
-                assert_eq!(client.renew(&[renewal]).await?, [Renewed::Kept], "{lock}");
-                free(&client, &held).await?;
-            }
-            let is_waited_for = matches!(lock, "read" | "waited");
-            assert_eq!(state.waiters.len(), usize::from(is_waited_for), "{lock}");
-            // Tokens go on, for the waiter and for those who come.
-            let next = request(lock, Mode::Exclusive, WAITER);
-            match client.acquire(&next).await? {
-                Acquired::Granted(grant) => assert!(Some(grant.token) > state.last_token, "{lock}"),
-                other => return Err(Stop::failed(format!("{lock}: {other:?} after {state:?}"))),
+        for (format, golden) in FORMATS {
+            let (server, client) = start().await?;
+            load(&server, golden).await?;
+            for (lock, mode) in locks() {
+                are_read(&client, lock, mode, format).await?;
             }
         }
         Ok(())
     });
+}
+
+async fn are_read(client: &DynBackend, lock: &str, mode: Mode, format: Format) -> Verdict {
+    let held = request(lock, mode, HOLDER);
+    let state = client.inspect(&held.name).await?;
+    let mut claims = state.holders.iter().chain(&state.waiters);
+    assert!(claims.all(|claim| claim.format == format), "{state:?}");
+    if lock != "free" {
+        let holder = &state.holders[0];
+        assert_eq!((holder.claim, holder.mode), (held.claim, mode), "{lock}");
+        assert_eq!(holder.note, held.note, "{lock}");
+        let renewal = Renewal::new(held.as_claim(), mode, held.lease);
+        assert_eq!(client.renew(&[renewal]).await?, [Renewed::Kept], "{lock}");
+        free(client, &held).await?;
+    }
+    let is_waited_for = matches!(lock, "read" | "waited");
+    assert_eq!(state.waiters.len(), usize::from(is_waited_for), "{lock}");
+    // Tokens go on, for the waiter and for those who come.
+    match client.acquire(&request(lock, Mode::Exclusive, WAITER)).await? {
+        Acquired::Granted(grant) => assert!(Some(grant.token) > state.last_token, "{lock}"),
+        other => return Err(Stop::failed(format!("{lock}: {other:?} after {state:?}"))),
+    }
+    Ok(())
 }
 
 /// The plain form is the claim alone, which other programs share.

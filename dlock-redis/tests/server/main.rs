@@ -17,6 +17,7 @@ mod golden;
 mod left;
 mod list;
 mod memory;
+mod mixed;
 mod names;
 mod outside;
 mod plain;

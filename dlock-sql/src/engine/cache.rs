@@ -6,10 +6,10 @@
 use std::time::Duration;
 
 use dlock_core::{
-    Instant, LockName,
+    Format, Instant, LockName,
     machine::{
         Op,
-        text::{Replayed, snapshot},
+        text::{Replayed, snapshot_in},
     },
 };
 use hashbrown::HashMap;
@@ -42,6 +42,8 @@ pub(crate) struct Cache {
     used: Halves<Known>,
     /// Of locks that `used` has forgotten.
     renewed: Halves<Fold>,
+    /// In which format rows are folded.
+    format: Format,
 }
 
 #[derive(Debug)]
@@ -65,8 +67,8 @@ pub(crate) struct Seen<'a> {
 }
 
 impl Cache {
-    pub(crate) fn new() -> Self {
-        Self { used: Halves::new(NAMES), renewed: Halves::new(RENEWED) }
+    pub(crate) fn new(format: Format) -> Self {
+        Self { used: Halves::new(NAMES), renewed: Halves::new(RENEWED), format }
     }
 
     /// Whether somebody held the lock when it was last seen.
@@ -107,7 +109,7 @@ impl Cache {
         let fold = folds(row.log.len(), snap, written).then(|| Fold {
             mark: row.mark(),
             time: replayed.now,
-            snap: snapshot(&replayed.machine).into(),
+            snap: snapshot_in(self.format, &replayed.machine).into(),
         });
         let held = !replayed.machine.is_free(replayed.now);
         let renews = ops.into_iter().all(|op| matches!(op, Op::Renew { .. }));
@@ -220,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_quiet_lock_is_not_remembered() {
-        let mut cache = Cache::new();
+        let mut cache = Cache::new(Format::OLDEST);
         let (row, replayed) = row(1, false);
         cache.learn(&name(1), [&release()], 50, seen(&row, &replayed));
         assert!(cache.fold(&name(1)).is_none() && !cache.is_held(&name(1)));
@@ -229,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_long_log_is_folded_to_the_same_state() {
-        let mut cache = Cache::new();
+        let mut cache = Cache::new(Format::OLDEST);
         let (row, replayed) = row(10, true);
         cache.learn(&name(1), [&release()], 50, seen(&row, &replayed));
         let fold = cache.fold(&name(1)).unwrap();
@@ -241,7 +243,7 @@ mod tests {
 
     #[test]
     fn what_was_held_long_ago_is_not_taken_for_held() {
-        let mut cache = Cache::new();
+        let mut cache = Cache::new(Format::OLDEST);
         let (held, of_held) = row(0, true);
         let (free, of_free) = row(1, false);
         let after = |time| Instant::from_nanos(1).saturating_add(time);
@@ -254,7 +256,8 @@ mod tests {
 
     #[test]
     fn it_stays_bounded_and_keeps_the_latest() {
-        let mut cache = Cache { used: Halves::new(8), renewed: Halves::new(8) };
+        let mut cache =
+            Cache { used: Halves::new(8), renewed: Halves::new(8), format: Format::OLDEST };
         let (row, replayed) = row(10, true);
         for op in [release(), renewal()] {
             for n in 0..1000 {
@@ -268,7 +271,8 @@ mod tests {
 
     #[test]
     fn locks_that_are_renewed_in_turns_are_folded_however_many() {
-        let mut cache = Cache { used: Halves::new(8), renewed: Halves::new(64) };
+        let mut cache =
+            Cache { used: Halves::new(8), renewed: Halves::new(64), format: Format::OLDEST };
         let (fresh, due) = (row(0, true), row(10, true));
         let mut logs = [0; 400];
         for _ in 0..100 {
@@ -285,7 +289,7 @@ mod tests {
 
     #[test]
     fn what_was_folded_or_given_back_is_forgotten() {
-        let mut cache = Cache::new();
+        let mut cache = Cache::new(Format::OLDEST);
         let (long, replayed) = row(10, true);
         for n in 0..4 {
             cache.learn(&name(n), [&renewal()], 50, seen(&long, &replayed));

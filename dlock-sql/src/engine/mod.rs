@@ -53,7 +53,7 @@ pub(crate) use conn::Ears;
 pub(crate) use conn::{Conn, Paged, Sighting};
 pub(crate) use dlock_core::machine::Micros;
 use dlock_core::{
-    Exclusion, Fairness, Fencing, Guarantees, Notes, OrphanRelease, Permits, Scope, WakeUp,
+    Exclusion, Fairness, Fencing, Format, Guarantees, Notes, OrphanRelease, Permits, Scope, WakeUp,
 };
 pub(crate) use fault::{Cure, Fault};
 pub(crate) use finding::of_tables;
@@ -94,6 +94,8 @@ pub(crate) struct Settings {
     pub(crate) home: u32,
     /// How to look all the same, while those ears are open.
     pub(crate) rarely: Rarely,
+    /// In which format rows are written.
+    pub(crate) format: Format,
 }
 
 /// A time as statements take it.

@@ -23,7 +23,7 @@ ON CONFLICT (name) DO UPDATE SET
   snap = CASE WHEN d.base = excluded.seen THEN $4::text ELSE d.snap END,
   log  = CASE WHEN d.base = excluded.seen THEN substr(d.log, excluded.cut::integer + 1) ELSE d.log END
          || CASE
-              WHEN left(d.snap, 3) IN ('', 'v1 ') AND right(d.snap, 1) IN ('', ';')
+              WHEN left(d.snap, 3) IN ('', 'v1 ', 'v2 ') AND right(d.snap, 1) IN ('', ';')
                 AND right(d.log, 1) IN ('', ';')
               THEN excluded.log ELSE ''
             END

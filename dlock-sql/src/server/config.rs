@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 
-use dlock_core::{BackendUrl, ConfigIssue, Error, LockOptions};
+use dlock_core::{BackendUrl, ConfigIssue, Error, Format, LockOptions};
 
 use crate::{
     engine::{Micros, Rarely, Settings},
@@ -25,6 +25,7 @@ pub struct ServerConfig<Driver> {
     pub(crate) retention: Duration,
     pub(crate) patience: Duration,
     pub(crate) plain: Option<Scheme>,
+    pub(crate) format: Format,
 }
 
 /// What has to survive a crash of the server.
@@ -59,6 +60,7 @@ impl<Driver> ServerConfig<Driver> {
             durability: durability.unwrap_or_default(),
             retention: retention.unwrap_or(Duration::from_secs(24 * 60 * 60)),
             patience: patience.unwrap_or(Duration::from_secs(5)),
+            format: url.take_format()?,
             plain: url.take("plain").map(|text| text.parse::<Scheme>()).transpose()?,
         }
         .checked()
@@ -111,6 +113,15 @@ impl<Driver> ServerConfig<Driver> {
         self
     }
 
+    /// In which format rows are written: the one that the version of dlock before this one reads,
+    /// unless it is set to [`Format::NEWEST`] once no such program uses the database. All formats are
+    /// read. `dlock.format` in a URL does the same.
+    #[must_use]
+    pub fn with_format(mut self, format: Format) -> Self {
+        self.format = format;
+        self
+    }
+
     /// What the engine is told. `home` is where notes for it go.
     pub(crate) fn settings(&self, tick: Micros, home: u32) -> Settings {
         Settings {
@@ -121,6 +132,7 @@ impl<Driver> ServerConfig<Driver> {
             rest: 1,
             home,
             rarely: Rarely::SERVER,
+            format: self.format,
         }
     }
 

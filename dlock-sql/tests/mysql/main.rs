@@ -15,6 +15,8 @@ mod formats;
 #[path = "../shared/golden.rs"]
 mod golden;
 mod help;
+#[path = "../shared/mixed.rs"]
+mod mixed;
 mod names;
 mod outside;
 mod pool;

@@ -12,6 +12,8 @@ mod formats;
 #[path = "../shared/golden.rs"]
 mod golden;
 mod listen;
+#[path = "../shared/mixed.rs"]
+mod mixed;
 mod names;
 mod open;
 mod outside;

@@ -1,4 +1,4 @@
-//! Rows of a later format, of another program, and such that were cut off, on every database: what is
+//! Rows of a later format, of another program, or that were cut off, on every database: what is
 //! wrong is named, and the row is left as it is.
 
 use std::{fmt::Debug, time::Duration};

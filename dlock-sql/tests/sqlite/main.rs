@@ -18,6 +18,8 @@ mod formats;
 #[path = "../shared/golden.rs"]
 mod golden;
 mod lease;
+#[path = "../shared/mixed.rs"]
+mod mixed;
 mod names;
 mod open;
 mod outside;

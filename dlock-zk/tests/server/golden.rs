@@ -1,13 +1,21 @@
 //! The nodes of each format as they stand in `tests/golden`: they are read, and written the same.
 //!
-//! A line there is `PATH: DATA`. `T` is the number of a transaction.
+//! A line there is `PATH: DATA`. `T` is the number of a transaction, and `^A` the
+//! character of a marker.
 
-use dlock_core::{AcquireRequest, Acquired, ClaimId, DynBackend, Mode, Note, Renewal, Renewed};
+use dlock_core::{
+    AcquireRequest, Acquired, ClaimId, DynBackend, Format, Mode, Note, Renewal, Renewed,
+};
 use dlock_testlab::{Stop, Verdict, zookeeper::ZooKeeperServer};
 
-use crate::support::{ask, connect, free, granted, queue, run, start, take, url, works};
+use crate::support::{
+    ask, connect, free, granted, queue, run, server, start, take, until, url, works,
+};
 
-const FORMAT_1: &str = include_str!("../golden/format-1.txt");
+const FORMATS: [(Format, &str); 2] = [
+    (Format::OLDEST, include_str!("../golden/format-1.txt")),
+    (Format::NEWEST, include_str!("../golden/format-2.txt")),
+];
 
 const HOLDER: u128 = 1;
 const WAITER: u128 = 2;
@@ -75,7 +83,11 @@ async fn dump(server: &ZooKeeperServer) -> Result<String, Stop> {
         nodes.sort();
         for node in nodes {
             let data = server.data(&node).await?.unwrap_or_default();
-            text.push_str(&format!("{}: {}\n", masked(&node), String::from_utf8(data)?));
+            text.push_str(&format!(
+                "{}: {}\n",
+                masked(&node),
+                String::from_utf8(data)?.replace('\u{1}', "^A")
+            ));
         }
     }
     Ok(text)
@@ -84,13 +96,17 @@ async fn dump(server: &ZooKeeperServer) -> Result<String, Stop> {
 #[test]
 fn nodes_are_written_as_the_golden_ones() {
     run(async {
-        let (server, client) = start().await?;
-        write(&client).await?;
-        crate::support::until("the grant is marked", async || {
-            Ok(dump(&server).await?.contains("granted\n"))
-        })
-        .await?;
-        assert_eq!(dump(&server).await?, FORMAT_1);
+        for (format, golden) in FORMATS {
+            let server = server().await?;
+            let client = connect(&format!("{}&dlock.format={format}", url(&server))).await?;
+            write(&client).await?;
+            let marks = golden.matches("granted").count();
+            until("the grant is marked", async || {
+                Ok(dump(&server).await?.matches("granted").count() == marks)
+            })
+            .await?;
+            assert_eq!(dump(&server).await?, golden);
+        }
         Ok(())
     });
 }
@@ -98,46 +114,62 @@ fn nodes_are_written_as_the_golden_ones() {
 #[test]
 fn golden_nodes_are_read() {
     run(async {
-        let (server, client) = start().await?;
-        works(&client, "other").await?;
-        for (lock, ..) in locks() {
-            let dir = format!("/dlock/{lock}");
-            server.create(&dir, "").await?;
-            // So that the server numbers those who come behind the golden ones.
-            server.create(&format!("{dir}/x"), "").await?;
-            server.delete_recursively(&format!("{dir}/x")).await?;
-        }
-        for line in FORMAT_1.lines() {
-            let (path, data) = line.split_once(": ").ok_or("data")?;
-            server.create(&path.replace("-since-T-", "-since-7-"), data).await?;
-        }
-        let other = connect(&url(&server)).await?;
-        for (lock, _, mode) in locks() {
-            // In this one the holder has gone, and the waiter has its permits.
-            let (claim, mode) = match lock {
-                "permits" => (WAITER, Mode::Permits { n: 4, of: 5 }),
-                _ => (HOLDER, mode),
-            };
-            let held = request(lock, mode, claim);
-            let state = client.inspect(&held.name).await?;
-            let holder = &state.holders[0];
-            assert_eq!((holder.claim, holder.mode), (held.claim, mode), "{lock}");
-            assert_eq!(holder.note, held.note, "{lock}");
-            let waits = matches!(lock, "held" | "read");
-            assert_eq!(state.waiters.len(), usize::from(waits), "{lock}");
-            // Others wait behind them, and whoever may do so removes them.
-            let next = match mode {
-                Mode::Permits { of, .. } => Mode::Permits { n: of, of },
-                _ => Mode::Exclusive,
-            };
-            let next = request(lock, next, 3);
-            assert_eq!(other.acquire(&next).await?, Acquired::Queued, "{lock}");
-            for claim in state.holders.iter().chain(&state.waiters) {
-                free(&client, &ask(lock, mode).with_claim(claim.claim)).await?;
+        for (format, golden) in FORMATS {
+            let (server, client) = start().await?;
+            works(&client, "other").await?;
+            for (lock, ..) in locks() {
+                let dir = format!("/dlock/{lock}");
+                server.create(&dir, "").await?;
+                // So that the server numbers those who come behind the golden ones.
+                server.create(&format!("{dir}/x"), "").await?;
+                server.delete_recursively(&format!("{dir}/x")).await?;
             }
-            granted(&other, &next).await?;
-            free(&other, &next).await?;
+            for line in golden.lines() {
+                let (path, data) = line.split_once(": ").ok_or("data")?;
+                let (path, data) =
+                    (path.replace("-since-T-", "-since-7-"), data.replace("^A", "\u{1}"));
+                server.create(&path, &data).await?;
+            }
+            let other = connect(&url(&server)).await?;
+            for (lock, _, mode) in locks() {
+                are_read(&client, &other, lock, mode, format).await?;
+            }
         }
         Ok(())
     });
+}
+
+async fn are_read(
+    client: &DynBackend,
+    other: &DynBackend,
+    lock: &str,
+    mode: Mode,
+    format: Format,
+) -> Verdict {
+    // In this one the holder has gone, and the waiter has its permits.
+    let (claim, mode) = match lock {
+        "permits" => (WAITER, Mode::Permits { n: 4, of: 5 }),
+        _ => (HOLDER, mode),
+    };
+    let held = request(lock, mode, claim);
+    let state = client.inspect(&held.name).await?;
+    let holder = &state.holders[0];
+    assert_eq!((holder.claim, holder.mode), (held.claim, mode), "{lock}");
+    assert_eq!(holder.note, held.note, "{lock}");
+    let mut claims = state.holders.iter().chain(&state.waiters);
+    assert!(claims.all(|claim| claim.format == format), "{state:?}");
+    let waits = matches!(lock, "held" | "read");
+    assert_eq!(state.waiters.len(), usize::from(waits), "{lock}");
+    // Others wait behind them, and may remove them.
+    let next = match mode {
+        Mode::Permits { of, .. } => Mode::Permits { n: of, of },
+        _ => Mode::Exclusive,
+    };
+    let next = request(lock, next, 3);
+    assert_eq!(other.acquire(&next).await?, Acquired::Queued, "{lock}");
+    for claim in state.holders.iter().chain(&state.waiters) {
+        free(client, &ask(lock, mode).with_claim(claim.claim)).await?;
+    }
+    granted(other, &next).await?;
+    free(other, &next).await
 }

@@ -16,6 +16,7 @@ mod formats;
 mod golden;
 mod left;
 mod login;
+mod mixed;
 mod names;
 mod numbers;
 mod numbers_storm;

@@ -83,16 +83,40 @@ fn rows_of_another_format_are_told_and_left() {
 #[test]
 fn rows_are_written_as_the_golden_ones_and_read() {
     with_mariadb(async {
-        let golden = include_str!("../../golden/mysql-format-1.txt");
         let server = server().await?;
-        let client = connect(&server).await?;
-        crate::golden::write(&client).await?;
-        let rows = "SELECT CONVERT(name USING utf8mb4), CONVERT(snap USING utf8mb4), \
-                    CONVERT(log USING utf8mb4) FROM dlock_lock ORDER BY name";
-        let rows = server.query(rows).await?;
-        let rows = rows.iter().map(|row| crate::golden::masked(&row[0], &row[1], &row[2]));
-        assert_eq!(rows.collect::<String>(), golden);
-        server.run_sql("DELETE FROM dlock_lock").await?;
-        crate::golden::read(&client, golden, async |sql| server.run_sql(&sql).await).await
+        let old = connect(&server).await?;
+        for (format, golden) in [
+            (1, include_str!("../../golden/mysql-format-1.txt")),
+            (2, include_str!("../../golden/mysql-format-2.txt")),
+        ] {
+            let url = format!("{}?dlock.format={format}", server.url());
+            let client = Mysql::open(config(&url)?).await?;
+            crate::golden::write(&client).await?;
+            let rows = "SELECT CONVERT(name USING utf8mb4), CONVERT(snap USING utf8mb4), \
+                        CONVERT(log USING utf8mb4) FROM dlock_lock ORDER BY name";
+            let rows = server.query(rows).await?;
+            let rows = rows.iter().map(|row| crate::golden::masked(&row[0], &row[1], &row[2]));
+            assert_eq!(rows.collect::<String>(), golden);
+            server.run_sql("DELETE FROM dlock_lock").await?;
+            crate::golden::read(&old, golden, async |sql| server.run_sql(&sql).await).await?;
+            server.run_sql("DELETE FROM dlock_lock").await?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn clients_of_two_formats_share_locks() {
+    with_mariadb(async {
+        let server = server().await?;
+        for returning in [true, false] {
+            let old = Mysql::open(config(&server.url())?.with_returning(returning)).await?;
+            let new = config(&format!("{}?dlock.format=2", server.url()))?;
+            let new = Mysql::open(new.with_returning(returning)).await?;
+            crate::mixed::share_locks(&old, &new).await?;
+            crate::mixed::survive_a_downgrade(&old, new).await?;
+            server.run_sql("DELETE FROM dlock_lock").await?;
+        }
+        Ok(())
     });
 }

@@ -70,15 +70,33 @@ fn rows_of_another_format_are_told_and_left() {
 #[test]
 fn rows_are_written_as_the_golden_ones_and_read() {
     run(async {
-        let golden = include_str!("../../golden/postgres-format-1.txt");
         let server = server().await?;
-        let client = connect(&create(&server)).await?;
-        crate::golden::write(&client).await?;
-        let rows = "SELECT name, snap, log FROM dlock_lock ORDER BY name";
-        let rows = server.query(rows).await?;
-        let rows = rows.iter().map(|row| crate::golden::masked(&row[0], &row[1], &row[2]));
-        assert_eq!(rows.collect::<String>(), golden);
-        server.run_sql("DELETE FROM dlock_lock").await?;
-        crate::golden::read(&client, golden, async |sql| server.run_sql(&sql).await).await
+        let old = connect(&create(&server)).await?;
+        for (format, golden) in [
+            (1, include_str!("../../golden/postgres-format-1.txt")),
+            (2, include_str!("../../golden/postgres-format-2.txt")),
+        ] {
+            let client = connect(&format!("{}?dlock.format={format}", server.url())).await?;
+            crate::golden::write(&client).await?;
+            let rows = "SELECT name, snap, log FROM dlock_lock ORDER BY name";
+            let rows = server.query(rows).await?;
+            let rows = rows.iter().map(|row| crate::golden::masked(&row[0], &row[1], &row[2]));
+            assert_eq!(rows.collect::<String>(), golden);
+            server.run_sql("DELETE FROM dlock_lock").await?;
+            crate::golden::read(&old, golden, async |sql| server.run_sql(&sql).await).await?;
+            server.run_sql("DELETE FROM dlock_lock").await?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn clients_of_two_formats_share_locks() {
+    run(async {
+        let server = server().await?;
+        let old = connect(&create(&server)).await?;
+        let new = connect(&format!("{}?dlock.format=2", server.url())).await?;
+        crate::mixed::share_locks(&old, &new).await?;
+        crate::mixed::survive_a_downgrade(&old, new).await
     });
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{AcquireRequest, Renewal, Renewed};
+use dlock_core::{AcquireRequest, Format, Renewal, Renewed};
 use dlock_sql::{Sqlite, SqliteConfig};
 
 use crate::support::{Store, exclusive, free, take};
@@ -76,17 +76,39 @@ async fn rows_of_another_format_are_told_and_left() {
 
 #[tokio::test]
 async fn rows_are_written_as_the_golden_ones_and_read() {
-    let golden = include_str!("../../golden/sqlite-format-1.txt");
+    for (format, golden) in [
+        (Format::OLDEST, include_str!("../../golden/sqlite-format-1.txt")),
+        (Format::NEWEST, include_str!("../../golden/sqlite-format-2.txt")),
+    ] {
+        let store = Store::new();
+        let client = Sqlite::open(store.config().with_format(format)).await.unwrap();
+        crate::golden::write(&client).await.unwrap();
+        let rows = store.rows().await;
+        let rows = rows.iter().map(|(name, snap, log)| crate::golden::masked(name, snap, log));
+        assert_eq!(rows.collect::<String>(), golden);
+        let store = Store::new();
+        let client = store.open().await;
+        let run = async |sql: String| {
+            sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut store.raw().await).await?;
+            Ok(())
+        };
+        crate::golden::read(&client, golden, run).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn clients_of_two_formats_share_locks() {
     let store = Store::new();
-    crate::golden::write(&store.open().await).await.unwrap();
+    let old = store.open().await;
+    let newest = store.config().with_format(Format::NEWEST);
+    let new = Sqlite::open(newest.clone()).await.unwrap();
+    crate::mixed::share_locks(&old, &new).await.unwrap();
+    crate::mixed::survive_a_downgrade(&old, new).await.unwrap();
+    // A row that only the other client has used since is of its format once more.
     let rows = store.rows().await;
-    let rows = rows.iter().map(|(name, snap, log)| crate::golden::masked(name, snap, log));
-    assert_eq!(rows.collect::<String>(), golden);
-    let store = Store::new();
-    let client = store.open().await;
-    let run = async |sql: String| {
-        sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut store.raw().await).await?;
-        Ok(())
-    };
-    crate::golden::read(&client, golden, run).await.unwrap();
+    assert!(
+        rows.iter().any(|(name, snap, _)| name == "down" && snap.starts_with("v1 ")),
+        "{rows:?}"
+    );
+    assert!(!rows.iter().any(|(name, _, log)| name == "down" && log.contains(" f2 ")), "{rows:?}");
 }
